@@ -1,0 +1,51 @@
+# The commands of this project. `make demo` and `make test` do all the set-up themselves, in this folder, without root.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help setup demo test lint bench faults statistics lock proto kafka clean
+
+help:            ## show this list
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP)  ## install everything into ./.venv
+
+$(STAMP): requirements.lock pyproject.toml
+	@echo "setting up $(VENV) (first time: a minute or two)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Dither needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup      ## replay a year of flights as private telemetry; ARGS="--seconds 20 --json"
+	@$(BIN)/dither demo $(ARGS)
+
+test: setup kafka ## run the tests; ARGS="-k verify"
+	@$(BIN)/python -m pytest $(ARGS)
+
+kafka: setup     ## fetch Apache Kafka's jars where Java 17 and Maven are there
+	@$(BIN)/python deploy/kafka/launcher.py fetch --if-possible
+
+lint: setup      ## ruff and mypy --strict
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+faults: setup kafka ## the long fault and statistics runs (minutes)
+	@$(BIN)/python -m pytest -m slow tests $(ARGS)
+
+bench: setup kafka ## benchmarks, as ratios against a baseline in the same run
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+lock: setup      ## pin the newest allowed dependencies in requirements.lock
+	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra demo --group dev --universal \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.lock
+
+proto: setup     ## regenerate the wire format's code from producers/reports.proto
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. producers/reports.proto
+
+clean:           ## remove the virtual environment, caches and Kafka's jars
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis deploy/kafka/jars

@@ -1,0 +1,75 @@
+"""What can go wrong around the service, each with what to do about it."""
+
+from __future__ import annotations
+
+
+class DitherError(Exception):
+    """A failure that a person can act on: shown as a message, never as a traceback."""
+
+
+class SettingsError(DitherError):
+    """A setting that cannot be used."""
+
+    def __init__(self, key: str, value: object, expected: str, source: str) -> None:
+        self.key, self.value, self.expected, self.source = key, value, expected, source
+        super().__init__(f"{source}: {key} = {value!r}: expected {expected}")
+
+
+class BrokerUnreachable(DitherError):  # noqa: N818
+    """No Kafka broker answers."""
+
+    def __init__(self, servers: str, detail: str) -> None:
+        self.servers, self.detail = servers, detail
+        super().__init__(
+            f"no Kafka broker answers at {servers} ({detail}): start one (`python "
+            "deploy/kafka/launcher.py run`, or deploy/compose.yaml), or name yours with --kafka, "
+            "DITHER_KAFKA_BOOTSTRAP_SERVERS or [kafka] bootstrap.servers in dither.toml"
+        )
+
+
+class StoreUnreachable(DitherError):  # noqa: N818
+    """No Redis answers."""
+
+    def __init__(self, url: str, detail: str) -> None:
+        self.url, self.detail = url, detail
+        super().__init__(
+            f"no Redis answers at {url} ({detail}): start one (`redis-server --appendonly yes`), "
+            "or name yours with --redis, DITHER_REDIS_URL or [redis] url in dither.toml"
+        )
+
+
+class UnknownMetric(DitherError):  # noqa: N818
+    """A metric that metrics.toml does not define."""
+
+    def __init__(self, name: str, expected: str) -> None:
+        self.name = name
+        super().__init__(f"metric {name!r} is not defined in metrics.toml: did you mean {expected}")
+
+
+class Fenced(DitherError):  # noqa: N818
+    """The store holds another state of a partition than this worker started from.
+
+    Parameters
+    ----------
+    partition : str
+        ``topic:partition``.
+    epoch, stored_epoch : int
+        This worker's epoch, and the one in the store: a higher one is another owner.
+    expected, stored : int
+        The next offset this worker built on, and the one in the store.
+    """
+
+    def __init__(
+        self, partition: str, epoch: int, stored_epoch: int, expected: int, stored: int
+    ) -> None:
+        self.partition, self.epoch, self.stored_epoch = partition, epoch, stored_epoch
+        self.expected, self.stored = expected, stored
+        super().__init__(
+            f"{partition}: epoch {epoch} at offset {expected}, but the store is at "
+            f"epoch {stored_epoch}, offset {stored}"
+        )
+
+    @property
+    def has_other_owner(self) -> bool:
+        """Whether somebody else took the partition, rather than the store having lost writes."""
+        return self.stored_epoch > self.epoch

@@ -1,0 +1,213 @@
+"""The places and limits of a deployment: ``dither.toml``, ``DITHER_*`` variables and flags.
+
+Flags override the environment, which overrides the file, which overrides the defaults; each value
+remembers where it came from, for ``--show-settings``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from aggregator.errors import SettingsError
+from estimators.durations import milliseconds
+from estimators.errors import nearest
+
+SECRET = re.compile(r"password|secret|\.key$|key\.pem|sasl\.oauthbearer|jaas", re.IGNORECASE)
+URL_PASSWORD = re.compile(r"(?<=://)([^:@/]*):([^@/]*)@")
+
+
+class Topics(msgspec.Struct, forbid_unknown_fields=True):
+    """Names of the Kafka topics, and how they are created where they are missing."""
+
+    reports: str = "dither.reports"
+    deadletters: str = "dither.deadletters"
+    partitions: int = 6
+    replication: int = -1
+
+
+class Redis(msgspec.Struct, forbid_unknown_fields=True):
+    """Where the sums are kept."""
+
+    url: str = "redis://localhost:6379/0"
+
+
+class Serve(msgspec.Struct, forbid_unknown_fields=True):
+    """The HTTP server."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    top_categories: int = 20
+
+
+class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
+    """The counting workers."""
+
+    group: str = "dither"
+    workers: int = 1
+    commit_interval: str = "1s"
+    commit_reports: int = 5_000_000
+    future: str = "10m"
+    idle: str = "1m"
+    on_gap: str = "stop"
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
+    """Everything that is configurable, with its defaults."""
+
+    metrics: str = "metrics.toml"
+    kafka: dict[str, str | int | float | bool] = msgspec.field(
+        default_factory=lambda: {"bootstrap.servers": "localhost:9092"}
+    )
+    topics: Topics = msgspec.field(default_factory=Topics)
+    redis: Redis = msgspec.field(default_factory=Redis)
+    serve: Serve = msgspec.field(default_factory=Serve)
+    aggregate: Aggregate = msgspec.field(default_factory=Aggregate)
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "topics": Topics,
+    "redis": Redis,
+    "serve": Serve,
+    "aggregate": Aggregate,
+}
+DURATIONS = ("aggregate.commit_interval", "aggregate.future", "aggregate.idle")
+CHOICES = {"aggregate.on_gap": ("stop", "skip")}
+
+
+def load_settings(
+    path: str | None = None,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Read the settings in force.
+
+    Parameters
+    ----------
+    path : str, optional
+        A TOML file; by default DITHER_CONFIG, else ``dither.toml`` where there is one.
+    flags : mapping of dotted key to value, optional
+        From the command line; None values are passed over.
+    environ : mapping, optional
+        ``os.environ`` by default.
+
+    Raises
+    ------
+    SettingsError
+        Naming the source, the key, the value and what was expected.
+    """
+    environ = os.environ if environ is None else environ
+    path = path or environ.get("DITHER_CONFIG")
+    settings = Settings()
+    for key, value in _file(path):
+        _put(settings, key, value, path or "dither.toml")
+    for variable, key, text in _variables(environ):
+        _put(settings, key, text, variable)
+    for key, value in (flags or {}).items():
+        if value is not None:
+            _put(settings, key, value, "command line")
+    return settings
+
+
+def in_force(settings: Settings) -> Iterator[tuple[str, Any, str]]:
+    """Yield (dotted key, value, source) for every setting, secrets masked."""
+    plain = msgspec.to_builtins(settings)
+    del plain["sources"]
+    for section, value in plain.items():
+        items = value.items() if isinstance(value, dict) else [("", value)]
+        for name, item in items:
+            key = f"{section}.{name}" if name else section
+            yield key, masked(key, item), settings.sources.get(key, "default")
+
+
+def masked(key: str, value: Any) -> Any:
+    """Hide a secret: a password in a URL, or the whole of a secret property.
+
+    Examples
+    --------
+    >>> masked("redis.url", "redis://app:hunter2@db:6379/0"), masked("kafka.sasl.password", "x")
+    ('redis://app:***@db:6379/0', '***')
+    """
+    if SECRET.search(key):
+        return "***"
+    return URL_PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value
+
+
+def _file(path: str | None) -> Iterator[tuple[str, Any]]:
+    file = Path(path or "dither.toml")
+    if not file.exists():
+        if path is not None:
+            raise SettingsError("--config", path, "a file that exists", "command line")
+        return
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError("TOML", str(error), "a file that parses as TOML", str(file)) from None
+    yield from _flat(document, "")
+
+
+def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for variable, text in sorted(environ.items()):
+        name = variable.removeprefix("DITHER_").lower()
+        section, _, rest = name.partition("_")
+        if not variable.startswith("DITHER_"):
+            continue
+        if name == "metrics":
+            yield variable, "metrics", text
+        elif section == "kafka":
+            yield variable, f"kafka.{rest.replace('_', '.')}", text
+        elif section in SECTIONS:
+            yield variable, f"{section}.{rest}", text
+
+
+def _put(settings: Settings, key: str, value: Any, source: str) -> None:
+    section, _, name = key.partition(".")
+    try:
+        if key == "metrics":
+            settings.metrics = msgspec.convert(value, str)
+        elif section == "kafka" and name:
+            settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
+        elif section in SECTIONS and name:
+            types = get_type_hints(SECTIONS[section])
+            if name not in types:
+                known = nearest(name, types)
+                raise SettingsError(key, value, f"a known key of [{section}]: {known}", source)
+            converted = msgspec.convert(value, types[name], strict=False)
+            _check(key, converted, source)
+            setattr(getattr(settings, section), name, converted)
+        else:
+            known = nearest(section, ["metrics", "kafka", *SECTIONS])
+            raise SettingsError(key, value, f"a known section: {known}", source)
+    except msgspec.ValidationError as error:
+        expected = str(error).replace("Expected ", "").replace("`", "")
+        raise SettingsError(key, masked(key, value), expected, source) from None
+    settings.sources[key] = source
+
+
+def _check(key: str, value: Any, source: str) -> None:
+    if key in DURATIONS:
+        try:
+            milliseconds(value)
+        except ValueError as error:
+            raise SettingsError(key, value, str(error), source) from None
+    if key in CHOICES and value not in CHOICES[key]:
+        raise SettingsError(key, value, f"one of {', '.join(CHOICES[key])}", source)
+    if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+        if key == "topics.replication" and value == -1 or key == "serve.port" and value == 0:
+            return
+        raise SettingsError(key, value, "a number of 1 or more", source)

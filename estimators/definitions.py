@@ -1,0 +1,85 @@
+"""Reading metric definitions from ``metrics.toml``."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from estimators.errors import DefinitionError, nearest
+from estimators.metric import Metric
+
+_FIELDS = {field.name: field for field in dataclasses.fields(Metric)}
+_REQUIRED = [name for name in ("kind", "mechanism", "levels")]
+
+
+def load_metrics(path: str | Path) -> dict[str, Metric]:
+    """Read the metrics of a TOML file: a table ``[metrics.NAME]`` for each.
+
+    Parameters
+    ----------
+    path : path
+        See :class:`estimators.metric.Metric` for the keys of a table.
+
+    Returns
+    -------
+    dict of str to Metric
+        In the file's order.
+
+    Raises
+    ------
+    DefinitionError
+        Naming the file, the key, the value found and what was expected.
+    FileNotFoundError
+        If there is no such file.
+    """
+    source = str(path)
+    try:
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise DefinitionError("TOML", str(error), "a file that parses as TOML", source) from None
+    for key in document:
+        if key != "metrics":
+            raise DefinitionError(key, document[key], "only tables [metrics.NAME]", source)
+    tables = document.get("metrics")
+    if not isinstance(tables, dict) or not tables:
+        raise DefinitionError("metrics", tables, "one table [metrics.NAME] or more", source)
+    return {name: define(name, table, source) for name, table in tables.items()}
+
+
+def define(name: str, table: Any, source: str = "") -> Metric:
+    """Build a metric from the keys and values of its table.
+
+    Raises
+    ------
+    DefinitionError
+        Naming the key, the value found and what was expected.
+    """
+    if not isinstance(table, dict):
+        raise DefinitionError(name, table, f"a table [metrics.{name}]", source)
+    for key in table:
+        if key not in _FIELDS or key == "name":
+            known = set(_FIELDS) - {"name"}
+            raise DefinitionError(
+                f"{name}.{key}", table[key], f"a known key: {nearest(key, known)}", source
+            )
+    for key in _REQUIRED:
+        if key not in table:
+            raise DefinitionError(f"{name}.{key}", None, "a value: the key is missing", source)
+    types = get_type_hints(Metric)
+    for key, value in table.items():
+        try:
+            msgspec.convert(value, types[key])
+        except msgspec.ValidationError as error:
+            raise DefinitionError(f"{name}.{key}", value, _readable(error), source) from None
+    try:
+        return Metric(name=name, **table)
+    except DefinitionError as error:
+        raise DefinitionError(error.key, error.value, error.expected, source) from None
+
+
+def _readable(error: msgspec.ValidationError) -> str:
+    return str(error).replace("Expected ", "").replace("`", "")

@@ -1,0 +1,37 @@
+"""Durations as people write them: ``250ms``, ``30s``, ``5m``, ``1h``, ``1d``, ``2w``."""
+
+from __future__ import annotations
+
+import re
+
+UNITS_MS = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+
+
+def milliseconds(duration: str) -> int:
+    """Return a duration such as ``"1.5h"`` in whole milliseconds.
+
+    Raises
+    ------
+    ValueError
+        If the text is not a number followed by one of ms, s, m, h, d, w, or not whole in milliseconds.
+
+    Examples
+    --------
+    >>> milliseconds("5m"), milliseconds("0s")
+    (300000, 0)
+    """
+    match = _DURATION.fullmatch(duration.strip())
+    if match is None:
+        raise ValueError(f"a duration such as 30s, 5m, 1h or 1d, not {duration!r}")
+    number = float(match[1]) * UNITS_MS[match[2]]
+    if number != int(number):
+        raise ValueError(f"a duration of whole milliseconds, not {duration!r}")
+    return int(number)

@@ -1,0 +1,111 @@
+"""The seam between a metric and its local randomizer: what every mechanism offers.
+
+A mechanism works in its own units (a mean in [-1, 1], a category as an index) and for all privacy
+levels of a metric at once. Its statistic is a table of int64, one row a level, whose first column is
+the number of reports; every other cell is an integer sum, so that adding tables adds populations.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.errors import ReportError
+from estimators.estimate import Counts, Estimate, Question
+from estimators.randomness import Bits
+
+Levels = NDArray[np.integer[Any]]
+Reports = NDArray[np.integer[Any]]
+
+
+class Mechanism(ABC):
+    """A local randomizer together with its estimator.
+
+    Attributes
+    ----------
+    name : str
+        As written in a metric's definition.
+    kinds : frozenset of str
+        The kinds of metric it serves.
+    dtype, shape : numpy dtype and tuple
+        Of one report: an array of n reports has shape ``(n, *shape)``, and its little-endian bytes
+        are the reports on the wire.
+    columns : int
+        Cells per level of the statistic, the number of reports included.
+    """
+
+    name: ClassVar[str]
+    kinds: ClassVar[frozenset[str]]
+    dtype: np.dtype[np.integer[Any]]
+    shape: tuple[int, ...] = ()
+    columns: int
+
+    def __init__(self, epsilons: Sequence[Fraction]) -> None:
+        self.epsilons = tuple(epsilons)
+        self._valid_levels = bytes(range(len(self.epsilons)))
+
+    @property
+    def width(self) -> int:
+        """Bytes per report on the wire."""
+        return int(np.prod(self.shape, dtype=int)) * self.dtype.itemsize
+
+    @abstractmethod
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return one private report for each value; `values` and `level` have shape (n,)."""
+
+    @abstractmethod
+    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
+        """Add reports to a statistic's table, shape (levels, columns), in place."""
+
+    @abstractmethod
+    def estimate(self, table: Counts, question: Question) -> Estimate:
+        """Answer a question from a statistic's table, in the mechanism's own units."""
+
+    @abstractmethod
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return the largest ratio of output probabilities at a level, exactly or from above.
+
+        The certificate of the mechanism: at most e^epsilon for the randomizer as implemented, with
+        the integer thresholds it really compares against.
+        """
+
+    def check_values(self, levels: bytes, values: bytes) -> None:  # noqa: B027
+        """Raise ReportError("bad_value") if some report is outside the mechanism's output.
+
+        Called for every batch that arrives, whatever its size: it looks at bytes, not at arrays.
+        """
+
+    def check(self, levels: bytes, values: bytes) -> None:
+        """Raise ReportError unless these bytes can be reports of this mechanism.
+
+        Parameters
+        ----------
+        levels : bytes
+            One level index per report.
+        values : bytes
+            The reports, `width` bytes each.
+        """
+        if len(values) != len(levels) * self.width:
+            raise ReportError(
+                "bad_length",
+                f"{len(values)} bytes of values for {len(levels)} reports: "
+                f"expected {self.width} bytes a report, {len(levels) * self.width} in all",
+            )
+        if unknown := levels.translate(None, self._valid_levels):
+            raise ReportError(
+                "bad_level", f"level {unknown[0]}: expected 0 to {len(self.epsilons) - 1}"
+            )
+        self.check_values(levels, values)
+
+    def decode(self, values: bytes) -> Reports:
+        """Return checked wire bytes as reports, without copying."""
+        return np.frombuffer(values, dtype=self.dtype).reshape(-1, *self.shape)
+
+    def encode(self, reports: Reports) -> bytes:
+        """Return reports as their wire bytes."""
+        return np.ascontiguousarray(reports, dtype=self.dtype).tobytes()

@@ -1,0 +1,399 @@
+"""A metric: one question asked of the population, and everything needed to ask and answer it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from estimators.durations import milliseconds
+from estimators.errors import DefinitionError, ReportError, nearest
+from estimators.estimate import Counts, Estimate, Question
+from estimators.mechanisms import MECHANISMS, Mechanism
+from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.randomness import Bits, SystemBits
+
+KINDS = ("mean", "frequency")
+NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+MAX_LEVELS = 255
+LEVEL_DIGITS = 4
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One question: its domain, its mechanism, the privacy levels on offer, and its panes.
+
+    Parameters
+    ----------
+    name : str
+        Lower-case letters, digits and underscores.
+    kind : {"mean", "frequency"}
+        What is estimated.
+    mechanism : str
+        The local randomizer, one of :data:`estimators.mechanisms.MECHANISMS`.
+    levels : sequence of float
+        The epsilons on offer, ascending, with at most 4 decimal digits.
+    range : pair of float, optional
+        For means: the domain. A value outside is clipped to it, on the device.
+    categories : int or sequence of str, optional
+        For frequencies: the categories' names, or k for values 0 to k - 1.
+    options : mapping of str to int, optional
+        The mechanism's own options, for instance ``{"grid": 1024}`` for ``laplace``.
+    pane : str
+        The width of a pane of event time, for instance ``"1m"``.
+    lateness : str
+        How long after a pane's end its reports are still counted, in event time.
+    retention : str, optional
+        How long a pane is kept after the last report in it arrived; for ever by default.
+    minimum_reports : int
+        Below this an answer says ``too_few_reports``.
+    unit, description : str
+        For people.
+
+    Raises
+    ------
+    DefinitionError
+        Naming the key, what was found there and what was expected.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> metric = Metric(name="late", kind="mean", mechanism="randomized_response",
+    ...                 range=(0, 1), levels=[0.5, 1, 2])
+    >>> level = metric.level_of([1.0] * 4000 + [3.0] * 4000)
+    >>> reports = metric.randomize([0.0, 1.0] * 4000, level, SeededBits(1))
+    >>> statistic = metric.zero()
+    >>> metric.accumulate(statistic, level, reports)
+    >>> estimate = metric.estimate(statistic)
+    >>> bool(estimate.lower < 0.5 < estimate.upper), estimate.reports
+    (True, 8000)
+    """
+
+    name: str
+    kind: str
+    mechanism: str
+    levels: Sequence[float]
+    range: Sequence[float] | None = None
+    categories: int | Sequence[str] | None = None
+    options: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    pane: str = "1m"
+    lateness: str = "0s"
+    retention: str | None = None
+    minimum_reports: int = 100
+    unit: str = ""
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a definition that could not be counted or explained."""
+        if not NAME.fullmatch(self.name):
+            self._refuse(
+                "name", "a lower-case letter, then up to 63 lower-case letters, digits or _"
+            )
+        if self.kind not in KINDS:
+            self._refuse("kind", nearest(str(self.kind), KINDS))
+        if self.mechanism not in MECHANISMS:
+            self._refuse("mechanism", nearest(str(self.mechanism), MECHANISMS))
+        if self.kind not in MECHANISMS[self.mechanism].kinds:
+            fitting = [name for name, m in MECHANISMS.items() if self.kind in m.kinds]
+            self._refuse("mechanism", f"a mechanism for kind {self.kind!r}: {', '.join(fitting)}")
+        self._check_levels()
+        self._check_domain()
+        self._check_times()
+        if self.minimum_reports < 1:
+            self._refuse("minimum_reports", "a number of reports, 1 or more")
+        try:
+            self.randomizer  # noqa: B018
+        except (TypeError, ValueError) as error:
+            self._refuse("options", f"options of {self.mechanism}: {error}")
+
+    def _refuse(self, key: str, expected: str) -> None:
+        raise DefinitionError(f"{self.name}.{key}", getattr(self, key), expected)
+
+    def _check_levels(self) -> None:
+        if not 1 <= len(self.levels) <= MAX_LEVELS:
+            self._refuse("levels", f"1 to {MAX_LEVELS} epsilons")
+        for epsilon in self.levels:
+            if not 0 < epsilon <= 64:
+                self._refuse("levels", f"epsilons above 0 and at most 64, found {epsilon}")
+            if round(epsilon, LEVEL_DIGITS) != epsilon:
+                self._refuse("levels", f"at most {LEVEL_DIGITS} decimal digits, found {epsilon}")
+        if any(a >= b for a, b in zip(self.levels, self.levels[1:], strict=False)):
+            self._refuse("levels", "ascending epsilons, each once")
+
+    def _check_domain(self) -> None:
+        if self.kind == "mean":
+            if self.range is None or len(self.range) != 2:
+                self._refuse("range", "two numbers: the lowest and the highest value")
+                return
+            low, high = self.range
+            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+                self._refuse("range", "two finite numbers, the lower one first")
+        elif self.range is not None:
+            self._refuse("range", f"no range for kind {self.kind!r}")
+        if self.kind == "frequency":
+            names = self.category_names
+            if len(names) < 2:
+                self._refuse("categories", "two or more categories: names, or their number")
+            if len(set(names)) != len(names):
+                self._refuse("categories", "each category once")
+        elif self.categories is not None:
+            self._refuse("categories", f"no categories for kind {self.kind!r}")
+
+    def _check_times(self) -> None:
+        for key in ("pane", "lateness", "retention"):
+            text = getattr(self, key)
+            if text is None and key == "retention":
+                continue
+            try:
+                length = milliseconds(text)
+            except ValueError as error:
+                self._refuse(key, str(error))
+            else:
+                if length == 0 and key != "lateness":
+                    self._refuse(key, "a duration above zero")
+
+    # -- What the definition says -------------------------------------------------------------
+
+    @functools.cached_property
+    def randomizer(self) -> Mechanism:
+        """The mechanism, built for this metric's levels and domain."""
+        epsilons = [
+            Fraction(round(e * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS) for e in self.levels
+        ]
+        domain = {"categories": len(self.category_names)} if self.kind == "frequency" else {}
+        return MECHANISMS[self.mechanism](epsilons, **domain, **self.options)
+
+    @functools.cached_property
+    def category_names(self) -> tuple[str, ...]:
+        """The categories' names; "0" to "k - 1" where only their number was given."""
+        if self.categories is None:
+            return ()
+        if isinstance(self.categories, int):
+            return tuple(str(index) for index in np.arange(self.categories))
+        return tuple(self.categories)
+
+    @functools.cached_property
+    def pane_ms(self) -> int:
+        """The width of a pane in milliseconds."""
+        return milliseconds(self.pane)
+
+    @functools.cached_property
+    def lateness_ms(self) -> int:
+        """The allowed lateness in milliseconds."""
+        return milliseconds(self.lateness)
+
+    @functools.cached_property
+    def retention_ms(self) -> int | None:
+        """How long a pane is kept after its last report, in milliseconds; None: for ever."""
+        return None if self.retention is None else milliseconds(self.retention)
+
+    @functools.cached_property
+    def revision(self) -> int:
+        """A 32-bit hash of everything that changes the meaning of a report; never zero."""
+        meaning = {
+            "kind": self.kind,
+            "mechanism": self.mechanism,
+            "levels": [float(e) for e in self.levels],
+            "range": None if self.range is None else [float(x) for x in self.range],
+            "categories": list(self.category_names),
+            "options": dict(self.options),
+        }
+        text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") or 1
+
+    def pane_start(self, time_ms: int) -> int:
+        """Return the start of the pane that an event time falls into, in ms since the epoch."""
+        return time_ms - time_ms % self.pane_ms
+
+    # -- On the device ------------------------------------------------------------------------
+
+    def level_of(self, epsilons: ArrayLike) -> NDArray[np.uint8]:
+        """Return the index of the largest level that is at most each demanded epsilon.
+
+        Rounding down never costs privacy.
+
+        Parameters
+        ----------
+        epsilons : array_like of float, shape (n,)
+
+        Returns
+        -------
+        ndarray of uint8, shape (n,)
+
+        Raises
+        ------
+        ValueError
+            If an epsilon is below the lowest level, or not a number.
+
+        Examples
+        --------
+        >>> Metric(name="m", kind="mean", mechanism="randomized_response", range=(0, 1),
+        ...        levels=[0.5, 1, 2]).level_of([0.5, 1.9, 64.0])
+        array([0, 1, 2], dtype=uint8)
+        """
+        demanded = np.asarray(epsilons, dtype=np.float64)
+        level = np.searchsorted(np.asarray(self.levels), demanded, side="right") - 1
+        refused = (level < 0) | np.isnan(demanded)
+        if refused.any():
+            raise ValueError(
+                f"epsilon = {demanded[refused].ravel()[0]}: metric {self.name!r} offers "
+                f"{list(self.levels)}; a stricter demand cannot be met, do not report"
+            )
+        return level.astype(np.uint8)
+
+    def randomize(self, values: ArrayLike, level: ArrayLike, bits: Bits | None = None) -> Reports:
+        """Randomize values at their levels: the only step that sees what a person holds.
+
+        Parameters
+        ----------
+        values : array_like, shape (n,)
+            Numbers for a mean (clipped to the range); category names or indices for a frequency.
+        level : array_like of int, shape (n,)
+            Indices into the metric's levels, from :meth:`level_of`.
+        bits : Bits, optional
+            The source of randomness; the operating system's by default.
+
+        Returns
+        -------
+        ndarray of integers, one row a report
+
+        Raises
+        ------
+        ValueError
+            If a value is not a number, a category is unknown, or a level is out of range.
+        """
+        levels = np.asarray(level)
+        own = self._own_units(np.asarray(values))
+        if own.shape != levels.shape or own.ndim != 1:
+            raise ValueError(
+                f"values of shape {own.shape} with levels of shape {levels.shape}: "
+                "expected two arrays of the same length"
+            )
+        if levels.size and not (0 <= levels.min() and levels.max() < len(self.levels)):
+            raise ValueError(f"level: expected 0 to {len(self.levels) - 1}")
+        return self.randomizer.randomize(own, levels, SystemBits() if bits is None else bits)
+
+    def _own_units(self, values: NDArray[Any]) -> NDArray[Any]:
+        if self.kind == "mean":
+            assert self.range is not None  # noqa: S101
+            numbers = values.astype(np.float64)
+            if np.isnan(numbers).any():
+                raise ValueError(f"a value of {self.name!r} is not a number: leave it out")
+            low, high = self.range
+            return (np.clip(numbers, low, high) - low) * (2 / (high - low)) - 1
+        return self._category_index(values)
+
+    def _category_index(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        if values.dtype.kind in "iu":
+            outside = (values < 0) | (values >= len(self.category_names))
+            if outside.any():
+                raise ValueError(
+                    f"category {values[outside].ravel()[0]} of {self.name!r}: "
+                    f"expected 0 to {len(self.category_names) - 1}"
+                )
+            return values.astype(np.int64)
+        try:
+            indices = [self._category_indices[name] for name in values.tolist()]
+        except KeyError as error:
+            name = error.args[0]
+            raise ValueError(
+                f"category {name!r} of {self.name!r}: did you mean "
+                f"{nearest(str(name), self.category_names)}"
+            ) from None
+        return np.asarray(indices, dtype=np.int64)
+
+    @functools.cached_property
+    def _category_indices(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.category_names)}
+
+    # -- At the aggregator ----------------------------------------------------------------------
+
+    def zero(self) -> Counts:
+        """Return the statistic of no reports: int64, one slice of `randomizer.columns` a level."""
+        return np.zeros(len(self.levels) * self.randomizer.columns, dtype=np.int64)
+
+    def _table(self, statistic: Counts) -> Counts:
+        cells = len(self.levels) * self.randomizer.columns
+        if statistic.dtype != np.int64 or statistic.shape != (cells,):
+            raise ValueError(
+                f"statistic of dtype {statistic.dtype} and shape {statistic.shape}: "
+                f"metric {self.name!r} needs int64 of shape ({cells},)"
+            )
+        return statistic.reshape(len(self.levels), self.randomizer.columns)
+
+    def accumulate(self, statistic: Counts, level: ArrayLike, reports: ArrayLike) -> None:
+        """Add reports to a statistic, in place.
+
+        Parameters
+        ----------
+        statistic : ndarray of int64
+            From :meth:`zero`.
+        level : array_like of int, shape (n,)
+        reports : array_like of integers, one row a report
+            From :meth:`randomize`, or from the wire.
+
+        Raises
+        ------
+        ReportError
+            If a level or a report is outside what the mechanism can send; nothing is added then.
+        """
+        levels, rows = np.asarray(level), np.asarray(reports)
+        if levels.size and not (0 <= levels.min() and levels.max() < len(self.levels)):
+            raise ReportError("bad_level", f"expected 0 to {len(self.levels) - 1}")
+        if rows.shape != (*levels.shape, *self.randomizer.shape):
+            raise ReportError(
+                "bad_length",
+                f"reports of shape {rows.shape} for {levels.size} levels: "
+                f"expected {(levels.size, *self.randomizer.shape)}",
+            )
+        narrow = rows.astype(self.randomizer.dtype)
+        if (narrow != rows).any():
+            raise ReportError("bad_value", f"reports that do not fit {self.randomizer.dtype}")
+        self.randomizer.check(levels.astype(np.uint8).tobytes(), narrow.tobytes())
+        self.accumulate_checked(statistic, levels, narrow)
+
+    def accumulate_checked(self, statistic: Counts, level: Levels, reports: Reports) -> None:
+        """Add reports that `randomizer.check` has passed already: the hot path."""
+        self.randomizer.accumulate(self._table(statistic), level, reports)
+
+    def counts(self, statistic: Counts) -> Counts:
+        """Return the number of reports per level, shape (levels,)."""
+        return self._table(statistic)[:, 0].copy()
+
+    def estimate(
+        self,
+        statistic: Counts,
+        beta: float = 0.05,
+        weights: str = "optimal",
+        bound: str = "fixed",
+        target: str = "population",
+    ) -> Estimate:
+        """Estimate the metric from a statistic, with bounds that hold.
+
+        Parameters
+        ----------
+        statistic : ndarray of int64
+        beta, weights, bound, target
+            See :class:`estimators.estimate.Question`.
+
+        Returns
+        -------
+        Estimate
+            In the metric's own unit; arrays over categories for a frequency.
+        """
+        question = Question(beta=beta, weights=weights, bound=bound, target=target)
+        estimate = self.randomizer.estimate(self._table(statistic), question)
+        if self.kind == "mean":
+            assert self.range is not None  # noqa: S101
+            low, high = self.range
+            return estimate.rescaled((low + high) / 2, (high - low) / 2)
+        return estimate
