@@ -1,0 +1,246 @@
+"""A real Apache Kafka cluster on this machine, for tests, benchmarks and people without Docker."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import secrets
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from deploy.kafka.broker import Broker
+from deploy.kafka.distribution import JARS, KafkaUnavailableError, fetch_jars, missing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+#: Seconds until every broker answers; about 2 per broker are usual on two cores.
+READY_TIMEOUT = 90
+#: Seconds for brokers to close their logs before they are killed.
+STOP_GRACE = 5.0
+#: Below Linux's range for outgoing connections, so that none takes a stopped broker's port.
+PORTS = range(20_000, 32_000)
+
+
+class KafkaCluster:
+    """Apache Kafka as child processes: KRaft brokers on free loopback ports.
+
+    Several brokers form one quorum, and topics are replicated over up to three of them. Whatever
+    happens to this process, its brokers end with it. The folder's topics are there again when
+    another cluster is started on it.
+
+    Parameters
+    ----------
+    folder : Path
+        For the brokers' properties, data and logs.
+    brokers : int
+        How many.
+    properties : mapping of str to str or int
+        Broker properties that override those set here.
+    jars : Path
+        Folder with Apache Kafka's jars; fetched with Maven if they are not there.
+    heap : str
+        Largest Java heap of each broker, as in `-Xmx`.
+    jvm_options : sequence of str
+        More options for each broker's Java.
+
+    Examples
+    --------
+    >>> with KafkaCluster(Path("/tmp/kafka")) as kafka:        # doctest: +SKIP
+    ...     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        brokers: int = 1,
+        properties: Mapping[str, str | int] | None = None,
+        jars: Path = JARS,
+        heap: str = "384m",
+        jvm_options: Sequence[str] = (),
+    ) -> None:
+        self.folder = folder
+        self.brokers = brokers
+        self.properties = properties or {}
+        self.jars = jars
+        self.heap = heap
+        self.jvm_options = jvm_options
+        self.nodes: list[Broker] = []
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Addresses of all brokers, as librdkafka's `bootstrap.servers` takes them."""
+        return ",".join(node.address for node in self.nodes)
+
+    def start(self) -> Self:
+        """Start the brokers and wait until each of them answers and knows all others.
+
+        Raises
+        ------
+        KafkaUnavailableError
+            Java, Maven or the jars are missing, or a broker failed; its log's end is in the
+            message.
+        """
+        if lacking := missing(self.jars):
+            raise KafkaUnavailableError(f"Apache Kafka cannot run here: {lacking}")
+        fetch_jars(self.jars)
+        atexit.register(self._kill_all)
+        for attempts_left in (2, 1, 0):
+            try:
+                self._start_all()
+            except _PortTakenError:
+                self._kill_all()
+                if attempts_left == 0:
+                    raise
+            except BaseException:
+                self._kill_all()
+                raise
+            else:
+                break
+        return self
+
+    def stop(self) -> None:
+        """Stop the brokers: they may close their logs, then they are killed. Can be repeated."""
+        for node in self.nodes:
+            node.ask_to_stop()
+        deadline = time.monotonic() + STOP_GRACE
+        for node in self.nodes:
+            node.end(max(0.0, deadline - time.monotonic()))
+        atexit.unregister(self._kill_all)
+
+    def kill(self, broker: int) -> None:
+        """Kill a broker (1 is the first) with SIGKILL, as a crash would."""
+        self._node(broker).end()
+
+    def restart(self, broker: int) -> None:
+        """Start a broker again on its data and port, stopped first if it runs; wait for it."""
+        node = self._node(broker)
+        node.ask_to_stop()
+        node.end(STOP_GRACE)
+        node.start()
+        self._wait_until_ready([node], known=1)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start_all(self) -> None:
+        ports = free_ports(2 * self.brokers)
+        self.nodes = [
+            Broker(
+                node=i + 1,
+                folder=self.folder / f"broker-{i + 1}",
+                port=ports[2 * i],
+                controller_port=ports[2 * i + 1],
+                jars=self.jars,
+                heap=self.heap,
+                jvm_options=self.jvm_options,
+            )
+            for i in range(self.brokers)
+        ]
+        voters = ",".join(f"{node.node}@127.0.0.1:{node.controller_port}" for node in self.nodes)
+        identity = self._cluster_id()
+        settings = {**defaults(self.brokers), **self.properties}
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: node.prepare(identity, voters, settings), self.nodes))
+        for node in self.nodes:
+            node.start()
+        self._wait_until_ready(self.nodes, known=self.brokers)
+
+    def _cluster_id(self) -> str:
+        remembered = self.folder / "cluster.id"
+        if not remembered.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            identity = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+            # The storage tool would take a leading hyphen for a flag.
+            remembered.write_text("0" + identity[1:])
+        return remembered.read_text()
+
+    def _wait_until_ready(self, nodes: Sequence[Broker], known: int) -> None:
+        """Wait until each of the nodes itself lists itself and at least `known` live brokers."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        deadline = time.monotonic() + READY_TIMEOUT
+        for node in nodes:
+            # A new client asks the broker it was given before it learns of others.
+            quick = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200}
+            admin = AdminClient({"bootstrap.servers": node.address, "log_level": 0, **quick})
+            while True:
+                try:
+                    listed = admin.list_topics(timeout=1).brokers
+                except KafkaException:
+                    listed = {}
+                if node.node in listed and len(listed) >= known:
+                    break
+                _raise_if_failed(node, deadline)
+
+    def _kill_all(self) -> None:
+        for node in self.nodes:
+            node.end()
+
+    def _node(self, broker: int) -> Broker:
+        if not 1 <= broker <= len(self.nodes):
+            raise ValueError(f"there is no broker {broker}; they are 1 to {len(self.nodes)}")
+        return self.nodes[broker - 1]
+
+
+class _PortTakenError(KafkaUnavailableError):
+    """Somebody took a port between our choice and the broker's start."""
+
+
+def _raise_if_failed(node: Broker, deadline: float) -> None:
+    ended = not node.running
+    if not ended and time.monotonic() < deadline:
+        return
+    tail = node.log_tail()
+    if ended and "Address already in use" in tail:
+        raise _PortTakenError(f"Kafka broker {node.node} found its port taken:\n{tail}")
+    happened = "ended" if ended else f"was not ready after {READY_TIMEOUT} s"
+    raise KafkaUnavailableError(f"Kafka broker {node.node} {happened}; its log ends with:\n{tail}")
+
+
+def defaults(brokers: int) -> dict[str, str | int]:
+    """Broker properties for a small cluster that starts, rebalances and fails over quickly."""
+    replicas = min(3, brokers)
+    return {
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": replicas,
+        "min.insync.replicas": 2 if replicas == 3 else 1,
+        "message.max.bytes": 33_554_432,
+        "offsets.topic.num.partitions": 1,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.num.partitions": 1,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": 1,
+        "share.coordinator.state.topic.num.partitions": 1,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": 1,
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 1000,
+        "broker.session.timeout.ms": 3000,
+        "broker.heartbeat.interval.ms": 500,
+        "log.cleaner.dedupe.buffer.size": 16_777_216,
+    }
+
+
+def free_ports(count: int) -> list[int]:
+    """Return `count` different loopback ports that nobody listens on now."""
+    with ExitStack() as held:
+        ports: list[int] = []
+        while len(ports) < count:
+            port = PORTS[secrets.randbelow(len(PORTS))]
+            probe = held.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            ports.append(port)
+        return ports

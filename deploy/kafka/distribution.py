@@ -1,0 +1,132 @@
+"""Apache Kafka's jars: fetched once with Maven, found again by the hash of pom.xml."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).parent
+POM = HERE / "pom.xml"
+JARS = HERE / "jars"
+
+#: Brokers of Kafka 4 need it (KIP-1013).
+OLDEST_JAVA = 17
+#: Seconds; the first run also fetches Maven's own plugins.
+DOWNLOAD_TIMEOUT = 900
+
+
+class KafkaUnavailableError(RuntimeError):
+    """Apache Kafka cannot be fetched or run on this machine; the message says what to do."""
+
+
+def java() -> str | None:
+    """Path of the `java` command: the one of JAVA_HOME, else the one on PATH."""
+    home = os.environ.get("JAVA_HOME")
+    candidate = Path(home, "bin", "java") if home else None
+    return str(candidate) if candidate and candidate.is_file() else shutil.which("java")
+
+
+@cache
+def java_version(command: str) -> str:
+    """Return what `java -version` says in its first line."""
+    told = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)
+    return (told.stderr or told.stdout).partition("\n")[0].strip()
+
+
+def kafka_version() -> str:
+    """Return the version of Apache Kafka that pom.xml asks for."""
+    found = re.search(r"<artifactId>kafka_[\d.]+</artifactId>\s*<version>([^<]+)<", POM.read_text())
+    return found[1] if found else "unknown"
+
+
+def missing(jars: Path = JARS) -> str:
+    """Say what is missing to run Apache Kafka here.
+
+    Parameters
+    ----------
+    jars : Path
+        Folder of the jars; they need not be there if Maven is.
+
+    Returns
+    -------
+    str
+        One line with what to install, empty if nothing is missing.
+    """
+    command = java()
+    if command is None:
+        return f"no java: install Java {OLDEST_JAVA} or newer (Debian: openjdk-17-jre-headless)"
+    told = java_version(command)
+    found = re.search(r'"(\d+)', told)
+    if found is None or int(found[1]) < OLDEST_JAVA:
+        return f"{command} is {told or 'not working'}: install Java {OLDEST_JAVA} or newer"
+    if not is_fetched(jars) and shutil.which("mvn") is None:
+        return "no mvn to fetch Apache Kafka with: install Maven (Debian: maven)"
+    return ""
+
+
+def is_fetched(jars: Path = JARS) -> bool:
+    """Whether the folder holds the jars of the present pom.xml."""
+    stamp = jars / ".pom-sha256"
+    return stamp.is_file() and stamp.read_text() == _pom_hash()
+
+
+def fetch_jars(jars: Path = JARS) -> None:
+    """Fetch the jars that pom.xml names, unless the folder has them already.
+
+    Parameters
+    ----------
+    jars : Path
+        Folder to create. It is replaced as a whole, so that it never holds a mixture.
+
+    Raises
+    ------
+    KafkaUnavailableError
+        Maven is missing, failed or took too long.
+    """
+    if is_fetched(jars):
+        return
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise KafkaUnavailableError(missing(jars) or "no mvn to fetch Apache Kafka with")
+    beside = jars.parent / "target"
+    beside.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=beside) as scratch:
+        fresh = Path(scratch) / "jars"
+        _copy_dependencies(maven, fresh)
+        (fresh / ".pom-sha256").write_text(_pom_hash())
+        shutil.rmtree(jars, ignore_errors=True)
+        fresh.rename(jars)
+
+
+def _copy_dependencies(maven: str, folder: Path) -> None:
+    command = [maven, "--batch-mode", "--quiet", "--file", str(POM), "dependency:copy-dependencies"]
+    try:
+        ran = subprocess.run(
+            [*command, f"-DoutputDirectory={folder.resolve()}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=DOWNLOAD_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise KafkaUnavailableError(
+            f"mvn did not finish within {DOWNLOAD_TIMEOUT} s; check the network and try again"
+        ) from None
+    if ran.returncode != 0 or not folder.is_dir():
+        errors = [line for line in ran.stdout.splitlines() if "ERROR" in line]
+        raise KafkaUnavailableError(
+            f"mvn could not fetch Apache Kafka {kafka_version()} (exit code {ran.returncode}): "
+            + (errors[0] if errors else "no reason given; check the network and try again")
+        )
+
+
+def _pom_hash() -> str:
+    return hashlib.sha256(POM.read_bytes()).hexdigest()
