@@ -166,9 +166,7 @@ class Metric:
     @functools.cached_property
     def randomizer(self) -> Mechanism:
         """The mechanism, built for this metric's levels and domain."""
-        epsilons = [
-            Fraction(round(e * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS) for e in self.levels
-        ]
+        epsilons = [Fraction(round(e * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS) for e in self.levels]
         domain = {"categories": len(self.category_names)} if self.kind == "frequency" else {}
         return MECHANISMS[self.mechanism](epsilons, **domain, **self.options)
 

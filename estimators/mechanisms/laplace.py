@@ -1,0 +1,149 @@
+"""The Laplace mechanism for the mean of a value in [-1, 1], in integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.errors import ReportError
+from estimators.estimate import Counts, Estimate, Question
+from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.randomness import Bits
+from estimators.sampling import discrete_laplace, round_up
+from estimators.thresholds import exp_bounds
+from estimators.weights import LevelFacts, level_weights
+
+LOW_BITS = 31
+
+
+class Laplace(Mechanism):
+    """Discrete Laplace noise on a grid.
+
+    A value x in [-1, 1] is rounded at random to the grid of step 1/g (unbiased), and an integer z with
+    P(z) proportional to exp(-epsilon |z| / (2 g)) is added: the report is g x + z, clamped to
+    [-M, M]. Source: HLDP, Algorithm 1, made discrete after Ghosh, Roughgarden and Sundararajan (2009).
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    grid : int
+        g, a power of two.
+
+    Raises
+    ------
+    ValueError
+        If `grid` is no power of two, or a report would not fit 32 bits at the lowest level.
+
+    Notes
+    -----
+    **Privacy.** Two inputs differ by at most 2 g on the grid, so each value of g x + z has probabilities
+    within a factor exp(2 g epsilon / (2 g)) = e^epsilon; rounding before and clamping after cost nothing.
+
+    **The clamp.** M = g + ceil(92 g / epsilon). With q = exp(-epsilon / (2 g)),
+    P(|z| > t) = 2 q^(t+1) / (1 + q) < 2^-64 as soon as q^t <= 2^-65, that is t >= 65 ln 2 (2 g / epsilon),
+    and 65 ln 2 < 46. Since |g x| <= g, a report is clamped with probability below 2^-64.
+
+    **The statistic.** Columns: n, sum y, sum (y^2 >> 31), sum (y^2 & (2^31 - 1)). With |y| < 2^31 no
+    column can overflow 64 bits before 2^32 reports, whatever they say.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> mechanism = Laplace([Fraction(1)], grid=64)
+    >>> mechanism.randomize(np.array([0.5, 0.5]), np.array([0, 0]), SeededBits(1))
+    array([-21, -53], dtype=int32)
+    """
+
+    name = "laplace"
+    kinds = frozenset({"mean"})
+    dtype = np.dtype("<i4")
+    columns = 4
+
+    def __init__(self, epsilons: Sequence[Fraction], *, grid: int = 1024) -> None:
+        super().__init__(epsilons)
+        if grid < 1 or grid & (grid - 1):
+            raise ValueError(f"grid = {grid}: expected a power of two")
+        self.grid = grid
+        self._rates = [epsilon / (2 * grid) for epsilon in self.epsilons]
+        limits = [grid + -(-92 * grid // epsilon) for epsilon in self.epsilons]
+        if max(limits) >= 2**31:
+            raise ValueError(
+                f"grid = {grid} at epsilon = {float(self.epsilons[0])} needs reports up to {max(limits)}: "
+                "expected less than 2^31; use a coarser grid or a larger epsilon"
+            )
+        self.limits = np.array(limits, dtype=np.int64)
+        """M per level: the largest report."""
+        self._numerators = np.array([rate.numerator for rate in self._rates], dtype=np.uint64)
+        self._denominators = np.array([rate.denominator for rate in self._rates], dtype=np.uint64)
+        epsilon = np.array([float(e) for e in self.epsilons])
+        self._noise = 1 / (2 * np.sinh(epsilon / (4 * grid)) ** 2) / grid**2
+        self._facts = LevelFacts(
+            epsilons=epsilon, variances=1 + self._noise, paper=1 / (1 + 1 / epsilon**2)
+        )
+
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return one report, an integer within its level's limit, for each value in [-1, 1]."""
+        scaled = values * self.grid
+        floor = np.floor(scaled)
+        rounded = floor.astype(np.int64) + round_up(bits, scaled - floor)
+        noise = discrete_laplace(bits, self._numerators[level], self._denominators[level])
+        limit = self.limits[level]
+        reports: Reports = np.clip(rounded + noise, -limit, limit).astype(self.dtype)
+        return reports
+
+    def check_values(self, levels: bytes, values: bytes) -> None:
+        """Refuse a report beyond the limit of its level."""
+        reports = np.frombuffer(values, dtype=self.dtype)
+        limit = self.limits[np.frombuffer(levels, dtype=np.uint8)]
+        beyond = (reports > limit) | (reports < -limit)
+        if beyond.any():
+            index = int(beyond.argmax())
+            raise ReportError(
+                "bad_value",
+                f"report {reports[index]}: expected -{limit[index]} to {limit[index]} at its level",
+            )
+
+    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
+        """Add reports to a table with columns (reports, sum, high and low part of the squares)."""
+        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
+        y = reports.astype(np.int64)
+        square = y * y
+        np.add.at(table[:, 1], level, y)
+        np.add.at(table[:, 2], level, square >> LOW_BITS)
+        np.add.at(table[:, 3], level, square & (2**LOW_BITS - 1))
+
+    def estimate(self, table: Counts, question: Question) -> Estimate:
+        """Estimate the mean in [-1, 1]."""
+        counts, sums = table[:, 0], table[:, 1]
+        shares = level_weights(question.weights, counts, self._facts)
+        used = counts > 0
+        per_report = np.zeros(len(counts))
+        per_report[used] = shares[used] / counts[used]
+        value = float(per_report @ sums) / self.grid if used.any() else np.nan
+        variance = float(counts @ (per_report**2 * (1 + self._noise)))
+        heaviest = float((per_report / self._facts.epsilons).max()) * 2
+        log = np.log(2 / question.beta)
+        half = np.sqrt(2 * variance * log) + heaviest * log if used.any() else np.inf
+        return Estimate(
+            value=value,
+            lower=float(np.clip(np.nan_to_num(value) - half, -1, 1)),
+            upper=float(np.clip(np.nan_to_num(value) + half, -1, 1)),
+            reports=int(counts.sum()),
+            effective_reports=1 / variance if used.any() else 0.0,
+            beta=question.beta,
+            bound=question.bound,
+            target=question.target,
+            policy=question.weights,
+            levels=tuple(float(e) for e in self.epsilons),
+            counts=counts.copy(),
+            weights=shares,
+        )
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return e^x from below within 2^-256 relative, x the exact exponent."""
+        return exp_bounds(2 * self.grid * self._rates[level])[0]

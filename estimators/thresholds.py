@@ -1,0 +1,102 @@
+"""Exact integer thresholds for epsilon: rational arithmetic only, no floating point.
+
+A coin of probability ``T / 2**64`` is private only if ``T`` is rounded the right way. Doubles cannot
+say which way that is: near 2**63 they are 2**11 apart (Mironov, "On significance of the least
+significant bits for differential privacy", 2012).
+"""
+
+from __future__ import annotations
+
+import functools
+from fractions import Fraction
+
+WORD = 2**64
+
+
+@functools.lru_cache(maxsize=4096)
+def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
+    """Return rational numbers around e^x.
+
+    Parameters
+    ----------
+    x : Fraction
+        At least 0.
+    precision : int
+        Binary digits after the point.
+
+    Returns
+    -------
+    lower, upper : Fraction
+        ``lower <= e^x <= upper``, equal only for x = 0.
+
+    Notes
+    -----
+    With ``y = x / 2**halvings <= 1/2`` the Taylor series of e^y is summed in fixed point, every term
+    rounded down for `lower` and up for `upper`; what the series leaves out after the term y^m/m! is
+    below twice the next term. Squaring `halvings` times, rounded the same way, gives e^x.
+
+    Examples
+    --------
+    >>> lower, upper = exp_bounds(Fraction(1))
+    >>> float(lower), upper - lower < Fraction(1, 2**200)
+    (2.718281828459045, True)
+    """
+    if x < 0:
+        raise ValueError(f"x = {x}: expected a number of at least 0")
+    if x == 0:
+        return Fraction(1), Fraction(1)
+    halvings = max(0, (2 * x.numerator // x.denominator).bit_length())
+    y = x / 2**halvings
+    one = 1 << precision
+    lower = upper = low_term = high_term = one
+    step = 1
+    while high_term > 1:
+        low_term = low_term * y.numerator // (y.denominator * step)
+        high_term = -(-high_term * y.numerator // (y.denominator * step))
+        lower, upper = lower + low_term, upper + high_term
+        step += 1
+    upper += 2 * high_term
+    for _ in range(halvings):
+        lower, upper = lower * lower >> precision, -(-upper * upper >> precision)
+    return Fraction(lower, one), Fraction(upper, one)
+
+
+@functools.lru_cache(maxsize=4096)
+def flip_threshold(epsilon: Fraction) -> int:
+    """Return T = ceil(2^64 / (1 + e^epsilon)): flip an answer where a uniform 64-bit word is below T.
+
+    Parameters
+    ----------
+    epsilon : Fraction
+        Above 0.
+
+    Returns
+    -------
+    int
+        In [1, 2^63].
+
+    Notes
+    -----
+    An answer is kept by 2^64 - T words and flipped by T, so the ratio of its probabilities under two
+    inputs is (2^64 - T) / T. Because T is rounded up, T (1 + e^epsilon) >= 2^64, hence
+    2^64 - T <= T e^epsilon: the ratio is at most e^epsilon. The threshold is exact: it is computed
+    from both ends of an interval around e^epsilon, which is narrowed until both give the same
+    integer. That ends, since e^epsilon is irrational for a rational epsilon other than 0.
+
+    Examples
+    --------
+    >>> hex(flip_threshold(Fraction(1)))
+    '0x44d9585152ea1936'
+    """
+    if epsilon <= 0:
+        raise ValueError(f"epsilon = {epsilon}: expected a number above 0")
+    precision = 128
+    while True:
+        smaller, larger = (_ceil(WORD / (1 + e)) for e in reversed(exp_bounds(epsilon, precision)))
+        if smaller == larger:
+            return smaller
+        precision *= 2
+
+
+def _ceil(x: Fraction) -> int:
+    return -(-x.numerator // x.denominator)

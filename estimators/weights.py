@@ -1,0 +1,85 @@
+"""How much each privacy level counts in an estimate.
+
+Weights depend on the reports per level and on public constants, never on the values, so a policy can be
+changed, or follow the mix of levels, without reading one report again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from estimators.estimate import Counts, Floats
+
+
+@dataclasses.dataclass(frozen=True)
+class LevelFacts:
+    """What is publicly known of each privacy level, ascending.
+
+    Attributes
+    ----------
+    epsilons : ndarray of float64, shape (levels,)
+    variances : ndarray of float64, shape (levels,)
+        Variance of one unbiased report, at the data the mechanism names.
+    paper : ndarray of float64, shape (levels,)
+        The weight of one report as the mechanism's paper prints it.
+    """
+
+    epsilons: Floats
+    variances: Floats
+    paper: Floats
+
+
+def optimal(facts: LevelFacts) -> Floats:
+    """Inverse variance: the least variance among unbiased weighted means (Gauss and Markov)."""
+    return 1 / facts.variances
+
+
+def paper(facts: LevelFacts) -> Floats:
+    """As printed in HLDP, Algorithms 1, 2 and 5: for comparison with the paper."""
+    return facts.paper
+
+
+def uniform(facts: LevelFacts) -> Floats:
+    """Every report counts alike: right when the values go with the privacy level."""
+    return np.ones_like(facts.epsilons)
+
+
+def proportional(facts: LevelFacts) -> Floats:
+    """In proportion to epsilon: a baseline of HDP-WC (Prop)."""
+    return facts.epsilons
+
+
+POLICIES: dict[str, Callable[[LevelFacts], Floats]] = {
+    policy.__name__: policy for policy in (optimal, paper, uniform, proportional)
+}
+
+
+def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
+    """Return the share of each level in the estimate.
+
+    Parameters
+    ----------
+    policy : str
+        One of :data:`POLICIES`, which say the weight of one report of a level.
+    counts : ndarray of int64, shape (levels,)
+        Reports per level. A level without reports gets weight zero.
+    facts : LevelFacts
+
+    Returns
+    -------
+    ndarray of float64, shape (levels,)
+        Sums to one; all zero where there is no report at all.
+
+    Examples
+    --------
+    >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))
+    >>> level_weights("optimal", np.array([100, 100]), facts)
+    array([0.2, 0.8])
+    """
+    per_report = POLICIES[policy](facts)
+    shares: Floats = counts * (per_report / per_report.max())
+    total = shares.sum()
+    return shares / total if total > 0 else shares
