@@ -135,6 +135,11 @@ class EmbeddedRedis:
         return f"unix://{self._scratch_folder / 'redis.sock'}"
 
     @property
+    def running(self) -> bool:
+        """Whether the server was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def pid(self) -> int:
         """Process id of the server."""
         if self._process is None:

@@ -24,10 +24,15 @@ URL_PASSWORD = re.compile(r"(?<=://)([^:@/]*):([^@/]*)@")
 
 
 class Topics(msgspec.Struct, forbid_unknown_fields=True):
-    """Names of the Kafka topics, and how they are created where they are missing."""
+    """Names of the Kafka topics, and how they are created where they are missing.
+
+    `managed` says whether Dither may administer them: create those that are missing, and ask for
+    the id by which a topic that was deleted and created again is recognised.
+    """
 
     reports: str = "dither.reports"
     deadletters: str = "dither.deadletters"
+    managed: bool = True
     partitions: int = 6
     replication: int = -1
 
@@ -208,6 +213,6 @@ def _check(key: str, value: Any, source: str) -> None:
     if key in CHOICES and value not in CHOICES[key]:
         raise SettingsError(key, value, f"one of {', '.join(CHOICES[key])}", source)
     if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-        if key == "topics.replication" and value == -1 or key == "serve.port" and value == 0:
+        if (key == "topics.replication" and value == -1) or (key == "serve.port" and value == 0):
             return
         raise SettingsError(key, value, "a number of 1 or more", source)

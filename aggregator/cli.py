@@ -1,0 +1,88 @@
+"""The command line, `dither`: a command is a file in aggregator/commands, imported when it runs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any, ClassVar
+
+import click
+
+COMMANDS = {
+    "demo": "Replay a year of flights as private telemetry, on servers of its own.",
+    "produce": "Report a CSV column, or a simulated population, into Kafka.",
+    "aggregate": "Count reports from Kafka into Redis.",
+    "serve": "Serve estimates as Prometheus metrics.",
+    "estimate": "Show a metric's estimate and its bounds.",
+    "metrics": "List the metrics and how far they are counted.",
+    "verify": "Replay the log and compare the state byte by byte.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only to run it or to show its own help."""
+
+    known: ClassVar[dict[str, str]] = COMMANDS
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order of a newcomer's day."""
+        return list(self.known)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in self.known:
+            return None
+        module = importlib.import_module(f"aggregator.commands.{cmd_name}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)  # noqa: S101
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.known.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest command when there is none of that name."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from estimators.errors import nearest
+
+            message = f"no command {args[0]!r}: did you mean {nearest(args[0], self.known)}"
+            raise click.UsageError(message, ctx) from error
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="dither")
+def cli() -> None:
+    """Dither: telemetry that is private before it leaves the device.
+
+    Devices randomize each value at the privacy level their owner chose and report it into Kafka; an
+    aggregator keeps exact sums in Redis; estimates come out with confidence bounds that hold.
+
+    Start with `dither demo`: it needs no server.
+    """
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Run the command line; a failure a person can act on is a message and exit code 1."""
+    from aggregator.errors import DitherError
+
+    try:
+        return cli.main(args, standalone_mode=True)
+    except DitherError as error:
+        _fail(str(error))
+    except (ValueError, FileNotFoundError) as error:
+        from estimators.errors import DefinitionError
+
+        if not isinstance(error, DefinitionError | FileNotFoundError):
+            raise
+        _fail(str(error))
+
+
+def _fail(message: str) -> None:
+    click.echo(f"Error: {message}", err=True)
+    sys.exit(1)

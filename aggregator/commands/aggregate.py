@@ -1,0 +1,50 @@
+"""`dither aggregate`: count reports from Kafka into Redis."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import Any
+
+import click
+
+from aggregator import kafka, logs
+from aggregator.commands.options import defined_metrics, settings_options
+from aggregator.settings import Settings
+from aggregator.store import Store, connect
+from aggregator.supervisor import Supervisor
+from aggregator.worker import Worker
+
+
+@click.command()
+@click.option("--workers", type=click.IntRange(1), help="Processes that count side by side.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What to log.",
+)
+@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+@settings_options
+def aggregate(settings: Settings, workers: int | None, log_level: str, log_json: bool) -> None:
+    """Count reports from Kafka into Redis.
+
+    Every partition's sums and its next offset are committed together, once a second. Any number of
+    workers may run, here or elsewhere: Kafka's consumer group spreads the partitions over them.
+    SIGTERM or Ctrl-C drains, commits and leaves the group.
+    """
+    logs.configure(log_level, log_json)
+    metrics = defined_metrics(settings)
+    kafka.ensure_topics(settings)
+    store = Store(connect(settings.redis.url), settings.topics.reports)
+    count = workers or settings.aggregate.workers
+    runner: Any
+    if count > 1:
+        runner = Supervisor(count)
+    else:
+        runner = Worker(settings, metrics, store, f"{socket.gethostname()}:{os.getpid()}")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: runner.stop())
+    runner.run()

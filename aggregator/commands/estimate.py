@@ -1,0 +1,141 @@
+"""`dither estimate`: a metric's estimate and its bounds."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+import click
+import numpy as np
+
+from aggregator.commands.options import defined_metrics, settings_options, table
+from aggregator.reader import Reader
+from aggregator.settings import Settings
+from aggregator.store import Store, connect
+from estimators import Estimate, Metric
+from estimators.durations import milliseconds
+from estimators.estimate import TARGETS
+from estimators.weights import POLICIES
+
+
+class Moment(click.ParamType[float]):
+    """A moment as ISO 8601, or seconds since the epoch."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Return seconds since the epoch."""
+        if isinstance(value, float):
+            return value
+        try:
+            return float(value)
+        except ValueError:
+            pass
+        try:
+            moment = datetime.datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(
+                f"{value!r}: expected 2013-01-31, 2013-01-31T17:00+00:00 or seconds", param, ctx
+            )
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=datetime.UTC)
+        return moment.timestamp()
+
+
+@click.command()
+@click.argument("metric")
+@click.option("--from", "start", type=Moment(), help="Begin of the window (UTC unless it says so).")
+@click.option("--to", "end", type=Moment(), help="End of the window.")
+@click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
+@click.option(
+    "--weights", type=click.Choice(sorted(POLICIES)), default="optimal", show_default=True
+)
+@click.option("--target", type=click.Choice(TARGETS), default="population", show_default=True)
+@click.option("--top", default=20, show_default=True, help="Categories to show, largest first.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, every category.")
+@settings_options
+def estimate(
+    settings: Settings,
+    metric: str,
+    start: float | None,
+    end: float | None,
+    beta: float,
+    weights: str,
+    target: str,
+    top: int,
+    as_json: bool,
+) -> None:
+    """Show a metric's estimate and its confidence bounds.
+
+    Without --from and --to: over everything counted so far. Times are event times; a window is
+    widened to whole panes.
+    """
+    store = Store(connect(settings.redis.url), settings.topics.reports)
+    reader = Reader(store, defined_metrics(settings), idle_ms=milliseconds(settings.aggregate.idle))
+    definition = reader.metric(metric)
+    try:
+        found = reader.estimate(metric, start, end, beta, weights, target=target)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    click.echo(
+        json.dumps(as_dict(definition, found)) if as_json else as_text(definition, found, top)
+    )
+
+
+def as_dict(metric: Metric, found: Estimate) -> dict[str, Any]:
+    """Return an estimate as plain values; NaN (no report yet) becomes None."""
+
+    def plain(x: Any) -> Any:
+        return [plain(y) for y in x] if np.ndim(x) else (None if np.isnan(x) else float(x))
+
+    shown = {
+        "metric": metric.name,
+        "unit": metric.unit,
+        "status": found.status,
+        "value": plain(found.value),
+        "lower": plain(found.lower),
+        "upper": plain(found.upper),
+        "reports": found.reports,
+        "effective_reports": found.effective_reports,
+        "beta": found.beta,
+        "bound": found.bound,
+        "target": found.target,
+        "policy": found.policy,
+        "levels": [
+            {"epsilon": epsilon, "reports": int(count), "weight": float(weight)}
+            for epsilon, count, weight in zip(
+                found.levels, found.counts, found.weights, strict=True
+            )
+        ],
+    }
+    if metric.kind == "frequency":
+        shown["categories"] = list(metric.category_names)
+    return shown
+
+
+def as_text(metric: Metric, found: Estimate, top: int) -> str:
+    """Return an estimate for people."""
+    lines = [
+        f"{metric.name}: {metric.description or metric.kind}",
+        f"status     {found.status}",
+        f"reports    {found.reports} (worth {found.effective_reports:.0f} without noise)",
+        f"bounds     {100 * (1 - found.beta):g}% {found.bound}, {found.target}",
+        "",
+    ]
+    if np.ndim(found.value):
+        value, lower, upper = (np.asarray(x) for x in (found.value, found.lower, found.upper))
+        order = np.argsort(-value)[:top]
+        rows = [
+            (metric.category_names[i], f"{value[i]:.4f}", f"{lower[i]:.4f}", f"{upper[i]:.4f}")
+            for i in order
+        ]
+        lines.append(table(("category", "value", "lower", "upper"), rows))
+        if len(value) > len(order):
+            lines.append(f"and {len(value) - len(order)} more categories (--top)")
+    else:
+        unit = f" {metric.unit}" if metric.unit else ""
+        lines.append(f"{found.value:.4f}{unit} in [{found.lower:.4f}, {found.upper:.4f}]")
+    levels = zip(found.levels, found.counts, found.weights, strict=True)
+    mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
+    return "\n".join([*lines, "", table(("epsilon", "reports", "weight"), mix)])

@@ -1,0 +1,86 @@
+"""`dither metrics`: the questions, and how far they are counted."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+import click
+
+from aggregator.commands.options import defined_metrics, settings_options, table
+from aggregator.errors import StoreUnreachable
+from aggregator.reader import Reader
+from aggregator.settings import Settings
+from aggregator.store import Store, connect
+from estimators import Metric
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@settings_options
+def metrics(settings: Settings, as_json: bool) -> None:
+    """List the metrics: their definitions, and how many reports are counted.
+
+    Works without Redis, too: the definitions are then shown alone.
+    """
+    defined = defined_metrics(settings)
+    try:
+        store = Store(connect(settings.redis.url), settings.topics.reports)
+        reader = Reader(store, defined)
+        counted = {name: _counted(reader, metric) for name, metric in defined.items()}
+    except StoreUnreachable as error:
+        click.echo(f"{error}\n", err=True)
+        counted = dict.fromkeys(defined, (0, None))
+    rows = [_row(metric, *counted[name]) for name, metric in defined.items()]
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    head = ("metric", "kind", "mechanism", "domain", "levels", "pane", "reports", "event time")
+    cells: list[tuple[Any, ...]] = [
+        (
+            row["metric"],
+            row["kind"],
+            row["mechanism"],
+            _domain(defined[row["metric"]]),
+            " ".join(f"{e:g}" for e in row["levels"]),
+            row["pane"],
+            row["reports"],
+            row["event_time"] or "-",
+        )
+        for row in rows
+    ]
+    click.echo(table(head, cells))
+
+
+def _counted(reader: Reader, metric: Metric) -> tuple[int, int | None]:
+    """Return a metric's accepted reports and how far its event time has come, in ms."""
+    window = reader.window(metric.name)
+    return int(metric.counts(window.statistic).sum()), reader.event_time(metric.name)
+
+
+def _row(metric: Metric, reports: int, event_ms: int | None) -> dict[str, Any]:
+    moment = (
+        None if event_ms is None else datetime.datetime.fromtimestamp(event_ms / 1000, datetime.UTC)
+    )
+    return {
+        "metric": metric.name,
+        "revision": f"{metric.revision:08x}",
+        "kind": metric.kind,
+        "mechanism": metric.mechanism,
+        "range": None if metric.range is None else list(metric.range),
+        "categories": list(metric.category_names) or None,
+        "levels": list(metric.levels),
+        "pane": metric.pane,
+        "lateness": metric.lateness,
+        "unit": metric.unit,
+        "description": metric.description,
+        "reports": reports,
+        "event_time": moment and f"{moment:%Y-%m-%dT%H:%M:%SZ}",
+    }
+
+
+def _domain(metric: Metric) -> str:
+    if metric.range is not None:
+        return f"[{metric.range[0]:g}, {metric.range[1]:g}] {metric.unit}".strip()
+    return f"{len(metric.category_names)} categories"

@@ -1,0 +1,95 @@
+"""Options that every command which talks to a deployment shares."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aggregator.errors import DitherError
+from aggregator.settings import Settings, in_force, load_settings
+from estimators import Metric, load_metrics
+
+
+def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for settings to a command and hand it the settings in force."""
+
+    @click.option("--config", metavar="FILE", help="Settings file [default: dither.toml].")
+    @click.option("--kafka", metavar="HOST:PORT", help="Kafka's bootstrap servers.")
+    @click.option("--redis", metavar="URL", help="Redis, as redis://, rediss:// or unix://.")
+    @click.option("--metrics", metavar="FILE", help="Metric definitions [default: metrics.toml].")
+    @click.option(
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Any setting, for instance kafka.security.protocol=SSL; can be repeated.",
+    )
+    @click.option(
+        "--show-settings",
+        is_flag=True,
+        help="Print the settings in force and where each came from, then exit.",
+    )
+    @functools.wraps(command)
+    def with_settings(
+        config: str | None,
+        kafka: str | None,
+        redis: str | None,
+        metrics: str | None,
+        assignments: tuple[str, ...],
+        show_settings: bool,
+        **arguments: Any,
+    ) -> Any:
+        flags: dict[str, Any] = {
+            "kafka.bootstrap.servers": kafka,
+            "redis.url": redis,
+            "metrics": metrics,
+        }
+        for assignment in assignments:
+            key, equals, value = assignment.partition("=")
+            if not equals:
+                raise click.UsageError(f"--set {assignment}: expected KEY=VALUE")
+            flags[key] = value
+        settings = load_settings(config, flags)
+        if show_settings:
+            rows = [(key, json.dumps(value), source) for key, value, source in in_force(settings)]
+            return click.echo(table(("setting", "value", "source"), rows))
+        return command(settings=settings, **arguments)
+
+    return with_settings
+
+
+def defined_metrics(settings: Settings) -> Mapping[str, Metric]:
+    """Return the metrics of the deployment.
+
+    Raises
+    ------
+    DitherError
+        If there is no such file.
+    """
+    if not Path(settings.metrics).exists():
+        raise DitherError(
+            f"no metrics file {settings.metrics!r}: write one with a table [metrics.NAME] for each "
+            "question (README.md has an example), or name yours with --metrics or DITHER_METRICS"
+        )
+    return load_metrics(settings.metrics)
+
+
+def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    """Return rows as aligned columns.
+
+    Examples
+    --------
+    >>> print(table(("metric", "reports"), [("delay", 12), ("late", 7)]))
+    metric  reports
+    delay   12
+    late    7
+    """
+    cells = [head, *[tuple(str(cell) for cell in row) for row in rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,85 @@
+"""What is stored in Redis, and under which name. See docs/data-model.md.
+
+Everything of a partition carries one hash tag, so that it lies in one slot of a Redis Cluster and a
+commit is one script call.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from estimators import Metric
+
+GRAINS_MS = {"hour": 3_600_000, "day": 86_400_000}
+"""Widths of the panes that closed panes are added to, so that a long window is a few reads."""
+
+
+def tag(topic: str, partition: int) -> str:
+    """Return the prefix of a partition's keys.
+
+    Examples
+    --------
+    >>> tag("dither.reports", 3)
+    '{dither:dither.reports:3}'
+    """
+    return f"{{dither:{topic}:{partition}}}"
+
+
+def partitions_key(topic: str) -> str:
+    """Return the key of the set of a topic's partitions that were ever counted."""
+    return f"dither:{topic}:partitions"
+
+
+def metric_key(name: str, revision: int) -> str:
+    """Return a metric's name in keys: its definition's revision is part of it.
+
+    Examples
+    --------
+    >>> metric_key("delay", 0x1F)
+    'delay@0000001f'
+    """
+    return f"{name}@{revision:08x}"
+
+
+class PaneKey(NamedTuple):
+    """Names a pane within its partition.
+
+    Attributes
+    ----------
+    grain : str
+        ``pane`` for the metric's own width, ``hour``, ``day``, or ``total``: all closed panes.
+    metric : str
+        From :func:`metric_key`.
+    start : int
+        Milliseconds since the epoch; 0 for ``total``.
+    """
+
+    grain: str
+    metric: str
+    start: int
+
+    def __str__(self) -> str:
+        """Return the key without the partition's tag."""
+        return f"{self.grain}:{self.metric}:{self.start}"
+
+    @classmethod
+    def parse(cls, text: str) -> PaneKey:
+        """Read back what ``str`` wrote."""
+        grain, metric, start = text.split(":")
+        return cls(grain, metric, int(start))
+
+
+def rollups(metric: Metric, start: int) -> list[PaneKey]:
+    """Return the coarser panes that a closed pane of a metric is added to."""
+    name = metric_key(metric.name, metric.revision)
+    coarser = [
+        PaneKey(grain, name, start - start % width)
+        for grain, width in GRAINS_MS.items()
+        if metric.pane_ms < width and width % metric.pane_ms == 0
+    ]
+    return [*coarser, PaneKey("total", name, 0)]
+
+
+def width_ms(grain: str, metric: Metric) -> int | None:
+    """Return a grain's width in milliseconds; None for ``total``, which never ends."""
+    return metric.pane_ms if grain == "pane" else GRAINS_MS.get(grain)

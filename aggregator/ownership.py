@@ -1,0 +1,151 @@
+"""What a worker holds of a partition that it owns, and how it takes one over."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+
+from aggregator.partition import Partition
+from aggregator.settings import Aggregate
+from aggregator.store import UNSET, Snapshot, Store
+from estimators import Metric
+from estimators.durations import milliseconds
+
+
+@dataclasses.dataclass
+class Owned:
+    """A partition in a worker's hands.
+
+    Attributes
+    ----------
+    epoch : int
+        Raised at every change of owner; the store refuses commits of an older one.
+    state : Partition
+        The sums in memory.
+    committed : int
+        The next offset in the store.
+    facts : dict
+        What else the store should know of this partition: where counting began, lost offsets.
+    halted : str
+        Why nothing is counted, for a person to act on; empty when all is well.
+    fences : int
+        How often in a row another owner took it.
+    """
+
+    number: int
+    epoch: int
+    state: Partition
+    committed: int
+    facts: dict[str, str | int]
+    halted: str = ""
+    fences: int = 0
+    retake_at: float = 0.0
+    is_fenced: bool = False
+    _expects: bool = True
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether messages may be counted."""
+        return not (self.halted or self.is_fenced)
+
+    def jumped(self, offset: int) -> bool:
+        """Whether the first message after taking over is further on than it should be.
+
+        Offsets have gaps (transactions, compaction), so only asking again from the expected offset
+        can tell a gap from messages that were still queued for an earlier assignment.
+        """
+        expected, self._expects = self._expects, False
+        return expected and offset > self.state.next_offset
+
+    def unconfirm(self) -> None:
+        """Check the next message's offset again."""
+        self._expects = True
+
+    def fence(self, retake_at: float) -> None:
+        """Stop counting until `retake_at` (monotonic seconds)."""
+        self.is_fenced, self.retake_at = True, retake_at
+
+    def commit(self, store: Store, high: int) -> int:
+        """Write everything counted so far; return the bytes written.
+
+        Parameters
+        ----------
+        high : int
+            The end of the partition's log, so that readers can show the lag.
+        """
+        facts = {**self.facts, "halted": self.halted, "high": high, "updated": _now_ms()}
+        written = store.commit(self.number, self.epoch, self.committed, self.state, facts)
+        self.committed = self.state.next_offset
+        return written
+
+
+def take(
+    store: Store,
+    number: int,
+    worker: str,
+    log_range: Callable[[], tuple[int, int]],
+    topic_id: str,
+    metrics: Mapping[str, Metric],
+    settings: Aggregate,
+) -> Owned:
+    """Take a partition over and decide where counting goes on.
+
+    Parameters
+    ----------
+    log_range : callable
+        Returns the first and the next offset of the partition's log.
+    topic_id : str
+        Kafka's id of the topic; empty where the cluster does not tell.
+
+    Returns
+    -------
+    Owned
+        Halted, with the reason, if the log no longer has what comes next and the settings say
+        ``on_gap = "stop"``.
+    """
+    snapshot = store.acquire(number, worker)
+    state = snapshot.partition(metrics, milliseconds(settings.future))
+    low, high = log_range()
+    facts: dict[str, str | int] = {"topic_id": topic_id or snapshot.owner.get("topic_id", "")}
+    halted = ""
+    if snapshot.next_offset == UNSET:
+        facts["begin"] = state.next_offset = low
+    elif problem := _gap(snapshot, low, high, topic_id):
+        if settings.on_gap == "skip":
+            missing = max(0, low - snapshot.next_offset)
+            facts["gap"] = int(snapshot.owner.get("gap", 0)) + missing
+            state.next_offset = low
+        else:
+            facts["topic_id"] = snapshot.owner.get("topic_id", "")
+            halted = (
+                f"{problem}. Bring the log back, or accept the loss with "
+                "`dither aggregate --set aggregate.on_gap=skip`"
+            )
+    return Owned(
+        number=number,
+        epoch=int(snapshot.owner["epoch"]),
+        state=state,
+        committed=snapshot.next_offset,
+        facts=facts,
+        halted=halted,
+    )
+
+
+def _gap(snapshot: Snapshot, low: int, high: int, topic_id: str) -> str:
+    """Say how the log fails to go on from where the sums stand; empty if it does."""
+    known = snapshot.owner.get("topic_id", "")
+    if known and topic_id and known != topic_id:
+        return f"the topic was deleted and created again (id {known}, now {topic_id})"
+    if snapshot.next_offset < low:
+        lost = low - snapshot.next_offset
+        return f"{lost} offsets are gone: counted up to {snapshot.next_offset}, log begins at {low}"
+    if snapshot.next_offset > high:
+        return (
+            f"the log ends at {high}, before the counted {snapshot.next_offset}: it was truncated"
+        )
+    return ""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,251 @@
+"""Reading: sum the panes of a window over all partitions, then estimate."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import time
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from aggregator.errors import UnknownMetric
+from aggregator.keys import GRAINS_MS, PaneKey, metric_key
+from aggregator.partition import NEVER, Watermark
+from aggregator.store import Store, connect
+from estimators import Estimate, Metric
+from estimators.errors import nearest
+from estimators.estimate import Counts
+
+Time = float | datetime.datetime | None
+DEFAULT_TOPIC = "dither.reports"
+DEFAULT_IDLE_MS = 60_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """The statistic of a metric over a stretch of event time.
+
+    Attributes
+    ----------
+    start_ms, end_ms : int or None
+        Where it really begins and ends: on panes' edges. None: unbounded.
+    status : str
+        ``not_ready`` (nothing was ever counted), ``provisional`` (more can come) or ``final``.
+    arrived_ms : int
+        When the last counted report of the metric reached Kafka; -1 for never.
+    """
+
+    metric: Metric
+    statistic: Counts
+    start_ms: int | None
+    end_ms: int | None
+    status: str
+    arrived_ms: int
+
+
+class Reader:
+    """Answers questions about metrics from the sums in Redis.
+
+    Parameters
+    ----------
+    store : str or Store
+        A Redis URL, or a store that is open already.
+    metrics : mapping of str to Metric
+    topic : str
+        The reports topic; used with a URL.
+    idle_ms : int
+        A partition without a report of the metric for this long, and with nothing left to count,
+        does not hold a window back from being final.
+
+    Raises
+    ------
+    StoreUnreachable
+        If no Redis answers at the URL.
+    """
+
+    def __init__(
+        self,
+        store: str | Store,
+        metrics: Mapping[str, Metric],
+        topic: str = DEFAULT_TOPIC,
+        idle_ms: int = DEFAULT_IDLE_MS,
+    ) -> None:
+        self.store = Store(connect(store), topic) if isinstance(store, str) else store
+        self.metrics, self.idle_ms = metrics, idle_ms
+
+    def metric(self, name: str) -> Metric:
+        """Return a metric by name.
+
+        Raises
+        ------
+        UnknownMetric
+            Naming the nearest known one.
+        """
+        if name not in self.metrics:
+            raise UnknownMetric(name, nearest(name, self.metrics))
+        return self.metrics[name]
+
+    def estimate(
+        self,
+        name: str,
+        start: Time = None,
+        end: Time = None,
+        beta: float = 0.05,
+        weights: str = "optimal",
+        bound: str = "fixed",
+        target: str = "population",
+    ) -> Estimate:
+        """Estimate a metric over a window of event time.
+
+        Parameters
+        ----------
+        name : str
+        start, end : float (seconds since the epoch), datetime or None
+            The window [start, end), widened to whole panes; None: unbounded.
+        beta, weights, bound, target
+            See :meth:`estimators.Metric.estimate`.
+
+        Returns
+        -------
+        Estimate
+            With a status: ``not_ready``, ``too_few_reports``, ``provisional`` or ``final``.
+        """
+        return self.answer(self.window(name, start, end), beta, weights, bound, target)
+
+    @staticmethod
+    def answer(
+        window: Window,
+        beta: float = 0.05,
+        weights: str = "optimal",
+        bound: str = "fixed",
+        target: str = "population",
+    ) -> Estimate:
+        """Estimate from a window that was read before."""
+        metric = window.metric
+        estimate = metric.estimate(window.statistic, beta, weights, bound, target)
+        too_few = estimate.reports < metric.minimum_reports and window.status != "not_ready"
+        return dataclasses.replace(estimate, status="too_few_reports" if too_few else window.status)
+
+    def window(self, name: str, start: Time = None, end: Time = None) -> Window:
+        """Sum a metric's panes over all partitions.
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric.
+        ValueError
+            If the window is empty.
+        """
+        metric = self.metric(name)
+        start_ms, end_ms = _edges(metric, start, end)
+        key = metric_key(metric.name, metric.revision)
+        statistic = metric.zero()
+        watermarks: dict[int, Watermark] = {}
+        for partition in self.store.partitions():
+            watermark = self.store.watermarks(partition).get(key)
+            if watermark is None:
+                continue
+            watermarks[partition] = watermark
+            for found in self._statistics(partition, metric, key, watermark, start_ms, end_ms):
+                statistic += np.frombuffer(found, dtype="<i8")
+        arrived = max((mark.arrived for mark in watermarks.values()), default=NEVER)
+        status = self._status(metric, watermarks, end_ms)
+        return Window(metric, statistic, start_ms, end_ms, status, arrived)
+
+    def event_time(self, name: str) -> int | None:
+        """Return the latest event time counted of a metric, in ms since the epoch."""
+        metric = self.metric(name)
+        key = metric_key(metric.name, metric.revision)
+        marks = (self.store.watermarks(partition).get(key) for partition in self.store.partitions())
+        return max((mark.time for mark in marks if mark is not None), default=None)
+
+    def _statistics(
+        self,
+        partition: int,
+        metric: Metric,
+        key: str,
+        watermark: Watermark,
+        start_ms: int | None,
+        end_ms: int | None,
+    ) -> Iterable[bytes]:
+        if start_ms is None and end_ms is None:
+            return self.store.running(partition, key)
+        keys: list[PaneKey] = []
+        self._cover(
+            partition, metric, key, watermark, ["day", "hour", "pane"], start_ms, end_ms, keys
+        )
+        return [found for found in self.store.statistics(partition, keys) if found is not None]
+
+    def _cover(
+        self,
+        partition: int,
+        metric: Metric,
+        key: str,
+        watermark: Watermark,
+        grains: list[str],
+        start: int | None,
+        end: int | None,
+        keys: list[PaneKey],
+    ) -> None:
+        """Collect the fewest panes that make up a window: complete days, then hours, then panes."""
+        if start is not None and end is not None and start >= end:
+            return
+        grain, *finer = grains
+        if grain == "pane":
+            starts = self.store.panes(partition, "pane", key, start, end)
+            keys.extend(PaneKey("pane", key, begin) for begin in starts)
+            return
+        width = GRAINS_MS[grain]
+        if metric.pane_ms >= width or width % metric.pane_ms:
+            self._cover(partition, metric, key, watermark, finer, start, end, keys)
+            return
+        settled = watermark.time - metric.lateness_ms
+        last = (settled if end is None else min(end, settled)) // width * width
+        first = None if start is None else -(-start // width) * width
+        if first is not None and first >= last:
+            self._cover(partition, metric, key, watermark, finer, start, end, keys)
+            return
+        starts = self.store.panes(partition, grain, key, first, last)
+        keys.extend(PaneKey(grain, key, begin) for begin in starts)
+        if first is not None:
+            self._cover(partition, metric, key, watermark, finer, start, first, keys)
+        self._cover(partition, metric, key, watermark, finer, last, end, keys)
+
+    def _status(self, metric: Metric, watermarks: Mapping[int, Watermark], end: int | None) -> str:
+        if not watermarks:
+            return "not_ready"
+        if end is None:
+            return "provisional"
+        for partition, watermark in watermarks.items():
+            settled = watermark.time >= end + metric.lateness_ms
+            if not settled and not self._is_idle(partition, watermark):
+                return "provisional"
+        return "final"
+
+    def _is_idle(self, partition: int, watermark: Watermark) -> bool:
+        owner = self.store.owner(partition)
+        counted_all = int(owner.get("next", 0)) >= int(owner.get("high", 0))
+        return counted_all and time.time() * 1000 - watermark.arrived >= self.idle_ms
+
+
+def _edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | None]:
+    """Widen a window to whole panes, in milliseconds."""
+    first, last = _milliseconds(start), _milliseconds(end)
+    if first is not None and last is not None and first >= last:
+        raise ValueError(f"window from {start} to {end}: expected an end after its start")
+    first = None if first is None else metric.pane_start(first)
+    last = None if last is None else -metric.pane_start(-last)
+    return first, last
+
+
+def _milliseconds(moment: Time) -> int | None:
+    if moment is None:
+        return None
+    if isinstance(moment, datetime.datetime):
+        if moment.tzinfo is None:
+            raise ValueError(
+                f"time {moment.isoformat()}: expected one with a time zone, as in +00:00"
+            )
+        moment = moment.timestamp()
+    return round(moment * 1000)

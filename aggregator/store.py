@@ -1,0 +1,255 @@
+"""Redis as the store of the sums: taking a partition over, and the one commit."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.resources
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import redis
+
+from aggregator.errors import Fenced, StoreUnreachable
+from aggregator.keys import PaneKey, partitions_key, tag
+from aggregator.partition import Partition, Watermark
+from aggregator.settings import masked
+from estimators import Metric
+
+UNSET = -1
+"""The next offset of a partition that was never committed."""
+WORDS_PER_WRITE = 4_000
+"""Lua unpacks at most about 8,000 values at once."""
+
+
+def connect(url: str) -> redis.Redis:
+    """Return a client for a Redis URL (redis://, rediss:// or unix://).
+
+    Raises
+    ------
+    StoreUnreachable
+        If nothing answers there.
+    """
+    try:
+        client = redis.Redis.from_url(url, socket_connect_timeout=5, health_check_interval=30)
+        client.ping()
+    except (redis.RedisError, ValueError) as error:
+        raise StoreUnreachable(str(masked("url", url)), str(error)) from None
+    return client
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A partition's state as the store has it, in one consistent piece.
+
+    Attributes
+    ----------
+    owner : dict of str to str
+        ``epoch``, ``next``, ``begin``, ``topic_id``, ``worker``, ``high``, ``halted``, ``gap``.
+    watermarks : dict of str to Watermark
+        By metric key.
+    counts : dict of str to int
+        Reports by ``outcome:metric``.
+    open : dict of PaneKey to (int, bytes, set of bytes)
+        First offset, statistic and counted batch ids of each open pane.
+    """
+
+    owner: dict[str, str]
+    watermarks: dict[str, Watermark]
+    counts: dict[str, int]
+    open: dict[PaneKey, tuple[int, bytes, set[bytes]]]
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset that is not counted, or UNSET."""
+        return int(self.owner.get("next", UNSET))
+
+    def partition(self, metrics: Mapping[str, Metric], future_ms: int) -> Partition:
+        """Return the partition in memory, ready to count on from here."""
+        partition = Partition(metrics, future_ms, max(0, self.next_offset))
+        partition.watermarks.update(self.watermarks)
+        partition.counts.update(self.counts)
+        for key, (first_offset, statistic, seen) in self.open.items():
+            if statistic:
+                partition.restore(key, first_offset, statistic, set(seen))
+        return partition
+
+
+class Store:
+    """The sums of one topic in Redis.
+
+    Parameters
+    ----------
+    client : redis.Redis
+    topic : str
+        The reports topic whose partitions are counted.
+    """
+
+    def __init__(self, client: redis.Redis, topic: str) -> None:
+        self.client, self.topic = client, topic
+        self._snapshot = client.register_script(_script("snapshot"))
+        self._commit = client.register_script(_script("commit"))
+        self._running = client.register_script(_script("running"))
+
+    def acquire(self, partition: int, worker: str) -> Snapshot:
+        """Become a partition's owner: whoever owned it is fenced from now on."""
+        self.client.sadd(partitions_key(self.topic), partition)
+        return self._take(partition, worker)
+
+    def snapshot(self, partition: int) -> Snapshot:
+        """Look at a partition's open state without touching its ownership."""
+        return self._take(partition, "")
+
+    def _take(self, partition: int, worker: str) -> Snapshot:
+        owner, watermarks, counts, panes = self._snapshot([tag(self.topic, partition)], [worker])
+        opened = {}
+        for member, statistic, seen in panes:
+            name, _, first = member.decode().rpartition(":")
+            opened[PaneKey.parse(name)] = (int(first), statistic, set(seen))
+        marks = {name: Watermark.parse(text) for name, text in _pairs(watermarks).items()}
+        numbers = {name: int(value) for name, value in _pairs(counts).items()}
+        return Snapshot(_pairs(owner), marks, numbers, opened)
+
+    def commit(
+        self,
+        number: int,
+        epoch: int,
+        expected: int,
+        partition: Partition,
+        facts: Mapping[str, str | int],
+    ) -> int:
+        """Write what changed in a partition and its next offset, together or not at all.
+
+        Parameters
+        ----------
+        number : int
+            The partition's number.
+        epoch : int
+            From :meth:`acquire`.
+        expected : int
+            The next offset in the store on which this state was built.
+        partition : Partition
+            Told that it is saved when it is.
+        facts : mapping
+            Further fields of the owner's hash, for people and readers.
+
+        Returns
+        -------
+        int
+            Bytes written.
+
+        Raises
+        ------
+        Fenced
+            If the store is not where this state came from. Nothing was written.
+        """
+        prefix = tag(self.topic, number)
+        words: list[Any] = [epoch, expected, partition.next_offset]
+        for command in _writes(prefix, partition, facts):
+            words += [len(command), *command]
+        outcome, stored_epoch, stored = self._commit([prefix], words)
+        if outcome == b"fenced":
+            name = f"{self.topic}:{number}"
+            raise Fenced(name, epoch, int(stored_epoch), expected, int(stored))
+        partition.saved()
+        return sum(len(word) for word in words if isinstance(word, bytes))
+
+    def partitions(self) -> list[int]:
+        """Return the partitions that were ever counted, ascending."""
+        return sorted(int(member) for member in self._members(partitions_key(self.topic)))
+
+    def panes(
+        self, partition: int, grain: str, metric: str, start: int | None, end: int | None
+    ) -> dict[int, int]:
+        """Return the panes of a metric that begin in [start, end), and their first offsets."""
+        low = "-inf" if start is None else start
+        high = "+inf" if end is None else f"({end}"
+        key = f"{tag(self.topic, partition)}:index:{grain}:{metric}"
+        found: Any = self.client.zrangebyscore(key, low, high)
+        pairs = (member.decode().split(":") for member in found)
+        return {int(begin): int(first) for begin, first in pairs}
+
+    def indexed(self, partition: int) -> list[tuple[str, str]]:
+        """Return the (grain, metric key) pairs of which a partition ever had a pane."""
+        members = self._members(f"{tag(self.topic, partition)}:indexed")
+        pairs = (member.decode().split(":") for member in members)
+        return sorted((grain, metric) for grain, metric in pairs)
+
+    def statistics(self, partition: int, keys: list[PaneKey]) -> list[bytes | None]:
+        """Return panes' statistics as bytes; None where there is none (any more)."""
+        if not keys:
+            return []
+        prefix = tag(self.topic, partition)
+        found: Any = self.client.mget([f"{prefix}:{key}" for key in keys])
+        return list(found)
+
+    def running(self, partition: int, metric: str) -> list[bytes]:
+        """Return the statistics that make up a metric's running total, as bytes."""
+        found = self._running([tag(self.topic, partition)], [metric])
+        return [statistic for statistic in found if statistic]
+
+    def owner(self, partition: int) -> dict[str, str]:
+        """Return the facts of a partition's owner's hash."""
+        return _decoded(self.client.hgetall(f"{tag(self.topic, partition)}:owner"))
+
+    def watermarks(self, partition: int) -> dict[str, Watermark]:
+        """Return a partition's watermarks by metric key."""
+        found = _decoded(self.client.hgetall(f"{tag(self.topic, partition)}:watermarks"))
+        return {name: Watermark.parse(text) for name, text in found.items()}
+
+    def counts(self, partition: int) -> dict[str, int]:
+        """Return a partition's numbers of reports by ``outcome:metric``."""
+        found = _decoded(self.client.hgetall(f"{tag(self.topic, partition)}:counts"))
+        return {name: int(value) for name, value in found.items()}
+
+    def _members(self, key: str) -> set[bytes]:
+        found: Any = self.client.smembers(key)
+        return set(found)
+
+
+def _writes(
+    prefix: str, partition: Partition, facts: Mapping[str, str | int]
+) -> Iterator[list[Any]]:
+    """Yield the Redis commands that bring the store to a partition's state."""
+    for key, pane in partition.panes.items():
+        if not pane.changed:
+            continue
+        value = pane.statistic.astype("<i8", copy=False).tobytes()
+        yield ["SET", f"{prefix}:{key}", value]
+        index = f"{prefix}:index:{key.grain}:{key.metric}"
+        yield ["ZADD", index, key.start, f"{key.start}:{pane.first_offset}"]
+        yield ["SADD", f"{prefix}:indexed", f"{key.grain}:{key.metric}"]
+        member = f"{key}:{pane.first_offset}"
+        if not pane.closed:
+            yield ["SADD", f"{prefix}:open", member]
+            for i in range(0, len(pane.unsaved), WORDS_PER_WRITE):
+                yield ["SADD", f"{prefix}:seen:{key}", *pane.unsaved[i : i + WORDS_PER_WRITE]]
+            continue
+        yield ["SREM", f"{prefix}:open", member]
+        yield ["DEL", f"{prefix}:seen:{key}"]
+        if pane.metric.retention_ms is not None:
+            arrived = partition.watermarks[key.metric].arrived
+            yield ["PEXPIREAT", f"{prefix}:{key}", arrived + pane.metric.retention_ms]
+    if partition.watermarks:
+        marks = {name: str(mark) for name, mark in partition.watermarks.items()}
+        yield ["HSET", f"{prefix}:watermarks", *_flat(marks)]
+    if partition.counts:
+        yield ["HSET", f"{prefix}:counts", *_flat(partition.counts)]
+    if facts:
+        yield ["HSET", f"{prefix}:owner", *_flat(facts)]
+
+
+def _flat(fields: Mapping[str, str | int]) -> list[str | int]:
+    return [word for pair in fields.items() for word in pair]
+
+
+def _script(name: str) -> str:
+    return importlib.resources.files("aggregator").joinpath(f"lua/{name}.lua").read_text()
+
+
+def _pairs(flat: list[bytes]) -> dict[str, str]:
+    words = [word.decode() for word in flat]
+    return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _decoded(found: Any) -> dict[str, str]:
+    return {key.decode(): value.decode() for key, value in found.items()}

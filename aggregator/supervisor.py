@@ -1,0 +1,88 @@
+"""Several workers on one machine: one process each, started again when one dies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import structlog
+
+POLL_SECONDS = 0.5
+RESTART_SECONDS = 2.0
+LEAVE_SECONDS = 30.0
+
+log = structlog.get_logger("dither.supervisor")
+
+
+def single_worker_command(arguments: list[str]) -> list[str]:
+    """Return the command line of one worker, given that of several.
+
+    Examples
+    --------
+    >>> single_worker_command(["aggregate", "--workers", "3", "--redis", "redis://db"])[3:]
+    ['aggregate', '--redis', 'redis://db', '--workers', '1']
+    """
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if skip or argument.startswith("--workers="):
+            skip = False
+        elif argument == "--workers":
+            skip = True
+        else:
+            kept.append(argument)
+    return [sys.executable, "-m", "aggregator", *kept, "--workers", "1"]
+
+
+class Supervisor:
+    """Keeps a number of worker processes running.
+
+    Parameters
+    ----------
+    workers : int
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._command = single_worker_command(sys.argv[1:])
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Ask every worker to drain, commit and leave; safe in a signal handler."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Start the workers, and again whichever dies, until :meth:`stop`."""
+        self._processes = [self._start() for _ in range(self.workers)]
+        started = [time.monotonic()] * self.workers
+        while not self._stopping.wait(POLL_SECONDS):
+            for index, process in enumerate(self._processes):
+                if process.poll() is None:
+                    continue
+                if time.monotonic() - started[index] < RESTART_SECONDS:
+                    continue
+                log.warning("worker died", pid=process.pid, exit_code=process.returncode)
+                self._processes[index] = self._start()
+                started[index] = time.monotonic()
+        self._stop_all()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(self._command, start_new_session=True)
+        log.info("worker started", pid=process.pid)
+        return process
+
+    def _stop_all(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.terminate()
+        deadline = time.monotonic() + LEAVE_SECONDS
+        for process in self._processes:
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                log.warning("worker did not leave in time", pid=process.pid)
+                process.kill()
+                process.wait()

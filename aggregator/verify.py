@@ -1,0 +1,307 @@
+"""Proof of the sums: replay the log and compare the state byte by byte."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+
+from aggregator import kafka
+from aggregator.errors import DitherError
+from aggregator.keys import PaneKey, metric_key
+from aggregator.partition import Pane, Partition
+from aggregator.settings import Settings
+from aggregator.store import UNSET, Snapshot, Store
+from estimators import Metric
+from estimators.durations import milliseconds
+
+CONSUME_MESSAGES = 10_000
+SILENCE_SECONDS = 60.0
+EXPIRY_SLACK_MS = 600_000
+"""A pane's expiry follows its closing commit, which a replay knows to within a commit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A place where the store is not what the log says.
+
+    Attributes
+    ----------
+    partition : int
+    where : str
+        The pane (or counter) in words, with its key.
+    detail : str
+    """
+
+    partition: int
+    where: str
+    detail: str
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        return f"partition {self.partition}: {self.where}: {self.detail}"
+
+
+@dataclasses.dataclass
+class Verification:
+    """The outcome of a replay.
+
+    Attributes
+    ----------
+    partitions, messages, panes : int
+        What was replayed and compared.
+    differences : list of Difference
+    unverifiable : list of Difference
+        Panes whose reports are no longer all in the log.
+    """
+
+    partitions: int = 0
+    messages: int = 0
+    panes: int = 0
+    differences: list[Difference] = dataclasses.field(default_factory=list)
+    unverifiable: list[Difference] = dataclasses.field(default_factory=list)
+
+    @property
+    def verified(self) -> bool:
+        """Whether everything in the store was proved from the log."""
+        return not (self.differences or self.unverifiable)
+
+
+def verify(
+    settings: Settings,
+    metrics: Mapping[str, Metric],
+    store: Store,
+    progress: Callable[[int, int, int], None] = lambda *_: None,
+) -> Verification:
+    """Replay every partition's log up to its committed offset and compare the state.
+
+    Parameters
+    ----------
+    progress : callable
+        Called with the partition, the offset reached and the offset to reach.
+
+    Returns
+    -------
+    Verification
+        Safe beside running workers: a partition's open state is read in one piece first.
+    """
+    outcome = Verification()
+    consumer = kafka.consumer(settings, f"dither-verify-{uuid.uuid4()}")
+    try:
+        for number in store.partitions():
+            snapshot = store.snapshot(number)
+            if snapshot.next_offset != UNSET:
+                replay = _Replay(settings, metrics, store, number, snapshot, outcome)
+                replay.run(consumer, progress)
+    finally:
+        consumer.close()
+    return outcome
+
+
+class _Replay:
+    """The replay of one partition."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Mapping[str, Metric],
+        store: Store,
+        number: int,
+        snapshot: Snapshot,
+        outcome: Verification,
+    ) -> None:
+        self.store, self.number, self.snapshot, self.outcome = store, number, snapshot, outcome
+        self.topic = settings.topics.reports
+        self.keys = {metric_key(m.name, m.revision): m for m in metrics.values()}
+        self.state = Partition(metrics, milliseconds(settings.aggregate.future))
+        self.closed: dict[PaneKey, tuple[Pane, int]] = {}
+        self.log_begins = 0
+
+    def run(self, consumer: Consumer, progress: Callable[[int, int, int], None]) -> None:
+        """Replay and compare."""
+        begin = int(self.snapshot.owner.get("begin", 0))
+        position = TopicPartition(self.topic, self.number)
+        low, _ = consumer.get_watermark_offsets(position, timeout=kafka.ANSWER_SECONDS)
+        self.log_begins = max(low, begin)
+        self.state.next_offset = self.log_begins
+        truncated = low > begin
+        for messages in self._log(consumer, progress):
+            self.outcome.messages += len(messages)
+            self.state.count(messages)
+            for key, pane in self.state.saved().items():
+                expires = self.state.watermarks[key.metric].arrived
+                self.closed[key] = (pane, expires)
+        self.outcome.partitions += 1
+        self._compare_panes(truncated)
+        if not truncated:
+            self._compare_seen()
+            self._compare_counters()
+
+    def _log(
+        self, consumer: Consumer, progress: Callable[[int, int, int], None]
+    ) -> Iterator[list[Any]]:
+        end = self.snapshot.next_offset
+        if self.state.next_offset >= end:
+            return
+        here = TopicPartition(self.topic, self.number, self.state.next_offset)
+        consumer.assign([here])
+        heard = time.monotonic()
+        reached = self.state.next_offset
+        while reached < end:
+            messages = consumer.consume(CONSUME_MESSAGES, timeout=0.5)
+            for message in messages:
+                error = message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+            good = [m for m in messages if m.error() is None and _offset(m) < end]
+            if good:
+                heard = time.monotonic()
+                yield good
+            position = consumer.position([here])[0].offset
+            reached = max(reached, position if position != OFFSET_INVALID else 0)
+            progress(self.number, min(reached, end), end)
+            if time.monotonic() - heard > SILENCE_SECONDS:
+                raise DitherError(
+                    f"partition {self.number}: the log gave nothing for {SILENCE_SECONDS:g} s at "
+                    f"offset {reached}, and the state stands at {end}"
+                )
+        consumer.unassign()
+
+    def _compare_panes(self, truncated: bool) -> None:
+        replayed = {key: pane for key, (pane, _) in self.closed.items()} | self.state.panes
+        stored = self._stored_keys()
+        if truncated:
+            for key, first in stored.items():
+                if key.grain != "pane" or first < self.log_begins:
+                    self._note(
+                        self.outcome.unverifiable,
+                        key,
+                        f"its reports are no longer all in the log, which begins at offset "
+                        f"{self.log_begins}",
+                    )
+            stored = {
+                key: first
+                for key, first in stored.items()
+                if key.grain == "pane" and first >= self.log_begins
+            }
+            replayed = {key: pane for key, pane in replayed.items() if key in stored}
+        for key in sorted(stored.keys() - replayed.keys()):
+            self._note(
+                self.outcome.differences, key, "in the store, but no report of it in the log"
+            )
+        keys = sorted(replayed)
+        self.outcome.panes += len(keys)
+        for key, found in zip(keys, self._stored(keys), strict=True):
+            self._compare(key, replayed[key], found)
+
+    def _stored_keys(self) -> dict[PaneKey, int]:
+        """Return the panes in the store as of the snapshot, with their first offsets."""
+        found: dict[PaneKey, int] = {}
+        for grain, metric in self.store.indexed(self.number):
+            if metric in self.keys:
+                panes = self.store.panes(self.number, grain, metric, None, None)
+                found |= {PaneKey(grain, metric, start): first for start, first in panes.items()}
+        later = self.snapshot.next_offset
+        return {key: first for key, first in found.items() if first < later or not first}
+
+    def _stored(self, keys: list[PaneKey]) -> list[bytes | None]:
+        """Return what the store has: open panes as of the snapshot, closed ones as they are."""
+        closed = [key for key in keys if key not in self.snapshot.open]
+        values = dict(zip(closed, self.store.statistics(self.number, closed), strict=True))
+        return [
+            self.snapshot.open[key][1] if key in self.snapshot.open else values[key] for key in keys
+        ]
+
+    def _compare(self, key: PaneKey, pane: Pane, found: bytes | None) -> None:
+        expected = pane.statistic.astype("<i8").tobytes()
+        if found == expected or (not found and self._is_expired(key, pane)):
+            return
+        if not found:
+            detail = f"missing in the store; the log has {_reports(pane, expected)} reports"
+        elif len(found) != len(expected):
+            detail = f"{len(found)} bytes in the store, {len(expected)} from the log"
+        else:
+            cells = np.flatnonzero(np.frombuffer(found, "<i8") != np.frombuffer(expected, "<i8"))
+            first = int(cells[0])
+            level, cell = divmod(first, pane.metric.randomizer.columns)
+            detail = (
+                f"{len(cells)} cells differ, the first at level {level}, cell {cell}: "
+                f"stored {np.frombuffer(found, '<i8')[first]}, "
+                f"replayed {np.frombuffer(expected, '<i8')[first]} "
+                f"({_reports(pane, found)} and {_reports(pane, expected)} reports in all)"
+            )
+        self._note(self.outcome.differences, key, detail)
+
+    def _is_expired(self, key: PaneKey, pane: Pane) -> bool:
+        if pane.metric.retention_ms is None or key not in self.closed:
+            return False
+        expires = self.closed[key][1] + pane.metric.retention_ms
+        return expires <= time.time() * 1000 + EXPIRY_SLACK_MS
+
+    def _compare_seen(self) -> None:
+        for key, (_, _, seen) in self.snapshot.open.items():
+            pane = self.state.panes.get(key)
+            if pane is not None and pane.seen != seen:
+                self._note(
+                    self.outcome.differences,
+                    key,
+                    f"{len(seen)} batch ids in the store, {len(pane.seen)} from the log",
+                )
+
+    def _compare_counters(self) -> None:
+        older = {m for _, m in self.store.indexed(self.number)} - self.keys.keys()
+        if older:
+            return
+        for name in sorted(self.snapshot.counts.keys() | self.state.counts.keys()):
+            stored, replayed = self.snapshot.counts.get(name, 0), self.state.counts.get(name, 0)
+            if stored != replayed:
+                self.outcome.differences.append(
+                    Difference(
+                        self.number, f"count {name}", f"stored {stored}, replayed {replayed}"
+                    )
+                )
+        marks = {k: v for k, v in self.state.watermarks.items() if v.time >= 0}
+        if marks != self.snapshot.watermarks:
+            self.outcome.differences.append(
+                Difference(
+                    self.number,
+                    "watermarks",
+                    f"stored {_text(self.snapshot.watermarks)}, replayed {_text(marks)}",
+                )
+            )
+
+    def _note(self, where: list[Difference], key: PaneKey, detail: str) -> None:
+        where.append(Difference(self.number, describe(key), detail))
+
+
+def _offset(message: Any) -> int:
+    return int(message.offset())
+
+
+def describe(key: PaneKey) -> str:
+    """Return a pane in words, its key behind.
+
+    Examples
+    --------
+    >>> describe(PaneKey("pane", "delay@0000001f", 1357000200000))
+    'pane of delay from 2013-01-01T00:30:00Z (pane:delay@0000001f:1357000200000)'
+    """
+    metric = key.metric.split("@")[0]
+    if key.grain == "total":
+        return f"total of {metric} ({key})"
+    begin = datetime.datetime.fromtimestamp(key.start / 1000, datetime.UTC)
+    return f"{key.grain} of {metric} from {begin:%Y-%m-%dT%H:%M:%SZ} ({key})"
+
+
+def _reports(pane: Pane, statistic: bytes) -> int:
+    return int(pane.metric.counts(np.frombuffer(statistic, "<i8").astype(np.int64)).sum())
+
+
+def _text(marks: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {mark}" for name, mark in sorted(marks.items()))
