@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 #: Seconds until every broker answers; about 2 per broker are usual on two cores.
 READY_TIMEOUT = 90
-#: Seconds for brokers to close their logs before they are killed.
-STOP_GRACE = 5.0
+#: Seconds for a broker to close its logs before it is killed; 0.3 is usual.
+STOP_GRACE = 10.0
+#: The same for a whole quorum, whose last brokers wait in vain for the others' consent.
+QUORUM_STOP_GRACE = 2.0
 #: Below Linux's range for outgoing connections, so that none takes a stopped broker's port.
 PORTS = range(20_000, 32_000)
 
@@ -107,7 +109,8 @@ class KafkaCluster:
         """Stop the brokers: they may close their logs, then they are killed. Can be repeated."""
         for node in self.nodes:
             node.ask_to_stop()
-        deadline = time.monotonic() + STOP_GRACE
+        grace = STOP_GRACE if len(self.nodes) == 1 else QUORUM_STOP_GRACE
+        deadline = time.monotonic() + grace
         for node in self.nodes:
             node.end(max(0.0, deadline - time.monotonic()))
         atexit.unregister(self._kill_all)

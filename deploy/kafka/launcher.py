@@ -20,7 +20,15 @@ from deploy.kafka.distribution import (
     missing,
 )
 
-__all__ = ["JARS", "KafkaCluster", "KafkaUnavailableError", "available", "fetch", "kafka_version"]
+__all__ = [
+    "JARS",
+    "KafkaCluster",
+    "KafkaUnavailableError",
+    "available",
+    "fetch",
+    "kafka_version",
+    "missing",
+]
 
 
 def available(jars: Path = JARS) -> bool:

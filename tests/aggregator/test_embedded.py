@@ -1,0 +1,127 @@
+"""The embedded servers behave like the real ones, as far as the demo and the tests need them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+from confluent_kafka import Consumer, Message, Producer
+
+from aggregator.embedded import (
+    EMBEDDED_PARTITIONS,
+    EmbeddedBroker,
+    EmbeddedRedis,
+    EmbeddedUnavailableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedRedis]:
+    with EmbeddedRedis() as server:
+        yield server
+
+
+def test_what_is_produced_to_the_embedded_broker_is_consumed_by_a_group() -> None:
+    with EmbeddedBroker() as broker:
+        servers = {"bootstrap.servers": broker.bootstrap_servers}
+        assert broker.create_topic("reports") == EMBEDDED_PARTITIONS
+        producer = Producer({**servers, "enable.idempotence": True})
+        for i in range(100):
+            producer.produce("reports", value=bytes([i]), headers={"name": b"value"})
+        assert producer.flush(30) == 0
+        consumer = Consumer({**servers, "group.id": "test", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["reports"])
+        received: list[Message] = []
+        deadline = time.monotonic() + 30
+        while len(received) < 100 and time.monotonic() < deadline:
+            received += consumer.consume(100, timeout=0.1)
+        consumer.close()
+        producer.close()
+        assert sorted(message.value() or b"" for message in received) == [
+            bytes([i]) for i in range(100)
+        ]
+        assert received[0].headers() == [("name", b"value")]
+
+
+def test_a_broker_that_is_not_running_says_so() -> None:
+    with pytest.raises(RuntimeError, match="call start"):
+        EmbeddedBroker().create_topic("reports")
+
+
+def test_a_killed_embedded_redis_comes_back_with_its_data(server: EmbeddedRedis) -> None:
+    with redis.Redis.from_url(server.url) as client:
+        client.set("sum", 7)
+        before = server.pid
+        server.kill()
+        assert not server.running
+        server.restart()
+        assert server.pid != before
+        assert client.get("sum") == b"7"
+
+
+def test_a_folder_keeps_the_data_for_the_next_server(tmp_path: Path) -> None:
+    with EmbeddedRedis(tmp_path) as first, redis.Redis.from_url(first.url) as client:
+        client.set("sum", 7)
+    with EmbeddedRedis(tmp_path) as second, redis.Redis.from_url(second.url) as client:
+        assert client.get("sum") == b"7"
+
+
+def test_the_temporary_folder_is_removed(server: EmbeddedRedis) -> None:
+    folder = Path(server.url.removeprefix("unix://")).parent
+    assert folder.is_dir()
+    server.stop()
+    assert not folder.exists()
+
+
+def test_a_server_that_fails_shows_its_log(tmp_path: Path) -> None:
+    broken = tmp_path / "redis-server"
+    broken.write_text("#!/bin/sh\necho cannot read my mind; exit 1\n")
+    broken.chmod(0o755)
+    with pytest.raises(EmbeddedUnavailableError, match="cannot read my mind"):
+        EmbeddedRedis(binary=broken).start()
+
+
+def test_a_missing_package_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(EmbeddedUnavailableError, match=r"pip install 'dither\[demo\]'"):
+        EmbeddedRedis().start()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc")
+def test_the_server_ends_with_a_killed_parent(tmp_path: Path) -> None:
+    program = (
+        "import sys; from aggregator.embedded import EmbeddedRedis\n"
+        "server = EmbeddedRedis().start(); print(server.pid, flush=True); sys.stdin.read()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with parent:
+        assert parent.stdout is not None
+        child = Path("/proc", parent.stdout.readline().decode().strip())
+        assert child.is_dir()
+        parent.kill()
+    deadline = time.monotonic() + 30
+    while child.is_dir() and "zombie" not in _state(child) and time.monotonic() < deadline:
+        pass
+    assert not child.is_dir() or "zombie" in _state(child)
+
+
+def _state(process: Path) -> str:
+    try:
+        return (process / "status").read_text()
+    except OSError:
+        return "zombie"

@@ -1,0 +1,75 @@
+"""Fixtures that all tests share: Kafka and Redis, started when the first test asks for them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import servers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: What the tests ran against, one line for each component.
+RAN_AGAINST = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[RAN_AGAINST] = {}
+
+
+@pytest.fixture(scope="session")
+def kafka(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[servers.Kafka]:
+    """The Kafka of this run; see `tests.servers.start_kafka` for which one that is."""
+    with ExitStack() as stack:
+        cluster = servers.start_kafka(tmp_path_factory.mktemp("kafka"), stack)
+        pytestconfig.stash[RAN_AGAINST]["kafka"] = cluster.description
+        yield cluster
+
+
+@pytest.fixture
+def apache_kafka(kafka: servers.Kafka) -> servers.Kafka:
+    """The same for tests that the in-process broker cannot serve."""
+    if not kafka.is_real:
+        servers.missing("Apache Kafka", f"this run has {kafka.description}")
+    return kafka
+
+
+@pytest.fixture(scope="session")
+def redis_server(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[servers.Redis]:
+    """The Redis of this run; fault tests kill and restart it."""
+    with ExitStack() as stack:
+        server = servers.start_redis(tmp_path_factory.mktemp("redis"), stack)
+        pytestconfig.stash[RAN_AGAINST]["redis"] = server.description
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: servers.Redis) -> str:
+    """URL of an empty store."""
+    redis_server.clear()
+    return redis_server.url
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say what the tests ran against, and what was left out for want of a real component."""
+    lines = [f"{name}: {told}" for name, told in config.stash[RAN_AGAINST].items()]
+    skipped: dict[str, int] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
+        reason = reason.removeprefix("Skipped: ")
+        if reason.startswith("needs "):
+            skipped[reason] = skipped.get(reason, 0) + 1
+    lines += [f"{count} skipped: {reason}" for reason, count in skipped.items()]
+    if lines:
+        terminalreporter.section("ran against")
+        for line in lines:
+            terminalreporter.line(line)

