@@ -1,0 +1,28 @@
+"""The edge: reports randomized on the device, batched, and handed to Kafka.
+
+Names are imported on first use, so that a part of this package costs only what it needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from producers.connection import Connection
+    from producers.delivery import DeliveryError
+    from producers.reporter import Reporter
+
+__all__ = ["Connection", "DeliveryError", "Reporter"]
+
+_HOMES = {
+    "Connection": "producers.connection",
+    "DeliveryError": "producers.delivery",
+    "Reporter": "producers.reporter",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'producers' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

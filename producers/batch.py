@@ -1,0 +1,91 @@
+"""The report batch on the wire: reports of one metric and one pane, in columns."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from estimators.metric import Metric
+from producers.reports_pb2 import ReportBatch
+
+BATCH_ID_BYTES = 16
+
+
+def new_batch_id() -> bytes:
+    """Return 16 random bytes: they name a batch, and say nothing about who sent it."""
+    return os.urandom(BATCH_ID_BYTES)
+
+
+def encode_batch(
+    metric: Metric,
+    level: ArrayLike,
+    reports: ArrayLike,
+    time_ms: int,
+    batch_id: bytes | None = None,
+) -> bytes:
+    r"""Return randomized reports as the bytes of one ``ReportBatch``.
+
+    Parameters
+    ----------
+    metric : Metric
+        The batch carries its name and its revision.
+    level : array_like of int, shape (n,)
+        Indices into the metric's levels, from ``metric.level_of``.
+    reports : array_like of integers, one row a report
+        From ``metric.randomize``.
+    time_ms : int
+        The event time of the batch, milliseconds since the epoch; 0 stands for Kafka's timestamp.
+    batch_id : bytes, optional
+        16 bytes under which the batch is counted once; random by default.
+
+    Raises
+    ------
+    ValueError
+        If the two columns differ in length, the time is negative, or the id is not 16 bytes.
+    ReportError
+        If a level or a report is outside what the metric's mechanism can send.
+
+    Examples
+    --------
+    >>> metric = Metric(name="late", kind="mean", mechanism="randomized_response",
+    ...                 range=(0, 1), levels=[0.5, 1])
+    >>> batch = ReportBatch.FromString(encode_batch(metric, [0, 1, 1], [1, 0, 1], 1_000))
+    >>> batch.metric, batch.time_ms, batch.levels, batch.values
+    ('late', 1000, b'\x00\x01\x01', b'\x01\x00\x01')
+    """
+    mechanism = metric.randomizer
+    levels, rows = np.asarray(level), np.asarray(reports)
+    if rows.shape != (*levels.shape, *mechanism.shape) or levels.ndim != 1:
+        raise ValueError(
+            f"reports of shape {rows.shape} with levels of shape {levels.shape}: expected "
+            f"levels of shape (n,) and reports of shape (n, *{mechanism.shape})"
+        )
+    if time_ms < 0:
+        raise ValueError(f"time_ms = {time_ms}: expected milliseconds since the epoch, 0 or more")
+    identity = new_batch_id() if batch_id is None else batch_id
+    if len(identity) != BATCH_ID_BYTES:
+        raise ValueError(f"batch_id of {len(identity)} bytes: expected {BATCH_ID_BYTES}")
+    _check_fits("levels", levels, np.dtype(np.uint8))
+    _check_fits("reports", rows, mechanism.dtype)
+    level_bytes, values = levels.astype(np.uint8).tobytes(), mechanism.encode(rows)
+    mechanism.check(level_bytes, values)
+    batch = ReportBatch(
+        metric=metric.name,
+        revision=metric.revision,
+        batch_id=identity,
+        time_ms=time_ms,
+        levels=level_bytes,
+        values=values,
+    )
+    return batch.SerializeToString()
+
+
+def _check_fits(what: str, integers: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    if integers.size == 0 or integers.dtype == dtype:
+        return
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    if integers.dtype.kind not in "iu" or integers.min() < low or integers.max() > high:
+        raise ValueError(f"{what}: expected integers from {low} to {high} ({dtype})")

@@ -1,0 +1,176 @@
+"""One Kafka producer that any number of reporters share, and the thread that serves it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from confluent_kafka import KafkaException, Producer
+
+from producers.delivery import DeliveryError
+
+logger = logging.getLogger("producers")
+
+TICK = 0.1  # seconds: how far past its age a batch may leave
+CLOSE_TIMEOUT = 30.0  # seconds for each reporter that is still open
+EXIT_TIMEOUT = 5.0  # seconds for what is left over when the interpreter ends
+
+DEFAULTS: dict[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 5,
+    "compression.type": "lz4",
+    "partitioner": "murmur2_random",  # a key's partition is that of Kafka's own clients
+    "client.id": "dither",
+}
+_SERVERS = ("bootstrap.servers", "metadata.broker.list", "test.mock.num.brokers")
+
+
+class Served(Protocol):
+    """What a connection's thread calls: a reporter."""
+
+    def send_aged(self) -> None:
+        """Send the batches that are old enough."""
+
+    def close(self, timeout: float = ...) -> None:
+        """Send everything and accept no more."""
+
+
+class Connection:
+    """A Kafka producer for several reporters.
+
+    Parameters
+    ----------
+    config : mapping
+        librdkafka's properties; they go before the defaults (idempotent, acks=all, 5 ms of linger,
+        lz4). ``bootstrap.servers`` is needed.
+    background : bool
+        A daemon thread sends batches by age and takes in acknowledgements. Without it the
+        application calls ``Reporter.poll`` every now and then.
+
+    Raises
+    ------
+    ValueError
+        If librdkafka refuses a property.
+
+    Examples
+    --------
+    >>> with Connection({"test.mock.num.brokers": 1}) as connection:
+    ...     connection.closed
+    False
+    """
+
+    def __init__(self, config: Mapping[str, Any], *, background: bool = True) -> None:
+        if not any(key in config for key in _SERVERS):
+            raise ValueError(
+                f"Kafka properties {sorted(config)}: expected 'bootstrap.servers', "
+                "for instance {'bootstrap.servers': 'localhost:9092'}"
+            )
+        self.config = {**DEFAULTS, "error_cb": self._note, "logger": logger, **config}
+        self.servers = str(next((config[key] for key in _SERVERS[:2] if key in config), "(mock)"))
+        self.closed = False
+        self.last_error = ""
+        self._served: set[Served] = set()
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        try:
+            self.producer = Producer(self.config)
+        except KafkaException as error:
+            raise ValueError(f"Kafka properties: {error.args[0].str()}") from None
+        self._thread: threading.Thread | None = None
+        if background:
+            self._thread = threading.Thread(target=self._serve, name="dither-reports", daemon=True)
+            self._thread.start()
+        atexit.register(self._at_exit)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except DeliveryError as undelivered:
+            if error is None:
+                raise
+            error.add_note(str(undelivered))
+
+    @property
+    def message_max_bytes(self) -> int:
+        """The largest message that librdkafka takes."""
+        return int(self.config.get("message.max.bytes", 1_000_000))
+
+    def add(self, served: Served) -> None:
+        """Serve a reporter from now on."""
+        if self.closed:
+            raise ValueError("this connection is closed: open a new one")
+        with self._lock:
+            self._served.add(served)
+
+    def remove(self, served: Served) -> None:
+        """Serve a reporter no longer."""
+        with self._lock:
+            self._served.discard(served)
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Take in acknowledgements, waiting up to `timeout` seconds, and send batches by age."""
+        self.producer.poll(timeout)
+        with self._lock:
+            served = tuple(self._served)
+        for each in served:
+            each.send_aged()
+
+    def close(self) -> None:
+        """Stop the thread, and close the reporters that are still open.
+
+        Raises
+        ------
+        DeliveryError
+            If reports of theirs were not acknowledged.
+        """
+        if self.closed:
+            return
+        with self._lock:
+            served = tuple(self._served)
+        undelivered = [error for each in served if (error := _closed(each)) is not None]
+        self.closed = True
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        atexit.unregister(self._at_exit)
+        for error in undelivered[1:]:
+            undelivered[0].add_note(str(error))
+        if undelivered:
+            raise undelivered[0]
+
+    def _serve(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.poll(TICK)
+            except Exception:
+                logger.exception("sending reports in the background failed; flush() sends them")
+
+    def _note(self, error: Any) -> None:
+        self.last_error = error.str()
+
+    def _at_exit(self) -> None:
+        for served in tuple(self._served):
+            if (error := _closed(served, EXIT_TIMEOUT)) is not None:
+                logger.error("a reporter was not closed before the program ended: %s", error)
+        self.close()
+
+
+def _closed(served: Served, timeout: float = CLOSE_TIMEOUT) -> DeliveryError | None:
+    try:
+        served.close(timeout)
+    except DeliveryError as error:
+        return error
+    return None

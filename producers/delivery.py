@@ -1,0 +1,189 @@
+"""Batches on their way to Kafka: which are under way, which arrived, which failed and are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException
+
+if TYPE_CHECKING:
+    from producers.connection import Connection
+
+QUEUE_FULL_WAIT = 0.1  # seconds between two attempts while librdkafka's queue is full
+FLUSH_WAIT = 0.01  # seconds between two looks at what is still under way
+
+
+class DeliveryError(RuntimeError):
+    """Reports that Kafka has not acknowledged.
+
+    Attributes
+    ----------
+    reports, batches : int
+        How many are not acknowledged.
+    first_error : str
+        What Kafka's client said first.
+    kept : bool
+        True: they are kept, and ``flush()`` sends them again. False: the reporter is closed, and
+        they are lost.
+    """
+
+    def __init__(
+        self, *, reports: int, batches: int, first_error: str, servers: str, kept: bool
+    ) -> None:
+        self.reports, self.batches, self.first_error = reports, batches, first_error
+        self.servers, self.kept = servers, kept
+        remedy = (
+            "they are kept, and flush() sends them again (one that arrives twice counts once)"
+            if kept
+            else "the reporter is closed and they are lost; call flush() before closing to be able "
+            "to try again"
+        )
+        super().__init__(
+            f"{reports} reports in {batches} batches were not acknowledged by Kafka at {servers}: "
+            f"{first_error}; check that the brokers can be reached and the topic be written to; "
+            f"{remedy}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Batch:
+    """One Kafka message: its key is the batch id, so that it goes to the same partition again."""
+
+    key: bytes
+    payload: bytes
+    reports: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Delivered:
+    """What Kafka has acknowledged so far; `bytes` before compression."""
+
+    reports: int = 0
+    batches: int = 0
+    bytes: int = 0
+
+
+class Outbox:
+    """The batches of one reporter, from the moment they are sealed until Kafka acknowledges them.
+
+    Parameters
+    ----------
+    connection : Connection
+    topic : str
+    """
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self.topic = topic
+        self.delivered = Delivered()
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._under_way: dict[bytes, Batch] = {}
+        self._failed: dict[bytes, Batch] = {}
+        self._first_error = ""
+
+    @property
+    def kept_bytes(self) -> int:
+        """The bytes of batches that failed and wait for the next flush."""
+        with self._lock:
+            return sum(len(batch.payload) for batch in self._failed.values())
+
+    def register(self, batch: Batch) -> None:
+        """Count a batch as under way: from here on, `wait` waits for it."""
+        with self._lock:
+            self._under_way[batch.key] = batch
+
+    def send(self, batch: Batch, deadline: float | None = None) -> None:
+        """Hand a registered batch to librdkafka; waits while its queue is full.
+
+        Parameters
+        ----------
+        deadline : float, optional
+            On the monotonic clock: a batch that found no room until then has failed.
+        """
+        produce = functools.partial(
+            self._connection.producer.produce,
+            self.topic,
+            value=batch.payload,
+            key=batch.key,
+            on_delivery=functools.partial(self._acknowledge, batch),
+        )
+        while True:
+            try:
+                produce()
+            except BufferError as error:
+                if self._connection.closed or (deadline and time.monotonic() > deadline):
+                    return self._fail(batch, str(error))
+                self._connection.producer.poll(QUEUE_FULL_WAIT)
+            except KafkaException as error:
+                return self._fail(batch, error.args[0].str())
+            except BaseException as error:
+                self._fail(batch, repr(error))
+                raise
+            else:
+                return None
+
+    def resend(self, deadline: float) -> None:
+        """Send again what has failed."""
+        with self._lock:
+            again = list(self._failed.values())
+            self._failed.clear()
+            self._under_way.update((batch.key, batch) for batch in again)
+            self._first_error = ""
+        for batch in again:
+            self.send(batch, deadline)
+
+    def wait(self, deadline: float) -> None:
+        """Wait until everything sent before this call is acknowledged.
+
+        Raises
+        ------
+        DeliveryError
+            If something failed, or is still under way at the deadline.
+        """
+        with self._lock:
+            awaited = set(self._under_way)
+        while awaited and time.monotonic() < deadline:
+            self._connection.producer.poll(FLUSH_WAIT)
+            with self._lock:
+                awaited &= self._under_way.keys()
+        with self._lock:
+            missing = [self._under_way[key] for key in awaited & self._under_way.keys()]
+            missing += self._failed.values()
+        if missing:
+            raise self.error(missing)
+
+    def error(self, missing: list[Batch] | None = None, *, kept: bool = True) -> DeliveryError:
+        """Return the error that says what is missing; by default, everything not acknowledged."""
+        with self._lock:
+            if missing is None:
+                missing = [*self._under_way.values(), *self._failed.values()]
+            reason = self._first_error or self._connection.last_error or "no answer in time"
+        return DeliveryError(
+            reports=sum(batch.reports for batch in missing),
+            batches=len(missing),
+            first_error=reason,
+            servers=self._connection.servers,
+            kept=kept,
+        )
+
+    def _acknowledge(self, batch: Batch, error: Any, _message: Any) -> None:
+        if error is not None:
+            return self._fail(batch, error.str())
+        with self._lock:
+            if self._under_way.pop(batch.key, None) is not None:
+                done = self.delivered
+                self.delivered = Delivered(
+                    done.reports + batch.reports,
+                    done.batches + 1,
+                    done.bytes + len(batch.payload),
+                )
+        return None
+
+    def _fail(self, batch: Batch, reason: str) -> None:
+        with self._lock:
+            self._failed[batch.key] = self._under_way.pop(batch.key, batch)
+            self._first_error = self._first_error or reason

@@ -1,0 +1,246 @@
+"""The reporter: what an application on the device talks to."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time as clocks
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from estimators.metric import Metric
+from estimators.randomness import Bits
+from producers.batch import encode_batch, new_batch_id
+from producers.connection import Connection
+from producers.delivery import Batch, Delivered, DeliveryError, Outbox
+from producers.panes import Columns, PaneBuffer
+from producers.times import Times, event_times
+
+logger = logging.getLogger("producers")
+
+TOPIC = "dither.reports"
+KEPT_BYTES = 64 * 2**20  # of failed batches: above it, report() refuses to take more
+_MESSAGE_OVERHEAD = 512  # bytes for everything in a batch but its two columns
+
+
+class Reporter:
+    """Randomizes values of one metric on the spot and sends the reports to Kafka.
+
+    A raw value is never kept: it is randomized before `report` returns, and only the report waits
+    for its batch. All methods may be called from any thread.
+
+    Parameters
+    ----------
+    metric : Metric
+    config : mapping or Connection
+        librdkafka's properties, or a connection that several reporters share.
+    topic : str
+    batch_reports : int
+        A batch leaves with this many reports (fewer where Kafka's message size asks for it).
+    batch_age : float
+        Or this many seconds after its first report.
+    bits : Bits, optional
+        The randomness of the reports; the operating system's by default.
+    clock : callable
+        Seconds since the epoch: the event time of reports that name none.
+    timer : callable
+        Monotonic seconds: the age of batches.
+
+    Attributes
+    ----------
+    delivered : Delivered
+        Reports, batches and bytes that Kafka has acknowledged.
+
+    Raises
+    ------
+    ValueError
+        If a parameter or a Kafka property cannot be used.
+
+    Examples
+    --------
+    >>> metric = Metric(name="late", kind="mean", mechanism="randomized_response",
+    ...                 range=(0, 1), levels=[0.5, 1])
+    >>> with Reporter(metric, {"test.mock.num.brokers": 1}) as reporter:
+    ...     reporter.report(1.0, epsilon=0.5)
+    ...     reporter.report([0.0, 1.0], epsilon=[0.7, 2.0])
+    ...     reporter.flush()
+    ...     reporter.delivered.reports
+    3
+    """
+
+    def __init__(
+        self,
+        metric: Metric,
+        config: Mapping[str, Any] | Connection,
+        *,
+        topic: str = TOPIC,
+        batch_reports: int = 1000,
+        batch_age: float = 1.0,
+        bits: Bits | None = None,
+        clock: Callable[[], float] = clocks.time,
+        timer: Callable[[], float] = clocks.monotonic,
+    ) -> None:
+        if batch_reports < 1:
+            raise ValueError(f"batch_reports = {batch_reports}: expected 1 or more")
+        if not batch_age >= 0:
+            raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
+        self.metric, self.topic, self.bits = metric, topic, bits
+        self._owns_connection = not isinstance(config, Connection)
+        self._connection = config if isinstance(config, Connection) else Connection(config)
+        self._outbox = Outbox(self._connection, topic)
+        room = self._connection.message_max_bytes - _MESSAGE_OVERHEAD
+        most = max(1, room // (metric.randomizer.width + 1))
+        self._waiting = PaneBuffer(metric.pane_ms, min(batch_reports, most), batch_age)
+        self._clock, self._timer = clock, timer
+        self._lock = threading.Lock()
+        self._closed = False
+        self._connection.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except DeliveryError as undelivered:
+            if error is None:
+                raise
+            error.add_note(str(undelivered))
+
+    @property
+    def delivered(self) -> Delivered:
+        """Reports, batches and bytes that Kafka has acknowledged so far."""
+        return self._outbox.delivered
+
+    def report(self, value: ArrayLike, epsilon: ArrayLike, time: Times = None) -> None:
+        """Randomize values and put the reports into their batches.
+
+        Waits while librdkafka's queue is full.
+
+        Parameters
+        ----------
+        value : scalar or array_like, shape (n,)
+            Numbers for a mean; category names or indices for a frequency.
+        epsilon : float or array_like of float, shape (n,)
+            The privacy each owner demands; rounded down to one of the metric's levels.
+        time : None, float, datetime, datetime64, or n of these
+            When it happened; None: now. See :func:`producers.times.event_times`.
+
+        Raises
+        ------
+        ValueError
+            If a value, an epsilon or a time cannot be used. Nothing is reported then.
+        DeliveryError
+            If more than 64 MiB of batches failed and wait for `flush`. Nothing is reported then.
+        """
+        values = self._values(value)
+        demanded = np.asarray(epsilon)
+        if demanded.shape not in ((), values.shape):
+            raise ValueError(
+                f"epsilons of shape {demanded.shape} for values of shape {values.shape}: "
+                "expected one epsilon, or one for each value"
+            )
+        times = event_times(time, values.size, self._clock())
+        level = np.broadcast_to(self.metric.level_of(demanded), values.shape)
+        if self._outbox.kept_bytes > KEPT_BYTES:
+            raise self._outbox.error()
+        if values.size == 0:
+            return
+        reports = self.metric.randomize(values, level, self.bits)
+        with self._lock:
+            if self._closed:
+                raise ValueError("this reporter is closed: open a new one")
+            full = self._waiting.add(Columns(level, reports, times), self._timer())
+            batches = self._seal(full)
+        for batch in batches:
+            self._outbox.send(batch)
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Take in acknowledgements, waiting up to `timeout` seconds, and send batches by age.
+
+        Only needed with ``Connection(..., background=False)``; otherwise a thread does it.
+        """
+        self._connection.poll(timeout)
+
+    def send_aged(self) -> None:
+        """Send the batches that have reached their age."""
+        with self._lock:
+            batches = self._seal(self._waiting.aged(self._timer()))
+        for batch in batches:
+            self._outbox.send(batch)
+
+    def flush(self, timeout: float = 30.0) -> None:
+        """Send everything, also what has failed before, and wait for Kafka's acknowledgement.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds.
+
+        Raises
+        ------
+        DeliveryError
+            If something is not acknowledged. It is kept: the next `flush` tries again.
+        """
+        deadline = clocks.monotonic() + timeout
+        with self._lock:
+            batches = self._seal(self._waiting.everything())
+        for batch in batches:
+            self._outbox.send(batch, deadline)
+        self._outbox.resend(deadline)
+        self._outbox.wait(deadline)
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Flush, and accept no more reports.
+
+        Raises
+        ------
+        DeliveryError
+            If something was not acknowledged within `timeout` seconds: it is lost.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            self.flush(timeout)
+        except DeliveryError:
+            raise self._outbox.error(kept=False) from None
+        finally:
+            self._connection.remove(self)
+            if self._owns_connection:
+                self._connection.close()
+
+    def _seal(self, ready: Iterable[Columns]) -> list[Batch]:
+        batches = []
+        for columns in ready:
+            key, last = new_batch_id(), int(columns.time_ms.max())
+            payload = encode_batch(self.metric, columns.level, columns.reports, last, key)
+            batch = Batch(key, payload, columns.level.size)
+            self._outbox.register(batch)
+            batches.append(batch)
+        return batches
+
+    def _values(self, value: ArrayLike) -> NDArray[Any]:
+        values = np.asarray(value)
+        if values.ndim > 1:
+            raise ValueError(
+                f"values of shape {values.shape} for {self.metric.name!r}: "
+                "expected one value or a flat array of them"
+            )
+        if self.metric.kind == "mean" and values.size and values.dtype.kind not in "biuf":
+            odd = next((v for v in values.ravel().tolist() if not isinstance(v, float | int)), None)
+            raise ValueError(
+                f"value {odd!r} of {self.metric.name!r}: expected a number; "
+                "leave out what was not measured"
+            )
+        return values.reshape(-1)

@@ -1,0 +1,91 @@
+"""Event times as people write them, turned into milliseconds since the epoch."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Times: TypeAlias = float | datetime.datetime | np.datetime64 | Sequence[Any] | NDArray[Any] | None
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+END = 253_402_300_800  # the year 10000 in seconds: beyond it, someone gave milliseconds
+_MILLISECOND = datetime.timedelta(milliseconds=1)
+_EXPECTED = "expected a datetime with a time zone, a datetime64 in UTC, or seconds since the epoch"
+
+
+def event_times(time: Times, count: int, now: float) -> NDArray[np.int64]:
+    """Return the event times of `count` reports in milliseconds since the epoch.
+
+    Parameters
+    ----------
+    time : None, number, datetime, datetime64, or an array or sequence of these
+        None stands for `now`; numbers are seconds since the epoch; datetime64 is read as UTC. One
+        time serves all reports. Arrays of numbers and of datetime64 are converted without a loop.
+    count : int
+        The number of reports.
+    now : float
+        Seconds since the epoch.
+
+    Returns
+    -------
+    ndarray of int64, shape (count,)
+
+    Raises
+    ------
+    ValueError
+        If a time is naive, missing, before the epoch or after the year 9999, or if there are not as
+        many times as reports.
+
+    Examples
+    --------
+    >>> event_times(1.5, 2, now=0)
+    array([1500, 1500])
+    >>> event_times(np.array(["2013-01-01T10:00"], dtype="M8[s]"), 1, now=0)
+    array([1357034400000])
+    """
+    given = np.asarray(now if time is None else time)
+    if given.dtype.kind == "M":
+        if np.isnat(given).any():
+            raise ValueError(f"time NaT: {_EXPECTED}")
+        times = given.astype("datetime64[ms]").astype(np.int64)
+    elif given.dtype.kind in "iuf":
+        times = _from_seconds(given)
+    elif given.dtype.kind == "O":
+        times = np.array([_from_datetime(each) for each in given.ravel()], dtype=np.int64)
+        times = times.reshape(given.shape)
+    else:
+        raise ValueError(f"time {given.ravel()[:1].tolist()}: {_EXPECTED}")
+    if times.size and (times.min() <= 0 or times.max() >= END * 1000):
+        wrong = given[(times <= 0) | (times >= END * 1000)].ravel()[0]
+        raise ValueError(
+            f"time {wrong}: expected a time after 1970 and before the year 10000, "
+            "in seconds since the epoch (not milliseconds)"
+        )
+    if times.ndim == 0:
+        return np.full(count, times, dtype=np.int64)
+    if times.shape != (count,):
+        raise ValueError(f"times of shape {times.shape} for {count} reports: expected ({count},)")
+    return times
+
+
+def _from_seconds(seconds: NDArray[Any]) -> NDArray[np.int64]:
+    if not np.isfinite(seconds).all():
+        wrong = seconds[~np.isfinite(seconds)].ravel()[0]
+        raise ValueError(f"time {wrong}: {_EXPECTED}")
+    within = np.clip(seconds.astype(np.float64), -1, END)
+    return np.rint(within * 1000).astype(np.int64)
+
+
+def _from_datetime(time: Any) -> int:
+    if not isinstance(time, datetime.datetime):
+        raise ValueError(f"time {time!r}: {_EXPECTED}")  # noqa: TRY004
+    if time.tzinfo is None:
+        raise ValueError(
+            f"time {time!r} has no time zone: {_EXPECTED}; "
+            "datetime.now(datetime.UTC) makes one, .replace(tzinfo=...) adds one"
+        )
+    return (time - EPOCH) // _MILLISECOND
