@@ -1,0 +1,283 @@
+"""A partition's state is a function of its log, and counts every report once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregator.keys import PaneKey, metric_key
+from aggregator.partition import Pane, Partition
+from estimators import Metric
+from estimators.randomness import SeededBits
+from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch, log
+
+MINUTE = 60_000
+HOUR = 3_600_000
+DELAY = Metric(
+    name="delay",
+    kind="mean",
+    mechanism="randomized_response",
+    range=(0, 10),
+    levels=[0.5, 1, 2],
+    pane="1m",
+    lateness="1m",
+)
+CARRIER = Metric(
+    name="carrier", kind="frequency", mechanism="rappor", categories=11, levels=[1, 2], pane="1h"
+)
+AGE = Metric(name="age", kind="mean", mechanism="laplace", range=(0, 100), levels=[1, 4])
+METRICS = {metric.name: metric for metric in (DELAY, CARRIER, AGE)}
+FUTURE_MS = 10 * MINUTE
+
+
+def new_partition() -> Partition:
+    return Partition(METRICS, FUTURE_MS)
+
+
+def key(metric: Metric, start: int, grain: str = "pane") -> PaneKey:
+    return PaneKey(grain, metric_key(metric.name, metric.revision), start)
+
+
+def everything(partition: Partition) -> dict[str, Any]:
+    """Return all that the store would hold, closed panes included."""
+    return {
+        "next": partition.next_offset,
+        "panes": {
+            k: (p.statistic.tobytes(), frozenset(p.seen), p.closed)
+            for k, p in partition.panes.items()
+        },
+        "counts": {k: v for k, v in partition.counts.items() if v},
+        "watermarks": {k: str(v) for k, v in partition.watermarks.items()},
+    }
+
+
+def test_reports_are_summed_into_the_pane_of_their_event_time() -> None:
+    partition = new_partition()
+    first = batch(DELAY, [1.0, 2.0], time_ms=EPOCH + 5, seed=1)
+    second = batch(DELAY, [3.0], time_ms=EPOCH + MINUTE, seed=2)
+    assert partition.count(log(first, second)) == []
+    sizes = {k.start: int(DELAY.counts(p.statistic).sum()) for k, p in partition.panes.items()}
+    assert sizes == {EPOCH: 2, EPOCH + MINUTE: 1}
+    assert partition.counts["accepted:delay"] == 3
+    assert partition.next_offset == 2
+
+
+def test_the_sum_equals_accumulating_the_reports_directly() -> None:
+    rng = np.random.default_rng(3)
+    level = rng.integers(0, 2, 500).astype(np.uint8)
+    reports = CARRIER.randomize(rng.integers(0, 11, 500), level, SeededBits(4))
+    expected = CARRIER.zero()
+    CARRIER.accumulate(expected, level, reports)
+    partition = new_partition()
+    for i, rows in enumerate(np.array_split(np.arange(500), 7)):
+        one = batch(
+            CARRIER,
+            [0],
+            seed=i,
+            levels=level[rows].tobytes(),
+            values=CARRIER.randomizer.encode(reports[rows]),
+        )
+        partition.count(log(one, first=i))
+    assert (partition.panes[key(CARRIER, EPOCH)].statistic == expected).all()
+
+
+def test_a_batch_that_comes_twice_is_counted_once() -> None:
+    one = batch(DELAY, [1.0, 2.0], seed=9)
+    partition = new_partition()
+    assert partition.count(log(one, one)) == []
+    partition.count(log(one, first=2))
+    assert partition.counts == {"accepted:delay": 2, "duplicate:delay": 4}
+
+
+def test_a_copy_of_a_batch_is_recognised_until_its_pane_is_closed_and_is_late_afterwards() -> None:
+    one = batch(DELAY, [1.0], seed=1)
+    partition = new_partition()
+    partition.count(log(one, batch(DELAY, [1.0], time_ms=EPOCH + 2 * MINUTE, seed=2)))
+    partition.saved()
+    refused = partition.count(log(one, first=2))
+    assert [refusal.reason for refusal in refused] == ["late"]
+    assert partition.counts["accepted:delay"] == 2
+
+
+def test_messages_below_the_next_offset_are_passed_over() -> None:
+    messages = log(batch(DELAY, [1.0], seed=1), batch(DELAY, [2.0], seed=2))
+    partition = new_partition()
+    partition.count(messages)
+    partition.count(messages)
+    assert partition.counts == {"accepted:delay": 2}
+
+
+def test_offsets_may_have_gaps() -> None:
+    partition = new_partition()
+    partition.count(log(batch(DELAY, [1.0], seed=1), first=10))
+    assert partition.next_offset == 11
+
+
+def test_a_pane_closes_when_event_time_passes_its_end_and_the_allowed_lateness() -> None:
+    partition = new_partition()
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    partition.count(log(batch(DELAY, [1.0], time_ms=EPOCH + 2 * MINUTE - 1, seed=2), first=1))
+    assert not partition.panes[key(DELAY, EPOCH)].closed
+    partition.count(log(batch(DELAY, [1.0], time_ms=EPOCH + 2 * MINUTE, seed=3), first=2))
+    assert partition.panes[key(DELAY, EPOCH)].closed
+    closed = partition.saved()
+    assert set(closed) == {key(DELAY, EPOCH)}
+    assert key(DELAY, EPOCH) not in partition.panes
+
+
+def test_closed_panes_are_added_to_hour_day_and_total() -> None:
+    partition = new_partition()
+    minutes = range(0, 26 * 60, 7)
+    batches = [batch(DELAY, [1.0, 4.0], time_ms=EPOCH + i * MINUTE, seed=i) for i in minutes]
+    closed: dict[PaneKey, Pane] = {}
+    for offset, one in enumerate(batches):
+        partition.count(log(one, first=offset))
+        closed |= partition.saved()
+    everywhere = closed | partition.panes
+    panes = [p for k, p in everywhere.items() if k.grain == "pane" and p.closed]
+    total = sum((p.statistic for p in panes), start=DELAY.zero())
+    assert (everywhere[key(DELAY, 0, "total")].statistic == total).all()
+    first_day = [
+        p.statistic
+        for k, p in everywhere.items()
+        if k.grain == "pane" and EPOCH <= k.start < EPOCH + DAY
+    ]
+    assert closed[key(DELAY, EPOCH, "day")].closed
+    assert (closed[key(DELAY, EPOCH, "day")].statistic == np.sum(first_day, axis=0)).all()
+    hours = [k for k in closed if k.grain == "hour"]
+    assert len(hours) == 25
+    first_hour = [
+        p.statistic
+        for k, p in everywhere.items()
+        if k.grain == "pane" and EPOCH <= k.start < EPOCH + HOUR
+    ]
+    assert (closed[key(DELAY, EPOCH, "hour")].statistic == np.sum(first_hour, axis=0)).all()
+
+
+def test_a_wrong_clock_ahead_of_kafka_does_not_make_others_late() -> None:
+    partition = new_partition()
+    ahead = batch(DELAY, [1.0], time_ms=ARRIVAL + 9 * MINUTE, seed=1)
+    on_time = batch(DELAY, [1.0], time_ms=ARRIVAL, seed=2)
+    assert partition.count(log(ahead, on_time)) == []
+
+
+def test_metrics_with_other_event_times_do_not_close_each_other() -> None:
+    partition = new_partition()
+    new = batch(AGE, [50.0], time_ms=ARRIVAL, seed=1)
+    old = batch(DELAY, [1.0], time_ms=EPOCH, seed=2)
+    assert partition.count(log(new, old)) == []
+
+
+def test_time_zero_means_kafkas_timestamp() -> None:
+    partition = new_partition()
+    partition.count(log(batch(DELAY, [1.0], time_ms=0)))
+    assert list(partition.panes) == [key(DELAY, ARRIVAL - ARRIVAL % MINUTE)]
+
+
+GOOD = batch(DELAY, [1.0, 2.0, 3.0], seed=77)
+WIDE = batch(CARRIER, [1, 2, 3], seed=78)
+BAD = {
+    "not protobuf at all": (b"\xff\xfe\xfdgarbage", "malformed"),
+    "a tombstone": (None, "malformed"),
+    "cut in the middle": (GOOD.SerializeToString()[:-3], "malformed"),
+    "a JSON object": (b'{"metric": "delay"}', "malformed"),
+    "nothing": (b"", "unknown_metric"),
+    "an unknown metric": (batch(DELAY, [1.0], metric="other"), "unknown_metric"),
+    "another revision": (batch(DELAY, [1.0], revision=1), "wrong_revision"),
+    "no reports": (batch(DELAY, [1.0], levels=b"", values=b""), "empty"),
+    "no batch id": (batch(DELAY, [1.0], batch_id=b""), "bad_batch_id"),
+    "a long batch id": (batch(DELAY, [1.0], batch_id=b"x" * 17), "bad_batch_id"),
+    "values cut short": (batch(DELAY, [1.0, 2.0], values=b"\0"), "bad_length"),
+    "values too long": (batch(DELAY, [1.0], values=b"\0\0"), "bad_length"),
+    "values without levels": (batch(DELAY, [1.0], levels=b""), "empty"),
+    "a level out of range": (batch(DELAY, [1.0], levels=b"\3"), "bad_level"),
+    "level 255": (batch(DELAY, [1.0], levels=b"\xff"), "bad_level"),
+    "a sign that is neither": (batch(DELAY, [1.0], values=b"\2"), "bad_value"),
+    "padding bits set": (batch(CARRIER, [1], values=b"\0\x80"), "bad_value"),
+    "noise beyond the mechanism's reach": (
+        batch(AGE, [1.0], values=b"\xff\xff\xff\x7f"),
+        "bad_value",
+    ),
+    "a time before the epoch": (batch(DELAY, [1.0], time_ms=-5), "bad_time"),
+    "a time far in the future": (batch(DELAY, [1.0], time_ms=ARRIVAL + DAY), "future"),
+    "a round of a metric without rounds": (batch(DELAY, [1.0], round=3), "bad_round"),
+}
+
+
+@pytest.mark.parametrize(("payload", "reason"), BAD.values(), ids=BAD.keys())
+def test_a_bad_batch_is_refused_with_its_reason_and_changes_no_sum(
+    payload: Any, reason: str
+) -> None:
+    partition = new_partition()
+    refused = partition.count(log(GOOD, payload, WIDE))
+    assert [(r.reason, r.message.offset()) for r in refused] == [(reason, 1)]
+    assert refused[0].detail
+    undisturbed = new_partition()
+    undisturbed.count(log(GOOD, WIDE))
+    assert {k: p.statistic.tobytes() for k, p in partition.panes.items()} == {
+        k: p.statistic.tobytes() for k, p in undisturbed.panes.items()
+    }
+    assert partition.counts.pop("accepted:delay") == partition.counts.pop("accepted:carrier") == 3
+    ((outcome, count),) = partition.counts.items()
+    assert outcome.split(":")[0] == reason
+    assert count >= 1
+
+
+def messages_of(draws: list[tuple[int, int, int]]) -> list[LogMessage]:
+    """Turn draws of (what, minute, id) into a log, with duplicates, late and bad batches in it."""
+    payloads: list[Any] = []
+    for what, minute, seed in draws:
+        time = EPOCH + minute * MINUTE
+        payloads.append(
+            [
+                lambda t=time, s=seed: batch(DELAY, [1.0, 5.0], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(CARRIER, [3], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(AGE, [40.0], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(DELAY, [1.0], time_ms=t, seed=s, levels=b"\7"),
+            ][what]()
+        )
+    return log(*payloads)
+
+
+DRAWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300), st.integers(0, 40)), max_size=40)
+
+
+@settings(deadline=None, max_examples=150)
+@given(draws=DRAWS, cuts=st.lists(st.integers(0, 40)), commits=st.lists(st.booleans(), min_size=45))
+def test_state_depends_on_the_log_alone_and_not_on_how_it_was_cut(
+    draws: list[tuple[int, int, int]], cuts: list[int], commits: list[bool]
+) -> None:
+    messages = messages_of(draws)
+    whole = new_partition()
+    whole.count(messages)
+    expected = everything(whole)
+    pieces = new_partition()
+    closed: dict[PaneKey, Pane] = {}
+    edges = sorted({0, len(messages), *(cut for cut in cuts if cut <= len(messages))})
+    for begin, end, commit in zip(edges, edges[1:], commits, strict=False):
+        pieces.count(messages[begin:end])
+        if commit:
+            closed |= pieces.saved()
+    pieces.panes |= closed
+    assert everything(pieces) == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(draws=DRAWS)
+def test_every_report_has_exactly_one_outcome(draws: list[tuple[int, int, int]]) -> None:
+    messages = messages_of(draws)
+    partition = new_partition()
+    partition.count(messages)
+    sizes = [2, 1, 1, 1]
+    assert sum(partition.counts.values()) == sum(sizes[what] for what, _, _ in draws)
+    counted = sum(
+        int(p.metric.counts(p.statistic).sum())
+        for k, p in partition.panes.items()
+        if k.grain == "pane"
+    )
+    accepted = sum(n for name, n in partition.counts.items() if name.startswith("accepted:"))
+    assert counted == accepted

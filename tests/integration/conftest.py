@@ -1,0 +1,55 @@
+"""A deployment on the Kafka and the Redis of this run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.deployment import Deployment
+from tests.servers import Kafka
+
+METRICS = """
+[metrics.delay]
+kind = "mean"
+mechanism = "randomized_response"
+range = [-60, 180]
+levels = [0.5, 1, 2]
+pane = "1h"
+lateness = "1h"
+unit = "minutes"
+description = "Departure delay"
+
+[metrics.carrier]
+kind = "frequency"
+mechanism = "rappor"
+categories = ["AA", "B6", "DL", "EV", "UA"]
+levels = [1, 4]
+pane = "1d"
+
+[metrics.age]
+kind = "mean"
+mechanism = "laplace"
+range = [0, 100]
+levels = [0.5, 2]
+pane = "10m"
+retention = "30d"
+"""
+
+
+@pytest.fixture
+def metrics_file(tmp_path: Path) -> Path:
+    file = tmp_path / "metrics.toml"
+    file.write_text(METRICS)
+    return file
+
+
+@pytest.fixture
+def deployment(kafka: Kafka, redis_url: str, metrics_file: Path) -> Deployment:
+    return Deployment(kafka, redis_url, metrics_file)
+
+
+@pytest.fixture
+def deployment_of(kafka: Kafka, redis_url: str) -> Callable[[Path], Deployment]:
+    return lambda file: Deployment(kafka, redis_url, file)

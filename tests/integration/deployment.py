@@ -1,0 +1,228 @@
+"""A deployment for tests: topics, a store, workers as processes or threads, and what to ask of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from aggregator.settings import Settings, Topics
+from aggregator.settings import Redis as RedisSettings
+from aggregator.store import Store, connect
+from aggregator.verify import Verification, verify
+from aggregator.worker import Worker
+from estimators import Metric, load_metrics
+from tests.servers import Kafka
+
+PATIENCE = 90.0
+SESSION_MS = 6_000
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+    """Look until something real has happened."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
+        threading.Event().wait(0.05)
+
+
+class Deployment:
+    """Topics of its own on a shared Kafka, an empty Redis, and the metrics of a TOML file."""
+
+    def __init__(
+        self, kafka: Kafka, redis_url: str, metrics_file: Path, partitions: int = 6
+    ) -> None:
+        self.kafka, self.redis_url, self.metrics_file = kafka, redis_url, metrics_file
+        self.metrics: Mapping[str, Metric] = load_metrics(metrics_file)
+        self.topic = kafka.topic(partitions, max_message_bytes=32_000_000)
+        self.deadletters = kafka.topic(1, prefix="dead", max_message_bytes=32_000_000)
+        self.partitions = kafka.partitions(self.topic)
+        self.settings = Settings(
+            metrics=str(metrics_file),
+            kafka={
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": 500,
+            },
+            topics=Topics(reports=self.topic, deadletters=self.deadletters, managed=kafka.is_real),
+            redis=RedisSettings(url=redis_url),
+        )
+        self.settings.aggregate.commit_interval = "200ms"
+        self.settings.aggregate.group = f"group-{self.topic}"
+        self.store = Store(connect(redis_url), self.topic)
+
+    @property
+    def flags(self) -> list[str]:
+        """The same settings for the command line."""
+        shown = {
+            "kafka.session.timeout.ms": SESSION_MS,
+            "kafka.heartbeat.interval.ms": 500,
+            "topics.reports": self.topic,
+            "topics.deadletters": self.deadletters,
+            "topics.managed": str(self.kafka.is_real).lower(),
+            "aggregate.commit_interval": self.settings.aggregate.commit_interval,
+            "aggregate.group": self.settings.aggregate.group,
+        }
+        sets = [word for k, v in shown.items() for word in ("--set", f"{k}={v}")]
+        places = ["--kafka", self.kafka.bootstrap_servers, "--redis", self.redis_url]
+        return [*places, "--metrics", str(self.metrics_file), *sets]
+
+    def dither(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        command = [sys.executable, "-m", "aggregator", *arguments, *self.flags]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+
+    def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start `dither aggregate` in a process group of its own."""
+        command = [sys.executable, "-m", "aggregator", "aggregate", *self.flags, *arguments]
+        log = Path(self.metrics_file).with_name("workers.log").open("ab")
+        with log:
+            return subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True, env=dict(os.environ)
+            )
+
+    @contextlib.contextmanager
+    def worker(self, name: str = "worker") -> Iterator[Worker]:
+        """Run a worker in a thread; afterwards it has drained, committed and left."""
+        worker = Worker(self.settings, self.metrics, self.store, name)
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                worker.run()
+            except BaseException as error:  # noqa: BLE001
+                failures.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+        if failures:
+            raise failures[0]
+
+    def produce(self, messages: Sequence[tuple[int, bytes | None]]) -> None:
+        """Put (partition, payload) messages into the reports topic, in order."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "enable.idempotence": True,
+                "message.max.bytes": 32_000_000,
+            }
+        )
+        failed = []
+        for partition, payload in messages:
+            producer.produce(
+                self.topic,
+                payload,
+                partition=partition,
+                on_delivery=lambda error, _: error and failed.append(error),
+            )
+            producer.poll(0)
+        assert producer.flush(PATIENCE) == 0
+        producer.close()
+        assert not failed
+
+    def log_ends(self) -> dict[int, int]:
+        """Return where each partition's log ends."""
+        consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": "ends"})
+        try:
+            return {
+                number: consumer.get_watermark_offsets(
+                    TopicPartition(self.topic, number), timeout=30
+                )[1]
+                for number in range(self.partitions)
+            }
+        finally:
+            consumer.close()
+
+    def wait_until_counted(self, seconds: float = PATIENCE) -> None:
+        """Wait until the store has everything that is in the log."""
+        ends = {number: end for number, end in self.log_ends().items() if end > 0}
+
+        def counted() -> bool:
+            return all(
+                int(self.store.owner(number).get("next", 0)) >= end for number, end in ends.items()
+            )
+
+        wait_until(counted, f"counted up to {ends}", seconds)
+
+    def dead(self, expected: int) -> list[dict[str, Any]]:
+        """Return the dead letters, once there are as many as expected."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "group.id": f"dead-{self.topic}",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        numbers = range(self.kafka.partitions(self.deadletters))
+        consumer.assign([TopicPartition(self.deadletters, number, 0) for number in numbers])
+        letters: list[dict[str, Any]] = []
+
+        def enough() -> bool:
+            for message in consumer.consume(100, timeout=0.5):
+                if message.error() is None:
+                    headers = dict(message.headers() or [])
+                    letters.append({"value": message.value(), "headers": headers})
+            return len(letters) >= expected
+
+        try:
+            wait_until(enough, f"{expected} dead letters (found {len(letters)})")
+        finally:
+            consumer.close()
+        return letters
+
+    def counts(self) -> dict[str, int]:
+        """Return reports by ``outcome:metric`` over all partitions."""
+        found: dict[str, int] = {}
+        for number in self.store.partitions():
+            for name, count in self.store.counts(number).items():
+                found[name] = found.get(name, 0) + count
+        return found
+
+    def verify(self) -> Verification:
+        """Replay the log and compare."""
+        return verify(self.settings, self.metrics, self.store)
+
+    def state(self) -> dict[str, Any]:
+        """Return everything in Redis that is a function of the log, byte for byte.
+
+        Owners (epochs, names, clocks) are not; their next offset is.
+        """
+        client: Any = self.store.client
+        found: dict[str, Any] = {}
+        for key in client.scan_iter(match=f"{{dither:{self.topic}:*"):
+            kind = client.type(key)
+            if key.endswith(b":owner"):
+                found[key.decode()] = client.hget(key, "next")
+            elif kind == b"string":
+                found[key.decode()] = client.get(key)
+            elif kind == b"hash":
+                found[key.decode()] = client.hgetall(key)
+            elif kind == b"set":
+                found[key.decode()] = client.smembers(key)
+            else:
+                found[key.decode()] = client.zrange(key, 0, -1, withscores=True)
+        return found
+
+
+def as_json(run: subprocess.CompletedProcess[str]) -> Any:
+    """Return a command's JSON output."""
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)

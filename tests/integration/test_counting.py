@@ -1,0 +1,184 @@
+"""From Kafka to exact sums in Redis, with workers that come and go."""
+
+from __future__ import annotations
+
+import signal
+
+import numpy as np
+import pytest
+
+from estimators.randomness import SeededBits
+from tests.integration.deployment import Deployment, wait_until
+from tests.messages import DAY, EPOCH, batch
+
+HOUR = 3_600_000
+
+
+def traffic(deployment: Deployment, batches: int, seed: int = 0) -> list[tuple[int, bytes]]:
+    """Return batches of all metrics over all partitions, their event time going on by the hour."""
+    delay, carrier, age = (deployment.metrics[name] for name in ("delay", "carrier", "age"))
+    rng = np.random.default_rng(seed)
+    found = []
+    for i in range(batches):
+        time, size, number = EPOCH + i * HOUR // 4, int(rng.integers(1, 40)), seed * 10**6 + 3 * i
+        asked = [
+            batch(delay, list(rng.uniform(-60, 180, size)), 1.5, time, number),
+            batch(carrier, list(rng.integers(0, 5, size)), 4, time, number + 1),
+            batch(age, list(rng.uniform(0, 100, size)), 2, time, number + 2),
+        ]
+        found += [
+            (int(rng.integers(0, deployment.partitions)), one.SerializeToString()) for one in asked
+        ]
+    return found
+
+
+def test_counted_sums_equal_the_reports_and_the_log_proves_them(deployment: Deployment) -> None:
+    deployment.produce(traffic(deployment, 100))
+    with deployment.worker():
+        deployment.wait_until_counted()
+    counts = deployment.counts()
+    assert set(counts) == {"accepted:delay", "accepted:carrier", "accepted:age"}
+    outcome = deployment.verify()
+    assert outcome.verified, outcome.differences
+    assert outcome.messages == 300
+    assert outcome.partitions == deployment.partitions
+
+
+def test_two_runs_over_the_same_log_give_the_same_bytes(deployment: Deployment) -> None:
+    deployment.produce(traffic(deployment, 60))
+    with deployment.worker():
+        deployment.wait_until_counted()
+    first = deployment.state()
+    deployment.store.client.flushdb()
+    with deployment.worker("one"), deployment.worker("two"):
+        deployment.wait_until_counted()
+    assert deployment.state() == first
+
+
+def test_workers_share_the_partitions_and_hand_them_over_when_they_leave(
+    deployment: Deployment,
+) -> None:
+    with deployment.worker("one") as one:
+        wait_until(lambda: len(one.owned) == deployment.partitions, "one owns all")
+        with deployment.worker("two") as two:
+            wait_until(lambda: len(two.owned) >= 2 and len(one.owned) >= 2, "both own some")
+            assert not one.owned.keys() & two.owned.keys()
+            deployment.produce(traffic(deployment, 40))
+            deployment.wait_until_counted()
+        wait_until(lambda: len(one.owned) == deployment.partitions, "one owns all again")
+        deployment.produce(traffic(deployment, 40, seed=1))
+        deployment.wait_until_counted()
+    assert deployment.verify().verified
+
+
+def test_a_worker_process_drains_commits_and_leaves_on_sigterm(deployment: Deployment) -> None:
+    process = deployment.start_worker()
+    deployment.produce(traffic(deployment, 30))
+    deployment.wait_until_counted()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    assert deployment.verify().verified
+
+
+def test_redis_that_lost_everything_is_filled_again_from_the_log(deployment: Deployment) -> None:
+    deployment.produce(traffic(deployment, 30))
+    with deployment.worker():
+        deployment.wait_until_counted()
+        before = deployment.state()
+        deployment.store.client.flushdb()
+        deployment.wait_until_counted()
+        wait_until(lambda: deployment.state() == before, "the same state again")
+
+
+def test_redis_restored_from_an_older_state_is_brought_up_to_date(deployment: Deployment) -> None:
+    client = deployment.store.client
+    deployment.produce(traffic(deployment, 30))
+    with deployment.worker():
+        deployment.wait_until_counted()
+        older = {key: client.dump(key) for key in client.scan_iter()}
+        deployment.produce(traffic(deployment, 30, seed=1))
+        deployment.wait_until_counted()
+        newest = deployment.state()
+        client.flushdb()
+        for key, value in older.items():
+            client.restore(key, 0, value)
+        deployment.wait_until_counted()
+        wait_until(lambda: deployment.state() == newest, "the newest state again")
+    assert deployment.verify().verified
+
+
+def test_bad_batches_go_to_the_dead_letters_and_good_ones_are_counted(
+    deployment: Deployment,
+) -> None:
+    delay, carrier = deployment.metrics["delay"], deployment.metrics["carrier"]
+    good = traffic(deployment, 20)
+    noise = SeededBits(5).integers(1_250_000).tobytes()
+    bad = {
+        "malformed": [
+            b"\xff\xfe not protobuf",
+            noise if deployment.kafka.is_real else noise[: 10**6],
+            None,
+        ],
+        "unknown_metric": [
+            batch(delay, [1.0], seed=2**90, metric="other").SerializeToString(),
+            b"",
+        ],
+        "wrong_revision": [batch(delay, [1.0], seed=2**91, revision=1).SerializeToString()],
+        "empty": [batch(delay, [1.0], seed=2**92, levels=b"", values=b"").SerializeToString()],
+        "bad_batch_id": [batch(delay, [1.0], batch_id=b"short").SerializeToString()],
+        "bad_length": [batch(carrier, [1], seed=2**93, values=b"").SerializeToString()],
+        "bad_level": [batch(delay, [1.0], seed=2**94, levels=b"\x09").SerializeToString()],
+        "bad_value": [batch(delay, [1.0], seed=2**95, values=b"\x09").SerializeToString()],
+        "bad_round": [batch(delay, [1.0], seed=2**96, round=2).SerializeToString()],
+        "bad_time": [batch(delay, [1.0], 1, -1, seed=2**97).SerializeToString()],
+        "future": [batch(delay, [1.0], 1, EPOCH + 365 * 40 * DAY, 2**98).SerializeToString()],
+    }
+    everything = [(0, payload) for payloads in bad.values() for payload in payloads]
+    mixed = list(good)
+    for i, message in enumerate(everything):
+        mixed.insert(4 * i, message)
+    deployment.produce(mixed)
+    with deployment.worker():
+        deployment.wait_until_counted()
+    letters = deployment.dead(len(everything))
+    assert len(letters) == len(everything)
+    found: dict[str, list[bytes | None]] = {}
+    for letter in letters:
+        headers = letter["headers"]
+        reason = headers["__connect.errors.exception.class.name"].decode()
+        found.setdefault(reason, []).append(letter["value"])
+        assert headers["__connect.errors.topic"].decode() == deployment.topic
+        assert headers["__connect.errors.partition"] == b"0"
+        assert headers["__connect.errors.exception.message"]
+    assert {k: sorted(v, key=repr) for k, v in found.items()} == {
+        k: sorted(v, key=repr) for k, v in bad.items()
+    }
+    outcomes: dict[str, int] = {}
+    for name, count in deployment.counts().items():
+        outcomes[name.split(":")[0]] = outcomes.get(name.split(":")[0], 0) + count
+    accepted = outcomes.pop("accepted")
+    assert outcomes == {reason: len(payloads) for reason, payloads in bad.items()}
+    undisturbed = sum(int(deployment.metrics[n].counts(s).sum()) for n, s in _totals(deployment))
+    assert undisturbed == accepted
+    assert deployment.verify().verified
+
+
+def _totals(deployment: Deployment) -> list[tuple[str, np.ndarray]]:
+    from aggregator.reader import Reader
+
+    reader = Reader(deployment.store, deployment.metrics)
+    return [(name, reader.window(name).statistic) for name in deployment.metrics]
+
+
+@pytest.mark.parametrize("copies", [2, 5])
+def test_batches_that_come_twice_are_counted_once(deployment: Deployment, copies: int) -> None:
+    messages = traffic(deployment, 20)
+    latest = {}
+    deployment.produce([message for message in messages for _ in range(copies)])
+    with deployment.worker():
+        deployment.wait_until_counted()
+    counts = deployment.counts()
+    for name in deployment.metrics:
+        latest[name] = counts[f"accepted:{name}"]
+        assert counts[f"duplicate:{name}"] == (copies - 1) * latest[name]
+    assert deployment.verify().verified

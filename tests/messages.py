@@ -1,0 +1,68 @@
+"""Batches and messages as tests make them: reports are real, only Kafka is left out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from estimators import Metric
+from estimators.randomness import SeededBits
+from producers.reports_pb2 import ReportBatch
+
+DAY = 86_400_000
+EPOCH = 1_357_000_000_000 - 1_357_000_000_000 % DAY
+"""A day in 2013, in milliseconds."""
+ARRIVAL = EPOCH + 365 * DAY
+"""When the messages of these tests reach Kafka, unless they say otherwise."""
+
+
+@dataclasses.dataclass
+class LogMessage:
+    """A message of a partition's log."""
+
+    at: int
+    payload: bytes | None
+    arrived: int = ARRIVAL
+
+    def offset(self) -> int:
+        return self.at
+
+    def value(self) -> bytes | None:
+        return self.payload
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.arrived
+
+
+def batch(
+    question: Metric,
+    answers: Sequence[Any],
+    epsilon: float = 1.0,
+    time_ms: int = EPOCH,
+    seed: int = 0,
+    **fields: Any,
+) -> ReportBatch:
+    """Return a batch with real reports of these answers; `fields` override what it says."""
+    level = question.level_of(np.full(len(answers), epsilon))
+    reports = question.randomize(np.asarray(answers), level, SeededBits(seed))
+    contents: dict[str, Any] = {
+        "metric": question.name,
+        "revision": question.revision,
+        "batch_id": seed.to_bytes(16, "big"),
+        "time_ms": time_ms,
+        "levels": level.tobytes(),
+        "values": question.randomizer.encode(reports),
+    }
+    return ReportBatch(**{**contents, **fields})
+
+
+def log(*payloads: ReportBatch | bytes | None, first: int = 0) -> list[LogMessage]:
+    """Return messages at consecutive offsets."""
+    found = []
+    for index, payload in enumerate(payloads):
+        data = payload.SerializeToString() if isinstance(payload, ReportBatch) else payload
+        found.append(LogMessage(first + index, data))
+    return found
