@@ -1,0 +1,92 @@
+"""The deployment's files agree with each other and with the programs that read them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped, unused-ignore]
+
+from aggregator.settings import load_settings
+from deploy.kafka.launcher import kafka_version
+from estimators import load_metrics
+from tests.servers import program
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+
+
+@pytest.fixture
+def services() -> dict[str, Any]:
+    composed: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    return composed
+
+
+@pytest.fixture
+def dockerfile() -> str:
+    return (DEPLOY / "Dockerfile").read_text()
+
+
+def test_prometheus_accepts_its_configuration() -> None:
+    promtool = program("promtool", "install Prometheus (Debian: prometheus)")
+    configuration = DEPLOY / "prometheus" / "prometheus.yml"
+    checked = subprocess.run(
+        [promtool, "check", "config", configuration], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_prometheus_scrapes_services_of_the_composition(services: dict[str, Any]) -> None:
+    configuration = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    jobs = configuration["scrape_configs"]
+    targets = [target for job in jobs for one in job["static_configs"] for target in one["targets"]]
+    port = services["serve"]["environment"]["DITHER_SERVE_PORT"]
+    assert f"serve:{port}" in targets
+    assert {target.partition(":")[0] for target in targets} <= {*services, "localhost"}
+
+
+@pytest.mark.parametrize("service", ["aggregate", "serve"])
+def test_dither_accepts_the_settings_of_the_composition(
+    services: dict[str, Any], service: str
+) -> None:
+    settings = load_settings(environ=services[service]["environment"])
+    assert settings.kafka["bootstrap.servers"] == "kafka:19092"
+    assert settings.redis.url == "redis://redis:6379/0"
+    assert (settings.serve.host, settings.serve.port) == ("0.0.0.0", 8080)  # noqa: S104
+    assert f"./metrics.toml:{settings.metrics}:ro" in services[service]["volumes"]
+
+
+def test_the_example_metrics_are_valid() -> None:
+    assert set(load_metrics(DEPLOY / "metrics.toml")) == {"response_time", "crashed", "feature"}
+
+
+def test_every_service_that_others_wait_for_has_a_health_check(services: dict[str, Any]) -> None:
+    for service in services.values():
+        for awaited in service.get("depends_on", {}):
+            assert "healthcheck" in services[awaited]
+
+
+def test_the_composition_and_the_tests_run_the_same_kafka(services: dict[str, Any]) -> None:
+    assert services["kafka"]["image"] == f"apache/kafka:{kafka_version()}"
+
+
+def test_the_image_holds_every_package_and_starts_the_command(dockerfile: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    copied = re.findall(r"^COPY (\w+) \./", dockerfile, re.MULTILINE)
+    allowed = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    assert set(packages) <= set(copied)
+    assert all(f"!{package}" in allowed for package in packages)
+    (command,) = project["project"]["scripts"]
+    assert f'ENTRYPOINT ["{command}"]' in dockerfile
+
+
+def test_the_image_runs_on_a_supported_python_and_not_as_root(dockerfile: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (version,) = set(re.findall(r"FROM python:([\d.]+)", dockerfile))
+    assert f"Programming Language :: Python :: {version}" in project["classifiers"]
+    assert re.search(r"^USER dither$", dockerfile, re.MULTILINE)
