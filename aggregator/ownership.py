@@ -6,9 +6,10 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 
+from aggregator.keys import tag
 from aggregator.partition import Partition
 from aggregator.settings import Aggregate
-from aggregator.store import UNSET, Snapshot, Store
+from aggregator.store import TORN, UNSET, Snapshot, Store
 from estimators import Metric
 from estimators.durations import milliseconds
 
@@ -74,6 +75,8 @@ class Owned:
         high : int
             The end of the partition's log, so that readers can show the lag.
         """
+        if self.committed == TORN:
+            return 0
         facts = {**self.facts, "halted": self.halted, "high": high, "updated": _now_ms()}
         written = store.commit(self.number, self.epoch, self.committed, self.state, facts)
         self.committed = self.state.next_offset
@@ -109,7 +112,12 @@ def take(
     low, high = log_range()
     facts: dict[str, str | int] = {"topic_id": topic_id or snapshot.owner.get("topic_id", "")}
     halted = ""
-    if snapshot.next_offset == UNSET:
+    if snapshot.next_offset == TORN:
+        halted = (
+            "a commit failed half-way, so the sums in Redis cannot be trusted. Delete the keys "
+            f"{tag(store.topic, number)}:* to have the partition counted again from its log"
+        )
+    elif snapshot.next_offset == UNSET:
         facts["begin"] = state.next_offset = low
     elif problem := _gap(snapshot, low, high, topic_id):
         if settings.on_gap == "skip":

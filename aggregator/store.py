@@ -17,6 +17,8 @@ from estimators import Metric
 
 UNSET = -1
 """The next offset of a partition that was never committed."""
+TORN = -2
+"""The next offset of a partition in which a commit failed half-way: its sums cannot be trusted."""
 WORDS_PER_WRITE = 4_000
 """Lua unpacks at most about 8,000 values at once."""
 

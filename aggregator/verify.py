@@ -17,7 +17,7 @@ from aggregator.errors import DitherError
 from aggregator.keys import PaneKey, metric_key
 from aggregator.partition import Pane, Partition
 from aggregator.settings import Settings
-from aggregator.store import UNSET, Snapshot, Store
+from aggregator.store import TORN, UNSET, Snapshot, Store
 from estimators import Metric
 from estimators.durations import milliseconds
 
@@ -96,7 +96,13 @@ def verify(
     try:
         for number in store.partitions():
             snapshot = store.snapshot(number)
-            if snapshot.next_offset != UNSET:
+            if snapshot.next_offset == TORN:
+                outcome.differences.append(
+                    Difference(
+                        number, "everything", "a commit failed half-way; see the worker's log"
+                    )
+                )
+            elif snapshot.next_offset != UNSET:
                 replay = _Replay(settings, metrics, store, number, snapshot, outcome)
                 replay.run(consumer, progress)
     finally:

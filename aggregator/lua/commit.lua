@@ -11,6 +11,7 @@ if next_offset ~= ARGV[2] then
   if next_offset == ARGV[3] then return {'known', epoch, next_offset} end
   return {'fenced', epoch, next_offset}
 end
+redis.call('HSET', owner, 'next', -2) -- torn, should a write below fail: Lua cannot roll back
 local i = 4
 while i <= #ARGV do
   local words = tonumber(ARGV[i])

@@ -1,4 +1,4 @@
-"""A deployment for tests: topics, a store, workers as processes or threads, and what to ask of them."""
+"""A deployment for tests: topics, a store, workers as processes or threads, and questions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from aggregator.settings import Settings, Topics
 from aggregator.settings import Redis as RedisSettings
+from aggregator.settings import Settings, Topics
 from aggregator.store import Store, connect
 from aggregator.verify import Verification, verify
 from aggregator.worker import Worker
@@ -101,7 +101,7 @@ class Deployment:
         def run() -> None:
             try:
                 worker.run()
-            except BaseException as error:  # noqa: BLE001
+            except BaseException as error:
                 failures.append(error)
 
         thread = threading.Thread(target=run)
@@ -124,13 +124,18 @@ class Deployment:
                 "message.max.bytes": 32_000_000,
             }
         )
-        failed = []
+        failed: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
         for partition, payload in messages:
             producer.produce(
                 self.topic,
                 payload,
                 partition=partition,
-                on_delivery=lambda error, _: error and failed.append(error),
+                on_delivery=delivered,
             )
             producer.poll(0)
         assert producer.flush(PATIENCE) == 0

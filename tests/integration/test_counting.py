@@ -95,12 +95,12 @@ def test_redis_restored_from_an_older_state_is_brought_up_to_date(deployment: De
     deployment.produce(traffic(deployment, 30))
     with deployment.worker():
         deployment.wait_until_counted()
-        older = {key: client.dump(key) for key in client.scan_iter()}
+        older = [(key, client.dump(key) or b"") for key in client.scan_iter()]
         deployment.produce(traffic(deployment, 30, seed=1))
         deployment.wait_until_counted()
         newest = deployment.state()
         client.flushdb()
-        for key, value in older.items():
+        for key, value in older:
             client.restore(key, 0, value)
         deployment.wait_until_counted()
         wait_until(lambda: deployment.state() == newest, "the newest state again")
@@ -113,7 +113,7 @@ def test_bad_batches_go_to_the_dead_letters_and_good_ones_are_counted(
     delay, carrier = deployment.metrics["delay"], deployment.metrics["carrier"]
     good = traffic(deployment, 20)
     noise = SeededBits(5).integers(1_250_000).tobytes()
-    bad = {
+    bad: dict[str, list[bytes | None]] = {
         "malformed": [
             b"\xff\xfe not protobuf",
             noise if deployment.kafka.is_real else noise[: 10**6],
@@ -134,7 +134,7 @@ def test_bad_batches_go_to_the_dead_letters_and_good_ones_are_counted(
         "future": [batch(delay, [1.0], 1, EPOCH + 365 * 40 * DAY, 2**98).SerializeToString()],
     }
     everything = [(0, payload) for payloads in bad.values() for payload in payloads]
-    mixed = list(good)
+    mixed: list[tuple[int, bytes | None]] = list(good)
     for i, message in enumerate(everything):
         mixed.insert(4 * i, message)
     deployment.produce(mixed)

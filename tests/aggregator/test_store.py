@@ -1,0 +1,153 @@
+"""A commit is whole or not at all, and only the latest owner's counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+
+from aggregator.errors import Fenced, StoreUnreachable
+from aggregator.keys import metric_key
+from aggregator.partition import Partition
+from aggregator.store import TORN, UNSET, Store, connect
+from tests.aggregator.test_partition import DELAY, FUTURE_MS, HOUR, METRICS, MINUTE
+from tests.messages import ARRIVAL, EPOCH, batch, log
+
+TOPIC = "reports"
+
+
+@pytest.fixture
+def store(redis_url: str) -> Store:
+    return Store(connect(redis_url), TOPIC)
+
+
+def acquired(store: Store, worker: str = "one") -> tuple[int, int, Partition]:
+    snapshot = store.acquire(0, worker)
+    return (
+        int(snapshot.owner["epoch"]),
+        snapshot.next_offset,
+        snapshot.partition(METRICS, FUTURE_MS),
+    )
+
+
+def contents(store: Store) -> dict[bytes, Any]:
+    client: Any = store.client
+    return {key: client.dump(key) for key in client.scan_iter() if not key.endswith(b":owner")}
+
+
+def test_a_partition_comes_back_as_it_was_committed(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    assert expected == UNSET
+    messages = [batch(DELAY, [1.0, 2.0], 1, EPOCH + i * 7 * MINUTE, i) for i in range(20)]
+    partition.count(log(*messages, b"bad"))
+    store.commit(0, epoch, expected, partition, {"high": 21})
+    later, next_offset, restored = acquired(store, "two")
+    assert later == epoch + 1
+    assert next_offset == restored.next_offset == 21
+    assert restored.counts == partition.counts
+    assert restored.watermarks == partition.watermarks
+    assert restored.panes.keys() == partition.panes.keys()
+    for key, pane in partition.panes.items():
+        assert (restored.panes[key].statistic == pane.statistic).all()
+        assert restored.panes[key].seen == pane.seen
+        assert restored.panes[key].first_offset == pane.first_offset
+
+
+def test_an_owner_of_an_older_epoch_is_fenced_and_changes_nothing(store: Store) -> None:
+    epoch, expected, old = acquired(store, "old")
+    old.count(log(batch(DELAY, [1.0], seed=1)))
+    acquired(store, "new")
+    before = contents(store)
+    with pytest.raises(Fenced) as fence:
+        store.commit(0, epoch, expected, old, {})
+    assert fence.value.has_other_owner
+    assert contents(store) == before
+
+
+def test_a_store_that_went_back_in_time_fences_its_own_worker(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    store.commit(0, epoch, expected, partition, {})
+    store.client.hset(f"{{dither:{TOPIC}:0}}:owner", "next", 0)
+    partition.count(log(batch(DELAY, [1.0], seed=2), first=1))
+    with pytest.raises(Fenced) as fence:
+        store.commit(0, epoch, 1, partition, {})
+    assert not fence.value.has_other_owner
+
+
+def test_a_commit_whose_reply_was_lost_is_recognised(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    store.commit(0, epoch, expected, partition, {})
+    after = contents(store)
+    store.commit(0, epoch, expected, partition, {})
+    assert contents(store) == after
+    assert store.snapshot(0).next_offset == 1
+
+
+def test_a_flushed_store_fences_until_the_partition_is_taken_again(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    store.client.flushdb()
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    with pytest.raises(Fenced):
+        store.commit(0, epoch, expected, partition, {})
+
+
+def test_thousands_of_batches_fit_into_one_commit(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    partition.count(log(*(batch(DELAY, [1.0], seed=i) for i in range(9_000))))
+    store.commit(0, epoch, expected, partition, {})
+    (seen,) = (seen for _, _, seen in store.snapshot(0).open.values())
+    assert len(seen) == 9_000
+
+
+def test_the_running_total_is_the_closed_panes_and_the_open_ones(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    messages = [batch(DELAY, [1.0, 2.0], 1, EPOCH + i * 20 * MINUTE, i) for i in range(12)]
+    partition.count(log(*messages))
+    store.commit(0, epoch, expected, partition, {})
+    found = store.running(0, metric_key(DELAY.name, DELAY.revision))
+    total = sum((np.frombuffer(one, "<i8") for one in found), start=DELAY.zero())
+    assert DELAY.counts(total).sum() == 24
+
+
+def test_expired_panes_leave_by_themselves(store: Store) -> None:
+    from estimators import Metric
+
+    kept = Metric(
+        name="kept",
+        kind="mean",
+        mechanism="laplace",
+        range=(0, 1),
+        levels=[1],
+        pane="1m",
+        retention="1h",
+    )
+    snapshot = store.acquire(0, "one")
+    partition = snapshot.partition({"kept": kept}, FUTURE_MS)
+    partition.count(log(*(batch(kept, [0.5], 1, EPOCH + i * HOUR, i) for i in range(3))))
+    store.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
+    key = f"{{dither:{TOPIC}:0}}:pane:{metric_key(kept.name, kept.revision)}:"
+    client: Any = store.client
+    assert client.exists(f"{key}{EPOCH}") == 0, "closed, and its hour has long passed"
+    assert client.exists(f"{key}{EPOCH + 2 * HOUR}") == 1, "still open"
+    assert 1000 * client.time()[0] > ARRIVAL + HOUR
+
+
+def test_an_unreachable_redis_is_named_without_its_password() -> None:
+    with pytest.raises(StoreUnreachable, match=r"redis://app:\*\*\*@127\.0\.0\.1:1/0") as error:
+        connect("redis://app:hunter2@127.0.0.1:1/0")
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_commit_that_fails_half_way_is_marked_as_torn(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    store.client.set(f"{{dither:{TOPIC}:0}}:open", "not a set")
+    with pytest.raises(redis.ResponseError):
+        store.commit(0, epoch, expected, partition, {})
+    assert store.owner(0)["next"] == str(TORN)
+    with pytest.raises(Fenced):
+        store.commit(0, epoch, expected, partition, {})
