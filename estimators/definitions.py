@@ -13,7 +13,7 @@ from estimators.errors import DefinitionError, nearest
 from estimators.metric import Metric
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Metric)}
-_REQUIRED = [name for name in ("kind", "mechanism", "levels")]
+_REQUIRED = ("kind", "mechanism", "levels")
 
 
 def load_metrics(path: str | Path) -> dict[str, Metric]:

@@ -21,7 +21,8 @@ def milliseconds(duration: str) -> int:
     Raises
     ------
     ValueError
-        If the text is not a number followed by one of ms, s, m, h, d, w, or not whole in milliseconds.
+        If the text is not a number followed by one of ms, s, m, h, d, w, or not whole in
+        milliseconds.
 
     Examples
     --------

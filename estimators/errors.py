@@ -33,7 +33,8 @@ class ReportError(ValueError):
     Parameters
     ----------
     reason : str
-        A short fixed code (``bad_level``, ``bad_value``, ...): the outcome under which it is counted.
+        A short fixed code (``bad_level``, ``bad_value``, ...): the outcome under which it is
+        counted.
     detail : str
         What was wrong, with the value and what was expected.
     """

@@ -30,6 +30,14 @@ class Question:
     target : str
         ``"population"``: bounds cover the distribution that the users come from;
         ``"sample"``: they cover the users' own realised values, so only the noise counts.
+
+    Notes
+    -----
+    Population bounds take the level to be independent of the value, as every policy but
+    ``"uniform"`` does: all levels then share one mean. With ``"uniform"`` each level may have a
+    mean of its own, and what is covered is the mean of all reporting users' distributions. The
+    target ``"sample"`` is the mean of the users' values weighted as the policy says: their plain
+    mean for ``"uniform"``.
     """
 
     beta: float = 0.05
@@ -46,6 +54,11 @@ class Question:
         for key, known in (("weights", POLICIES), ("bound", BOUNDS), ("target", TARGETS)):
             if getattr(self, key) not in known:
                 raise ValueError(f"{key} = {getattr(self, key)!r}: expected one of {sorted(known)}")
+
+    @property
+    def one_mean(self) -> bool:
+        """Whether the bounds may suppose that the values of all levels have the same mean."""
+        return self.target == "population" and self.weights != "uniform"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +85,8 @@ class Estimate:
     weights : ndarray of float64, shape (levels,)
         The share of each level in the estimate; sums to one unless there is no report.
     status : str
-        ``not_ready``, ``too_few_reports``, ``provisional`` or ``final``; empty where no window is meant.
+        ``not_ready``, ``too_few_reports``, ``provisional`` or ``final``; empty where no window is
+        meant.
     """
 
     value: float | Floats

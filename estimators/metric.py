@@ -276,7 +276,7 @@ class Metric:
                 f"values of shape {own.shape} with levels of shape {levels.shape}: "
                 "expected two arrays of the same length"
             )
-        if levels.size and not (0 <= levels.min() and levels.max() < len(self.levels)):
+        if levels.size and not (levels.min() >= 0 and levels.max() < len(self.levels)):
             raise ValueError(f"level: expected 0 to {len(self.levels) - 1}")
         return self.randomizer.randomize(own, levels, SystemBits() if bits is None else bits)
 
@@ -345,7 +345,7 @@ class Metric:
             If a level or a report is outside what the mechanism can send; nothing is added then.
         """
         levels, rows = np.asarray(level), np.asarray(reports)
-        if levels.size and not (0 <= levels.min() and levels.max() < len(self.levels)):
+        if levels.size and not (levels.min() >= 0 and levels.max() < len(self.levels)):
             raise ReportError("bad_level", f"expected 0 to {len(self.levels) - 1}")
         if rows.shape != (*levels.shape, *self.randomizer.shape):
             raise ReportError(

@@ -30,8 +30,8 @@ def uniform_bytes(bits: Bits, n: int) -> NDArray[np.uint8]:
 def bernoulli(bits: Bits, threshold: Words, columns: int | None = None) -> Bools:
     """Draw coins that are true with probability threshold / 2^64, exactly.
 
-    The first byte of a uniform word decides unless it ties with the threshold's first byte; only then
-    are the other 56 bits drawn. The result has the law of comparing the whole word.
+    The first byte of a uniform word decides unless it ties with the threshold's first byte; only
+    then are the other 56 bits drawn. The result has the law of comparing the whole word.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def _bernoulli_exp_below_one(bits: Bits, numerator: Words, denominator: Words) -
     return even
 
 
-def discrete_laplace(bits: Bits, numerator: Words, denominator: Words) -> Integers:
+def sample_discrete_laplace(bits: Bits, numerator: Words, denominator: Words) -> Integers:
     """Draw integers z with P(z) proportional to exp(-|z| numerator / denominator), exactly.
 
     Canonne, Kamath and Steinke (2020), Algorithm 2.

@@ -1,8 +1,8 @@
 """Exact integer thresholds for epsilon: rational arithmetic only, no floating point.
 
-A coin of probability ``T / 2**64`` is private only if ``T`` is rounded the right way. Doubles cannot
-say which way that is: near 2**63 they are 2**11 apart (Mironov, "On significance of the least
-significant bits for differential privacy", 2012).
+A coin of probability ``T / 2**64`` is private only if ``T`` is rounded the right way. Doubles
+cannot say which way that is: near 2**63 they are 2**11 apart (Mironov, "On significance of the
+least significant bits for differential privacy", 2012).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
 
     Notes
     -----
-    With ``y = x / 2**halvings <= 1/2`` the Taylor series of e^y is summed in fixed point, every term
-    rounded down for `lower` and up for `upper`; what the series leaves out after the term y^m/m! is
-    below twice the next term. Squaring `halvings` times, rounded the same way, gives e^x.
+    With ``y = x / 2**halvings <= 1/2`` the Taylor series of e^y is summed in fixed point, every
+    term rounded down for `lower` and up for `upper`; what the series leaves out after the term
+    y^m/m! is below twice the next term. Squaring `halvings` times, rounded the same way, gives e^x.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
 
 @functools.lru_cache(maxsize=4096)
 def flip_threshold(epsilon: Fraction) -> int:
-    """Return T = ceil(2^64 / (1 + e^epsilon)): flip an answer where a uniform 64-bit word is below T.
+    """Return T = ceil(2^64 / (1 + e^epsilon)): flip where a uniform 64-bit word is below T.
 
     Parameters
     ----------
@@ -77,11 +77,11 @@ def flip_threshold(epsilon: Fraction) -> int:
 
     Notes
     -----
-    An answer is kept by 2^64 - T words and flipped by T, so the ratio of its probabilities under two
-    inputs is (2^64 - T) / T. Because T is rounded up, T (1 + e^epsilon) >= 2^64, hence
-    2^64 - T <= T e^epsilon: the ratio is at most e^epsilon. The threshold is exact: it is computed
-    from both ends of an interval around e^epsilon, which is narrowed until both give the same
-    integer. That ends, since e^epsilon is irrational for a rational epsilon other than 0.
+    An answer is kept by 2^64 - T words and flipped by T, so the ratio of its probabilities under
+    two inputs is (2^64 - T) / T. Because T is rounded up, T (1 + e^epsilon) >= 2^64, hence 2^64 - T
+    <= T e^epsilon: the ratio is at most e^epsilon. The threshold is exact: it is computed from both
+    ends of an interval around e^epsilon, which is narrowed until both give the same integer. That
+    ends, since e^epsilon is irrational for a rational epsilon other than 0.
 
     Examples
     --------

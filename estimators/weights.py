@@ -1,7 +1,7 @@
 """How much each privacy level counts in an estimate.
 
-Weights depend on the reports per level and on public constants, never on the values, so a policy can be
-changed, or follow the mix of levels, without reading one report again.
+Weights depend on the reports per level and on public constants, never on the values, so a policy
+can be changed, or follow the mix of levels, without reading one report again.
 """
 
 from __future__ import annotations

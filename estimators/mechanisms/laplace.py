@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators import discrete_laplace
+from estimators.bounds import Law, interval, laplace_noise_deviation
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Question
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.randomness import Bits
-from estimators.sampling import discrete_laplace, round_up
-from estimators.thresholds import exp_bounds
+from estimators.sampling import round_up, sample_discrete_laplace
+from estimators.thresholds import WORD, exp_bounds
 from estimators.weights import LevelFacts, level_weights
 
 LOW_BITS = 31
@@ -23,9 +26,10 @@ LOW_BITS = 31
 class Laplace(Mechanism):
     """Discrete Laplace noise on a grid.
 
-    A value x in [-1, 1] is rounded at random to the grid of step 1/g (unbiased), and an integer z with
-    P(z) proportional to exp(-epsilon |z| / (2 g)) is added: the report is g x + z, clamped to
-    [-M, M]. Source: HLDP, Algorithm 1, made discrete after Ghosh, Roughgarden and Sundararajan (2009).
+    A value x in [-1, 1] is rounded at random to the grid of step 1/g (unbiased), and an integer z
+    with P(z) proportional to exp(-epsilon |z| / (2 g)) is added: the report is g x + z, clamped to
+    [-M, M]. Source: HLDP, Algorithm 1, made discrete after Ghosh, Roughgarden and Sundararajan
+    (2009).
 
     Parameters
     ----------
@@ -41,15 +45,19 @@ class Laplace(Mechanism):
 
     Notes
     -----
-    **Privacy.** Two inputs differ by at most 2 g on the grid, so each value of g x + z has probabilities
-    within a factor exp(2 g epsilon / (2 g)) = e^epsilon; rounding before and clamping after cost nothing.
+    **Privacy.** Two inputs differ by at most 2 g on the grid, so each value of g x + z has
+    probabilities within a factor exp(2 g epsilon / (2 g)) = e^epsilon; rounding before and clamping
+    after cost nothing.
 
-    **The clamp.** M = g + ceil(92 g / epsilon). With q = exp(-epsilon / (2 g)),
-    P(|z| > t) = 2 q^(t+1) / (1 + q) < 2^-64 as soon as q^t <= 2^-65, that is t >= 65 ln 2 (2 g / epsilon),
-    and 65 ln 2 < 46. Since |g x| <= g, a report is clamped with probability below 2^-64.
+    **The clamp.** M = g + ceil(92 g / epsilon). With q = exp(-epsilon / (2 g)), P(|z| > t) = 2
+    q^(t+1) / (1 + q) < 2^-64 as soon as q^t <= 2^-65, that is t >= 65 ln 2 (2 g / epsilon), and 65
+    ln 2 < 46. Since |g x| <= g, a report is clamped with probability below 2^-64, so with
+    probability above 1 - n 2^-64 the sum is that of the unclamped reports: bounds are computed for
+    these at beta - n 2^-64. (The bias of a clamped report is of the same order: below 2^-64 (M + 2
+    g / epsilon) / g.)
 
-    **The statistic.** Columns: n, sum y, sum (y^2 >> 31), sum (y^2 & (2^31 - 1)). With |y| < 2^31 no
-    column can overflow 64 bits before 2^32 reports, whatever they say.
+    **The statistic.** Columns: n, sum y, sum (y^2 >> 31), sum (y^2 & (2^31 - 1)). With |y| < 2^31
+    no column can overflow 64 bits before 2^32 reports, whatever they say.
 
     Examples
     --------
@@ -73,17 +81,19 @@ class Laplace(Mechanism):
         limits = [grid + -(-92 * grid // epsilon) for epsilon in self.epsilons]
         if max(limits) >= 2**31:
             raise ValueError(
-                f"grid = {grid} at epsilon = {float(self.epsilons[0])} needs reports up to {max(limits)}: "
-                "expected less than 2^31; use a coarser grid or a larger epsilon"
+                f"grid = {grid} at epsilon = {float(self.epsilons[0])} needs reports up to "
+                f"{max(limits)}: expected less than 2^31; use a coarser grid or a larger epsilon"
             )
         self.limits = np.array(limits, dtype=np.int64)
         """M per level: the largest report."""
         self._numerators = np.array([rate.numerator for rate in self._rates], dtype=np.uint64)
         self._denominators = np.array([rate.denominator for rate in self._rates], dtype=np.uint64)
+        self._rate = np.array([float(rate) for rate in self._rates])
         epsilon = np.array([float(e) for e in self.epsilons])
-        self._noise = 1 / (2 * np.sinh(epsilon / (4 * grid)) ** 2) / grid**2
         self._facts = LevelFacts(
-            epsilons=epsilon, variances=1 + self._noise, paper=1 / (1 + 1 / epsilon**2)
+            epsilons=epsilon,
+            variances=1 + discrete_laplace.variance(self._rate) / grid**2,
+            paper=1 / (1 + 1 / epsilon**2),
         )
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
@@ -91,7 +101,7 @@ class Laplace(Mechanism):
         scaled = values * self.grid
         floor = np.floor(scaled)
         rounded = floor.astype(np.int64) + round_up(bits, scaled - floor)
-        noise = discrete_laplace(bits, self._numerators[level], self._denominators[level])
+        noise = sample_discrete_laplace(bits, self._numerators[level], self._denominators[level])
         limit = self.limits[level]
         reports: Reports = np.clip(rounded + noise, -limit, limit).astype(self.dtype)
         return reports
@@ -121,29 +131,39 @@ class Laplace(Mechanism):
         """Estimate the mean in [-1, 1]."""
         counts, sums = table[:, 0], table[:, 1]
         shares = level_weights(question.weights, counts, self._facts)
+        if not counts.any():
+            return self._answer(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
         used = counts > 0
-        per_report = np.zeros(len(counts))
-        per_report[used] = shares[used] / counts[used]
-        value = float(per_report @ sums) / self.grid if used.any() else np.nan
-        variance = float(counts @ (per_report**2 * (1 + self._noise)))
-        heaviest = float((per_report / self._facts.epsilons).max()) * 2
-        log = np.log(2 / question.beta)
-        half = np.sqrt(2 * variance * log) + heaviest * log if used.any() else np.inf
-        return Estimate(
-            value=value,
-            lower=float(np.clip(np.nan_to_num(value) - half, -1, 1)),
-            upper=float(np.clip(np.nan_to_num(value) + half, -1, 1)),
-            reports=int(counts.sum()),
-            effective_reports=1 / variance if used.any() else 0.0,
-            beta=question.beta,
-            bound=question.bound,
-            target=question.target,
-            policy=question.weights,
-            levels=tuple(float(e) for e in self.epsilons),
-            counts=counts.copy(),
-            weights=shares,
-        )
+        n, rate = counts[used].astype(np.float64), self._rate[used]
+        law = Law(n, shares[used] / n, np.ones(len(n)), rate, 1 / self.grid, not question.one_mean)
+        mean = float(law.coefficient @ sums[used]) / self.grid
+        beta = question.beta - float(n.sum()) / WORD
+        if beta <= 0:
+            lower, upper = -1.0, 1.0
+        elif question.target == "sample":
+            noise = laplace_noise_deviation(n, law.coefficient, rate, law.unit, math.log(beta / 2))
+            lower, upper = max(mean - noise, -1.0), min(mean + noise, 1.0)
+        else:
+            low, high = interval(law, np.array([mean]), math.log(beta / 2))
+            lower, upper = float(low[0]), float(high[0])
+        return self._answer(question, counts, shares, mean, (lower, upper), 1 / law.worst_variance)
+
+    def privacy_exponent(self, level: int) -> Fraction:
+        """Return x such that the largest ratio of output probabilities is e^x, exactly.
+
+        Two inputs on the grid are at most 2 g apart, and the sampler's law has ratio e^-rate
+        between neighbours, with rate the very fraction that its integers make.
+        """
+        rate = Fraction(int(self._numerators[level]), int(self._denominators[level]))
+        return 2 * self.grid * rate
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return e^x from below within 2^-256 relative, x the exact exponent."""
-        return exp_bounds(2 * self.grid * self._rates[level])[0]
+        """Return e^x rounded down to a fraction, x from :meth:`privacy_exponent`.
+
+        The ratio is reached (at the reports +-M) and, unlike a coin's, irrational.
+        """
+        return exp_bounds(self.privacy_exponent(level))[0]
+
+    def is_private(self, level: int) -> bool:
+        """Return whether the exact exponent is at most epsilon."""
+        return self.privacy_exponent(level) <= self.epsilons[level]

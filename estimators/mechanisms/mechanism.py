@@ -1,8 +1,9 @@
 """The seam between a metric and its local randomizer: what every mechanism offers.
 
 A mechanism works in its own units (a mean in [-1, 1], a category as an index) and for all privacy
-levels of a metric at once. Its statistic is a table of int64, one row a level, whose first column is
-the number of reports; every other cell is an integer sum, so that adding tables adds populations.
+levels of a metric at once. Its statistic is a table of int64, one row a level, whose first column
+is the number of reports; every other cell is an integer sum, so that adding tables adds
+populations.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Estimate, Question
+from estimators.estimate import Counts, Estimate, Floats, Question
 from estimators.randomness import Bits
+from estimators.thresholds import exp_bounds
 
 Levels = NDArray[np.integer[Any]]
 Reports = NDArray[np.integer[Any]]
@@ -68,11 +70,41 @@ class Mechanism(ABC):
 
     @abstractmethod
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return the largest ratio of output probabilities at a level, exactly or from above.
+        """Return the largest ratio of output probabilities at a level, as implemented.
 
-        The certificate of the mechanism: at most e^epsilon for the randomizer as implemented, with
-        the integer thresholds it really compares against.
+        The certificate of the mechanism: at most e^epsilon, from the integer thresholds that the
+        randomizer really compares against. A ratio that is e^x for a rational x is rounded down
+        here; such a mechanism proves x <= epsilon in :meth:`is_private`.
         """
+
+    def is_private(self, level: int) -> bool:
+        """Return whether the largest ratio of output probabilities is at most e^epsilon."""
+        return self.privacy_ratio(level) <= exp_bounds(self.epsilons[level])[0]
+
+    def _answer(
+        self,
+        question: Question,
+        counts: Counts,
+        shares: Floats,
+        value: float | Floats,
+        bounds: tuple[float | Floats, float | Floats],
+        effective_reports: float,
+    ) -> Estimate:
+        """Put an answer together with what it rests on."""
+        return Estimate(
+            value=value,
+            lower=bounds[0],
+            upper=bounds[1],
+            reports=int(counts.sum()),
+            effective_reports=effective_reports,
+            beta=question.beta,
+            bound=question.bound,
+            target=question.target,
+            policy=question.weights,
+            levels=tuple(float(epsilon) for epsilon in self.epsilons),
+            counts=counts.copy(),
+            weights=shares,
+        )
 
     def check_values(self, levels: bytes, values: bytes) -> None:  # noqa: B027
         """Raise ReportError("bad_value") if some report is outside the mechanism's output.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -9,19 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.bounds import flip_noise_deviation, interval
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Question
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.mechanisms.signs import FlippedSigns
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli
-from estimators.thresholds import WORD, flip_threshold
 from estimators.weights import LevelFacts, level_weights
 
 CHUNK = 2**22  # coins drawn at a time: a few megabytes
 
 
 class Rappor(Mechanism):
-    """RAPPOR: the category as one bit among k, each flipped with probability 1 / (1 + e^(epsilon/2)).
+    """RAPPOR: the category as one bit of k, each flipped with probability 1 / (1 + e^(epsilon/2)).
 
     A report is k bits, packed eight to a byte, the first category in the lowest bit, the last byte
     filled up with zeros. Statistic of a level: the number of reports and the ones of each category.
@@ -33,6 +35,13 @@ class Rappor(Mechanism):
         The privacy levels, ascending.
     categories : int
         k, at least 2.
+
+    Notes
+    -----
+    The variance of one unbiased bit of a level is f (1 - f) + flip (1 - flip) / a^2. The weights
+    ``optimal`` take its mean over the categories at f = 1/k, which is its largest mean: they
+    minimise the worst-case sum of squared errors. (At f = 0 alone, one report at a large epsilon
+    would outweigh all others.) ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon / 2).
 
     Examples
     --------
@@ -54,15 +63,12 @@ class Rappor(Mechanism):
         self.columns = 1 + categories
         used_bits = categories % 8 or 8
         self._valid_last = bytes(range(2**used_bits))
-        self._flips = [flip_threshold(epsilon / 2) for epsilon in self.epsilons]
-        self._thresholds = np.array(self._flips, dtype=np.uint64)
-        self.contrast = np.array([float(Fraction(WORD - 2 * t, WORD)) for t in self._flips])
-        """P(own bit is 1) - P(another bit is 1) per level, tanh(epsilon / 4) up to rounding."""
-        flip = np.array([t / WORD for t in self._flips])
+        self._signs = FlippedSigns([epsilon / 2 for epsilon in self.epsilons])
         epsilon = np.array([float(e) for e in self.epsilons])
+        flip, contrast = self._signs.flip, self._signs.contrast
         self._facts = LevelFacts(
             epsilons=epsilon,
-            variances=flip * (1 - flip) / self.contrast**2 + (1 - 1 / categories) / categories,
+            variances=flip * (1 - flip) / contrast**2 + (1 - 1 / categories) / categories,
             paper=np.tanh(epsilon / 2) ** 2,
         )
 
@@ -72,7 +78,7 @@ class Rappor(Mechanism):
         rows = max(1, CHUNK // self.categories)
         for start in range(0, values.size, rows):
             chunk = slice(start, start + rows)
-            flipped = bernoulli(bits, self._thresholds[level[chunk]], self.categories)
+            flipped = bernoulli(bits, self._signs.thresholds[level[chunk]], self.categories)
             flipped[np.arange(len(flipped)), values[chunk]] ^= True
             reports[chunk] = np.packbits(flipped, axis=1, bitorder="little")
         return reports
@@ -109,39 +115,33 @@ class Rappor(Mechanism):
                 start += n
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the frequency of every category, with simultaneous bounds."""
+        """Estimate the frequency of every category, with bounds that hold for all at once.
+
+        A category's bit, as a sign, has mean a theta with theta = 2 f - 1: the estimate of theta,
+        and its interval at beta / k, are those of randomized response.
+        """
         counts, ones = table[:, 0], table[:, 1:]
         shares = level_weights(question.weights, counts, self._facts)
-        used = counts > 0
-        per_report = np.zeros(len(counts))
-        per_report[used] = shares[used] / (counts[used] * self.contrast[used])
-        signed = per_report @ (2 * ones - counts[:, None])
-        value = (1 + signed) / 2 if used.any() else np.full(self.categories, np.nan)
-        noise = float(counts @ per_report**2)
-        half = (
-            np.sqrt(2 * noise * np.log(2 * self.categories / question.beta)) / 2
-            if used.any()
-            else np.inf
-        )
-        return Estimate(
-            value=value,
-            lower=np.clip(np.nan_to_num(value) - half, 0, 1),
-            upper=np.clip(np.nan_to_num(value) + half, 0, 1),
-            reports=int(counts.sum()),
-            effective_reports=1 / noise if used.any() else 0.0,
-            beta=question.beta,
-            bound=question.bound,
-            target=question.target,
-            policy=question.weights,
-            levels=tuple(float(e) for e in self.epsilons),
-            counts=counts.copy(),
-            weights=shares,
+        if not counts.any():
+            nothing, one = np.zeros(self.categories), np.ones(self.categories)
+            return self._answer(question, counts, shares, nothing * np.nan, (nothing, one), 0.0)
+        law = self._signs.law(counts, shares, question)
+        mean = self._signs.mean(counts, shares, ones)
+        log_p = math.log(question.beta / (2 * self.categories))
+        if question.target == "sample":
+            flip = self._signs.flip[counts > 0]
+            noise = flip_noise_deviation(law.counts, law.coefficient, flip, log_p)
+            lower, upper = np.clip(mean - noise, -1, 1), np.clip(mean + noise, -1, 1)
+        else:
+            lower, upper = interval(law, mean, log_p)
+        bounds = (1 + lower) / 2, (1 + upper) / 2
+        return self._answer(
+            question, counts, shares, (1 + mean) / 2, bounds, 1 / law.worst_variance
         )
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return ((2^64 - T) / T)^2, exactly: two categories differ in two bits."""
-        flips = self._flips[level]
-        return Fraction(WORD - flips, flips) ** 2
+        return self._signs.ratio(level) ** 2
 
 
 def _column_sums(ones: NDArray[np.uint8]) -> Counts:

@@ -1,0 +1,77 @@
+"""Upper bounds on the chance that a sum of reports is as large as the one observed.
+
+All hold for every number of reports. Logarithms throughout, so that the chance may be tiny.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from estimators.bounds.law import Cumulant, Law
+from estimators.estimate import Floats
+
+BERRY_ESSEEN = 0.56
+"""Sums of independent, not identically distributed terms: Shevtsova (2010)."""
+
+
+def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, at: Cumulant) -> Floats:
+    """Bound ln P(S >= observed) from above, for a law of mean `theta`.
+
+    Parameters
+    ----------
+    law : Law
+    theta, tilt, observed : ndarray of float64, shape (k,)
+    at : Cumulant
+        Of `law` at `theta` and `tilt`. Every tilt gives a valid bound; a good one a sharp bound.
+
+    Returns
+    -------
+    ndarray of float64, shape (k,)
+        The least of the bounds that this law allows.
+    """
+    chernoff = at.value - tilt * observed
+    if law.exact:
+        return chernoff + _log_tilted_remainder(tilt, observed, at)
+    bounds = [chernoff, _log_berry_esseen(law, theta, observed)]
+    if law.rate is None:
+        excess = np.maximum(observed - theta, 0)
+        bounds.append(-(excess**2) / (2 * law.worst_variance))
+    result: Floats = np.minimum.reduce(bounds)
+    return result
+
+
+def _log_tilted_remainder(tilt: Floats, observed: Floats, at: Cumulant) -> Floats:
+    """Sharpen Chernoff's bound by the Berry-Esseen theorem for the tilted law.
+
+    P(S >= s) = e^(K - tilt s) E'[e^(-tilt U); U >= 0], U = S - s, under the law E' with density
+    e^(tilt S - K). The expectation is the integral of tilt e^(-tilt u) P'(0 <= U <= u) over u > 0,
+    and P' of an interval differs from the normal law N with the same mean m and variance v by at
+    most twice the Berry-Esseen term. Hence it is at most E[e^(-tilt N); N >= 0] + 2 * 0.56 * sum
+    rho / v^1.5, and at most 1 (Chernoff). The error is relative to the tail, not added to it: after
+    Bahadur and Ranga Rao (1960).
+    """
+    from scipy.special import log_ndtr
+
+    helps = at.third < at.curvature**1.5
+    sd = np.sqrt(np.where(helps, at.curvature, 1.0))
+    shift = (at.by_tilt - observed) / sd
+    steps = tilt * sd
+    normal = np.exp(np.minimum(log_ndtr(shift - steps) + steps * (steps / 2 - shift), 0))
+    remainder = np.where(helps, normal + 2 * BERRY_ESSEEN * at.third / sd**3, 1.0)
+    result: Floats = np.log(np.minimum(remainder, 1))
+    return result
+
+
+def _log_berry_esseen(law: Law, theta: Floats, observed: Floats) -> Floats:
+    """Bound by the Berry-Esseen theorem where only a range of the variance is known.
+
+    P(S >= s) <= Phi(-(s - theta) / sd) + 0.56 sum rho / sd^3: the first term grows with the
+    variance, for s > theta, and the second falls.
+    """
+    from scipy.special import ndtr
+
+    excess = np.maximum(observed - theta, 0)
+    normal = ndtr(-excess / np.sqrt(law.largest_variance(theta)))
+    error = BERRY_ESSEEN * law.third_moment(theta) / law.least_variance**1.5
+    result: Floats = np.log(np.minimum(normal + error, 1))
+    return result

@@ -1,0 +1,50 @@
+"""The discrete Laplace law: P(z) proportional to exp(-rate |z|) on the integers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from estimators.estimate import Floats
+
+
+def variance(rate: Floats) -> Floats:
+    """Return E z^2 = 1 / (2 sinh^2(rate / 2)).
+
+    Examples
+    --------
+    >>> float(variance(np.array(2e-4)).round()), "continuous: 2 / rate^2"
+    (50000000.0, 'continuous: 2 / rate^2')
+    """
+    result: Floats = 1 / (2 * np.sinh(rate / 2) ** 2)
+    return result
+
+
+def absolute_moment(rate: Floats) -> Floats:
+    """Return E |z| = 1 / sinh(rate)."""
+    result: Floats = 1 / np.sinh(rate)
+    return result
+
+
+def third_absolute_moment(rate: Floats) -> Floats:
+    """Return E |z|^3 = (cosh(rate) + 2) / (4 sinh^3(rate / 2) cosh(rate / 2))."""
+    half = rate / 2
+    result: Floats = (np.cosh(rate) + 2) / (4 * np.sinh(half) ** 3 * np.cosh(half))
+    return result
+
+
+def cumulant(rate: Floats, tilt: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return ln E exp(tilt z) and its first two derivatives in `tilt`.
+
+    Parameters
+    ----------
+    rate, tilt : ndarray of float64
+        Shapes that broadcast; 0 <= tilt < rate.
+
+    Notes
+    -----
+    E exp(u z) = (cosh(rate) - 1) / (cosh(rate) - cosh(u)) = 1 / (1 - sinh^2(u/2) / sinh^2(rate/2)).
+    """
+    squared, scale = np.sinh(tilt / 2) ** 2, np.sinh(rate / 2) ** 2
+    rest = scale - squared
+    slope = np.sinh(tilt) / (2 * rest)
+    return -np.log1p(-squared / scale), slope, np.cosh(tilt) / (2 * rest) + slope**2
