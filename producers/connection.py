@@ -23,7 +23,7 @@ DEFAULTS: dict[str, Any] = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 5,
-    "compression.type": "lz4",
+    "compression.type": "zstd",  # randomized response: 0.6 bytes a report for 2.1; lz4: 1.3
     "partitioner": "murmur2_random",  # a key's partition is that of Kafka's own clients
     "client.id": "dither",
 }
@@ -47,7 +47,7 @@ class Connection:
     ----------
     config : mapping
         librdkafka's properties; they go before the defaults (idempotent, acks=all, 5 ms of linger,
-        lz4). ``bootstrap.servers`` is needed.
+        zstd). ``bootstrap.servers`` is needed.
     background : bool
         A daemon thread sends batches by age and takes in acknowledgements. Without it the
         application calls ``Reporter.poll`` every now and then.

@@ -1,0 +1,99 @@
+"""Who wants which privacy: the proportions of levels in a simulated population."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.metric import Metric
+
+_EXPECTED = "expected epsilon:share pairs such as 0.5:0.3,1:0.5,2:0.2, the shares adding up to 1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Mix:
+    """The share of a population that asks for each epsilon.
+
+    Parameters
+    ----------
+    epsilons : tuple of float
+        Above 0, each once.
+    shares : tuple of float
+        Of the same length, at least 0, adding up to 1.
+
+    Raises
+    ------
+    ValueError
+        Naming the number that cannot be used.
+    """
+
+    epsilons: tuple[float, ...]
+    shares: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a distribution over epsilons."""
+        if not self.epsilons or len(self.epsilons) != len(self.shares):
+            raise ValueError(
+                f"{len(self.epsilons)} epsilons with {len(self.shares)} shares: {_EXPECTED}"
+            )
+        for epsilon in self.epsilons:
+            if not (epsilon > 0 and math.isfinite(epsilon)):
+                raise ValueError(f"epsilon {epsilon}: expected a finite number above 0")
+        if len(set(self.epsilons)) != len(self.epsilons):
+            raise ValueError(f"epsilons {list(self.epsilons)}: expected each epsilon once")
+        for share in self.shares:
+            if not 0 <= share <= 1:
+                raise ValueError(f"share {share}: expected a number from 0 to 1")
+        if abs(math.fsum(self.shares) - 1) > 1e-9:
+            raise ValueError(f"shares that add up to {math.fsum(self.shares):g}: {_EXPECTED}")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read proportions such as ``"0.25:0.1,0.5:0.2,1:0.4,2:0.2,4:0.1"``.
+
+        Raises
+        ------
+        ValueError
+            Naming the part that cannot be read.
+
+        Examples
+        --------
+        >>> Mix.parse("0.5:0.25, 2:0.75")
+        Mix(epsilons=(0.5, 2.0), shares=(0.25, 0.75))
+        """
+        epsilons, shares = [], []
+        for part in text.split(","):
+            epsilon, _, share = part.partition(":")
+            try:
+                epsilons.append(float(epsilon))
+                shares.append(float(share))
+            except ValueError:
+                raise ValueError(f"{part.strip()!r} in the mix {text!r}: {_EXPECTED}") from None
+        return cls(tuple(epsilons), tuple(shares))
+
+    @classmethod
+    def even(cls, metric: Metric) -> Self:
+        """Return the mix in which each of a metric's levels has the same share."""
+        count = len(metric.levels)
+        return cls(tuple(float(level) for level in metric.levels), (1 / count,) * count)
+
+    def check(self, metric: Metric) -> None:
+        """Raise ValueError if the metric cannot serve one of these epsilons."""
+        try:
+            metric.level_of(self.epsilons)
+        except ValueError as error:
+            raise ValueError(f"the mix does not fit: {error}") from None
+
+    def assign(self, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
+        """Draw the epsilon of each of `count` simulated devices.
+
+        This stands for people's choices and protects nobody, so a seeded generator will do; the
+        randomness of a report never comes from here.
+        """
+        shares = np.asarray(self.shares)
+        chosen = generator.choice(len(self.epsilons), size=count, p=shares / shares.sum())
+        return np.asarray(self.epsilons)[chosen]

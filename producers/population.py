@@ -1,0 +1,128 @@
+"""A population of simulated devices: who would report what, and when."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column = NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Population:
+    """Devices in order of event time; row i of every column is the i-th device.
+
+    Parameters
+    ----------
+    time_ms : ndarray of int64, shape (n,)
+        Event times, ascending, in milliseconds since the epoch.
+    columns : mapping of str to ndarray, shape (n,)
+        By metric name: float64 values (NaN: this device has nothing to report), or int64 indices of
+        categories (-1: nothing).
+    skipped : int
+        Rows of the source that were left out because they have no event time.
+
+    Raises
+    ------
+    ValueError
+        If times are not ascending or a column has another length.
+    """
+
+    time_ms: NDArray[np.int64]
+    columns: Mapping[str, Column]
+    skipped: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse columns that do not belong together."""
+        for name, column in self.columns.items():
+            if column.shape != self.time_ms.shape:
+                raise ValueError(
+                    f"column {name!r} of shape {column.shape} with times of shape "
+                    f"{self.time_ms.shape}: expected the same length"
+                )
+        if (self.time_ms[1:] < self.time_ms[:-1]).any():
+            raise ValueError("event times that are not ascending: use Population.by_time")
+
+    @classmethod
+    def by_time(
+        cls, time_ms: NDArray[np.int64], columns: Mapping[str, Column], skipped: int = 0
+    ) -> Self:
+        """Return the population with its rows put in order of event time.
+
+        Examples
+        --------
+        >>> population = Population.by_time(np.array([20, 10]), {"x": np.array([2.0, np.nan])})
+        >>> population.columns["x"], population.present("x")
+        (array([nan,  2.]), array([False,  True]))
+        """
+        order = np.argsort(time_ms, kind="stable")
+        ordered = {name: column[order] for name, column in columns.items()}
+        return cls(time_ms[order], ordered, skipped)
+
+    def __len__(self) -> int:
+        """Return the number of devices."""
+        return int(self.time_ms.size)
+
+    @property
+    def seconds(self) -> float:
+        """Event time from the first device to the last."""
+        return float(self.time_ms[-1] - self.time_ms[0]) / 1000 if len(self) else 0.0
+
+    def present(self, name: str) -> NDArray[np.bool_]:
+        """Return which devices have something to report for a metric, shape (n,)."""
+        column = self.columns[name]
+        here: NDArray[np.bool_] = ~np.isnan(column) if column.dtype.kind == "f" else column >= 0
+        return here
+
+    def missing(self, name: str) -> int:
+        """Return how many devices have nothing to report for a metric."""
+        return len(self) - int(self.present(name).sum())
+
+    def part(self, begin: int, end: int) -> Population:
+        """Return the devices from `begin` to before `end`, without copying."""
+        rows = slice(begin, end)
+        return Population(
+            self.time_ms[rows], {name: column[rows] for name, column in self.columns.items()}
+        )
+
+    def chunks(self, rows: int) -> Iterator[Population]:
+        """Yield the population in order of event time, up to `rows` devices at once."""
+        for begin in range(0, len(self), rows):
+            yield self.part(begin, begin + rows)
+
+    def starting(self, start_ms: int) -> Population:
+        """Return the same population with its first event moved to `start_ms`."""
+        shift = start_ms - self.time_ms[:1]
+        return Population(self.time_ms + shift, self.columns, self.skipped)
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrivals:
+    """Event times for a source that has none: evenly spaced.
+
+    Parameters
+    ----------
+    start_ms : int
+        The first event time, milliseconds since the epoch.
+    per_second : float
+        Devices per second of event time.
+    """
+
+    start_ms: int
+    per_second: float = 1000.0
+
+    def __post_init__(self) -> None:
+        """Refuse a rate that is none."""
+        if not 0 < self.per_second < float("inf"):
+            raise ValueError(f"per_second = {self.per_second}: expected a rate above 0")
+        if self.start_ms <= 0:
+            raise ValueError(f"start_ms = {self.start_ms}: expected milliseconds since the epoch")
+
+    def times(self, count: int) -> NDArray[np.int64]:
+        """Return the event times of `count` devices in ms since the epoch, shape (count,)."""
+        offsets = np.arange(count) * (1000 / self.per_second)
+        return self.start_ms + offsets.astype(np.int64)

@@ -1,0 +1,133 @@
+"""A population reports to Kafka from beginning to end."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time as clocks
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from estimators.metric import Metric
+from estimators.randomness import Bits
+from producers.connection import Connection
+from producers.mix import Mix
+from producers.population import Population
+from producers.replay import Progress, Replay
+from producers.reporter import TOPIC, Reporter
+from producers.truth import Truth
+
+
+@dataclasses.dataclass(frozen=True)
+class Produced:
+    """What a run has put into Kafka, all of it acknowledged.
+
+    Attributes
+    ----------
+    devices, reports, batches, bytes : int
+        `bytes` are the batches' own, before compression.
+    seconds : float
+        Until the last acknowledgement.
+    truth : dict of str to Truth
+        By metric.
+    """
+
+    devices: int
+    reports: int
+    batches: int
+    bytes: int
+    seconds: float
+    truth: dict[str, Truth]
+
+
+@contextlib.contextmanager
+def open_reporters(
+    metrics: Mapping[str, Metric], config: Mapping[str, Any], **options: Any
+) -> Iterator[dict[str, Reporter]]:
+    """Open a reporter for each metric, all over one Kafka producer; flush them at the end.
+
+    Parameters
+    ----------
+    metrics : mapping of str to Metric
+    config : mapping
+        librdkafka's properties.
+    **options
+        Of :class:`producers.reporter.Reporter`.
+
+    Raises
+    ------
+    DeliveryError
+        At the end, if something was not acknowledged.
+    """
+    with Connection(config) as connection:
+        yield {name: Reporter(metric, connection, **options) for name, metric in metrics.items()}
+
+
+def produce(
+    metrics: Mapping[str, Metric],
+    population: Population,
+    config: Mapping[str, Any],
+    mix: Mix,
+    *,
+    speed: float | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+    topic: str = TOPIC,
+    batch_reports: int = 1000,
+    batch_age: float = 1.0,
+    bits: Bits | None = None,
+    stop: threading.Event | None = None,
+    progress: Callable[[Progress, dict[str, Truth]], object] | None = None,
+    flush_timeout: float = 60.0,
+) -> Produced:
+    """Let a population report to Kafka, and wait until all is acknowledged.
+
+    Parameters
+    ----------
+    metrics : mapping of str to Metric
+        Each has a column in the population.
+    population : Population
+    config : mapping
+        librdkafka's properties.
+    mix, speed, seconds, seed, stop
+        See :class:`producers.replay.Replay`.
+    topic, batch_reports, batch_age, bits
+        See :class:`producers.reporter.Reporter`.
+    progress : callable, optional
+        Called with the progress and the truth so far, after every chunk.
+    flush_timeout : float
+        Seconds to wait for the last acknowledgements, for each metric.
+
+    Raises
+    ------
+    DeliveryError
+        If something was not acknowledged.
+    ValueError
+        If the population, the mix, a property or a speed cannot be used.
+    """
+    options = {
+        "topic": topic,
+        "batch_reports": batch_reports,
+        "batch_age": batch_age,
+        "bits": bits,
+    }
+    with open_reporters(metrics, config, **options) as reporters:
+        replay = Replay(
+            population, reporters, mix, speed=speed, seconds=seconds, seed=seed, stop=stop
+        )
+        started = clocks.monotonic()
+        tell = None if progress is None else lambda now: progress(now, replay.truths())
+        end = replay.run(tell)
+        for reporter in reporters.values():
+            reporter.flush(flush_timeout)
+        seconds_taken = clocks.monotonic() - started
+        delivered = [reporter.delivered for reporter in reporters.values()]
+    return Produced(
+        devices=end.devices,
+        reports=sum(each.reports for each in delivered),
+        batches=sum(each.batches for each in delivered),
+        bytes=sum(each.bytes for each in delivered),
+        seconds=seconds_taken,
+        truth=replay.truths(),
+    )

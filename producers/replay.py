@@ -1,0 +1,175 @@
+"""Plays a population: its devices report in order of event time, at a chosen speed."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time as clocks
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from producers.mix import Mix
+from producers.population import Population
+from producers.reporter import Reporter
+from producers.truth import RunningTruth, Truth
+
+TICK = 0.05  # seconds: devices that come due within it report together
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a replay has come.
+
+    Attributes
+    ----------
+    devices, of_devices : int
+        Played so far, and in all.
+    reports : int
+        One for each metric that a device had something for.
+    time_ms : int
+        The event time reached, ms since the epoch; 0 before the first device.
+    seconds : float
+        Since the replay began.
+    """
+
+    devices: int
+    of_devices: int
+    reports: int
+    time_ms: int
+    seconds: float
+
+
+class Replay:
+    """A population that reports.
+
+    Parameters
+    ----------
+    population : Population
+    reporters : mapping of str to Reporter
+        One for each metric that is to be reported; each has a column in the population.
+    mix : Mix
+        How many devices ask for which epsilon. A device asks the same for all its metrics.
+    speed : float, optional
+        Seconds of event time per second.
+    seconds : float, optional
+        Or: how long the whole is to take. With neither, it goes as fast as it can.
+    seed : int
+        Of the devices' choice of epsilon. Which reports they send is up to the reporters' bits.
+    chunk : int
+        The most devices that report at once.
+    stop : threading.Event, optional
+        Once set, the replay ends after the devices it is busy with.
+    timer, sleep : callable
+        Monotonic seconds, and a pause of some seconds; by default a pause ends when `stop` is set.
+
+    Attributes
+    ----------
+    truth : dict of str to RunningTruth
+        What was really reported, by metric; may be read from any thread while the replay runs.
+
+    Raises
+    ------
+    ValueError
+        If a metric has no column, the mix does not fit a metric, or both `speed` and `seconds` are
+        given.
+    """
+
+    def __init__(
+        self,
+        population: Population,
+        reporters: Mapping[str, Reporter],
+        mix: Mix,
+        *,
+        speed: float | None = None,
+        seconds: float | None = None,
+        seed: int = 0,
+        chunk: int = 10_000,
+        stop: threading.Event | None = None,
+        timer: Callable[[], float] = clocks.monotonic,
+        sleep: Callable[[float], object] | None = None,
+    ) -> None:
+        for name, reporter in reporters.items():
+            if name not in population.columns:
+                raise ValueError(
+                    f"metric {name!r}: the population has only {sorted(population.columns)}"
+                )
+            mix.check(reporter.metric)
+        self.population, self.reporters, self.chunk = population, reporters, chunk
+        self.speed = _speed(population, speed, seconds)
+        self.stop = threading.Event() if stop is None else stop
+        self.truth = {name: RunningTruth(r.metric) for name, r in reporters.items()}
+        self._epsilons = mix.assign(len(population), np.random.default_rng(seed))
+        self._timer, self._sleep = timer, self.stop.wait if sleep is None else sleep
+
+    def run(self, progress: Callable[[Progress], object] | None = None) -> Progress:
+        """Let all devices report, or as many as come before `stop` is set.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called after every chunk.
+
+        Returns
+        -------
+        Progress
+            At the end. Batches may still be under way: flush or close the reporters.
+
+        Raises
+        ------
+        DeliveryError
+            If a reporter takes no more because too much has failed.
+        """
+        started, done, reports = self._timer(), 0, 0
+        while done < len(self.population) and not self.stop.is_set():
+            due = self._due(self._timer() - started)
+            if due > done:
+                end = min(due, done + self.chunk)
+                reports += self._report(done, end)
+                done = end
+                if progress is not None:
+                    progress(self._progress(done, reports, started))
+            if done >= due and done < len(self.population):
+                self._sleep(max(TICK, self._offset(done) - (self._timer() - started)))
+        return self._progress(done, reports, started)
+
+    def truths(self) -> dict[str, Truth]:
+        """Return the truth by metric, as of now."""
+        return {name: truth.now() for name, truth in self.truth.items()}
+
+    def _due(self, elapsed: float) -> int:
+        if self.speed is None:
+            return len(self.population)
+        reached = self.population.time_ms[0] + elapsed * self.speed * 1000
+        return int(np.searchsorted(self.population.time_ms, reached, side="right"))
+
+    def _offset(self, row: int) -> float:
+        assert self.speed is not None  # noqa: S101
+        return float(self.population.time_ms[row] - self.population.time_ms[0]) / 1000 / self.speed
+
+    def _report(self, begin: int, end: int) -> int:
+        part, epsilons, reports = self.population.part(begin, end), self._epsilons[begin:end], 0
+        for name, reporter in self.reporters.items():
+            present = part.present(name)
+            values, demanded = part.columns[name][present], epsilons[present]
+            times = part.time_ms[present].view("datetime64[ms]")
+            reporter.report(values, epsilon=demanded, time=times)
+            self.truth[name].add(values, reporter.metric.level_of(demanded))
+            reports += values.size
+        return reports
+
+    def _progress(self, done: int, reports: int, started: float) -> Progress:
+        reached = int(self.population.time_ms[done - 1]) if done else 0
+        seconds = self._timer() - started
+        return Progress(done, len(self.population), reports, reached, seconds)
+
+
+def _speed(population: Population, speed: float | None, seconds: float | None) -> float | None:
+    if speed is not None and seconds is not None:
+        raise ValueError(f"speed = {speed} and seconds = {seconds}: expected one of the two")
+    for name, number in (("speed", speed), ("seconds", seconds)):
+        if number is not None and not 0 < number < float("inf"):
+            raise ValueError(f"{name} = {number}: expected a number above 0")
+    if seconds is not None:
+        return population.seconds / seconds or None
+    return speed

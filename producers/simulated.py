@@ -1,0 +1,118 @@
+"""Populations drawn from a distribution."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.errors import nearest
+from estimators.metric import Metric
+from producers.population import Arrivals, Column, Population
+
+DISTRIBUTIONS = {
+    "mean": {
+        "uniform": "uniform: over the range",
+        "normal": "normal:MEAN,DEVIATION: clipped to the range",
+        "bernoulli": "bernoulli:P: the upper end of the range with probability P, else the lower",
+    },
+    "frequency": {
+        "uniform": "uniform: every category alike",
+        "zipf": "zipf:S: the i-th category in proportion to i to the power of -S",
+    },
+}
+
+
+def simulate(
+    metric: Metric, count: int, distribution: str, arrivals: Arrivals, seed: int = 0
+) -> Population:
+    """Draw a population for one metric.
+
+    Parameters
+    ----------
+    metric : Metric
+    count : int
+        The number of devices.
+    distribution : str
+        One of `DISTRIBUTIONS` for the metric's kind, its parameters after a colon:
+        ``"normal:17,5"``, ``"bernoulli:0.2"``, ``"zipf:1.1"``. Parameters may be left out.
+    arrivals : Arrivals
+        The event times.
+    seed : int
+        The same seed gives the same population.
+
+    Raises
+    ------
+    ValueError
+        If the distribution is not known for this kind of metric, or a parameter cannot be used.
+
+    Examples
+    --------
+    >>> metric = Metric(name="m", kind="frequency", mechanism="rappor", categories=4, levels=[1])
+    >>> simulate(metric, 5, "zipf:1", Arrivals(1000), seed=1).columns["m"].tolist()
+    [1, 3, 0, 3, 0]
+    """
+    if count < 0:
+        raise ValueError(f"count = {count}: expected a number of devices, 0 or more")
+    generator = np.random.default_rng(seed)
+    if metric.kind == "mean":
+        column: Column = _numbers(metric, count, distribution, generator)
+    else:
+        column = _categories(metric, count, distribution, generator)
+    return Population(arrivals.times(count), {metric.name: column})
+
+
+def _numbers(
+    metric: Metric, count: int, distribution: str, generator: np.random.Generator
+) -> NDArray[np.float64]:
+    low, high = metric.range or (0.0, 1.0)
+    match _parse(distribution, metric.kind):
+        case "uniform", []:
+            return generator.uniform(low, high, count)
+        case "normal", ([] | [_, _]) as parameters:
+            mean, deviation = parameters or ((low + high) / 2, (high - low) / 6)
+            if not deviation >= 0:
+                raise ValueError(f"deviation {deviation} in {distribution!r}: expected 0 or more")
+            return np.clip(generator.normal(mean, deviation, count), low, high)
+        case "bernoulli", ([] | [_]) as parameters:
+            chance = parameters[0] if parameters else 0.5
+            if not 0 <= chance <= 1:
+                raise ValueError(f"probability {chance} in {distribution!r}: expected 0 to 1")
+            return np.where(generator.random(count) < chance, float(high), float(low))
+        case name, parameters:
+            raise _wrong_parameters(distribution, metric.kind, name)
+
+
+def _categories(
+    metric: Metric, count: int, distribution: str, generator: np.random.Generator
+) -> NDArray[np.int64]:
+    ranks = np.arange(1, len(metric.category_names) + 1, dtype=np.float64)
+    match _parse(distribution, metric.kind):
+        case "uniform", []:
+            weights = np.ones_like(ranks)
+        case "zipf", ([] | [_]) as parameters:
+            exponent = parameters[0] if parameters else 1.0
+            if not exponent >= 0:
+                raise ValueError(f"exponent {exponent} in {distribution!r}: expected 0 or more")
+            weights = ranks**-exponent
+        case name, parameters:
+            raise _wrong_parameters(distribution, metric.kind, name)
+    return generator.choice(ranks.size, size=count, p=weights / weights.sum()).astype(np.int64)
+
+
+def _parse(distribution: str, kind: str) -> tuple[str, list[float]]:
+    name, _, rest = distribution.partition(":")
+    if name not in DISTRIBUTIONS[kind]:
+        raise ValueError(
+            f"distribution {name!r} for kind {kind!r}: {nearest(name, DISTRIBUTIONS[kind])}"
+        )
+    try:
+        parameters = [float(part) for part in rest.split(",")] if rest else []
+    except ValueError:
+        raise _wrong_parameters(distribution, kind, name) from None
+    if not np.isfinite(parameters).all():
+        raise _wrong_parameters(distribution, kind, name)
+    return name, parameters
+
+
+def _wrong_parameters(distribution: str, kind: str, name: str) -> ValueError:
+    return ValueError(f"distribution {distribution!r}: expected {DISTRIBUTIONS[kind][name]}")
