@@ -243,6 +243,7 @@ def free_ports(count: int) -> list[int]:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
+                probe.listen()
             except OSError:
                 continue
             ports.append(port)
