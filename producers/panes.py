@@ -1,4 +1,4 @@
-"""Randomized reports wait here, grouped by pane, until a batch is full or old enough."""
+"""Randomized reports wait here, grouped by pane, until a batch is full, old, or its pane is over."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ class PaneBuffer:
         return sum(pane.count for pane in self._panes.values())
 
     def add(self, columns: Columns, now: float) -> list[Columns]:
-        """Add reports; return the batches that are full, each within one pane.
+        """Add reports; return the batches that leave, each within one pane, in order of event time.
+
+        Those that are full, and those of the panes before the latest one: once event time has moved
+        on, whoever counts will soon take no more reports of an earlier pane.
 
         Parameters
         ----------
@@ -65,6 +68,7 @@ class PaneBuffer:
         """
         full: list[Columns] = []
         for start, part in self._by_pane(columns):
+            full += [self._panes.pop(s).joined() for s in sorted(self._panes) if s < start]
             pane = self._panes.setdefault(start, _Pane(now))
             pane.columns.append(part)
             pane.count += part.level.size
@@ -85,7 +89,7 @@ class PaneBuffer:
 
     def _by_pane(self, columns: Columns) -> Iterator[tuple[int, Columns]]:
         starts = columns.time_ms - columns.time_ms % self.pane_ms
-        if starts.min() == starts.max():
+        if starts.size == 1 or starts.min() == starts.max():
             yield int(starts[0]), columns
             return
         order = np.argsort(starts, kind="stable")

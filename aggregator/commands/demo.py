@@ -1,0 +1,47 @@
+"""`dither demo`: a year of flights as private telemetry, end to end on one machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from aggregator.commands.options import settings_options
+from aggregator.settings import Settings
+
+
+@click.command()
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1),
+    default=60,
+    show_default=True,
+    help="How long the year takes.",
+)
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--seed", default=2013, show_default=True, help="Which flight chooses which level.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@settings_options
+def demo(settings: Settings, seconds: float, workers: int, seed: int, as_json: bool) -> None:
+    """Replay the flights of 2013 out of New York as devices, and watch the estimates.
+
+    Each of the 336,776 flights randomizes its own values at the privacy level it chose and reports
+    them into Kafka; a worker counts them into Redis; truth and estimate are shown side by side. At
+    the end the log is replayed to prove the sums.
+
+    Runs on a broker and a store of its own, inside this machine, unless --kafka or --redis (or the
+    settings) name others. Ctrl-C ends it early, with the same summary.
+    """
+    from aggregator.demonstration import Demonstration
+    from aggregator.screen import Screen, summary
+
+    with Demonstration(settings, seconds, workers, seed) as demonstration:
+        if as_json:
+            demonstration.run(lambda _: None)
+        else:
+            with Screen() as screen:
+                demonstration.run(screen.show)
+        outcome = demonstration.finish()
+    click.echo(json.dumps(outcome.as_dict()) if as_json else summary(outcome))
+    sys.exit(0 if outcome.verified else 1)

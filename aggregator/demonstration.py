@@ -1,0 +1,296 @@
+"""The demo: devices, Kafka, worker, Redis and reader, wired together on one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.resources
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from aggregator import kafka
+from aggregator.embedded import EmbeddedBroker, EmbeddedRedis
+from aggregator.errors import DitherError
+from aggregator.reader import Reader
+from aggregator.settings import Settings
+from aggregator.store import Store, connect
+from aggregator.verify import verify
+from estimators import Estimate
+from producers.flights import MIX, flight_metrics, flights
+from producers.produce import Produced, produce
+from producers.replay import Progress
+from producers.truth import Truth
+
+REFRESH_SECONDS = 0.5
+DRAIN_SECONDS = 60.0
+LEAVE_SECONDS = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """What the demo knows at one moment.
+
+    Attributes
+    ----------
+    truths : dict of str to Truth
+        What the devices really hold, by metric; known only because they are simulated.
+    estimates : dict of str to Estimate
+    units, categories : dict
+        From the metrics' definitions.
+    seconds : float
+        Since the replay began.
+    url : str
+        Where the estimates are served.
+    """
+
+    progress: Progress | None
+    truths: dict[str, Truth]
+    estimates: dict[str, Estimate]
+    units: dict[str, str]
+    categories: dict[str, tuple[str, ...]]
+    seconds: float
+    url: str
+    places: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How the demo ended."""
+
+    view: View
+    reports: int
+    reports_per_second: float
+    verified: bool
+    differences: list[str]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return truth, estimate and bounds for every metric and category."""
+        found: list[dict[str, Any]] = []
+        for name, estimate in self.view.estimates.items():
+            columns = (self.view.truths[name].value, estimate.value, estimate.lower, estimate.upper)
+            truths, values, lowers, uppers = (np.atleast_1d(column) for column in columns)
+            for i, category in enumerate(self.view.categories[name] or (None,)):
+                found.append(
+                    {
+                        "metric": name,
+                        "category": category,
+                        "truth": _number(truths[i]),
+                        "value": _number(values[i]),
+                        "lower": _number(lowers[i]),
+                        "upper": _number(uppers[i]),
+                        "covered": bool(lowers[i] <= truths[i] <= uppers[i]),
+                    }
+                )
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "reports": self.reports,
+            "reports_per_second": round(self.reports_per_second, 1),
+            "verified": self.verified,
+            "metrics": self.rows(),
+        }
+
+
+class Demonstration:
+    """Everything the demo runs, started on entering and stopped on leaving.
+
+    Parameters
+    ----------
+    settings : Settings
+        A broker or a store named here is used; what is not named is started inside this machine.
+    seconds : float
+        How long the year takes.
+    workers : int
+        Counting processes.
+    seed : int
+        Of the flights' choice of levels; their reports are random in any case.
+    """
+
+    def __init__(self, settings: Settings, seconds: float, workers: int, seed: int) -> None:
+        self.seconds, self.workers, self.seed = seconds, workers, seed
+        self._given = settings
+        self._stack = contextlib.ExitStack()
+        self._stop = threading.Event()
+        self._produced: Produced | None = None
+        self._progress: Progress | None = None
+        self._truths: dict[str, Truth] = {}
+        self._failure: BaseException | None = None
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        """Start the servers that are missing, the workers and the HTTP server."""
+        with self._stack:
+            self._population = flights()
+            self.settings, self._places = self._place()
+            self.metrics = flight_metrics()
+            kafka.ensure_topics(self.settings)
+            self._store = Store(connect(self.settings.redis.url), self.settings.topics.reports)
+            self.reader = Reader(self._store, self.metrics)
+            self.url = f"http://127.0.0.1:{self.settings.serve.port}/metrics"
+            self._stack.enter_context(self._process("aggregate", f"--workers={self.workers}"))
+            self._stack.enter_context(self._process("serve"))
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop everything that was started here, and nothing else."""
+        self._stack.close()
+
+    def run(self, show: Callable[[View], object]) -> None:
+        """Let the devices report, showing a view twice a second, until they are done or Ctrl-C."""
+        devices = threading.Thread(target=self._report, name="devices")
+        self._began = time.monotonic()
+        interrupt = signal.signal(signal.SIGINT, lambda *_: self._stop.set())
+        try:
+            devices.start()
+            while devices.is_alive():
+                devices.join(REFRESH_SECONDS)
+                show(self.view())
+        finally:
+            self._stop.set()
+            devices.join()
+            signal.signal(signal.SIGINT, interrupt)
+        if self._failure is not None:
+            raise self._failure
+
+    def finish(self) -> Outcome:
+        """Wait until everything is counted, replay the log, and return the outcome."""
+        assert self._produced is not None  # noqa: S101
+        sent = self._produced.reports
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while (view := self.view()) and sum(e.reports for e in view.estimates.values()) < sent:
+            if time.monotonic() > deadline:
+                raise DitherError(
+                    f"{sent} reports were sent, but after {DRAIN_SECONDS:g} s only "
+                    f"{sum(e.reports for e in view.estimates.values())} are counted"
+                )
+            time.sleep(REFRESH_SECONDS / 5)
+        outcome = verify(self.settings, self.metrics, self._store)
+        return Outcome(
+            view=view,
+            reports=sent,
+            reports_per_second=sent / self._produced.seconds,
+            verified=outcome.verified,
+            differences=[str(d) for d in (*outcome.differences, *outcome.unverifiable)],
+        )
+
+    def view(self) -> View:
+        """Read the estimates as they are now."""
+        truths = self._truths if self._produced is None else self._produced.truth
+        return View(
+            progress=self._progress,
+            truths=truths,
+            estimates={name: self.reader.estimate(name) for name in self.metrics},
+            units={name: metric.unit for name, metric in self.metrics.items()},
+            categories={name: metric.category_names for name, metric in self.metrics.items()},
+            seconds=time.monotonic() - self._began,
+            url=self.url,
+            places=self._places,
+        )
+
+    def _report(self) -> None:
+        def progress(now: Progress, truths: dict[str, Truth]) -> None:
+            self._progress, self._truths = now, truths
+
+        try:
+            self._produced = produce(
+                self.metrics,
+                self._population,
+                self.settings.kafka,
+                MIX,
+                seconds=self.seconds,
+                seed=self.seed,
+                topic=self.settings.topics.reports,
+                stop=self._stop,
+                progress=progress,
+            )
+        except BaseException as error:  # it is raised again in the main thread
+            self._failure = error
+
+    def _place(self) -> tuple[Settings, str]:
+        """Return settings with everything named, and a line saying what the demo runs on."""
+        settings = self._given
+        topic = f"dither.demo.{uuid.uuid4().hex[:8]}"
+        settings.topics.reports, settings.topics.deadletters = topic, f"{topic}.deadletters"
+        settings.aggregate.group = topic
+        if "kafka.bootstrap.servers" in settings.sources:
+            broker = f"Kafka at {settings.kafka['bootstrap.servers']}"
+        else:
+            embedded = self._stack.enter_context(EmbeddedBroker())
+            settings.kafka["bootstrap.servers"] = embedded.bootstrap_servers
+            settings.topics.managed = False
+            broker = "librdkafka's in-process broker"
+            for name in (topic, settings.topics.deadletters):
+                embedded.create_topic(name)
+        if "redis.url" in settings.sources:
+            store = "Redis as configured"
+        else:
+            settings.redis.url = self._stack.enter_context(EmbeddedRedis()).url
+            store = "an embedded Redis-compatible server"
+        settings.metrics = str(importlib.resources.files("producers").joinpath("flights.toml"))
+        if "serve.port" not in settings.sources:
+            settings.serve.port = _free_port()
+        return settings, f"{broker} and {store}"
+
+    @contextlib.contextmanager
+    def _process(self, command: str, *arguments: str) -> Any:
+        """Run a command of ours beside the demo, out of Ctrl-C's reach."""
+        environment = {**os.environ, **_environment(self.settings)}
+        quiet = ["--log-level=error"] if command == "aggregate" else []
+        process = subprocess.Popen(
+            [sys.executable, "-m", "aggregator", command, *arguments, *quiet],
+            env=environment,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(LEAVE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """Return the settings that the demo chose, for its child processes."""
+    chosen = {
+        "KAFKA_BOOTSTRAP_SERVERS": settings.kafka["bootstrap.servers"],
+        "REDIS_URL": settings.redis.url,
+        "METRICS": settings.metrics,
+        "TOPICS_REPORTS": settings.topics.reports,
+        "TOPICS_DEADLETTERS": settings.topics.deadletters,
+        "TOPICS_MANAGED": str(settings.topics.managed).lower(),
+        "AGGREGATE_GROUP": settings.aggregate.group,
+        "SERVE_PORT": settings.serve.port,
+    }
+    return {f"DITHER_{key}": str(value) for key, value in chosen.items()}
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _number(x: Any) -> float | None:
+    return None if np.isnan(x) else float(x)

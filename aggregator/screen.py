@@ -1,0 +1,134 @@
+"""The demo in a terminal: truth beside estimate, live, and the summary at the end."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from aggregator.demonstration import Outcome, View
+
+TOP = 5
+PLAIN_SECONDS = 5.0
+"""Between two views where there is no terminal to draw on."""
+
+
+class Screen:
+    """Shows views: redrawn in place in a terminal, one below the other elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = Console()
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._next = 0.0
+
+    def __enter__(self) -> Self:
+        """Take over the terminal, if there is one."""
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the terminal back."""
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def show(self, view: View) -> None:
+        """Show what is known now."""
+        if self._console.is_terminal:
+            self._live.update(draw(view), refresh=True)
+        elif time.monotonic() >= self._next:
+            self._next = time.monotonic() + PLAIN_SECONDS
+            self._console.print(draw(view))
+            sys.stdout.flush()
+
+
+def draw(view: View) -> Group:
+    """Return a view as rich renderables."""
+    counted = sum(estimate.reports for estimate in view.estimates.values())
+    sent = sum(truth.reports for truth in view.truths.values())
+    moment = "-"
+    if view.progress is not None and view.progress.time_ms:
+        when = datetime.datetime.fromtimestamp(view.progress.time_ms / 1000, datetime.UTC)
+        moment = f"{when:%d %B %Y}"
+    head = Text.assemble(
+        ("Dither ", "bold"),
+        f"{moment} | {sent:,} reports sent, {counted:,} counted | {view.seconds:.0f} s\n",
+        (f"on {view.places}; Prometheus metrics at {view.url}", "dim"),
+    )
+    return Group(head, _estimates(view), _levels(view))
+
+
+def _estimates(view: View) -> Table:
+    table = Table(title="", box=None, pad_edge=False)
+    for name in ("metric", "category"):
+        table.add_column(name)
+    for name in ("truth", "estimate", "lower", "upper"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for name, estimate in view.estimates.items():
+        truth = view.truths.get(name)
+        value, lower, upper = (
+            np.atleast_1d(x) for x in (estimate.value, estimate.lower, estimate.upper)
+        )
+        true = np.atleast_1d(np.full_like(value, np.nan) if truth is None else truth.value)
+        names = view.categories[name] or ("",)
+        shown = np.argsort(-true, kind="stable")[:TOP]
+        for rank, i in enumerate(shown):
+            covered = lower[i] <= true[i] <= upper[i]
+            table.add_row(
+                name if rank == 0 else "",
+                names[i] or view.units[name],
+                *(_cell(x[i]) for x in (true, value, lower, upper)),
+                Text("within", "green") if covered else Text("outside", "yellow"),
+            )
+        if len(names) > TOP:
+            table.add_row("", f"and {len(names) - TOP} more", style="dim")
+    return table
+
+
+def _levels(view: View) -> Table:
+    table = Table(box=None, pad_edge=False)
+    levels = next(iter(view.estimates.values())).levels
+    table.add_column("weight of each privacy level")
+    for epsilon in levels:
+        table.add_column(f"epsilon {epsilon:g}", justify="right")
+    for name, estimate in view.estimates.items():
+        table.add_row(name, *(f"{weight:.3f}" for weight in estimate.weights))
+    return table
+
+
+def _cell(x: Any) -> str:
+    return "-" if np.isnan(x) else f"{x:.4f}"
+
+
+def summary(outcome: Outcome) -> str:
+    """Return the end of the demo in words."""
+    rows = outcome.rows()
+    covered = sum(row["covered"] for row in rows)
+    console = Console(file=None)
+    with console.capture() as capture:
+        console.print(draw(outcome.view))
+    proof = (
+        "the log was replayed: every byte of the state is as it should be"
+        if outcome.verified
+        else "the state is NOT what the log says:\n" + "\n".join(outcome.differences)
+    )
+    return (
+        f"{capture.get()}\n"
+        f"{outcome.reports:,} reports, {outcome.reports_per_second:,.0f} a second; "
+        f"truth within the bounds for {covered} of {len(rows)} values\n"
+        f"{proof}"
+    )
