@@ -135,7 +135,7 @@ class Metric:
                 self._refuse("range", "two numbers: the lowest and the highest value")
                 return
             low, high = self.range
-            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            if not (math.isfinite(high - low) and low < high):
                 self._refuse("range", "two finite numbers, the lower one first")
         elif self.range is not None:
             self._refuse("range", f"no range for kind {self.kind!r}")

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 Words = NDArray[np.uint64]
 
+_OWN_STREAM = 0x646974686572
+
 
 class Bits(Protocol):
     """A source of independent uniform bits, handed out as 64-bit words."""
@@ -39,6 +41,8 @@ class SystemBits:
 class SeededBits:
     """A reproducible generator, for tests and simulations; never for a person's report.
 
+    Independent of ``numpy.random.default_rng(seed)``, so that values and noise may share a seed.
+
     Parameters
     ----------
     seed : int
@@ -53,7 +57,7 @@ class SeededBits:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self._generator = np.random.Generator(np.random.PCG64(seed))
+        self._generator = np.random.Generator(np.random.PCG64([seed, _OWN_STREAM]))
 
     def integers(self, n: int) -> Words:
         """Return the next `n` words of the sequence, dtype uint64, shape (n,)."""

@@ -48,7 +48,7 @@ def bernoulli(bits: Bits, threshold: Words, columns: int | None = None) -> Bools
     --------
     >>> from estimators.randomness import SeededBits
     >>> int(bernoulli(SeededBits(1), np.full(10_000, 2**62, dtype=np.uint64)).sum())
-    2450
+    2566
     """
     first = (threshold >> np.uint64(56)).astype(np.uint8)
     per_row = 1 if columns is None else columns

@@ -18,6 +18,8 @@ from estimators.estimate import Floats
 
 SAFETY = 1e-6
 """Relative to p: far above the rounding errors of the sums (below 1e-9 at 1e9 reports)."""
+ROUNDING = 1e-12
+"""In theta: far above the rounding errors of contrasts and coefficients, far below any width."""
 STEPS = 40
 CLOSE = 1e-3  # in ln p: below 0.03% of the half-width
 
@@ -61,6 +63,7 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
     going = np.arange(observed.size)
     low, high = found.copy(), np.clip(observed, -1.0, 1.0)
     theta = np.maximum(high - width, (high - 1) / 2)
+    high[observed > 1] = np.inf  # even a mean of 1 may be rejected
     tilt = np.full_like(observed, min(law.steepest, np.sqrt(-2 * log_p) / sd))
     settled = np.zeros(observed.shape, dtype=np.bool_)
     for _ in range(STEPS):
@@ -70,10 +73,10 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
         low = np.where(rejected, np.maximum(low, theta), low)
         high = np.where(settled & ~rejected, np.minimum(high, theta), high)
         done = rejected & (log_tails >= goal - CLOSE)
-        done |= high - low <= CLOSE / 4 * np.maximum(observed - low, CLOSE * width)
+        done |= (low >= 1) | (high - low <= CLOSE / 4 * np.maximum(observed - low, CLOSE * width))
         wanted = theta + (aim - log_tails) / (at.by_theta * sharper)
         inside = (wanted > low) & (wanted < high)
-        wanted = np.where(inside, wanted, (low + high) / 2)
+        wanted = np.minimum(np.where(inside, wanted, (low + high) / 2), 1.0)
         wanted = np.where(settled | rejected, wanted, theta)
         slope = at.by_tilt + at.cross * (wanted - theta)
         moved = tilt + (observed - slope) / np.maximum(at.curvature, flat)
@@ -85,4 +88,4 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
             break
         going, observed, low, high = going[left], observed[left], low[left], high[left]
         theta, tilt, settled = wanted[left], moved[left], settled[left]
-    return found
+    return np.maximum(found - ROUNDING, -1.0)

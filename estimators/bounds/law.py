@@ -162,7 +162,9 @@ class Law:
             saved = 1 / self.counts.sum()
         else:
             saved = self.counts @ (self.coefficient * self.contrast) ** 2
-        result: Floats = self.worst_variance - saved * theta**2
+        result: Floats = np.maximum(
+            self.worst_variance - saved * theta**2, 1e-12 * self.worst_variance
+        )
         return result
 
     @functools.cached_property

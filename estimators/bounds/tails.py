@@ -70,6 +70,8 @@ def _log_berry_esseen(law: Law, theta: Floats, observed: Floats) -> Floats:
     """
     from scipy.special import ndtr
 
+    if law.least_variance <= 0:
+        return np.zeros_like(theta)
     excess = np.maximum(observed - theta, 0)
     normal = ndtr(-excess / np.sqrt(law.largest_variance(theta)))
     error = BERRY_ESSEEN * law.third_moment(theta) / law.least_variance**1.5

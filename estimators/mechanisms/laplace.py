@@ -46,8 +46,9 @@ class Laplace(Mechanism):
     Notes
     -----
     **Privacy.** Two inputs differ by at most 2 g on the grid, so each value of g x + z has
-    probabilities within a factor exp(2 g epsilon / (2 g)) = e^epsilon; rounding before and clamping
-    after cost nothing.
+    probabilities within a factor exp(2 g epsilon / (2 g)) = e^epsilon (a value that a rounding
+    error put outside [-1, 1] is clipped first, so 2 g is exact); rounding before and clamping after
+    cost nothing.
 
     **The clamp.** M = g + ceil(92 g / epsilon). With q = exp(-epsilon / (2 g)), P(|z| > t) = 2
     q^(t+1) / (1 + q) < 2^-64 as soon as q^t <= 2^-65, that is t >= 65 ln 2 (2 g / epsilon), and 65
@@ -64,7 +65,7 @@ class Laplace(Mechanism):
     >>> from estimators.randomness import SeededBits
     >>> mechanism = Laplace([Fraction(1)], grid=64)
     >>> mechanism.randomize(np.array([0.5, 0.5]), np.array([0, 0]), SeededBits(1))
-    array([-21, -53], dtype=int32)
+    array([215,  -8], dtype=int32)
     """
 
     name = "laplace"
@@ -98,7 +99,7 @@ class Laplace(Mechanism):
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one report, an integer within its level's limit, for each value in [-1, 1]."""
-        scaled = values * self.grid
+        scaled = np.clip(values, -1, 1) * self.grid
         floor = np.floor(scaled)
         rounded = floor.astype(np.int64) + round_up(bits, scaled - floor)
         noise = sample_discrete_laplace(bits, self._numerators[level], self._denominators[level])

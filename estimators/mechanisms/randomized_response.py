@@ -37,7 +37,7 @@ class RandomizedResponse(Mechanism):
     >>> from estimators.randomness import SeededBits
     >>> mechanism = RandomizedResponse([Fraction(1)])
     >>> mechanism.randomize(np.ones(8), np.zeros(8, dtype=int), SeededBits(1))
-    array([0, 1, 1, 1, 0, 0, 1, 1], dtype=uint8)
+    array([1, 1, 1, 0, 1, 0, 0, 1], dtype=uint8)
     """
 
     name = "randomized_response"

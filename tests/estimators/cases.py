@@ -1,0 +1,53 @@
+"""What the tests of the estimators share: scripted randomness and one small metric a mechanism."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from estimators import Metric
+from estimators.mechanisms import MECHANISMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from estimators.randomness import Words
+
+#: From next to nothing to next to no privacy; 64 is the largest that a metric may offer.
+MANY_LEVELS = (0.0001, 0.0099, 0.25, 0.5, 1.0, 2.5, 4.0, 8.0, 16.0, 45.0, 64.0)
+LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
+CATEGORIES = 10
+
+
+class ScriptedBits:
+    """Hands out given words, then fails: a test says every bit that is used."""
+
+    def __init__(self, *words: Iterable[int]) -> None:
+        self.words = [word for part in words for word in part]
+
+    def integers(self, n: int) -> Words:
+        taken, self.words = self.words[:n], self.words[n:]
+        assert len(taken) == n, f"{n - len(taken)} words more than the script has"
+        return np.array(taken, dtype=np.uint64)
+
+
+def metric_for(mechanism: str, levels: Iterable[float] = LEVELS, **changes: Any) -> Metric:
+    """Return a metric with this mechanism, of the first kind that it serves."""
+    kind = min(MECHANISMS[mechanism].kinds)
+    domain: dict[str, Any] = {"range": (-1, 1)} if kind == "mean" else {"categories": CATEGORIES}
+    definition = {"name": "m", "kind": kind, "mechanism": mechanism, "levels": tuple(levels)}
+    return Metric(**{**definition, **domain, **changes})
+
+
+def values_for(metric: Metric, n: int, seed: int = 0) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return `n` values of a metric's domain, uneven over it."""
+    uniform = np.random.default_rng(seed).random(n)
+    if metric.kind == "mean":
+        return 2 * uniform**2 - 1
+    return np.floor(len(metric.category_names) * uniform**2).astype(np.int64)
+
+
+def exact(epsilon: float) -> Fraction:
+    return Fraction(round(epsilon * 10_000), 10_000)

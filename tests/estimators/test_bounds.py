@@ -1,0 +1,208 @@
+"""Bounds against exact tail probabilities, and against the normal law's width."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtri
+from scipy.stats import binom
+
+from estimators import discrete_laplace
+from estimators.bounds import Law, flip_noise_deviation, interval, laplace_noise_deviation
+from estimators.bounds.inversion import lower_limit
+
+if TYPE_CHECKING:
+    from estimators.estimate import Floats
+
+
+def one_level(n: int, contrast: float) -> Law:
+    return Law(np.array([float(n)]), np.array([1 / (n * contrast)]), np.array([contrast]))
+
+
+def mixed(total: int, epsilons: Any = (0.25, 0.5, 1, 2, 4), **changes: Any) -> Law:
+    """Randomized response with optimal weights, equally many reports a level."""
+    contrast = np.tanh(np.asarray(epsilons) / 2)
+    counts = np.full(len(contrast), total / len(contrast))
+    arguments = {"coefficient": contrast / (counts @ contrast**2), "contrast": contrast}
+    return Law(counts=counts, **{**arguments, **changes})
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    n=st.integers(1, 10**9),
+    part=st.floats(0, 1),
+    epsilon=st.sampled_from([0.0001, 0.01, 0.25, 1.0, 4.0, 16.0, 64.0]),
+    log_p=st.floats(-40, -0.7),
+)
+def test_every_mean_below_the_lower_limit_is_rejected_by_the_exact_binomial_test(
+    n: int, part: float, epsilon: float, log_p: float
+) -> None:
+    contrast = float(np.tanh(epsilon / 2))
+    ones = round(part * n)
+    law = one_level(n, contrast)
+    observed = np.array([(2 * ones - n) / (n * contrast)])
+    limit = float(lower_limit(law, observed, log_p)[0])
+    assert -1 <= limit <= max(-1, observed[0])
+    if limit > -1:
+        tail = binom.sf(ones - 1, n, (1 + contrast * limit) / 2)
+        assert tail <= np.exp(log_p) * (1 + 1e-5)  # scipy's own error in far tails
+
+
+@pytest.mark.parametrize(("n", "excess"), [(100, 1.15), (10**4, 1.03), (10**5, 1.01)])
+def test_the_interval_is_nearly_as_narrow_as_the_exact_one(n: int, excess: float) -> None:
+    from scipy.special import betaincinv
+
+    contrast = float(np.tanh(0.5))
+    ones = np.round(n * np.array([0.35, 0.5, 0.65])).astype(int)
+    law = one_level(n, contrast)
+    observed = (2 * ones - n) / (n * contrast)
+    lower, upper = interval(law, observed, np.log(0.025))
+    exact_low = (2 * betaincinv(ones, n - ones + 1, 0.025) - 1) / contrast
+    exact_high = (2 * betaincinv(ones + 1, n - ones, 0.975) - 1) / contrast
+    inside = (exact_low > -1) & (exact_high < 1)
+    assert inside.any()
+    assert np.all(((upper - lower) / (exact_high - exact_low))[inside] < excess)
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("k", [1, 1000])
+def test_with_mixed_levels_it_is_within_two_percent_of_the_normal_width(
+    theta: float, k: int
+) -> None:
+    law, log_p = mixed(100_000), np.log(0.025 / k)
+    lower, upper = interval(law, np.array([theta]), log_p)
+    sd = np.sqrt(law.largest_variance(np.array([theta])))
+    normal = -2 * sd * ndtri(np.exp(log_p))
+    assert 0.99 < ((upper - lower) / normal)[0] < 1.02
+
+
+def three_level_tail(theta: float, law: Law, observed: float) -> float:
+    """Return P(S >= observed) by enumerating three binomials."""
+    support, chance = np.zeros(1), np.ones(1)
+    for n, s, a in zip(law.counts.astype(int), law.coefficient, law.contrast, strict=True):
+        ones = np.arange(n + 1)
+        support = (support[:, None] + s * (2 * ones - n)).ravel()
+        chance = (chance[:, None] * binom.pmf(ones, n, (1 + a * theta) / 2)).ravel()
+    return float(chance[support >= observed - 1e-12].sum())
+
+
+@pytest.mark.parametrize("weights", ["optimal", "uniform"])
+@pytest.mark.parametrize("ones", [(0, 0, 1), (5, 10, 20), (12, 20, 28), (20, 30, 33), (20, 30, 40)])
+def test_mixed_levels_are_rejected_by_the_exact_law_too(
+    weights: str, ones: tuple[int, ...]
+) -> None:
+    counts, contrast = np.array([20.0, 30.0, 40.0]), np.tanh([0.25, 0.5, 2.0])
+    shares = counts * contrast**2 if weights == "optimal" else counts
+    law = Law(counts, shares / shares.sum() / (counts * contrast), contrast)
+    observed = float(law.coefficient @ (2 * np.array(ones) - counts))
+    for p in (0.25, 0.025, 1e-4):
+        limit = float(lower_limit(law, np.array([observed]), np.log(p))[0])
+        if limit > -1:
+            assert three_level_tail(limit, law, observed) <= p
+            if three_level_tail(1.0, law, observed) > p:
+                assert three_level_tail(min(1.0, limit + 0.2), law, observed) > p  # not by far
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    means=st.lists(st.floats(-1, 1), min_size=3, max_size=3),
+    tilt=st.floats(0.01, 5),
+    counts=st.lists(st.integers(1, 10**6), min_size=3, max_size=3),
+)
+def test_levels_with_means_of_their_own_stay_below_the_free_cumulant(
+    means: list[float], tilt: float, counts: list[int]
+) -> None:
+    n, contrast = np.array(counts, dtype=float), np.tanh([0.125, 0.5, 2.0])
+    law = Law(n, 1 / (n.sum() * contrast), contrast, free=True)
+    theta = np.array([float(n @ means / n.sum())])
+    scaled = np.array([min(tilt * np.sqrt(n.sum()), law.steepest)])
+    z = scaled[0] * law.coefficient
+    exact = float(n @ np.log(np.cosh(z) + np.array(means) * contrast * np.sinh(z)))
+    assert exact <= law.cumulant(theta, scaled).value[0] + 1e-9 * n.sum()
+    assert float(n @ (law.coefficient**2 * (1 - (contrast * np.array(means)) ** 2))) <= (
+        law.largest_variance(theta)[0] * (1 + 1e-12)
+    )
+
+
+@pytest.mark.parametrize("rated", [False, True])
+def test_the_cumulant_has_the_derivatives_it_claims(rated: bool) -> None:
+    rate = np.array([0.25, 0.5, 1, 2, 4]) / 32 if rated else None
+    law = mixed(1000, rate=rate, unit=1 / 16)
+    theta, step = np.array([0.3]), 1e-5
+    tilt = np.array([0.3 * law.steepest])
+    at = law.cumulant(theta, tilt)
+
+    def slope(quantity: str, d_theta: float, d_tilt: float) -> Floats:
+        ends = [law.cumulant(theta + i * d_theta, tilt + i * d_tilt) for i in (1, -1)]
+        result: Floats = (getattr(ends[0], quantity) - getattr(ends[1], quantity)) / (2 * step)
+        return result
+
+    assert slope("value", 0, step) == pytest.approx(at.by_tilt, rel=1e-5)
+    assert slope("value", step, 0) == pytest.approx(at.by_theta, rel=1e-5)
+    assert slope("by_tilt", 0, step) == pytest.approx(at.curvature, rel=1e-5)
+    assert slope("by_tilt", step, 0) == pytest.approx(at.cross, rel=1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.1, 1.0, 8.0])
+def test_the_discrete_laplace_has_the_moments_of_its_sum(rate: float) -> None:
+    z = np.arange(-round(60 / rate) - 5, round(60 / rate) + 6).astype(float)
+    chance = np.exp(-rate * np.abs(z))
+    chance /= chance.sum()
+    at = np.array(rate)
+    assert discrete_laplace.variance(at) == pytest.approx(chance @ z**2)
+    assert discrete_laplace.absolute_moment(at) == pytest.approx(chance @ np.abs(z))
+    assert discrete_laplace.third_absolute_moment(at) == pytest.approx(chance @ np.abs(z) ** 3)
+    value, slope, _ = discrete_laplace.cumulant(at, np.asarray(rate / 3))
+    tilted = chance * np.exp(rate / 3 * z)
+    assert value == pytest.approx(np.log(tilted.sum()))
+    assert slope == pytest.approx(tilted @ z / tilted.sum())
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 4.0, 32.0])
+@pytest.mark.parametrize("n", [1, 30, 10**4])
+def test_the_noise_of_flips_stays_below_kearns_and_saul(epsilon: float, n: int) -> None:
+    flip = np.array([1 / (1 + np.exp(epsilon / 2))])
+    counts, coefficient = np.array([float(n)]), 1 / (n * (1 - 2 * flip))
+    for k in (1, 1000):
+        log_p = np.log(0.025 / k)
+        # sqrt(2 ln(2k / beta) sum w^2 coth(epsilon / 4) / epsilon) for frequencies; twice for signs
+        kearns_saul = 2 * np.sqrt(-2 * log_p / np.tanh(epsilon / 4) / epsilon / n)
+        bound = flip_noise_deviation(counts, coefficient, flip, log_p)
+        assert bound <= kearns_saul * 1.001
+        for ones in {0, n // 2, n}:  # fixed data: the exact tail of the noise, both sides
+            up, down = np.arange(ones + 1), np.arange(n - ones + 1)
+            if (ones + 1) * (n - ones + 1) > 10**6:
+                continue
+            sums = (2 * (up[:, None] + down) - n) / (n * (1 - 2 * flip)) - (2 * ones - n) / n
+            chance = binom.pmf(up, ones, 1 - flip)[:, None] * binom.pmf(down, n - ones, flip)
+            assert chance[sums > bound].sum() <= np.exp(log_p)
+            assert chance[sums < -bound].sum() <= np.exp(log_p)
+
+
+@pytest.mark.parametrize(("n", "excess"), [(10**3, 1.4), (10**5, 1.06), (10**7, 1.01)])
+def test_the_laplace_noise_bound_nears_the_normal_one(n: int, excess: float) -> None:
+    rate, unit = np.array([0.5, 2]) / 2048, 1 / 1024
+    counts = np.array([n / 2, n / 2])
+    coefficient = np.array([0.1, 0.9]) / counts
+    variance = float(counts @ (coefficient**2 * discrete_laplace.variance(rate)))
+    sd = unit * variance**0.5
+    bound = laplace_noise_deviation(counts, coefficient, rate, unit, np.log(0.025))
+    assert 1 < bound / (1.959964 * sd) < excess
+
+
+@pytest.mark.parametrize("k", [1, 1000])
+@pytest.mark.parametrize("n", [1, 10, 10**9])
+def test_a_thousand_categories_at_any_scale_take_well_under_a_second(k: int, n: int) -> None:
+    law = mixed(n, epsilons=[1.0]) if n < 5 else mixed(n)
+    observed = np.linspace(-1.2, 1.2, k)
+    interval(law, observed, np.log(0.025 / k))
+    start = time.perf_counter()
+    lower, upper = interval(law, observed, np.log(0.025 / k))
+    assert time.perf_counter() - start < 1
+    assert np.all((lower >= -1) & (lower <= upper) & (upper <= 1))
+    assert np.all(np.diff(lower) >= -2e-3 * (upper - lower)[1:])

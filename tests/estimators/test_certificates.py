@@ -1,0 +1,107 @@
+"""The certificates speak of the randomizers as they run: thresholds are read off their output."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from estimators.mechanisms import Laplace, RandomizedResponse, Rappor
+from estimators.randomness import SystemBits
+from estimators.thresholds import WORD, exp_bounds, flip_threshold
+from tests.estimators.cases import MANY_LEVELS, ScriptedBits, exact
+
+EPSILONS = [exact(epsilon) for epsilon in MANY_LEVELS]
+each_level = pytest.mark.parametrize("level", range(len(EPSILONS)), ids=str)
+
+
+@each_level
+def test_randomized_response_flips_below_its_threshold_and_only_there(level: int) -> None:
+    mechanism = RandomizedResponse(EPSILONS)
+    threshold = flip_threshold(EPSILONS[level])
+    first, rest = divmod(threshold, 2**56)
+
+    def report(byte: int, tie: int = 0) -> int:
+        script = ScriptedBits([0], [byte], [tie << 8])
+        return int(mechanism.randomize(np.ones(1), np.array([level]), script)[0])
+
+    zeros = sum(report(byte) == 0 for byte in range(256) if byte != first) * 2**56
+    assert report(first, rest) == 1
+    assert rest == 0 or report(first, rest - 1) == 0
+    assert zeros + rest == threshold
+    assert mechanism.privacy_ratio(level) == Fraction(WORD - threshold, threshold)
+    assert mechanism.privacy_ratio(level) <= exp_bounds(EPSILONS[level])[0]
+
+
+@each_level
+def test_rappor_flips_each_bit_below_the_threshold_of_half_epsilon(level: int) -> None:
+    mechanism = Rappor(EPSILONS, categories=8)
+    threshold = flip_threshold(EPSILONS[level] / 2)
+    first, rest = divmod(threshold, 2**56)
+
+    def report(bits: list[int], ties: list[int]) -> str:
+        word = int.from_bytes(bytes(bits), "little")
+        script = ScriptedBits([word], [tie << 8 for tie in ties])
+        row = mechanism.randomize(np.array([2]), np.array([level]), script)[0]
+        return "".join(map(str, np.unpackbits(row.view(np.uint8), bitorder="little")))
+
+    assert report([255] * 8, []) == "00100000"
+    assert report([255] * 4 + [first] + [255] * 3, [rest]) == "00100000"
+    if rest:
+        assert report([255] * 4 + [first] + [255] * 3, [rest - 1]) == "00101000"
+        assert report([255] * 2 + [first] + [255] * 5, [rest - 1]) == "00000000"
+    assert mechanism.privacy_ratio(level) == Fraction(WORD - threshold, threshold) ** 2
+    assert mechanism.privacy_ratio(level) <= exp_bounds(EPSILONS[level])[0]
+
+
+@each_level
+@pytest.mark.parametrize("grid", [1, 1024])
+def test_laplace_has_exactly_the_exponent_epsilon(level: int, grid: int) -> None:
+    mechanism = Laplace(EPSILONS, grid=grid)
+    assert mechanism.privacy_exponent(level) == EPSILONS[level]
+    lower, upper = exp_bounds(EPSILONS[level])
+    assert lower <= mechanism.privacy_ratio(level) < upper
+
+
+def exact_laplace_law(rate: Fraction, x: int, limit: int) -> list[tuple[Fraction, Fraction]]:
+    """Enclose the probabilities of the reports -limit to limit given x, in rational numbers."""
+    ends = [exp_bounds(rate * distance) for distance in range(2 * limit + 2)]
+    power = [(1 / high, 1 / low) for low, high in ends]  # q^distance
+    (q_low, q_high), one = power[1], Fraction(1)
+    law = []
+    for y in range(-limit, limit + 1):
+        low, high = power[abs(y - x)]
+        if abs(y) == limit:  # the clamp gathers a tail: q^d (1 + q + ...) = q^d / (1 - q)
+            low, high = low / (one - q_low), high / (one - q_high)
+        law.append((low * (one - q_high) / (one + q_high), high * (one - q_low) / (one + q_low)))
+    return law
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 4), Fraction(1), Fraction(5, 2), Fraction(16)])
+def test_no_report_of_laplace_is_likelier_by_more_than_its_exponent(epsilon: Fraction) -> None:
+    grid, limit = 4, 12
+    laws = {x: exact_laplace_law(epsilon / (2 * grid), x, limit) for x in range(-grid, grid + 1)}
+    upper = exp_bounds(epsilon)[1] * (1 + Fraction(1, 2**180))
+    for one in laws.values():
+        assert abs(sum((low for low, _ in one), Fraction(-1))) < Fraction(1, 2**180)
+        for other in laws.values():
+            assert all(p[1] <= upper * q[0] for p, q in zip(one, other, strict=True))
+
+
+def test_the_clamp_leaves_less_than_two_to_the_minus_64() -> None:
+    for epsilon in EPSILONS:
+        mechanism = Laplace([epsilon])
+        tail = int(mechanism.limits[0]) - mechanism.grid
+        smallest = exp_bounds(epsilon / (2 * mechanism.grid) * (tail + 1))[0]
+        assert 2 / smallest < Fraction(1, WORD)
+
+
+def test_a_value_beyond_the_domain_gets_no_more_room_on_the_grid() -> None:
+    mechanism = Laplace([Fraction(64)], grid=1)
+    beyond = np.array([-1 - 2**-52, 1 + 2**-52] * 50_000)
+    at_end = np.array([-1.0, 1.0] * 50_000)
+    level = np.zeros(100_000, dtype=np.uint8)
+    for values in (beyond, at_end):
+        reports = mechanism.randomize(values, level, SystemBits())
+        assert np.array_equal(reports, at_end)  # noise at epsilon 64 is zero but for 1 in 10^13
