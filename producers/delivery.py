@@ -88,6 +88,8 @@ class Outbox:
     @property
     def kept_bytes(self) -> int:
         """The bytes of batches that failed and wait for the next flush."""
+        if not self._failed:
+            return 0
         with self._lock:
             return sum(len(batch.payload) for batch in self._failed.values())
 

@@ -1,4 +1,4 @@
-"""Randomized reports wait here, grouped by pane, until a batch is full, old, or its pane is over."""
+"""Randomized reports wait here, by pane, until a batch is full, old, or its pane is over."""
 
 from __future__ import annotations
 

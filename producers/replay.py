@@ -99,7 +99,8 @@ class Replay:
         self.speed = _speed(population, speed, seconds)
         self.stop = threading.Event() if stop is None else stop
         self.truth = {name: RunningTruth(r.metric) for name, r in reporters.items()}
-        self._epsilons = mix.assign(len(population), np.random.default_rng(seed))
+        # A stream of its own: with a simulated population's, who asks what would follow the values.
+        self._epsilons = mix.assign(len(population), np.random.default_rng([seed, 1]))
         self._timer, self._sleep = timer, self.stop.wait if sleep is None else sleep
 
     def run(self, progress: Callable[[Progress], object] | None = None) -> Progress:

@@ -150,7 +150,9 @@ class Reporter:
                 "expected one epsilon, or one for each value"
             )
         times = event_times(time, values.size, self._clock())
-        level = np.broadcast_to(self.metric.level_of(demanded), values.shape)
+        level = self.metric.level_of(demanded)
+        if level.ndim == 0:
+            level = np.full(values.shape, level)
         if self._outbox.kept_bytes > KEPT_BYTES:
             raise self._outbox.error()
         if values.size == 0:

@@ -1,0 +1,105 @@
+"""librdkafka's in-process broker, and what tests read back from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from estimators import Metric
+from producers.reports_pb2 import ReportBatch
+
+DAY_MS = 86_400_000
+
+METRICS = [
+    Metric(
+        name="late",
+        kind="mean",
+        mechanism="randomized_response",
+        range=(0, 1),
+        levels=[0.5, 1, 2, 4],
+        pane="1m",
+    ),
+    Metric(
+        name="delay",
+        kind="mean",
+        mechanism="laplace",
+        range=(-60, 180),
+        levels=[0.5, 1, 2],
+        pane="1m",
+    ),
+    Metric(
+        name="carrier",
+        kind="frequency",
+        mechanism="rappor",
+        categories=["AA", "B6", "DL", "UA", "WN", "9E", "EV", "MQ", "US"],
+        levels=[1, 4],
+        pane="1m",
+    ),
+]
+LATE, DELAY, CARRIER = METRICS
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    partition: int
+    key: bytes
+    batch: ReportBatch
+
+
+class Broker:
+    """One in-process broker for all tests of this folder; each takes topics of its own."""
+
+    def __init__(self) -> None:
+        self._handle = Producer({"test.mock.num.brokers": 1})
+        brokers = self._handle.list_topics(timeout=10).brokers.values()
+        self.servers = ",".join(f"{each.host}:{each.port}" for each in brokers)
+        self.config: dict[str, Any] = {"bootstrap.servers": self.servers}
+        self._numbers = itertools.count()
+
+    def topic(self) -> str:
+        name = f"reports-{next(self._numbers)}"
+        self._handle.list_topics(name, timeout=10)  # a producer that asks for a topic creates it
+        return name
+
+    def read(self, topic: str, at_least: int = 0) -> list[Message]:
+        """Return every message of a topic, waiting for some if need be."""
+        consumer = Consumer({**self.config, "group.id": "tests", "auto.offset.reset": "earliest"})
+        try:
+            partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+            ends = {
+                p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1]
+                for p in partitions
+            }
+            consumer.assign([TopicPartition(topic, p, 0) for p in ends])
+            found: list[Message] = []
+            deadline = time.monotonic() + 20
+            while len(found) < max(at_least, sum(ends.values())):
+                assert time.monotonic() < deadline, "the broker does not hand out its messages"
+                for message in consumer.consume(1000, timeout=0.1):
+                    partition, key, value = message.partition(), message.key(), message.value()
+                    assert partition is not None
+                    assert isinstance(key, bytes)
+                    assert isinstance(value, bytes)
+                    found.append(Message(partition, key, ReportBatch.FromString(value)))
+        finally:
+            consumer.close()
+        return found
+
+    def batches(self, topic: str) -> list[ReportBatch]:
+        return [message.batch for message in self.read(topic)]
+
+
+def count(metric: Metric, batches: list[ReportBatch]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the statistic of these batches, as the aggregator would count it."""
+    statistic = metric.zero()
+    for batch in batches:
+        assert (batch.metric, batch.revision) == (metric.name, metric.revision)
+        metric.randomizer.check(batch.levels, batch.values)
+        level = np.frombuffer(batch.levels, dtype=np.uint8)
+        metric.accumulate_checked(statistic, level, metric.randomizer.decode(batch.values))
+    return statistic

@@ -1,0 +1,84 @@
+"""Reports waiting for their batch."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from producers.panes import Columns, PaneBuffer
+
+MINUTE = 60_000
+
+
+def columns(ids: range, time_ms: list[int]) -> Columns:
+    """Reports that carry their own number."""
+    return Columns(
+        np.array([i % 3 for i in ids], dtype=np.uint8),
+        np.array(ids, dtype=np.int64),
+        np.array(time_ms, dtype=np.int64),
+    )
+
+
+def test_a_full_batch_leaves_at_once_and_the_rest_waits() -> None:
+    buffer = PaneBuffer(MINUTE, batch_reports=4, batch_age=1.0)
+    assert buffer.add(columns(range(3), [1, 2, 3]), now=0.0) == []
+    full = buffer.add(columns(range(3, 10), [7] * 7), now=0.5)
+    assert [batch.reports.tolist() for batch in full] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert len(buffer) == 2
+    assert buffer.aged(1.4) == []  # the two that wait came at 0.5
+    assert [batch.reports.tolist() for batch in buffer.aged(1.5)] == [[8, 9]]
+
+
+def test_a_batch_leaves_at_its_age_counted_from_its_first_report() -> None:
+    buffer = PaneBuffer(MINUTE, batch_reports=100, batch_age=1.0)
+    buffer.add(columns(range(1), [0]), now=10.0)
+    buffer.add(columns(range(1, 2), [1]), now=10.9)
+    assert buffer.aged(10.99) == []
+    assert [batch.reports.tolist() for batch in buffer.aged(11.0)] == [[0, 1]]
+    assert len(buffer) == 0
+
+
+def test_a_batch_leaves_once_event_time_has_moved_on_to_a_later_pane() -> None:
+    buffer = PaneBuffer(MINUTE, batch_reports=100, batch_age=1.0)
+    assert buffer.add(columns(range(2), [0, 1]), now=0.0) == []
+    left = buffer.add(columns(range(2, 3), [MINUTE]), now=0.0)
+    assert [batch.reports.tolist() for batch in left] == [[0, 1]]
+    assert buffer.add(columns(range(3, 4), [5]), now=0.0) == []  # late, but not lost
+    left = buffer.add(columns(range(4, 5), [MINUTE]), now=0.0)
+    assert [batch.reports.tolist() for batch in left] == [[3]]
+    assert [batch.reports.tolist() for batch in buffer.everything()] == [[2, 4]]
+
+
+def test_panes_are_told_apart_at_their_first_millisecond() -> None:
+    buffer = PaneBuffer(MINUTE, batch_reports=100, batch_age=1.0)
+    left = buffer.add(columns(range(4), [MINUTE - 1, MINUTE, 0, 2 * MINUTE - 1]), now=0.0)
+    assert [batch.reports.tolist() for batch in left] == [[0, 2]]
+    assert [batch.reports.tolist() for batch in buffer.everything()] == [[1, 3]]
+
+
+@given(
+    calls=st.lists(st.lists(st.integers(0, 5 * MINUTE), min_size=1, max_size=30), max_size=20),
+    batch_reports=st.integers(1, 12),
+    age=st.floats(0, 5),
+)
+@settings(deadline=None)
+def test_every_report_leaves_once_in_a_batch_of_its_own_pane(
+    calls: list[list[int]], batch_reports: int, age: float
+) -> None:
+    buffer = PaneBuffer(MINUTE, batch_reports, age)
+    times: list[int] = []
+    left: list[Columns] = []
+    for now, call in enumerate(calls):
+        added = columns(range(len(times), len(times) + len(call)), call)
+        times += call
+        left += buffer.add(added, float(now)) + buffer.aged(float(now))
+    left += buffer.everything()
+
+    assert len(buffer) == 0
+    assert sorted(i for batch in left for i in batch.reports.tolist()) == list(range(len(times)))
+    for batch in left:
+        assert 1 <= batch.level.size <= batch_reports
+        assert len(set((batch.time_ms // MINUTE).tolist())) == 1
+        assert batch.level.tolist() == [i % 3 for i in batch.reports.tolist()]
+        assert batch.time_ms.tolist() == [times[i] for i in batch.reports.tolist()]

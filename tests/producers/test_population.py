@@ -1,0 +1,175 @@
+"""Populations from CSV files and from distributions."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from producers.population import Arrivals, Population
+from producers.simulated import simulate
+from producers.tables import read_population
+from tests.producers.broker import CARRIER, DELAY, LATE
+
+METRICS = {"delay": DELAY, "carrier": CARRIER}
+COLUMNS = {"delay": "minutes", "carrier": "line"}
+TABLE = """\
+day,clock,stamp,minutes,line
+2013-01-01,10:00,1357034400,11,AA
+2013-01-01,09:00,1357030800.5,NA,B6
+2013-01-01,NA,,5,AA
+2013-01-02,00:00:01,1357084801,-3.5,
+2013-01-01,10:00,1357034400,,NA
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "table.csv"
+    path.write_text(TABLE, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("time", [["day", "clock"], "stamp"])
+def test_rows_come_in_order_of_event_time_and_what_is_missing_is_counted(
+    table: Path, time: str | list[str]
+) -> None:
+    population = read_population(table, METRICS, COLUMNS, time=time)
+    half = 500 if time == "stamp" else 0
+    assert (population.time_ms - 1_357_030_800_000).tolist() == [
+        half,
+        3_600_000,
+        3_600_000,
+        54_001_000,
+    ]
+    assert str(population.columns["delay"].tolist()) == "[nan, 11.0, nan, -3.5]"
+    assert population.columns["carrier"].tolist() == [1, 0, -1, -1]
+    assert (population.missing("delay"), population.missing("carrier")) == (2, 2)
+    assert population.skipped == 1
+    assert population.seconds == (54_001_000 - half) / 1000
+
+
+def test_a_zip_with_one_table_is_read_like_the_table(table: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "table.csv.zip"
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.write(table, "folder/table.csv")
+        archive.writestr("README", "nothing")
+    plain, zipped = (read_population(p, METRICS, COLUMNS, time="stamp") for p in (table, packed))
+    assert np.array_equal(plain.time_ms, zipped.time_ms)
+    assert np.array_equal(plain.columns["carrier"], zipped.columns["carrier"])
+
+    with zipfile.ZipFile(packed, "a") as archive:
+        archive.write(table, "second.csv")
+    with pytest.raises(ValueError, match="expected one CSV file in the zip, found"):
+        read_population(packed, METRICS, COLUMNS, time="stamp")
+
+
+def test_a_table_without_times_gets_evenly_spaced_ones(table: Path) -> None:
+    arrivals = Arrivals(start_ms=1000, per_second=2)
+    population = read_population(table, METRICS, COLUMNS, arrivals=arrivals)
+    assert population.time_ms.tolist() == [1000, 1500, 2000, 2500, 3000]
+
+
+def test_a_byte_order_mark_blank_lines_and_quotes_are_understood(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('\ufeffline,note\r\nAA,"a, b"\r\n\r\nB6,"c"\r\n', encoding="utf-8")
+    population = read_population(path, METRICS, {"carrier": "line"}, arrivals=Arrivals(1))
+    assert population.columns["carrier"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "time", "said"),
+    [
+        ("t,minuets\n1,2\n", {"delay": "minutes"}, "t", "no column 'minutes': 'minuets'?"),
+        ("", {"delay": "minutes"}, "t", "no column 'minutes'"),
+        ("t,v\n1,2\n1,2,3\n", {"delay": "v"}, "t", "row 2: 3 cells, expected 2"),
+        ("t,v\n1,2\n1,two\n", {"delay": "v"}, "t", "column 'v', row 2: 'two': expected a finite"),
+        ("t,v\n1,inf\n", {"delay": "v"}, "t", "column 'v', row 1: 'inf': expected a finite"),
+        ("t,v\n1,AAA\n", {"carrier": "v"}, "t", "category 'AAA' is not one of 'carrier': did you"),
+        ("t,v\nsoon,1\n", {"delay": "v"}, "t", "'soon' is no event time: expected ISO 8601"),
+        ("t,v\n-5,1\n", {"delay": "v"}, "t", "'-5' is no event time"),
+        ("t,v\n1,1\n", {"delay": "v"}, (), "expected one of the two"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_named(
+    tmp_path: Path, text: str, columns: dict[str, str], time: str, said: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=said):
+        read_population(path, METRICS, columns, time=time)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"t,v\n1,\xff\xfe\n")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        read_population(path, METRICS, {"delay": "v"}, time="t")
+
+
+def test_a_missing_file_is_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_population(tmp_path / "none.csv", METRICS, COLUMNS, time="stamp")
+
+
+def test_columns_must_belong_together_and_times_ascend() -> None:
+    with pytest.raises(ValueError, match="expected the same length"):
+        Population(np.array([1, 2]), {"x": np.array([1.0])})
+    with pytest.raises(ValueError, match="not ascending"):
+        Population(np.array([2, 1]), {})
+
+
+def test_chunks_are_the_population_in_pieces_and_starting_moves_it() -> None:
+    population = Population(np.arange(5) + 1, {"x": np.arange(5.0)})
+    assert [chunk.columns["x"].tolist() for chunk in population.chunks(2)] == [[0, 1], [2, 3], [4]]
+    assert population.starting(100).time_ms.tolist() == [100, 101, 102, 103, 104]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "mean", "deviation"),
+    [
+        ("uniform", 60.0, 240 / np.sqrt(12)),
+        ("normal:17,5", 17.0, 5.0),
+        ("normal", 60.0, 40.0),
+        ("bernoulli:0.25", 0.0, 240 * np.sqrt(3) / 4),
+    ],
+)
+def test_simulated_means_follow_their_distribution(
+    distribution: str, mean: float, deviation: float
+) -> None:
+    values = simulate(DELAY, 40_000, distribution, Arrivals(1), seed=3).columns["delay"]
+    assert values.min() >= -60
+    assert values.max() <= 180
+    assert abs(values.mean() - mean) < 5 * deviation / np.sqrt(40_000)
+    assert abs(values.std() - deviation) < 0.03 * deviation
+
+
+def test_simulated_categories_follow_their_distribution() -> None:
+    for distribution, weights in (("uniform", np.ones(9)), ("zipf:1", 1 / np.arange(1.0, 10.0))):
+        drawn = simulate(CARRIER, 40_000, distribution, Arrivals(1), seed=3).columns["carrier"]
+        found, expected = np.bincount(drawn, minlength=9) / 40_000, weights / weights.sum()
+        assert (np.abs(found - expected) < 5 * np.sqrt(expected / 40_000)).all()
+
+
+@pytest.mark.parametrize(
+    ("distribution", "said"),
+    [
+        ("gauss", "distribution 'gauss' for kind 'mean'"),
+        ("normal:1", "'normal:1': expected normal:MEAN,DEVIATION"),
+        ("normal:1,x", "expected normal:MEAN,DEVIATION"),
+        ("normal:1,-2", "deviation -2.0"),
+        ("normal:nan,1", "expected normal:MEAN,DEVIATION"),
+        ("bernoulli:2", "probability 2.0"),
+        ("zipf:1", "distribution 'zipf' for kind 'mean'"),
+    ],
+)
+def test_a_distribution_that_is_none_is_explained(distribution: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        simulate(LATE, 10, distribution, Arrivals(1))
+
+
+def test_a_zipf_exponent_below_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"exponent -1.0"):
+        simulate(CARRIER, 10, "zipf:-1", Arrivals(1))

@@ -1,0 +1,264 @@
+"""What an application may rely on when it reports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from estimators import Metric
+from estimators.randomness import SeededBits
+from producers import Connection, Reporter
+from producers.delivery import Batch, Outbox
+from tests.producers.broker import CARRIER, DELAY, LATE, METRICS, Broker, count
+
+
+class Clock:
+    """A clock that stands still until it is told otherwise."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_batches_hold_exactly_what_the_mechanism_made_of_the_values(
+    broker: Broker, topic: str, metric: Metric
+) -> None:
+    generator = np.random.default_rng(1)
+    values = generator.integers(0, len(metric.category_names) or 2, 2500)
+    epsilons = generator.choice([1.0, 4.0], 2500)
+    with Reporter(metric, broker.config, topic=topic, bits=SeededBits(3)) as reporter:
+        reporter.report(values, epsilon=epsilons, time=100.0)
+
+    level = metric.level_of(epsilons)
+    expected = metric.zero()
+    metric.accumulate(expected, level, metric.randomize(values, level, SeededBits(3)))
+    batches = broker.batches(topic)
+    assert sorted(len(batch.levels) for batch in batches) == [500, 1000, 1000]
+    assert np.array_equal(count(metric, batches), expected)
+    assert reporter.delivered.reports == 2500
+    assert reporter.delivered.batches == 3
+    assert reporter.delivered.bytes == sum(batch.ByteSize() for batch in batches)
+
+
+def test_a_batch_stays_within_one_pane_and_carries_its_latest_event_time(
+    broker: Broker, topic: str
+) -> None:
+    with Reporter(LATE, broker.config, topic=topic) as reporter:
+        reporter.report([1.0] * 5, epsilon=1, time=[61.0, 59.0, 119.5, 60.0, 1.0])
+        reporter.report(0.0, epsilon=4, time=90.0)
+    found = {batch.time_ms: sorted(batch.levels) for batch in broker.batches(topic)}
+    assert found == {59_000: [1, 1], 119_500: [1, 1, 1, 3]}
+
+
+def test_a_report_without_a_time_happened_now(broker: Broker, topic: str) -> None:
+    clock = Clock(1_700_000_000.5)
+    with Reporter(LATE, broker.config, topic=topic, clock=clock) as reporter:
+        reporter.report(1.0, epsilon=1)
+        clock.now += 120
+        reporter.report(1.0, epsilon=1)
+    times = sorted(batch.time_ms for batch in broker.batches(topic))
+    assert times == [1_700_000_000_500, 1_700_000_120_500]
+
+
+def test_a_batch_leaves_when_it_is_old_enough(broker: Broker, topic: str) -> None:
+    timer = Clock(0.0)
+    with (
+        Connection(broker.config, background=False) as connection,
+        Reporter(LATE, connection, topic=topic, batch_age=2.0, timer=timer) as reporter,
+    ):
+        reporter.report(1.0, epsilon=1, time=5.0)
+        timer.now = 1.9
+        reporter.poll()
+        reporter.report(1.0, epsilon=1, time=5.0)
+        timer.now = 2.0
+        reporter.poll()
+        reporter.report(1.0, epsilon=1, time=5.0)
+    assert sorted(len(batch.levels) for batch in broker.batches(topic)) == [1, 2]
+
+
+def test_a_thread_sends_by_age(broker: Broker, topic: str) -> None:
+    with Reporter(LATE, broker.config, topic=topic, batch_age=0.0) as reporter:
+        reporter.report(1.0, epsilon=1)
+        assert len(broker.read(topic, at_least=1)) == 1  # nobody has called poll or flush
+
+
+def test_the_key_is_the_batch_id_and_decides_the_partition(broker: Broker, topic: str) -> None:
+    with Reporter(LATE, broker.config, topic=topic, batch_reports=1) as reporter:
+        reporter.report([1.0] * 64, epsilon=1)
+    first = broker.read(topic)
+    assert all(message.key == message.batch.batch_id for message in first)
+    assert len({message.partition for message in first}) > 1
+
+    with Connection(broker.config) as connection:  # the same batches once more, by someone else
+        outbox = Outbox(connection, topic)
+        for message in first:
+            outbox.register(Batch(message.key, message.batch.SerializeToString(), 1))
+            outbox.send(Batch(message.key, message.batch.SerializeToString(), 1))
+        reporter = Reporter(LATE, connection, topic=topic)
+        outbox.wait(deadline=float("inf"))
+    places: dict[bytes, set[int]] = {}
+    for message in broker.read(topic):
+        places.setdefault(message.key, set()).add(message.partition)
+    assert len(places) == 64
+    assert all(len(partitions) == 1 for partitions in places.values())
+
+
+def test_batches_fit_into_a_message_however_wide_a_report_is(broker: Broker, topic: str) -> None:
+    wide = Metric(name="w", kind="frequency", mechanism="rappor", categories=8000, levels=[4])
+    config = {**broker.config, "message.max.bytes": 20_000}
+    with Reporter(wide, config, topic=topic) as reporter:
+        reporter.report([1] * 100, epsilon=4)
+    batches = broker.batches(topic)
+    assert sum(len(batch.levels) for batch in batches) == 100
+    assert max(batch.ByteSize() for batch in batches) <= 20_000
+
+
+def test_a_full_queue_makes_reports_wait_and_loses_none(broker: Broker, topic: str) -> None:
+    config = {**broker.config, "queue.buffering.max.messages": 2}
+    with Reporter(LATE, config, topic=topic, batch_reports=1) as reporter:
+        reporter.report([1.0] * 60, epsilon=1)
+    assert len(broker.batches(topic)) == 60
+
+
+def test_threads_may_share_a_reporter(broker: Broker, topic: str) -> None:
+    each = [3, 300, 500, 400]
+    wrong: list[Exception] = []
+
+    def work(level: int) -> None:
+        try:
+            for _ in range(each[level]):
+                reporter.report([1.0, 0.0], epsilon=LATE.levels[level], time=30.0 + 60 * level)
+        except Exception as error:
+            wrong.append(error)
+
+    with Reporter(LATE, broker.config, topic=topic, batch_reports=7, batch_age=0.0) as reporter:
+        threads = [threading.Thread(target=work, args=[level]) for level in range(4)]
+        for thread in threads:
+            thread.start()
+        reporter.flush()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+    statistic = count(LATE, broker.batches(topic))
+    assert LATE.counts(statistic).tolist() == [2 * n for n in each]
+
+
+def test_reporters_share_a_connection(broker: Broker) -> None:
+    topics = [broker.topic(), broker.topic()]
+    with Connection(broker.config) as connection:
+        delay = Reporter(DELAY, connection, topic=topics[0])
+        carrier = Reporter(CARRIER, connection, topic=topics[1])
+        delay.report(17.0, epsilon=1)
+        carrier.report(["AA", "B6"], epsilon=[1, 4])
+        delay.close()
+        carrier.flush()
+        carrier.report("AA", epsilon=4)
+    assert [DELAY.counts(count(DELAY, broker.batches(topics[0]))).sum()] == [1]
+    assert CARRIER.counts(count(CARRIER, broker.batches(topics[1]))).tolist() == [1, 2]
+
+
+def test_no_reports_are_no_batch(broker: Broker, topic: str) -> None:
+    with Reporter(LATE, broker.config, topic=topic) as reporter:
+        reporter.report([], epsilon=1)
+        reporter.report([], epsilon=[], time=[])
+        reporter.flush()
+    assert reporter.delivered.batches == 0
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "epsilon", "time", "said"),
+    [
+        (LATE, 1.0, 0.1, None, r"epsilon = 0.1: metric 'late' offers \[0.5, 1, 2, 4\]"),
+        (LATE, 1.0, float("nan"), None, "epsilon = nan"),
+        (LATE, float("nan"), 1, None, "a value of 'late' is not a number"),
+        (LATE, None, 1, None, "value None of 'late': expected a number"),
+        (LATE, [1.0, None], 1, None, "value None of 'late': expected a number"),
+        (LATE, "yes", 1, None, "value 'yes' of 'late': expected a number"),
+        (CARRIER, "AAA", 1, None, "category 'AAA' of 'carrier': did you mean 'AA'"),
+        (CARRIER, 9, 1, None, "category 9 of 'carrier': expected 0 to 8"),
+        (LATE, [1.0, 0.0], [1, 1, 1], None, r"epsilons of shape \(3,\) for values of shape \(2,\)"),
+        (LATE, [[1.0]], 1, None, "expected one value or a flat array"),
+        (LATE, [1.0, 0.0], 1, [1.0], r"times of shape \(1,\) for 2 reports"),
+        (LATE, 1.0, 1, -1.0, "time -1.0"),
+    ],
+)
+def test_what_cannot_be_reported_is_named_and_nothing_is_sent(
+    broker: Broker,
+    topic: str,
+    metric: Metric,
+    value: Any,
+    epsilon: Any,
+    time: Any,
+    said: str,
+) -> None:
+    with Reporter(metric, broker.config, topic=topic) as reporter:
+        with pytest.raises(ValueError, match=said):
+            reporter.report(value, epsilon=epsilon, time=time)
+        reporter.flush()
+        assert reporter.delivered.reports == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "said"),
+    [
+        ({}, {}, "expected 'bootstrap.servers'"),
+        ({"bootstrap.servers": "x:1", "bootstrp": 1}, {}, 'No such configuration.*"bootstrp"'),
+        ({"bootstrap.servers": "x:1", "acks": 1}, {}, "acks"),
+        ({"bootstrap.servers": "x:1"}, {"batch_reports": 0}, "batch_reports = 0"),
+        ({"bootstrap.servers": "x:1"}, {"batch_age": -1}, "batch_age = -1"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(
+    config: dict[str, Any], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        Reporter(LATE, config, **options)
+
+
+def test_a_closed_reporter_takes_no_reports(broker: Broker, topic: str) -> None:
+    reporter = Reporter(LATE, broker.config, topic=topic)
+    reporter.close()
+    reporter.close()
+    with pytest.raises(ValueError, match="closed"):
+        reporter.report(1.0, epsilon=1)
+
+
+def test_closing_ends_the_thread(broker: Broker) -> None:
+    before = threading.active_count()
+    with Connection(broker.config):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
+
+
+def test_a_device_that_only_reports_loads_no_server_libraries() -> None:
+    program = (
+        "import sys; from producers import Reporter; from estimators import Metric; "
+        "m = Metric(name='m', kind='frequency', mechanism='rappor', categories=9, levels=[1]); "
+        "r = Reporter(m, {'test.mock.num.brokers': 1}); r.report([1, 2], epsilon=1); r.close(); "
+        "print([n for n in ('scipy', 'redis', 'starlette', 'uvicorn', 'click', 'structlog', "
+        "'prometheus_client', 'pandas') if n in sys.modules], r.delivered.reports)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["[]", "2"]
+
+
+def test_what_is_left_when_a_program_ends_is_still_sent(broker: Broker, topic: str) -> None:
+    program = (
+        "from producers import Reporter; from estimators import Metric; "
+        "m = Metric(name='late', kind='mean', mechanism='randomized_response', range=(0, 1), "
+        "levels=[0.5, 1, 2, 4], pane='1m'); "
+        f"r = Reporter(m, {broker.config!r}, topic={topic!r}, batch_age=100); "
+        "r.report(1.0, epsilon=1)"
+    )
+    subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert LATE.counts(count(LATE, broker.batches(topic))).tolist() == [0, 1, 0, 0]

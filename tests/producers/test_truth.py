@@ -1,0 +1,65 @@
+"""The truth beside the estimate is exact."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from producers.truth import RunningTruth
+from tests.producers.broker import CARRIER, DELAY
+
+CHUNKS = st.lists(
+    st.lists(
+        st.tuples(st.floats(-200, 400, allow_subnormal=False), st.integers(0, 2)), max_size=20
+    ),
+    max_size=10,
+)
+
+
+@given(CHUNKS)
+@settings(deadline=None)
+def test_the_mean_is_that_of_the_clipped_values_however_they_are_chunked(
+    chunks: list[list[tuple[float, int]]],
+) -> None:
+    truth = RunningTruth(DELAY)
+    for chunk in chunks:
+        values, level = np.array([v for v, _ in chunk]), np.array([i for _, i in chunk], dtype=int)
+        truth.add(values, level)
+    flat = [pair for chunk in chunks for pair in chunk]
+    now = truth.now()
+    assert now.reports == len(flat)
+    assert now.levels.tolist() == [sum(i == level for _, i in flat) for level in range(3)]
+    assert isinstance(now.value, float)
+    if not flat:
+        assert math.isnan(now.value)
+        return
+    exact = sum((Fraction(min(max(v, -60.0), 180.0)) for v, _ in flat), Fraction()) / len(flat)
+    assert math.isclose(now.value, float(exact), rel_tol=2**-51, abs_tol=1e-27)
+
+
+def test_many_small_parts_do_not_drift() -> None:
+    truth = RunningTruth(DELAY)
+    for _ in range(100):
+        truth.add(np.full(1000, 0.1), np.zeros(1000, dtype=int))
+    assert truth.now().value == 0.1
+
+
+def test_frequencies_are_counts_over_reports() -> None:
+    truth = RunningTruth(CARRIER)
+    truth.add(np.array([0, 0, 1]), np.array([0, 1, 1]))
+    truth.add(np.array([8]), np.array([1]))
+    now = truth.now()
+    assert isinstance(now.value, np.ndarray)
+    assert now.value.tolist() == [0.5, 0.25, 0, 0, 0, 0, 0, 0, 0.25]
+    assert (now.reports, now.levels.tolist()) == (4, [1, 3])
+
+
+def test_what_was_handed_out_does_not_change() -> None:
+    truth = RunningTruth(CARRIER)
+    before = truth.now()
+    truth.add(np.array([0]), np.array([0]))
+    assert before.levels.tolist() == [0, 0]
