@@ -48,4 +48,4 @@ proto: setup     ## regenerate the wire format's code from producers/reports.pro
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. producers/reports.proto
 
 clean:           ## remove the virtual environment, caches and Kafka's jars
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis deploy/kafka/jars
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis deploy/kafka/jars deploy/kafka/target

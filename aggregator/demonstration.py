@@ -214,7 +214,7 @@ class Demonstration:
             self._produced = produce(
                 self.metrics,
                 self._population,
-                self.settings.kafka,
+                kafka.reporting(self.settings),
                 MIX,
                 seconds=self.seconds,
                 seed=self.seed,

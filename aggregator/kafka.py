@@ -47,6 +47,11 @@ def producer(settings: Settings, **properties: Any) -> Producer:
     return Producer({**own, "enable.idempotence": True, "acks": "all", **properties}, logger=QUIET)
 
 
+def reporting(settings: Settings) -> dict[str, Any]:
+    """Return the properties of [kafka] for a reporter."""
+    return {k: v for k, v in settings.kafka.items() if k not in CONSUMER}
+
+
 def admin(settings: Settings) -> AdminClient:
     """Return an administrative client, after checking that a broker answers.
 

@@ -20,6 +20,8 @@ from estimators.durations import milliseconds
 from estimators.errors import nearest
 
 SECRET = re.compile(r"password|secret|\.key$|key\.pem|sasl\.oauthbearer|jaas", re.IGNORECASE)
+DEFAULT_FILE = "dither.toml"
+MAX_PORT = 65_535
 URL_PASSWORD = re.compile(r"(?<=://)([^:@/]*):([^@/]*)@")
 
 
@@ -109,10 +111,15 @@ def load_settings(
         Naming the source, the key, the value and what was expected.
     """
     environ = os.environ if environ is None else environ
-    path = path or environ.get("DITHER_CONFIG")
     settings = Settings()
-    for key, value in _file(path):
-        _put(settings, key, value, path or "dither.toml")
+    if path is not None:
+        named, by = path, ("--config", "command line")
+    else:
+        named, by = environ.get("DITHER_CONFIG", ""), ("file", "DITHER_CONFIG")
+    if named and not Path(named).exists():
+        raise SettingsError(by[0], named, "a file that exists", by[1])
+    for key, value in _file(Path(named or DEFAULT_FILE)):
+        _put(settings, key, value, named or DEFAULT_FILE)
     for variable, key, text in _variables(environ):
         _put(settings, key, text, variable)
     for key, value in (flags or {}).items():
@@ -142,19 +149,22 @@ def masked(key: str, value: Any) -> Any:
     """
     if SECRET.search(key):
         return "***"
+    if isinstance(value, list):
+        return [masked(key, item) for item in value]
     return URL_PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value
 
 
-def _file(path: str | None) -> Iterator[tuple[str, Any]]:
-    file = Path(path or "dither.toml")
+def _file(file: Path) -> Iterator[tuple[str, Any]]:
     if not file.exists():
-        if path is not None:
-            raise SettingsError("--config", path, "a file that exists", "command line")
         return
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise SettingsError("TOML", str(error), "a file that parses as TOML", str(file)) from None
+    except UnicodeDecodeError as error:
+        raise SettingsError("text", str(error), "a file in UTF-8", str(file)) from None
+    except OSError as error:
+        raise SettingsError("file", error.strerror, "a file that can be read", str(file)) from None
     yield from _flat(document, "")
 
 
@@ -181,38 +191,46 @@ def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _put(settings: Settings, key: str, value: Any, source: str) -> None:
-    section, _, name = key.partition(".")
     try:
-        if key == "metrics":
-            settings.metrics = msgspec.convert(value, str)
-        elif section == "kafka" and name:
-            settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
-        elif section in SECTIONS and name:
-            types = get_type_hints(SECTIONS[section])
-            if name not in types:
-                known = nearest(name, types)
-                raise SettingsError(key, value, f"a known key of [{section}]: {known}", source)
-            converted = msgspec.convert(value, types[name], strict=False)
-            _check(key, converted, source)
-            setattr(getattr(settings, section), name, converted)
-        else:
-            known = nearest(section, ["metrics", "kafka", *SECTIONS])
-            raise SettingsError(key, value, f"a known section: {known}", source)
+        _assign(settings, key, value)
     except msgspec.ValidationError as error:
         expected = str(error).replace("Expected ", "").replace("`", "")
         raise SettingsError(key, masked(key, value), expected, source) from None
+    except ValueError as error:
+        raise SettingsError(key, masked(key, value), str(error), source) from None
     settings.sources[key] = source
 
 
-def _check(key: str, value: Any, source: str) -> None:
+def _assign(settings: Settings, key: str, value: Any) -> None:
+    """Set a value; a ValueError says what was expected instead."""
+    section, _, name = key.partition(".")
+    if section == "metrics":
+        if name:
+            raise ValueError("one value for metrics: the file that has the definitions")
+        settings.metrics = msgspec.convert(value, str)
+    elif section not in ("kafka", *SECTIONS):
+        raise ValueError(f"a known section: {nearest(section, ['metrics', 'kafka', *SECTIONS])}")
+    elif not name:
+        raise ValueError(f"a table [{section}]")
+    elif section == "kafka":
+        settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
+    else:
+        types = get_type_hints(SECTIONS[section])
+        if name not in types:
+            raise ValueError(f"a known key of [{section}]: {nearest(name, types)}")
+        converted = msgspec.convert(value, types[name], strict=False)
+        _check(key, converted)
+        setattr(getattr(settings, section), name, converted)
+
+
+def _check(key: str, value: Any) -> None:
     if key in DURATIONS:
-        try:
-            milliseconds(value)
-        except ValueError as error:
-            raise SettingsError(key, value, str(error), source) from None
-    if key in CHOICES and value not in CHOICES[key]:
-        raise SettingsError(key, value, f"one of {', '.join(CHOICES[key])}", source)
-    if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-        if (key == "topics.replication" and value == -1) or (key == "serve.port" and value == 0):
-            return
-        raise SettingsError(key, value, "a number of 1 or more", source)
+        milliseconds(value)
+    elif key in CHOICES and value not in CHOICES[key]:
+        raise ValueError(f"one of {', '.join(CHOICES[key])}")
+    elif key == "serve.port":
+        if not 0 <= value <= MAX_PORT:
+            raise ValueError(f"a port, 0 to {MAX_PORT}")
+    elif isinstance(value, int) and not isinstance(value, bool) and value < 1:
+        if key != "topics.replication" or value != -1:
+            raise ValueError("a number of 1 or more")

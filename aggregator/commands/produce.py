@@ -1,0 +1,205 @@
+"""`dither produce`: let a population of devices report into Kafka."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from typing import Any
+
+import click
+import numpy as np
+
+from aggregator import kafka
+from aggregator.commands.options import defined_metrics, settings_options
+from aggregator.errors import DitherError, UnknownMetric
+from aggregator.settings import Settings
+from estimators import Metric
+from estimators.errors import nearest
+from producers.delivery import DeliveryError
+from producers.mix import Mix
+from producers.population import Arrivals, Population
+from producers.produce import Produced
+from producers.produce import produce as let_report
+from producers.replay import Progress
+from producers.simulated import simulate as draw
+from producers.tables import read_population
+from producers.truth import Truth
+
+
+@click.command()
+@click.argument("metric")
+@click.option("--csv", "table", metavar="FILE", help="A CSV file, plain or zipped: a device a row.")
+@click.option("--column", help="Its column with the values [default: the metric's name].")
+@click.option("--time-column", multiple=True, help="Its column of event times; may be repeated.")
+@click.option(
+    "--simulate",
+    metavar="DISTRIBUTION",
+    help="Instead of a CSV: uniform, normal:MEAN,DEVIATION, bernoulli:P, or zipf:S.",
+)
+@click.option("--devices", default=10_000, show_default=True, help="How many to simulate.")
+@click.option("--rate", default=1000.0, show_default=True, help="Devices a second without times.")
+@click.option(
+    "--levels",
+    metavar="EPSILON:SHARE,...",
+    help="Who asks for which epsilon, as in 0.5:0.3,1:0.7 [default: every level alike].",
+)
+@click.option("--speed", type=float, help="Seconds of event time a second [default: at once].")
+@click.option("--seconds", type=float, help="Or: how long the whole takes.")
+@click.option(
+    "--seed", default=0, show_default=True, help="Of the population and of who asks what."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@settings_options
+def produce(
+    settings: Settings,
+    metric: str,
+    table: str | None,
+    column: str | None,
+    time_column: tuple[str, ...],
+    simulate: str | None,
+    devices: int,
+    rate: float,
+    levels: str | None,
+    speed: float | None,
+    seconds: float | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    r"""Report a CSV column, or a simulated population, into Kafka.
+
+    Each device randomizes its own value, with the operating system's randomness, before anything
+    leaves this process. The truth is printed at the end, to compare with `dither estimate`.
+    Ctrl-C ends it early; everything reported until then is delivered.
+
+    \b
+    dither produce delay --csv flights.csv --column dep_delay --time-column time_hour
+    dither produce delay --simulate normal:17,20 --devices 100000 --levels 0.5:0.3,1:0.7
+    """
+    if (table is None) == (simulate is None):
+        raise click.UsageError("expected one of --csv FILE and --simulate DISTRIBUTION")
+    metrics = defined_metrics(settings)
+    if metric not in metrics:
+        raise UnknownMetric(metric, nearest(metric, metrics))
+    definition = metrics[metric]
+    try:
+        mix = Mix.parse(levels) if levels else Mix.even(definition)
+        if simulate is not None:
+            arrivals = _arrivals(rate, devices)
+            population = draw(definition, devices, simulate, arrivals, seed)
+        else:
+            assert table is not None  # noqa: S101
+            population = _read(definition, table, column or metric, time_column, rate)
+    except ValueError as error:
+        raise DitherError(str(error)) from None
+    kafka.ensure_topics(settings)
+    produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
+    shown = _as_dict(definition, produced, population)
+    click.echo(json.dumps(shown) if as_json else _as_text(shown))
+
+
+def _arrivals(rate: float, devices: int) -> Arrivals:
+    """Return event times that end now, so that none is in the future."""
+    start = time.time() - devices / rate if rate > 0 else time.time()
+    return Arrivals(int(1000 * start), rate)
+
+
+def _read(
+    metric: Metric, table: str, column: str, time_column: tuple[str, ...], rate: float
+) -> Population:
+    metrics, columns = {metric.name: metric}, {metric.name: column}
+    if time_column:
+        return read_population(table, metrics, columns, time=time_column)
+    population = read_population(table, metrics, columns, arrivals=Arrivals(1, rate))
+    return population.starting(int(1000 * (time.time() - len(population) / rate)))
+
+
+def _run(
+    settings: Settings,
+    metric: Metric,
+    population: Population,
+    mix: Mix,
+    speed: float | None,
+    seconds: float | None,
+    seed: int,
+    as_json: bool,
+) -> Produced:
+    stop = threading.Event()
+    tell = sys.stderr.isatty() and not as_json
+
+    def progress(now: Progress, _: dict[str, Truth]) -> None:
+        if tell:
+            done = f"\r{now.devices:,} of {now.of_devices:,} devices, {now.seconds:.0f} s "
+            click.echo(done, nl=False, err=True)
+
+    outcome: list[Produced] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(
+                let_report(
+                    {metric.name: metric},
+                    population,
+                    kafka.reporting(settings),
+                    mix,
+                    speed=speed,
+                    seconds=seconds,
+                    seed=seed,
+                    topic=settings.topics.reports,
+                    stop=stop,
+                    progress=progress,
+                )
+            )
+        except BaseException as error:  # it is raised again in the main thread
+            failure.append(error)
+
+    devices = threading.Thread(target=run, name="devices")
+    devices.start()
+    while devices.is_alive():
+        try:
+            devices.join(0.5)
+        except KeyboardInterrupt:
+            stop.set()
+    if tell:
+        click.echo(err=True)
+    if failure:
+        if isinstance(failure[0], DeliveryError | ValueError):
+            raise DitherError(str(failure[0])) from failure[0]
+        raise failure[0]
+    return outcome[0]
+
+
+def _as_dict(metric: Metric, produced: Produced, population: Population) -> dict[str, Any]:
+    truth = produced.truth[metric.name]
+    value: Any = truth.value
+    if np.ndim(value):
+        value = dict(zip(metric.category_names, np.asarray(value).tolist(), strict=True))
+    elif np.isnan(value):
+        value = None
+    return {
+        "metric": metric.name,
+        "devices": produced.devices,
+        "reports": produced.reports,
+        "missing": population.missing(metric.name) + population.skipped,
+        "batches": produced.batches,
+        "bytes": produced.bytes,
+        "seconds": round(produced.seconds, 3),
+        "levels": {f"{e:g}": int(n) for e, n in zip(metric.levels, truth.levels, strict=True)},
+        "truth": value,
+    }
+
+
+def _as_text(shown: dict[str, Any]) -> str:
+    truth = shown["truth"]
+    if isinstance(truth, dict):
+        largest = sorted(truth.items(), key=lambda item: -item[1])[:10]
+        truth = ", ".join(f"{name} {share:.4f}" for name, share in largest)
+    levels = ", ".join(f"{count:,} at {epsilon}" for epsilon, count in shown["levels"].items())
+    return (
+        f"{shown['reports']:,} reports of {shown['metric']} in {shown['batches']:,} batches, "
+        f"{shown['bytes']:,} bytes, {shown['seconds']:.1f} s; {shown['missing']:,} had no value\n"
+        f"privacy: {levels}\n"
+        f"truth: {truth}"
+    )
