@@ -117,7 +117,9 @@ class Outbox:
             try:
                 produce()
             except BufferError as error:
-                if self._connection.closed or (deadline and time.monotonic() > deadline):
+                if self._connection.closed or (
+                    deadline is not None and time.monotonic() > deadline
+                ):
                     return self._fail(batch, str(error))
                 self._connection.producer.poll(QUEUE_FULL_WAIT)
             except KafkaException as error:

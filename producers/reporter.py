@@ -42,7 +42,7 @@ class Reporter:
     batch_reports : int
         A batch leaves with this many reports (fewer where Kafka's message size asks for it).
     batch_age : float
-        Or this many seconds after its first report.
+        Or this many seconds after its first report, or as soon as a report of a later pane comes.
     bits : Bits, optional
         The randomness of the reports; the operating system's by default.
     clock : callable
