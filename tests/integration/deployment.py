@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import subprocess
@@ -24,7 +25,7 @@ from estimators import Metric, load_metrics
 from tests.servers import Kafka
 
 PATIENCE = 90.0
-SESSION_MS = 6_000
+SESSION_MS = 2_000
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
@@ -59,6 +60,16 @@ class Deployment:
         self.settings.aggregate.commit_interval = "200ms"
         self.settings.aggregate.group = f"group-{self.topic}"
         self.store = Store(connect(redis_url), self.topic)
+
+    def beside(self, redis_url: str) -> Deployment:
+        """Return a deployment that counts the same topic into another store."""
+        other = copy.copy(self)
+        other.redis_url = redis_url
+        other.settings = copy.deepcopy(self.settings)
+        other.settings.redis.url = redis_url
+        other.settings.aggregate.group += "-beside"
+        other.store = Store(connect(redis_url), self.topic)
+        return other
 
     @property
     def flags(self) -> list[str]:
