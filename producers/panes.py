@@ -39,16 +39,19 @@ class PaneBuffer:
 
     Parameters
     ----------
-    pane_ms : int
-        The width of a pane.
+    pane_ms, lateness_ms : int
+        The width of a pane, and how long after its end its reports are still counted.
     batch_reports : int
         A pane with this many reports gives a batch.
     batch_age : float
         A batch leaves this many seconds after its first report came.
     """
 
-    def __init__(self, pane_ms: int, batch_reports: int, batch_age: float) -> None:
-        self.pane_ms, self.batch_reports, self.batch_age = pane_ms, batch_reports, batch_age
+    def __init__(
+        self, pane_ms: int, lateness_ms: int, batch_reports: int, batch_age: float
+    ) -> None:
+        self.pane_ms, self.lateness_ms = pane_ms, lateness_ms
+        self.batch_reports, self.batch_age = batch_reports, batch_age
         self._panes: dict[int, _Pane] = {}
 
     def __len__(self) -> int:
@@ -58,8 +61,8 @@ class PaneBuffer:
     def add(self, columns: Columns, now: float) -> list[Columns]:
         """Add reports; return the batches that leave, each within one pane, in order of event time.
 
-        Those that are full, and those of the panes before the latest one: once event time has moved
-        on, whoever counts will soon take no more reports of an earlier pane.
+        Those that are full, and those of panes that the new reports will make whoever counts close:
+        they have to be there first.
 
         Parameters
         ----------
@@ -68,7 +71,8 @@ class PaneBuffer:
         """
         full: list[Columns] = []
         for start, part in self._by_pane(columns):
-            full += [self._panes.pop(s).joined() for s in sorted(self._panes) if s < start]
+            over = int(part.time_ms.max()) - self.pane_ms - self.lateness_ms
+            full += [self._panes.pop(s).joined() for s in sorted(self._panes) if s <= over]
             pane = self._panes.setdefault(start, _Pane(now))
             pane.columns.append(part)
             pane.count += part.level.size

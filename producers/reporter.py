@@ -94,7 +94,8 @@ class Reporter:
         self._outbox = Outbox(self._connection, topic)
         room = self._connection.message_max_bytes - _MESSAGE_OVERHEAD
         most = max(1, room // (metric.randomizer.width + 1))
-        self._waiting = PaneBuffer(metric.pane_ms, min(batch_reports, most), batch_age)
+        size = min(batch_reports, most)
+        self._waiting = PaneBuffer(metric.pane_ms, metric.lateness_ms, size, batch_age)
         self._clock, self._timer = clock, timer
         self._lock = threading.Lock()
         self._closed = False

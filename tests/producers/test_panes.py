@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from producers.panes import Columns, PaneBuffer
 
 MINUTE = 60_000
+LATENESS = 20_000
 
 
 def columns(ids: range, time_ms: list[int]) -> Columns:
@@ -21,7 +22,7 @@ def columns(ids: range, time_ms: list[int]) -> Columns:
 
 
 def test_a_full_batch_leaves_at_once_and_the_rest_waits() -> None:
-    buffer = PaneBuffer(MINUTE, batch_reports=4, batch_age=1.0)
+    buffer = PaneBuffer(MINUTE, LATENESS, batch_reports=4, batch_age=1.0)
     assert buffer.add(columns(range(3), [1, 2, 3]), now=0.0) == []
     full = buffer.add(columns(range(3, 10), [7] * 7), now=0.5)
     assert [batch.reports.tolist() for batch in full] == [[0, 1, 2, 3], [4, 5, 6, 7]]
@@ -31,7 +32,7 @@ def test_a_full_batch_leaves_at_once_and_the_rest_waits() -> None:
 
 
 def test_a_batch_leaves_at_its_age_counted_from_its_first_report() -> None:
-    buffer = PaneBuffer(MINUTE, batch_reports=100, batch_age=1.0)
+    buffer = PaneBuffer(MINUTE, LATENESS, batch_reports=100, batch_age=1.0)
     buffer.add(columns(range(1), [0]), now=10.0)
     buffer.add(columns(range(1, 2), [1]), now=10.9)
     assert buffer.aged(10.99) == []
@@ -39,34 +40,35 @@ def test_a_batch_leaves_at_its_age_counted_from_its_first_report() -> None:
     assert len(buffer) == 0
 
 
-def test_a_batch_leaves_once_event_time_has_moved_on_to_a_later_pane() -> None:
-    buffer = PaneBuffer(MINUTE, batch_reports=100, batch_age=1.0)
+def test_a_batch_leaves_before_the_report_that_would_make_it_late() -> None:
+    buffer = PaneBuffer(MINUTE, LATENESS, batch_reports=100, batch_age=1.0)
     assert buffer.add(columns(range(2), [0, 1]), now=0.0) == []
-    left = buffer.add(columns(range(2, 3), [MINUTE]), now=0.0)
+    assert buffer.add(columns(range(2, 3), [MINUTE + LATENESS - 1]), now=0.0) == []
+    left = buffer.add(columns(range(3, 4), [MINUTE + LATENESS]), now=0.0)
     assert [batch.reports.tolist() for batch in left] == [[0, 1]]
-    assert buffer.add(columns(range(3, 4), [5]), now=0.0) == []  # late, but not lost
-    left = buffer.add(columns(range(4, 5), [MINUTE]), now=0.0)
-    assert [batch.reports.tolist() for batch in left] == [[3]]
-    assert [batch.reports.tolist() for batch in buffer.everything()] == [[2, 4]]
+    assert [batch.reports.tolist() for batch in buffer.everything()] == [[2, 3]]
 
 
 def test_panes_are_told_apart_at_their_first_millisecond() -> None:
-    buffer = PaneBuffer(MINUTE, batch_reports=100, batch_age=1.0)
-    left = buffer.add(columns(range(4), [MINUTE - 1, MINUTE, 0, 2 * MINUTE - 1]), now=0.0)
-    assert [batch.reports.tolist() for batch in left] == [[0, 2]]
-    assert [batch.reports.tolist() for batch in buffer.everything()] == [[1, 3]]
+    buffer = PaneBuffer(MINUTE, LATENESS, batch_reports=100, batch_age=1.0)
+    assert buffer.add(columns(range(4), [MINUTE - 1, MINUTE, 0, MINUTE + 1]), now=0.0) == []
+    assert [batch.reports.tolist() for batch in buffer.everything()] == [[0, 2], [1, 3]]
 
 
 @given(
     calls=st.lists(st.lists(st.integers(0, 5 * MINUTE), min_size=1, max_size=30), max_size=20),
+    ordered=st.booleans(),
     batch_reports=st.integers(1, 12),
     age=st.floats(0, 5),
 )
 @settings(deadline=None)
 def test_every_report_leaves_once_in_a_batch_of_its_own_pane(
-    calls: list[list[int]], batch_reports: int, age: float
+    calls: list[list[int]], ordered: bool, batch_reports: int, age: float
 ) -> None:
-    buffer = PaneBuffer(MINUTE, batch_reports, age)
+    if ordered:
+        flat = iter(sorted(time for call in calls for time in call))
+        calls = [[next(flat) for _ in call] for call in calls]
+    buffer = PaneBuffer(MINUTE, LATENESS, batch_reports, age)
     times: list[int] = []
     left: list[Columns] = []
     for now, call in enumerate(calls):
@@ -77,6 +79,11 @@ def test_every_report_leaves_once_in_a_batch_of_its_own_pane(
 
     assert len(buffer) == 0
     assert sorted(i for batch in left for i in batch.reports.tolist()) == list(range(len(times)))
+    if times == sorted(times):
+        closed = -1  # whoever counts the batches in this order finds none of them late
+        for batch in left:
+            assert batch.time_ms.min() // MINUTE * MINUTE + MINUTE + LATENESS > closed
+            closed = max(closed, int(batch.time_ms.max()))
     for batch in left:
         assert 1 <= batch.level.size <= batch_reports
         assert len(set((batch.time_ms // MINUTE).tolist())) == 1
