@@ -86,6 +86,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "aggregate": Aggregate,
 }
 DURATIONS = ("aggregate.commit_interval", "aggregate.future", "aggregate.idle")
+BROKERS_CHOICE = ("topics.replication", -1)
 CHOICES = {"aggregate.on_gap": ("stop", "skip")}
 
 
@@ -231,6 +232,5 @@ def _check(key: str, value: Any) -> None:
     elif key == "serve.port":
         if not 0 <= value <= MAX_PORT:
             raise ValueError(f"a port, 0 to {MAX_PORT}")
-    elif isinstance(value, int) and not isinstance(value, bool) and value < 1:
-        if key != "topics.replication" or value != -1:
-            raise ValueError("a number of 1 or more")
+    elif type(value) is int and value < 1 and (key, value) != BROKERS_CHOICE:
+        raise ValueError("a number of 1 or more")

@@ -1,0 +1,225 @@
+"""Settings: what overrides what, where each value came from, and errors that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregator.errors import SettingsError
+from aggregator.settings import Settings, in_force, load_settings
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def load(
+    toml: str = "", environ: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> Settings:
+    Path("dither.toml").write_text(toml)
+    return load_settings(None, flags, environ or {})
+
+
+def shown(settings: Settings) -> dict[str, tuple[Any, str]]:
+    return {key: (value, source) for key, value, source in in_force(settings)}
+
+
+def refusal(toml: str = "", **where: Mapping[str, Any]) -> SettingsError:
+    with pytest.raises(SettingsError) as error:
+        load(toml, **where)
+    return error.value
+
+
+def test_without_a_file_or_variables_the_defaults_are_in_force() -> None:
+    settings = load_settings(environ={})
+    assert settings.kafka == {"bootstrap.servers": "localhost:9092"}
+    assert settings.redis.url == "redis://localhost:6379/0"
+    assert {source for _, source in shown(settings).values()} == {"default"}
+
+
+def test_flags_override_variables_which_override_the_file_which_overrides_the_defaults() -> None:
+    settings = load(
+        """
+        [serve]
+        host = "file"
+        port = 1
+        top_categories = 2
+        """,
+        environ={"DITHER_SERVE_PORT": "3", "DITHER_SERVE_TOP_CATEGORIES": "4"},
+        flags={"serve.top_categories": 5, "redis.url": None},
+    )
+    found = shown(settings)
+    assert found["serve.host"] == ("file", "dither.toml")
+    assert found["serve.port"] == (3, "DITHER_SERVE_PORT")
+    assert found["serve.top_categories"] == (5, "command line")
+    assert found["redis.url"] == ("redis://localhost:6379/0", "default")
+
+
+def test_a_file_may_be_named_by_flag_or_by_variable(tmp_path: Path) -> None:
+    for name in ("one.toml", "two.toml"):
+        (tmp_path / name).write_text(f'metrics = "{name}.metrics"')
+    named = load_settings(environ={"DITHER_CONFIG": "one.toml"})
+    assert (named.metrics, named.sources["metrics"]) == ("one.toml.metrics", "one.toml")
+    overridden = load_settings("two.toml", environ={"DITHER_CONFIG": "one.toml"})
+    assert (overridden.metrics, overridden.sources["metrics"]) == ("two.toml.metrics", "two.toml")
+
+
+def test_kafka_takes_any_property_of_librdkafka_quoted_or_not() -> None:
+    settings = load(
+        """
+        [kafka]
+        bootstrap.servers = "broker:9092"
+        "security.protocol" = "SASL_SSL"
+        fetch.queue.backoff.ms = 2
+        socket.keepalive.enable = true
+        """
+    )
+    assert settings.kafka == {
+        "bootstrap.servers": "broker:9092",
+        "security.protocol": "SASL_SSL",
+        "fetch.queue.backoff.ms": 2,
+        "socket.keepalive.enable": True,
+    }
+    assert settings.sources["kafka.bootstrap.servers"] == "dither.toml"
+
+
+def test_variables_name_kafkas_properties_with_underscores_for_dots() -> None:
+    settings = load(
+        '[kafka]\nbootstrap.servers = "file:9092"',
+        environ={
+            "DITHER_KAFKA_BOOTSTRAP_SERVERS": "variable:9092",
+            "DITHER_KAFKA_SASL_MECHANISM": "PLAIN",
+        },
+    )
+    found = shown(settings)
+    assert found["kafka.bootstrap.servers"] == ("variable:9092", "DITHER_KAFKA_BOOTSTRAP_SERVERS")
+    assert found["kafka.sasl.mechanism"] == ("PLAIN", "DITHER_KAFKA_SASL_MECHANISM")
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    settings = load(environ={"DITHER_TEST_KAFKA": "x", "DITHERING_SERVE_PORT": "x", "PATH": "x"})
+    assert not settings.sources
+
+
+def test_numbers_and_switches_may_be_written_as_text() -> None:
+    settings = load(environ={"DITHER_TOPICS_PARTITIONS": "12", "DITHER_TOPICS_MANAGED": "false"})
+    assert (settings.topics.partitions, settings.topics.managed) == (12, False)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "nearest"),
+    [
+        ("aggregate.comit_interval", "1s", "'commit_interval'"),
+        ("redis.urls", "redis://db", "'url'"),
+        ("serve.prot", "80", "'port'"),
+        ("topics.report", "mine", "'reports'"),
+        ("agregate.group", "mine", "'aggregate'"),
+        ("metric", "mine.toml", "'metrics'"),
+    ],
+)
+def test_an_unknown_key_is_an_error_that_names_the_nearest(
+    key: str, value: str, nearest: str
+) -> None:
+    error = refusal(flags={key: value})
+    assert (error.key, error.value, error.source) == (key, value, "command line")
+    assert error.expected.split("? ")[0].endswith(nearest)
+    assert str(error) == f"command line: {key} = {value!r}: expected {error.expected}"
+
+
+@pytest.mark.parametrize(
+    ("toml", "key", "value", "expected"),
+    [
+        ("[serve]\nport = 'http'", "serve.port", "http", "int"),
+        ("[serve]\nport = 70000", "serve.port", 70000, "a port, 0 to 65535"),
+        ("[serve]\nport = [80]", "serve.port", [80], "int"),
+        ("[aggregate]\nworkers = 0", "aggregate.workers", 0, "a number of 1 or more"),
+        ("[aggregate]\nworkers = 1.5", "aggregate.workers", 1.5, "int"),
+        ("[aggregate]\nfuture = 10", "aggregate.future", 10, "str"),
+        ("[aggregate]\nidle = 'soon'", "aggregate.idle", "soon", "a duration such as 30s"),
+        ("[aggregate]\non_gap = 'go'", "aggregate.on_gap", "go", "one of stop, skip"),
+        ("[topics]\nmanaged = 'perhaps'", "topics.managed", "perhaps", "bool"),
+        ("[topics]\nreplication = 0", "topics.replication", 0, "a number of 1 or more"),
+        ("[kafka]\nbrokers = ['a', 'b']", "kafka.brokers", ["a", "b"], "bool | int | float | str"),
+        ("metrics = 7", "metrics", 7, "str"),
+        ("kafka = 'broker:9092'", "kafka", "broker:9092", "a table [kafka]"),
+        ("[metrics]\nfile = 'x'", "metrics.file", "x", "one value for metrics"),
+    ],
+)
+def test_a_value_that_cannot_be_used_names_source_key_value_and_what_was_expected(
+    toml: str, key: str, value: object, expected: str
+) -> None:
+    error = refusal(toml)
+    assert (error.source, error.key, error.value) == ("dither.toml", key, value)
+    assert error.expected.startswith(expected)
+    assert str(error) == f"dither.toml: {key} = {value!r}: expected {error.expected}"
+
+
+def test_a_variable_that_cannot_be_used_is_named() -> None:
+    error = refusal(environ={"DITHER_SERVE_PORT": "eighty"})
+    assert str(error).startswith("DITHER_SERVE_PORT: serve.port = 'eighty': expected int")
+
+
+def test_a_file_that_is_named_must_be_there() -> None:
+    with pytest.raises(SettingsError, match=r"command line: --config = 'no\.toml'.*that exists"):
+        load_settings("no.toml", environ={})
+    with pytest.raises(SettingsError, match=r"^DITHER_CONFIG: file = 'no\.toml'.*that exists"):
+        load_settings(environ={"DITHER_CONFIG": "no.toml"})
+
+
+def test_a_file_that_is_not_toml_is_named_with_the_line() -> None:
+    error = refusal("[kafka]\nbootstrap.servers = broker:9092")
+    assert error.source == "dither.toml"
+    assert "line 2" in str(error)
+    Path("dither.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match=r"dither\.toml: .*UTF-8"):
+        load_settings(environ={})
+
+
+def test_a_folder_is_not_a_settings_file(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="expected a file that can be read"):
+        load_settings(str(tmp_path), environ={})
+
+
+SECRETS = {
+    "kafka.sasl.password": "hunter2",
+    "kafka.ssl.key.password": "hunter2",
+    "kafka.ssl.keystore.password": "hunter2",
+    "kafka.ssl.key.pem": "-----BEGIN hunter2",
+    "kafka.sasl.oauthbearer.client.secret": "hunter2",
+    "kafka.sasl.jaas.config": "password=hunter2",
+    "redis.url": "redis://app:hunter2@db:6379/0",
+}
+
+
+@pytest.mark.parametrize("key", SECRETS)
+def test_secrets_are_masked_wherever_settings_are_shown(key: str) -> None:
+    value, source = shown(load(flags={key: SECRETS[key]}))[key]
+    assert "hunter2" not in value
+    assert "***" in value
+    assert source == "command line"
+
+
+def test_places_and_names_are_not_masked() -> None:
+    plain = {"kafka.ssl.key.location": "/etc/key", "kafka.sasl.username": "app"}
+    found = shown(load(flags=plain))
+    assert {key: found[key][0] for key in plain} == plain
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("redis.password", "hunter2"),
+        ("reddis.url", "redis://app:hunter2@db:6379/0"),
+        ("kafka.sasl.password", ["hunter2"]),
+        ("kafka.servers", ["redis://app:hunter2@db"]),
+    ],
+)
+def test_an_error_does_not_tell_a_secret(key: str, value: object) -> None:
+    error = refusal(flags={key: value})
+    assert "hunter2" not in str(error)
+    assert "hunter2" not in str(error.value)
+    assert key in str(error)
