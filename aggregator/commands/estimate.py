@@ -49,9 +49,19 @@ class Moment(click.ParamType[float]):
 @click.option("--to", "end", type=Moment(), help="End of the window.")
 @click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
 @click.option(
-    "--weights", type=click.Choice(sorted(POLICIES)), default="optimal", show_default=True
+    "--weights",
+    type=click.Choice(sorted(POLICIES)),
+    default="optimal",
+    show_default=True,
+    help="How much each privacy level counts.",
 )
-@click.option("--target", type=click.Choice(TARGETS), default="population", show_default=True)
+@click.option(
+    "--target",
+    type=click.Choice(TARGETS),
+    default="population",
+    show_default=True,
+    help="What the bounds cover: whom the users come from, or these very users.",
+)
 @click.option("--top", default=20, show_default=True, help="Categories to show, largest first.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, every category.")
 @settings_options
@@ -71,8 +81,9 @@ def estimate(
     Without --from and --to: over everything counted so far. Times are event times; a window is
     widened to whole panes.
     """
+    defined = defined_metrics(settings)
     store = Store(connect(settings.redis.url), settings.topics.reports)
-    reader = Reader(store, defined_metrics(settings), idle_ms=milliseconds(settings.aggregate.idle))
+    reader = Reader(store, defined, idle_ms=milliseconds(settings.aggregate.idle))
     definition = reader.metric(metric)
     try:
         found = reader.estimate(metric, start, end, beta, weights, target=target)
@@ -127,7 +138,7 @@ def as_text(metric: Metric, found: Estimate, top: int) -> str:
         value, lower, upper = (np.asarray(x) for x in (found.value, found.lower, found.upper))
         order = np.argsort(-value)[:top]
         rows = [
-            (metric.category_names[i], f"{value[i]:.4f}", f"{lower[i]:.4f}", f"{upper[i]:.4f}")
+            (metric.category_names[i], *(_digits(x[i]) for x in (value, lower, upper)))
             for i in order
         ]
         lines.append(table(("category", "value", "lower", "upper"), rows))
@@ -135,7 +146,13 @@ def as_text(metric: Metric, found: Estimate, top: int) -> str:
             lines.append(f"and {len(value) - len(order)} more categories (--top)")
     else:
         unit = f" {metric.unit}" if metric.unit else ""
-        lines.append(f"{found.value:.4f}{unit} in [{found.lower:.4f}, {found.upper:.4f}]")
+        bounds = f"[{_digits(found.lower)}, {_digits(found.upper)}]"
+        lines.append(f"{_digits(found.value)}{unit} in {bounds}")
     levels = zip(found.levels, found.counts, found.weights, strict=True)
     mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
     return "\n".join([*lines, "", table(("epsilon", "reports", "weight"), mix)])
+
+
+def _digits(x: Any) -> str:
+    """Return a number for people: a dash before the first report."""
+    return "-" if np.isnan(x) else f"{x:.4f}"

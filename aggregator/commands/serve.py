@@ -25,9 +25,10 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
     from aggregator.web import application
     from estimators.durations import milliseconds
 
+    defined = defined_metrics(settings)
     store = Store(connect(settings.redis.url), settings.topics.reports)
     idle_ms = milliseconds(settings.aggregate.idle)
-    reader = Reader(store, defined_metrics(settings), idle_ms=idle_ms)
+    reader = Reader(store, defined, idle_ms=idle_ms)
     uvicorn.run(
         application(reader, settings.serve.top_categories),
         host=host or settings.serve.host,

@@ -1,0 +1,352 @@
+"""The command line: help that a newcomer can follow, and messages instead of tracebacks."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import redis
+from click.testing import CliRunner, Result
+from confluent_kafka import KafkaError, KafkaException
+
+from aggregator.cli import COMMANDS, cli, main
+from aggregator.embedded import EmbeddedUnavailableError
+
+NOWHERE = ["--kafka", "127.0.0.1:1", "--redis", "redis://127.0.0.1:1/0"]
+METRICS = """
+[metrics.delay]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 10]
+levels = [0.5, 1]
+unit = "minutes"
+
+[metrics.carrier]
+kind = "frequency"
+mechanism = "rappor"
+categories = ["AA", "B6", "DL"]
+levels = [1]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder_with_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("metrics.toml").write_text(METRICS)
+
+
+def run(*arguments: str) -> Result:
+    """Run the command line as `main` does, where a test can look at it."""
+
+    @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    def dither(words: tuple[str, ...]) -> None:
+        main(list(words))
+
+    return CliRunner().invoke(dither, ["--", *arguments])
+
+
+def failure(*arguments: str, exit_code: int = 1) -> str:
+    """Return the message of a command that fails as it should."""
+    result = run(*arguments)
+    assert result.exit_code == exit_code, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+    return result.stderr
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(cli)
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        yield name, command
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_and_each_of_its_options(name: str) -> None:
+    command = dict(commands())[name]
+    assert command.help is not None
+    assert len(command.help.split("\n\n")) > 1, "one line what it does, then how it is used"
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{parameter.opts} has no help"
+            assert parameter.help.endswith((".", "]")), parameter.help
+    result = run(name, "--help")
+    assert result.exit_code == 0
+    assert result.output.startswith("Usage: ")
+    assert all(len(line) <= 80 for line in result.output.splitlines())
+
+
+def test_the_list_of_commands_tells_where_to_begin() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "Start with `dither demo`" in result.output
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} +[A-Z]", result.output, re.MULTILINE)
+
+
+def test_what_the_list_says_of_a_command_is_in_its_own_help_too() -> None:
+    for name, command in commands():
+        assert COMMANDS[name].endswith(".")
+        assert command.get_short_help_str(200).strip(".")
+
+
+HELP = """
+import sys
+from aggregator.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    heavy = {"numpy", "scipy", "redis", "confluent_kafka", "starlette", "rich", "msgspec"}
+    print(sorted(heavy & sys.modules.keys()), file=sys.stderr)
+"""
+
+
+def seconds(*arguments: str) -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def test_help_imports_nothing_heavy() -> None:
+    told = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
+    assert told.stderr.strip() == "[]"
+
+
+def test_help_starts_in_much_less_time_than_numpy() -> None:
+    rounds = [
+        (seconds("-m", "aggregator", "--help"), seconds("-c", "import numpy, redis"))
+        for _ in range(3)
+    ]
+    assert min(ours for ours, _ in rounds) < min(theirs for _, theirs in rounds)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("agregate", "aggregate"), ("metric", "metrics"), ("verfy", "verify")]
+)
+def test_an_unknown_command_names_the_nearest(typed: str, meant: str) -> None:
+    told = failure(typed, exit_code=2)
+    assert f"no command {typed!r}: did you mean {meant!r}?" in told
+    assert ", ".join(sorted(COMMANDS)) in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["estimate"],
+        ["estimate", "delay", "--beta", "high"],
+        ["estimate", "delay", "--from", "yesterday"],
+        ["estimate", "delay", "--weights", "best"],
+        ["aggregate", "--workers", "0"],
+        ["aggregate", "--log-level", "loud"],
+        ["serve", "--port", "70000"],
+        ["demo", "--seconds", "0"],
+        ["metrics", "--set", "kafka"],
+        ["produce", "delay"],
+        ["verify", "--jsn"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_use_is_explained_with_exit_code_2(arguments: list[str]) -> None:
+    told = failure(*arguments, exit_code=2)
+    assert "Usage: " in told
+    assert "Error: " in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["estimate", "delay", "--beta", "2"],
+        ["estimate", "delay", "--from", "inf"],
+        ["estimate", "delay", "--from", "nan"],
+        ["estimate", "delay", "--from", "2013-02-01", "--to", "2013-01-01"],
+    ],
+    ids=" ".join,
+)
+def test_a_question_without_an_answer_is_a_wrong_use(redis_url: str, arguments: list[str]) -> None:
+    told = failure(*arguments, "--redis", redis_url, exit_code=2)
+    assert "expected" in told
+
+
+ON_KAFKA = [["aggregate"], ["verify"], ["produce", "delay", "--simulate", "uniform"]]
+ON_REDIS = [["estimate", "delay"], ["serve"]]
+EVERYWHERE = [*ON_KAFKA, *ON_REDIS, ["metrics"]]
+
+
+@pytest.mark.parametrize("arguments", ON_KAFKA, ids=" ".join)
+def test_a_missing_broker_is_one_message_that_says_what_to_do(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aggregator.kafka.ANSWER_SECONDS", 0.2)
+    told = failure(*arguments, *NOWHERE)
+    assert told.startswith("Error: no Kafka broker answers at 127.0.0.1:1 (")
+    assert told.count("\n") == 1
+    for remedy in ("start one", "--kafka", "DITHER_KAFKA_BOOTSTRAP_SERVERS", "dither.toml"):
+        assert remedy in told
+
+
+@pytest.mark.parametrize("arguments", ON_REDIS, ids=" ".join)
+def test_a_missing_redis_is_one_message_that_says_what_to_do(arguments: list[str]) -> None:
+    told = failure(*arguments, "--redis", "redis://app:hunter2@127.0.0.1:1/0")
+    assert told.startswith("Error: no Redis answers at redis://app:***@127.0.0.1:1/0 (")
+    assert told.count("\n") == 1
+    for remedy in ("redis-server", "--redis", "DITHER_REDIS_URL", "dither.toml"):
+        assert remedy in told
+
+
+@pytest.mark.parametrize("arguments", EVERYWHERE, ids=" ".join)
+def test_a_missing_metrics_file_is_told_before_any_server_is_asked(arguments: list[str]) -> None:
+    told = failure(*arguments, *NOWHERE, "--metrics", "nowhere.toml")
+    assert told.startswith("Error: no metrics file 'nowhere.toml': ")
+    for remedy in ("[metrics.NAME]", "--metrics", "DITHER_METRICS"):
+        assert remedy in told
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "told"),
+    [
+        ("[0.5, 1]", "[1, 0.5]", "delay.levels = [1, 0.5]: expected ascending epsilons"),
+        ("[0, 10]", "[10, 0]", "delay.range = [10, 0]: expected two finite numbers"),
+        ('"rappor"', '"rapor"', "carrier.mechanism = 'rapor': expected 'rappor'?"),
+        ("unit", "units", "delay.units = 'minutes': expected a known key: 'unit'?"),
+        ('"mean"', '"average"', "delay.kind = 'average': expected "),
+        ('"minutes"', "5", "delay.unit = 5: expected str, got int"),
+        ("[metrics.carrier]", "[metrics.carrier", "TOML = "),
+    ],
+)
+@pytest.mark.parametrize("arguments", EVERYWHERE, ids=" ".join)
+def test_a_bad_definition_names_file_key_value_and_what_was_expected(
+    arguments: list[str], replaced: str, by: str, told: str
+) -> None:
+    Path("metrics.toml").write_text(METRICS.replace(replaced, by))
+    message = failure(*arguments, *NOWHERE)
+    assert message.startswith(f"Error: metrics.toml: {told}")
+    assert "expected" in message
+
+
+def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    assert failure("metrics", "--metrics", str(tmp_path)) == f"Error: {tmp_path}: Is a directory\n"
+
+
+def test_a_setting_that_cannot_be_used_is_one_message() -> None:
+    told = failure("metrics", "--set", "serve.prot=80")
+    assert told.startswith("Error: command line: serve.prot = '80': expected a known key")
+
+
+def test_an_unknown_metric_names_the_nearest(redis_url: str) -> None:
+    told = failure("estimate", "dely", "--redis", redis_url)
+    assert told.startswith("Error: metric 'dely' is not defined in metrics.toml: ")
+    assert "did you mean 'delay'?" in told
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (redis.ConnectionError("Connection closed by server."), "Redis failed: Connection closed"),
+        (redis.ResponseError("OOM command not allowed"), "Redis failed: OOM command not allowed"),
+        (KafkaException(KafkaError(KafkaError._TRANSPORT)), "Kafka failed: "),
+        (EmbeddedUnavailableError("pip install 'dither[demo]'"), "pip install 'dither[demo]'"),
+        (ModuleNotFoundError("No module named 'rich'", name="rich"), "No module named 'rich': pip"),
+        (PermissionError(13, "Permission denied", "metrics.toml"), "metrics.toml: Permission"),
+    ],
+)
+def test_a_failure_on_the_way_is_one_message(
+    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("aggregator.commands.metrics.defined_metrics", fail)
+    message = failure("metrics")
+    assert message.startswith(f"Error: {told}")
+    assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), ValueError("x"), ModuleNotFoundError("x")])
+def test_a_defect_of_ours_is_not_hidden(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("aggregator.commands.metrics.defined_metrics", fail)
+    assert run("metrics").exception is error
+
+
+def test_show_settings_tells_sources_and_masks_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("dither.toml").write_text('[kafka]\nsasl.password = "hunter2"\n[serve]\nport = 81')
+    monkeypatch.setenv("DITHER_AGGREGATE_GROUP", "mine")
+    url = "redis://app:hunter3@db/0"
+    result = run("serve", "--show-settings", "--redis", url, "--set", "kafka.acks=1")
+    assert result.exit_code == 0
+    assert "hunter" not in result.output
+    lines = [line.split() for line in result.output.splitlines()]
+    assert lines[0] == ["setting", "value", "source"]
+    for line in (
+        ["kafka.sasl.password", '"***"', "dither.toml"],
+        ["serve.port", "81", "dither.toml"],
+        ["aggregate.group", '"mine"', "DITHER_AGGREGATE_GROUP"],
+        ["redis.url", '"redis://app:***@db/0"', "command", "line"],
+        ["kafka.acks", '"1"', "command", "line"],
+        ["topics.partitions", "6", "default"],
+    ):
+        assert line in lines
+
+
+def strict(text: str) -> Any:
+    """Read JSON as every language does: without NaN and Infinity."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+METRIC_KEYS = [
+    *("metric", "revision", "kind", "mechanism", "range", "categories", "levels", "pane"),
+    *("lateness", "unit", "description", "reports", "event_time"),
+]
+ESTIMATE_KEYS = [
+    *("metric", "unit", "status", "value", "lower", "upper", "reports", "effective_reports"),
+    *("beta", "bound", "target", "policy", "levels"),
+]
+
+
+def test_metrics_as_json_have_the_same_keys_with_and_without_redis(redis_url: str) -> None:
+    for url in (redis_url, "redis://127.0.0.1:1/0"):
+        result = run("metrics", "--json", "--redis", url)
+        assert result.exit_code == 0
+        found = strict(result.stdout)
+        assert [list(row) for row in found] == [METRIC_KEYS, METRIC_KEYS]
+        assert [row["metric"] for row in found] == ["delay", "carrier"]
+        assert {(row["reports"], row["event_time"]) for row in found} == {(0, None)}
+    assert "no Redis answers" in result.stderr
+
+
+def test_estimates_as_json_are_plain_before_the_first_report(redis_url: str) -> None:
+    delay = strict(run("estimate", "delay", "--json", "--redis", redis_url).stdout)
+    assert list(delay) == ESTIMATE_KEYS
+    assert (delay["status"], delay["value"], delay["reports"]) == ("not_ready", None, 0)
+    assert (delay["lower"], delay["upper"]) == (0, 10)
+    assert [list(level) for level in delay["levels"]] == [["epsilon", "reports", "weight"]] * 2
+    carrier = strict(run("estimate", "carrier", "--json", "--redis", redis_url).stdout)
+    assert list(carrier) == [*ESTIMATE_KEYS, "categories"]
+    assert carrier["categories"] == ["AA", "B6", "DL"]
+    assert carrier["value"] == [None] * 3
+    assert carrier["upper"] == [1] * 3
+
+
+def test_estimates_for_people_are_readable_before_the_first_report(redis_url: str) -> None:
+    told = run("estimate", "delay", "--redis", redis_url)
+    assert told.exit_code == 0
+    assert "not_ready" in told.output
+    assert "nan" not in told.output
+    assert run("estimate", "carrier", "--redis", redis_url, "--top", "2").exit_code == 0
