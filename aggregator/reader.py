@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import time
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from aggregator.errors import UnknownMetric
 from aggregator.keys import GRAINS_MS, PaneKey, metric_key
 from aggregator.partition import NEVER, Watermark
-from aggregator.store import Store, connect
+from aggregator.store import UNSET, Store, connect
 from estimators import Estimate, Metric
 from estimators.errors import nearest
 from estimators.estimate import Counts
@@ -55,8 +55,8 @@ class Reader:
     topic : str
         The reports topic; used with a URL.
     idle_ms : int
-        A partition without a report of the metric for this long, and with nothing left to count,
-        does not hold a window back from being final.
+        A partition without a report of the metric for this long, and with nothing left to count as
+        of its last commit, does not hold back a window that ended before that commit.
 
     Raises
     ------
@@ -217,16 +217,19 @@ class Reader:
             return "not_ready"
         if end is None:
             return "provisional"
-        for partition, watermark in watermarks.items():
-            settled = watermark.time >= end + metric.lateness_ms
-            if not settled and not self._is_idle(partition, watermark):
+        settled = end + metric.lateness_ms
+        for partition in self.store.partitions():
+            watermark = watermarks.get(partition, Watermark())
+            if watermark.time < settled and not self._is_idle(partition, watermark, settled):
                 return "provisional"
         return "final"
 
-    def _is_idle(self, partition: int, watermark: Watermark) -> bool:
+    def _is_idle(self, partition: int, watermark: Watermark, settled: int) -> bool:
+        """Whether a partition had nothing left at its last commit, well after its last report."""
         owner = self.store.owner(partition)
-        counted_all = int(owner.get("next", 0)) >= int(owner.get("high", 0))
-        return counted_all and time.time() * 1000 - watermark.arrived >= self.idle_ms
+        if int(owner.get("next", UNSET)) < int(owner.get("high", 0)):
+            return False
+        return int(owner.get("updated", NEVER)) >= max(watermark.arrived + self.idle_ms, settled)
 
 
 def _edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | None]:
@@ -248,4 +251,6 @@ def _milliseconds(moment: Time) -> int | None:
                 f"time {moment.isoformat()}: expected one with a time zone, as in +00:00"
             )
         moment = moment.timestamp()
+    if not math.isfinite(moment):
+        raise ValueError(f"time {moment}: expected seconds since the epoch, or a datetime")
     return round(moment * 1000)

@@ -1,0 +1,359 @@
+"""A window over event time is the sum of its panes, whichever of them were rolled up."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregator import Reader
+from aggregator.errors import StoreUnreachable, UnknownMetric
+from aggregator.keys import PaneKey, metric_key
+from aggregator.partition import Partition
+from aggregator.reader import Window
+from aggregator.store import Store, connect
+from estimators import Metric
+from estimators.estimate import Counts
+from tests.messages import ARRIVAL, DAY, EPOCH, batch, log
+from tests.servers import Redis
+
+MINUTE, HOUR = 60_000, 3_600_000
+TOPIC = "reports"
+FUTURE_MS = 10 * MINUTE
+IDLE_MS = 60_000
+SECOND = 1000
+
+
+def mean(name: str, **fields: Any) -> Metric:
+    return Metric(
+        name=name,
+        kind="mean",
+        mechanism="randomized_response",
+        range=(0, 10),
+        levels=[0.5, 1],
+        minimum_reports=3,
+        **fields,
+    )
+
+
+#: Panes that roll up into hours and days, into neither, and into days alone.
+DELAY = mean("delay", pane="1m", lateness="90s")
+AWKWARD = mean("awkward", pane="7m")
+HOURLY = mean("hourly", pane="1h", lateness="30m")
+METRICS = {metric.name: metric for metric in (DELAY, AWKWARD, HOURLY)}
+Report = tuple[int, str, int]
+"""A partition, a metric and an event time in minutes."""
+
+
+class Counted:
+    """Partitions counted into the store, and every pane of theirs in memory."""
+
+    def __init__(self, store: Store, reports: Sequence[Report], commit_every: int = 7) -> None:
+        self.store = store
+        self.panes: dict[int, dict[PaneKey, Counts]] = {}
+        for number in sorted({report[0] for report in reports}):
+            mine = [report for report in reports if report[0] == number]
+            self._count(number, mine, commit_every)
+
+    def _count(self, number: int, reports: Sequence[Report], commit_every: int) -> None:
+        snapshot = self.store.acquire(number, "test")
+        partition = snapshot.partition(METRICS, FUTURE_MS)
+        epoch, expected = int(snapshot.owner["epoch"]), snapshot.next_offset
+        panes = self.panes.setdefault(number, {})
+        for offset, (_, name, minute) in enumerate(reports):
+            seed = number * 10**6 + offset
+            one = batch(METRICS[name], [1.0, 9.0], 1, EPOCH + minute * MINUTE, seed)
+            partition.count(log(one, first=offset))
+            panes |= statistics(partition)
+            if offset % commit_every == 0 or offset == len(reports) - 1:
+                self.store.commit(number, epoch, expected, partition, {"high": len(reports)})
+                expected = partition.next_offset
+
+    def by_hand(self, metric: Metric, start: int | None, end: int | None) -> Counts:
+        """Sum a metric's own panes that overlap [start, end)."""
+        name = metric_key(metric.name, metric.revision)
+        total = metric.zero()
+        for panes in self.panes.values():
+            for key, statistic in panes.items():
+                if key.grain != "pane" or key.metric != name:
+                    continue
+                begins_before_end = end is None or key.start < end
+                ends_after_start = start is None or key.start + metric.pane_ms > start
+                if begins_before_end and ends_after_start:
+                    total += statistic
+        return total
+
+
+def statistics(partition: Partition) -> dict[PaneKey, Counts]:
+    return {key: pane.statistic.copy() for key, pane in partition.panes.items()}
+
+
+@pytest.fixture
+def store(redis_url: str) -> Store:
+    return Store(connect(redis_url), TOPIC)
+
+
+def reader_of(store: Store) -> Reader:
+    return Reader(store, METRICS, idle_ms=IDLE_MS)
+
+
+REPORTS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from(sorted(METRICS)),
+        st.one_of(st.integers(0, 200), st.integers(0, 4 * 24 * 60)),
+    ),
+    max_size=60,
+)
+EDGE = st.one_of(
+    st.none(),
+    st.integers(-HOUR, 4 * DAY),
+    st.integers(-1, 4 * 24).map(lambda hours: hours * HOUR),
+    st.integers(0, 4).map(lambda days: days * DAY),
+)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    reports=REPORTS,
+    in_order=st.booleans(),
+    windows=st.lists(st.tuples(st.sampled_from(sorted(METRICS)), EDGE, EDGE), min_size=6),
+    commit_every=st.integers(1, 20),
+)
+def test_a_window_equals_the_sum_of_its_panes_over_all_partitions(
+    redis_server: Redis,
+    reports: list[Report],
+    in_order: bool,
+    windows: list[tuple[str, int | None, int | None]],
+    commit_every: int,
+) -> None:
+    redis_server.clear()
+    with connect(redis_server.url) as client:
+        store = Store(client, TOPIC)
+        if in_order:
+            reports = sorted(reports, key=lambda report: report[2])
+        counted = Counted(store, reports, commit_every)
+        reader = reader_of(store)
+        for name, first, last in windows:
+            if first is not None and last is not None and first >= last:
+                continue
+            start = None if first is None else EPOCH + first
+            end = None if last is None else EPOCH + last
+            found = reader.window(name, seconds(start), seconds(end)).statistic
+            assert found.tolist() == counted.by_hand(METRICS[name], start, end).tolist()
+        for name, metric in METRICS.items():
+            running = reader.window(name).statistic
+            assert running.tolist() == counted.by_hand(metric, None, None).tolist()
+
+
+def seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / SECOND
+
+
+def every_minute(partition: int, minutes: range, name: str = "delay") -> list[Report]:
+    return [(partition, name, minute) for minute in minutes]
+
+
+def test_complete_days_and_hours_are_read_instead_of_their_panes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(store, every_minute(0, range(0, 3 * 24 * 60, 10)), commit_every=50)
+    read: list[PaneKey] = []
+    statistics = store.statistics
+
+    def noted(partition: int, keys: list[PaneKey]) -> list[bytes | None]:
+        read.extend(keys)
+        return statistics(partition, keys)
+
+    monkeypatch.setattr(store, "statistics", noted)
+    start, end = EPOCH - 5 * MINUTE, EPOCH + 2 * DAY + 3 * HOUR + 25 * MINUTE
+    found = reader_of(store).window("delay", seconds(start), seconds(end)).statistic
+    assert found.tolist() == counted.by_hand(DELAY, start, end).tolist()
+    grains = [key.grain for key in read]
+    assert {grain: grains.count(grain) for grain in set(grains)} == {"day": 2, "hour": 3, "pane": 3}
+
+
+def test_the_running_total_is_everything_accepted(store: Store) -> None:
+    reports = [*every_minute(0, range(100)), *every_minute(1, range(50, 90), "awkward")]
+    Counted(store, reports)
+    reader = reader_of(store)
+    for name, metric in METRICS.items():
+        accepted = sum(store.counts(p).get(f"accepted:{name}", 0) for p in store.partitions())
+        assert metric.counts(reader.window(name).statistic).sum() == accepted
+        assert reader.estimate(name).reports == accepted
+
+
+def test_the_edges_of_a_window_are_widened_to_whole_panes(store: Store) -> None:
+    Counted(store, every_minute(0, range(10)))
+    reader = reader_of(store)
+    window = reader.window("delay", EPOCH / 1000 + 90, EPOCH / 1000 + 181)
+    assert (window.start_ms, window.end_ms) == (EPOCH + MINUTE, EPOCH + 4 * MINUTE)
+    assert DELAY.counts(window.statistic).sum() == 2 * 3
+    exact = reader.window("delay", EPOCH / 1000 + 60, EPOCH / 1000 + 240)
+    assert (exact.start_ms, exact.end_ms) == (window.start_ms, window.end_ms)
+    assert reader.window("delay").start_ms is reader.window("delay").end_ms is None
+
+
+def test_a_window_may_be_given_as_datetimes_with_a_zone(store: Store) -> None:
+    Counted(store, every_minute(0, range(10)))
+    reader = reader_of(store)
+    zone = datetime.timezone(datetime.timedelta(hours=-5))
+    start = datetime.datetime.fromtimestamp(EPOCH / 1000 + 120, zone)
+    window = reader.window("delay", start, start + datetime.timedelta(minutes=2))
+    assert (window.start_ms, window.end_ms) == (EPOCH + 2 * MINUTE, EPOCH + 4 * MINUTE)
+    with pytest.raises(ValueError, match=r"time 2013-01-01T05:00:00: expected one with a time zon"):
+        reader.window("delay", datetime.datetime(2013, 1, 1, 5))
+
+
+@pytest.mark.parametrize("end", [100.0, 99.0, 0.0])
+def test_an_empty_window_is_an_error(store: Store, end: float) -> None:
+    with pytest.raises(ValueError, match=rf"window from 100\.0 to {end}: expected an end after"):
+        reader_of(store).estimate("delay", 100.0, end)
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), float("-inf")])
+def test_a_time_that_is_none_is_an_error(store: Store, time: float) -> None:
+    with pytest.raises(ValueError, match=f"time {time}: expected seconds since the epoch"):
+        reader_of(store).window("delay", time)
+
+
+def test_an_unknown_metric_names_the_nearest(store: Store) -> None:
+    with pytest.raises(UnknownMetric, match=r"'dely' is not defined.*did you mean 'delay'\?"):
+        reader_of(store).estimate("dely")
+
+
+def test_a_reader_takes_a_url_a_topic_and_metrics(redis_url: str) -> None:
+    Counted(Store(connect(redis_url), "mine"), every_minute(0, range(10)))
+    reader = Reader(redis_url, METRICS, topic="mine")
+    estimate = reader.estimate("delay", start=None, end=None, beta=0.1)
+    assert (estimate.reports, estimate.beta, estimate.status) == (20, 0.1, "provisional")
+    assert 0 <= estimate.lower <= estimate.upper <= 10
+    assert Reader(redis_url, METRICS, topic="other").estimate("delay").status == "not_ready"
+    with pytest.raises(StoreUnreachable):
+        Reader("redis://127.0.0.1:1/0", METRICS)
+
+
+def test_an_estimate_is_that_of_the_summed_statistic(store: Store) -> None:
+    Counted(store, every_minute(0, range(100)))
+    reader = reader_of(store)
+    expected = DELAY.estimate(reader.window("delay").statistic, 0.2, "uniform", target="sample")
+    found = reader.estimate("delay", beta=0.2, weights="uniform", target="sample")
+    assert (found.value, found.lower, found.upper) == (
+        expected.value,
+        expected.lower,
+        expected.upper,
+    )
+    assert (found.policy, found.target) == ("uniform", "sample")
+
+
+def test_the_event_time_is_the_latest_of_all_partitions(store: Store) -> None:
+    Counted(store, [*every_minute(0, range(5)), *every_minute(1, range(9))])
+    reader = reader_of(store)
+    assert reader.event_time("delay") == EPOCH + 8 * MINUTE
+    assert reader.event_time("awkward") is None
+
+
+# -- Status: how far the answer can still change ------------------------------------------------
+
+END = EPOCH + 10 * MINUTE
+SETTLED = 10 + 2
+"""Minutes after which a window up to END is closed: 90 seconds of lateness."""
+
+
+def facts_of(store: Store, partition: int, **facts: int) -> None:
+    key = f"{{dither:{TOPIC}:{partition}}}:owner"
+    store.client.hset(key, mapping={name: str(value) for name, value in facts.items()})
+
+
+def status(store: Store, end: int | None = END) -> str:
+    return reader_of(store).estimate("delay", None, seconds(end)).status
+
+
+def test_before_the_first_report_nothing_is_ready(store: Store) -> None:
+    assert status(store) == "not_ready"
+    Counted(store, every_minute(0, range(20), "awkward"))
+    assert status(store) == "not_ready"
+
+
+def test_few_reports_are_told_apart_from_none(store: Store) -> None:
+    Counted(store, [(0, "delay", 1)])
+    assert status(store) == "too_few_reports"
+    Counted(store, [(1, "delay", 1)])
+    assert status(store) == "provisional"
+
+
+def test_a_window_is_final_when_every_partition_has_passed_its_end_and_the_lateness(
+    store: Store,
+) -> None:
+    Counted(store, [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(SETTLED - 1))])
+    assert status(store) == "provisional"
+    Counted(store, every_minute(2, range(SETTLED + 1)))
+    assert status(store) == "provisional"
+    store.client.flushdb()
+    Counted(store, [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(SETTLED + 9))])
+    assert status(store) == "final"
+
+
+def test_a_running_total_is_never_final(store: Store) -> None:
+    Counted(store, every_minute(0, range(SETTLED + 1)))
+    assert status(store, end=None) == "provisional"
+
+
+BEHIND = [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(3))]
+
+
+def test_an_idle_partition_does_not_hold_a_window_back(store: Store) -> None:
+    Counted(store, BEHIND)
+    assert status(store) == "provisional"
+    facts_of(store, 1, updated=ARRIVAL + IDLE_MS - 1)
+    assert status(store) == "provisional"
+    facts_of(store, 1, updated=ARRIVAL + IDLE_MS)
+    assert status(store) == "final"
+
+
+def test_a_partition_with_something_left_to_count_holds_a_window_back(store: Store) -> None:
+    Counted(store, BEHIND)
+    facts_of(store, 1, updated=ARRIVAL + DAY, high=99)
+    assert status(store) == "provisional"
+
+
+def test_a_partition_without_the_metric_holds_a_window_back_only_while_it_may_have_some(
+    store: Store,
+) -> None:
+    Counted(store, [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(3), "awkward")])
+    facts_of(store, 1, updated=ARRIVAL + DAY, high=99)
+    assert status(store) == "provisional"
+    facts_of(store, 1, high=3)
+    assert status(store) == "final"
+
+
+def test_a_partition_that_was_taken_but_never_committed_holds_a_window_back(store: Store) -> None:
+    Counted(store, every_minute(0, range(SETTLED + 1)))
+    assert status(store) == "final"
+    store.acquire(1, "new")
+    assert status(store) == "provisional"
+
+
+def test_what_nobody_has_counted_since_the_windows_end_is_not_called_idle(store: Store) -> None:
+    Counted(store, BEHIND)
+    facts_of(store, 1, updated=ARRIVAL + IDLE_MS)
+    later = ARRIVAL + DAY
+    Counted(store, [(0, "delay", (later - EPOCH) // MINUTE + SETTLED)])
+    assert status(store, end=later) == "provisional"
+
+
+def test_an_answer_read_before_is_estimated_without_reading_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Counted(store, every_minute(0, range(100)))
+    reader = reader_of(store)
+    window: Window = reader.window("delay")
+    monkeypatch.delattr(store, "client")
+    answers: Mapping[str, Any] = {w: reader.answer(window, weights=w) for w in ("optimal", "paper")}
+    assert all(answer.reports == 200 for answer in answers.values())
+    assert np.isfinite([answer.value for answer in answers.values()]).all()
