@@ -1,0 +1,283 @@
+"""What Prometheus scrapes: well-formed, declared, bounded, and honest when Redis is away."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+import httpx
+import pytest
+from prometheus_client import Metric as Family
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as from_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
+
+from aggregator import exported
+from aggregator.reader import Reader
+from aggregator.store import Store, connect
+from aggregator.web import application
+from estimators import Metric
+from producers.reports_pb2 import ReportBatch
+from tests.messages import ARRIVAL, EPOCH, batch, log
+from tests.servers import Redis, program
+
+MINUTE = 60_000
+TOPIC = "reports"
+TOP = 3
+DELAY = Metric(
+    name="delay",
+    kind="mean",
+    mechanism="randomized_response",
+    range=(0, 10),
+    levels=[0.5, 1],
+    unit='minutes "late"\n',
+)
+CARRIER = Metric(
+    name="carrier",
+    kind="frequency",
+    mechanism="rappor",
+    categories=["AA", "B6", 'quoted " name', "back\\slash", "new\nline"],
+    levels=[8],
+)
+SILENT = Metric(name="silent", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+METRICS = {metric.name: metric for metric in (DELAY, CARRIER, SILENT)}
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+@pytest.fixture
+def store(redis_url: str) -> Store:
+    return Store(connect(redis_url), TOPIC)
+
+
+openmetrics: Callable[[str], Iterable[Family]] = from_openmetrics
+
+
+class Client:
+    """Asks an application as a scraper does, without a socket."""
+
+    def __init__(self, store: Store, top: int = TOP) -> None:
+        self._transport = httpx.ASGITransport(application(Reader(store, METRICS), top))
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            async with httpx.AsyncClient(
+                transport=self._transport, base_url="http://dither"
+            ) as client:
+                return await client.get(path, headers=headers)
+
+        return asyncio.run(ask())
+
+
+@pytest.fixture
+def client(store: Store) -> Client:
+    return Client(store)
+
+
+def count_something(store: Store) -> None:
+    """Two partitions with reports of two metrics, a copy, and two kinds of bad batches."""
+    for number in (0, 1):
+        snapshot = store.acquire(number, "test")
+        partition = snapshot.partition(METRICS, 10 * MINUTE)
+        seed = 100 * number
+        one = batch(DELAY, [4.0] * 200, 1, EPOCH, seed + 1)
+        messages: list[ReportBatch | bytes] = [
+            one,
+            one,
+            batch(DELAY, [6.0] * 100, 0.5, EPOCH + 9 * MINUTE, seed + 2),
+            batch(CARRIER, [0] * 300 + [1] * 200 + [2] * 100, 8, EPOCH, seed + 3),
+            batch(DELAY, [1.0] * 7, 1, EPOCH, seed + 4),
+            b"\xff not a batch",
+        ]
+        partition.count(log(*messages))
+        facts: dict[str, str | int] = {
+            "high": 10 + number,
+            "updated": ARRIVAL,
+            "halted": "why" * number,
+            "gap": 5,
+        }
+        store.commit(number, int(snapshot.owner["epoch"]), -1, partition, facts)
+
+
+def families(text: str) -> dict[str, Family]:
+    return {family.name: family for family in prometheus(text)}
+
+
+def samples(text: str, name: str) -> dict[tuple[str, ...], float]:
+    """Return a metric's samples by their labels' values, in the declared order."""
+    declared = name.removesuffix("_total").removesuffix("_info")
+    (labels,) = (e.labels for e in exported.ALL if e.name == declared)
+    return {
+        tuple(sample.labels[label] for label in labels): sample.value
+        for family in prometheus(text)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def scrape(client: Client) -> str:
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    return answer.text
+
+
+def test_everything_declared_is_exported_and_nothing_else(store: Store, client: Client) -> None:
+    count_something(store)
+    kinds = {"info": "gauge"}
+    suffix = {"info": "_info"}
+    declared = {
+        e.name + suffix.get(e.type, ""): (kinds.get(e.type, e.type), e.help) for e in exported.ALL
+    }
+    found = families(scrape(client))
+    assert {name: (f.type, f.documentation) for name, f in found.items()} == declared
+    labels = {e.name + suffix.get(e.type, ""): set(e.labels) for e in exported.ALL}
+    for name, family in found.items():
+        assert family.samples
+        assert all(set(sample.labels) == labels[name] for sample in family.samples)
+
+
+def test_no_name_is_declared_twice_and_every_declaration_is_listed() -> None:
+    declared = [x for x in vars(exported).values() if isinstance(x, exported.Exported)]
+    assert list(exported.ALL) == declared
+    assert len({e.name for e in declared}) == len(declared)
+    for one in declared:
+        assert one.help.endswith(".")
+        assert one.help[0].isupper() or one.help[0].isdigit()
+
+
+def test_both_formats_parse_and_say_the_same(store: Store, client: Client) -> None:
+    count_something(store)
+    answer = client.get("/metrics", accept=OPENMETRICS)
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert answer.text.endswith("# EOF\n")
+    new: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    old: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for found, parsed in ((new, openmetrics(answer.text)), (old, prometheus(scrape(client)))):
+        for family in parsed:
+            for sample in family.samples:
+                found[sample.name][repr(sorted(sample.labels.items()))] = sample.value
+    assert new == old
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_promtool_finds_nothing_to_complain_about(
+    store: Store, client: Client, counted: bool
+) -> None:
+    promtool = program("promtool", "install Prometheus (Debian: prometheus)")
+    if counted:
+        count_something(store)
+    told = subprocess.run(
+        [promtool, "check", "metrics"],
+        input=scrape(client),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+
+
+def test_estimates_are_those_of_the_reader_in_the_metrics_unit(
+    store: Store, client: Client
+) -> None:
+    count_something(store)
+    text = scrape(client)
+    expected = Reader(store, METRICS).estimate("delay")
+    for suffix, value in (("", expected.value), ("_lower", expected.lower)):
+        assert samples(text, f"dither_estimate{suffix}")["delay", ""] == value
+    assert samples(text, "dither_estimate_upper")["delay", ""] == expected.upper
+    assert samples(text, "dither_effective_reports")[("delay",)] == expected.effective_reports
+    assert samples(text, "dither_level_reports")["delay", "0.5"] == 200
+    assert samples(text, "dither_level_reports")["delay", "1"] == 400
+    weights = samples(text, "dither_level_weight")
+    assert weights["delay", "0.5"] + weights["delay", "1"] == pytest.approx(1)
+
+
+def test_outcomes_are_counted_per_metric_and_reason(store: Store, client: Client) -> None:
+    count_something(store)
+    assert samples(scrape(client), "dither_reports_total") == {
+        ("", "malformed"): 2,
+        ("carrier", "accepted"): 1200,
+        ("delay", "accepted"): 600,
+        ("delay", "duplicate"): 400,
+        ("delay", "late"): 14,
+    }
+
+
+def test_partitions_tell_lag_halt_gap_and_owner(store: Store, client: Client) -> None:
+    count_something(store)
+    text = scrape(client)
+    assert samples(text, "dither_consumer_lag") == {("0",): 4, ("1",): 5}
+    assert samples(text, "dither_partition_halted") == {("0",): 0, ("1",): 1}
+    assert samples(text, "dither_gap_offsets") == {("0",): 5, ("1",): 5}
+    assert samples(text, "dither_partition_epoch") == {("0",): 1, ("1",): 1}
+    commits = samples(text, "dither_last_commit_timestamp_seconds")
+    assert set(commits.values()) == {ARRIVAL / 1000}
+    updates = samples(text, "dither_estimate_last_update_timestamp_seconds")
+    assert updates == dict.fromkeys([("delay",), ("carrier",)], ARRIVAL / 1000)
+
+
+def test_only_the_largest_categories_are_exported_and_the_others_counted(
+    store: Store, client: Client
+) -> None:
+    count_something(store)
+    text = scrape(client)
+    shown = {c for m, c in samples(text, "dither_estimate") if m == "carrier"}
+    assert shown == {"AA", "B6", 'quoted " name'}
+    for suffix in ("_lower", "_upper"):
+        assert {c for m, c in samples(text, f"dither_estimate{suffix}") if m == "carrier"} == shown
+    assert samples(text, "dither_categories_left_out") == {("carrier",): 2}
+
+
+def test_any_category_name_can_be_a_label(store: Store) -> None:
+    count_something(store)
+    text = scrape(Client(store, top=99))
+    shown = {c for m, c in samples(text, "dither_estimate") if m == "carrier"}
+    assert shown == set(CARRIER.category_names)
+    assert samples(text, "dither_categories_left_out") == {("carrier",): 0}
+
+
+def test_a_metric_without_reports_has_a_definition_but_no_estimate(
+    store: Store, client: Client
+) -> None:
+    count_something(store)
+    text = scrape(client)
+    assert any(name == "silent" for name, *_ in samples(text, "dither_metric_info"))
+    for name in ("dither_estimate", "dither_event_time_timestamp_seconds"):
+        assert all(metric != "silent" for metric, *_ in samples(text, name))
+    assert samples(text, "dither_effective_reports")[("silent",)] == 0
+
+
+def test_nothing_counted_is_alive_but_not_ready(store: Store, client: Client) -> None:
+    assert client.get("/healthz").json() == {"status": "alive"}
+    answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) > 0
+    assert "dither aggregate" in answer.json()["reason"]
+    count_something(store)
+    assert client.get("/readyz").json() == {"status": "ready", "partitions": 2}
+
+
+def test_a_redis_that_is_gone_is_told_with_503_and_a_time_to_come_back(
+    redis_server: Redis, store: Store, client: Client
+) -> None:
+    count_something(store)
+    scrape(client)
+    redis_server.kill()
+    try:
+        for path in ("/metrics", "/readyz"):
+            answer = client.get(path)
+            assert answer.status_code == 503, answer.text
+            assert int(answer.headers["retry-after"]) > 0
+            assert answer.json()["reason"].startswith("Redis does not answer: ")
+            assert "Traceback" not in answer.text
+        assert client.get("/healthz").status_code == 200
+    finally:
+        redis_server.restart()
+    assert samples(scrape(client), "dither_reports_total")["delay", "accepted"] == 600
+    assert client.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/metric", "/metrics/delay"])
+def test_other_paths_are_not_found(client: Client, path: str) -> None:
+    assert client.get(path).status_code == 404
