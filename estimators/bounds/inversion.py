@@ -47,7 +47,9 @@ def interval(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
     >>> float(lower[0].round(4)), float(upper[0].round(4))
     (0.4825, 0.5172)
     """
-    return lower_limit(law, observed, log_p), -lower_limit(law, -observed, log_p)
+    k = observed.size
+    limits = lower_limit(law, np.concatenate([observed, -observed]), log_p)
+    return limits[:k], -limits[k:]
 
 
 def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
@@ -76,7 +78,8 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
         done |= (low >= 1) | (high - low <= CLOSE / 4 * np.maximum(observed - low, CLOSE * width))
         wanted = theta + (aim - log_tails) / (at.by_theta * sharper)
         inside = (wanted > low) & (wanted < high)
-        wanted = np.minimum(np.where(inside, wanted, (low + high) / 2), 1.0)
+        between = np.where(wanted <= low, low + (high - low) / 16, (low + high) / 2)
+        wanted = np.minimum(np.where(inside, wanted, between), 1.0)
         wanted = np.where(settled | rejected, wanted, theta)
         slope = at.by_tilt + at.cross * (wanted - theta)
         moved = tilt + (observed - slope) / np.maximum(at.curvature, flat)

@@ -179,7 +179,8 @@ def test_the_noise_of_flips_stays_below_kearns_and_saul(epsilon: float, n: int) 
             if (ones + 1) * (n - ones + 1) > 10**6:
                 continue
             sums = (2 * (up[:, None] + down) - n) / (n * (1 - 2 * flip)) - (2 * ones - n) / n
-            chance = binom.pmf(up, ones, 1 - flip)[:, None] * binom.pmf(down, n - ones, flip)
+            kept = np.asarray(binom.pmf(up, ones, 1 - flip))
+            chance = kept[:, None] * binom.pmf(down, n - ones, flip)
             assert chance[sums > bound].sum() <= np.exp(log_p)
             assert chance[sums < -bound].sum() <= np.exp(log_p)
 

@@ -1,0 +1,99 @@
+"""Populations whose statistic is drawn from the exact law of the reports, and their truths.
+
+Drawing the sums instead of the reports makes thousands of runs cheap; `test_laws.py` shows that the
+real randomizers have this law.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from estimators import Metric
+from estimators.mechanisms import Laplace
+from estimators.thresholds import WORD, flip_threshold
+
+if TYPE_CHECKING:
+    from estimators.estimate import Counts, Estimate, Floats
+
+LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Population:
+    """Users who hold +1 with probability (1 + theta) / 2, else -1; or categories with frequencies.
+
+    Parameters
+    ----------
+    mechanism : str
+    theta : float or tuple of float
+        A mean in [-1, 1], or the frequencies of the categories.
+    counts : tuple of int
+        Reports per level.
+    """
+
+    mechanism: str
+    theta: float | tuple[float, ...]
+    counts: tuple[int, ...]
+
+    @functools.cached_property
+    def metric(self) -> Metric:
+        domain: dict[str, Any] = (
+            {"kind": "frequency", "categories": len(self.theta)}
+            if isinstance(self.theta, tuple)
+            else {"kind": "mean", "range": (-1, 1)}
+        )
+        return Metric(name="m", mechanism=self.mechanism, levels=LEVELS, **domain)
+
+    @property
+    def frequencies(self) -> Floats:
+        """Of the categories; of -1 and +1 for a mean."""
+        if isinstance(self.theta, tuple):
+            return np.array(self.theta)
+        return np.array([(1 - self.theta) / 2, (1 + self.theta) / 2])
+
+    def held(self, rng: np.random.Generator) -> Counts:
+        """Draw how many users of each level hold each value, shape (levels, values)."""
+        return np.array([rng.multinomial(n, self.frequencies) for n in self.counts])
+
+    def statistic(self, held: Counts, rng: np.random.Generator) -> Counts:
+        """Draw the statistic of these users' reports from its exact law."""
+        metric, n = self.metric, held.sum(axis=1)
+        epsilons = metric.randomizer.epsilons
+        if isinstance(metric.randomizer, Laplace):
+            rates = np.array([float(e) for e in epsilons]) / (2 * metric.randomizer.grid)
+            stop = -np.expm1(-rates)  # a discrete Laplace is a difference of two geometrics
+            noise = rng.negative_binomial(np.maximum(n, 1), stop) - rng.negative_binomial(
+                np.maximum(n, 1), stop
+            )
+            sums = metric.randomizer.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
+            return np.stack([n, sums, 0 * n, 0 * n], axis=1).ravel()
+        parts = 2 if metric.kind == "frequency" else 1
+        flip = np.array([flip_threshold(e / parts) / WORD for e in epsilons])[:, None]
+        own = held if metric.kind == "frequency" else held[:, 1:]
+        ones = rng.binomial(own, 1 - flip) + rng.binomial(n[:, None] - own, flip)
+        return np.concatenate([n[:, None], ones], axis=1).ravel()
+
+    def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
+        """Return what the bounds have to cover."""
+        if estimate.target == "population":
+            return self.frequencies if isinstance(self.theta, tuple) else self.theta
+        realised = held / np.maximum(held.sum(axis=1, keepdims=True), 1)
+        shares: Floats = estimate.weights @ realised
+        return shares if isinstance(self.theta, tuple) else float(shares[1] - shares[0])
+
+    def reports(self, held: Counts, rng: np.random.Generator) -> tuple[Any, Any]:
+        """Return values and levels of these users, in a random order."""
+        level = np.repeat(np.arange(len(LEVELS)), held.sum(axis=1)).astype(np.uint8)
+        index = np.concatenate([np.repeat(np.arange(held.shape[1]), row) for row in held])
+        order = rng.permutation(level.size)
+        values = index if isinstance(self.theta, tuple) else 2.0 * index - 1
+        return values[order], level[order]
+
+
+def covers(estimate: Estimate, truth: float | Floats) -> bool:
+    """Return whether the bounds cover the truth, in every category."""
+    return bool(np.all(estimate.lower <= truth) and np.all(truth <= estimate.upper))
