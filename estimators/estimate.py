@@ -55,10 +55,9 @@ class Question:
             if getattr(self, key) not in known:
                 raise ValueError(f"{key} = {getattr(self, key)!r}: expected one of {sorted(known)}")
 
-    @property
-    def one_mean(self) -> bool:
-        """Whether the bounds may suppose that the values of all levels have the same mean."""
-        return self.target == "population" and self.weights != "uniform"
+    def one_mean(self, levels: int) -> bool:
+        """Return whether the values of all `levels` in use may be taken to have the same mean."""
+        return self.target == "population" and (self.weights != "uniform" or levels == 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -84,7 +84,7 @@ def laplace_noise_deviation(
     chernoff = (noise - log_p) / tilt[:, 0] + rounding * tilt[:, 0] / 2
     cube = step**3 * (
         discrete_laplace.third_absolute_moment(rate)
-        + 3 * (discrete_laplace.variance(rate) + discrete_laplace.absolute_moment(rate))
+        + 3 * np.minimum(discrete_laplace.variance(rate), discrete_laplace.absolute_moment(rate))
         + 1
     )
     third = float(counts @ cube)

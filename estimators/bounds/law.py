@@ -16,6 +16,7 @@ import numpy as np
 from estimators import discrete_laplace
 from estimators.estimate import Floats
 
+PIECES = 16  # of the range of an unknown variance: finer ones gain less than 1% of a width
 STEEPEST = 8.0  # of tilt times s_l: a steeper tilt gains nothing and loses digits
 
 
@@ -27,6 +28,14 @@ class Cumulant(NamedTuple):
     by_theta: Floats
     curvature: Floats
     cross: Floats
+    third: Floats
+
+
+class Moments(NamedTuple):
+    """Pieces of a law's moments, of shape (k, pieces): the truth lies in one of the pieces."""
+
+    least_variance: Floats
+    largest_variance: Floats
     third: Floats
 
 
@@ -167,27 +176,34 @@ class Law:
         )
         return result
 
-    @functools.cached_property
-    def least_variance(self) -> float:
-        """The least variance of S over all data: every value at an end of the domain."""
-        kept = (1 - self.contrast) * (1 + self.contrast) + self._noise_moments[1]
-        return float(self.counts @ (self.coefficient**2 * kept))
+    def moments(self, theta: Floats) -> Moments:
+        """Enclose the moments of S that the mean leaves possible.
 
-    def third_moment(self, theta: Floats) -> Floats:
-        """Bound sum E |s Y - E s Y|^3 from above, shape of `theta`.
+        Of x in [-1, 1] with mean theta and variance v, A = x - theta has E |A| <= sqrt(v) and E
+        |A|^3 <= (1 + |theta|) v; signs are extreme for E |A|^3 <= 1 - theta^4. For independent A
+        and B, B symmetric, E |A + B|^3 <= E |A|^3 + E |B|^3 + 3 min(E A^2 E |B|, E |A| E B^2): with
+        m the larger and s the smaller of |A| and |B|, the mean over the sign of B is m^3 + 3 m s^2.
 
-        For A = x - theta with x in [-1, 1], E |A| <= 1 - theta^2 and E |A|^3 <= 1 - theta^4 (convex
-        functions of x: extreme for signs), and E |A + B|^3 is expanded for the noise B.
+        With noise and one common mean, v is common too, and its range is cut into pieces.
         """
-        mean = np.zeros_like(theta) if self.free else theta
-        first, second, third = (
-            float((self.counts * self.coefficient**3) @ moment) for moment in self._noise_moments
-        )
-        cube = self.counts * self.coefficient**3
-        square = mean**2
-        if self.rate is None:
-            result: Floats = cube.sum() - (cube @ self.contrast**4) * square**2
-        else:
-            data = cube.sum() * (1 - square**2)
-            result = data + 3 * (first + second) * (1 - square) + third
+        rest = 1 - theta[:, None] ** 2
+        if self.rate is None or self.free:
+            kept = (1 - self.contrast) * (1 + self.contrast) + self._noise_moments[1]
+            least = np.full_like(rest, self.counts @ (self.coefficient**2 * kept))
+            ones = np.ones_like(rest)
+            return Moments(
+                least, self.largest_variance(theta)[:, None], self._third_moment(ones, ones)
+            )
+        edges = rest * np.linspace(0, 1, PIECES + 1)
+        data = self.counts @ self.coefficient**2
+        variance = self.worst_variance - data * (1 - edges)
+        high = edges[:, 1:]
+        skew = np.minimum(1 - (1 - rest) ** 2, (1 + np.abs(theta))[:, None] * high)
+        return Moments(variance[:, :-1], variance[:, 1:], self._third_moment(high, skew))
+
+    def _third_moment(self, variance: Floats, third: Floats) -> Floats:
+        weight = self.counts * self.coefficient**3
+        first, second, cube = (float(weight @ moment) for moment in self._noise_moments)
+        mixed = np.minimum(variance * first, np.sqrt(variance) * second)
+        result: Floats = third * weight.sum() + cube + 3 * mixed
         return result

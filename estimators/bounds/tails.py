@@ -66,14 +66,15 @@ def _log_berry_esseen(law: Law, theta: Floats, observed: Floats) -> Floats:
     """Bound by the Berry-Esseen theorem where only a range of the variance is known.
 
     P(S >= s) <= Phi(-(s - theta) / sd) + 0.56 sum rho / sd^3: the first term grows with the
-    variance, for s > theta, and the second falls.
+    variance, for s > theta, and the second falls. Over a piece of the range each is taken at its
+    worse end, and of the pieces the worst one counts.
     """
     from scipy.special import ndtr
 
-    if law.least_variance <= 0:
-        return np.zeros_like(theta)
-    excess = np.maximum(observed - theta, 0)
-    normal = ndtr(-excess / np.sqrt(law.largest_variance(theta)))
-    error = BERRY_ESSEEN * law.third_moment(theta) / law.least_variance**1.5
-    result: Floats = np.log(np.minimum(normal + error, 1))
+    excess = np.maximum(observed - theta, 0)[:, None]
+    moments = law.moments(theta)
+    normal = ndtr(-excess / np.sqrt(moments.largest_variance))
+    least = np.maximum(moments.least_variance, 1e-12 * law.worst_variance)
+    chance = normal + BERRY_ESSEEN * moments.third / least**1.5
+    result: Floats = np.log(np.minimum(chance.max(axis=1), 1))
     return result

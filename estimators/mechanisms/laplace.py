@@ -136,14 +136,15 @@ class Laplace(Mechanism):
             return self._answer(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
         used = counts > 0
         n, rate = counts[used].astype(np.float64), self._rate[used]
-        law = Law(n, shares[used] / n, np.ones(len(n)), rate, 1 / self.grid, not question.one_mean)
+        free = not question.one_mean(len(n))
+        law = Law(n, shares[used] / n, np.ones(len(n)), rate, 1 / self.grid, free)
         mean = float(law.coefficient @ sums[used]) / self.grid
         beta = question.beta - float(n.sum()) / WORD
         if beta <= 0:
             lower, upper = -1.0, 1.0
         elif question.target == "sample":
             noise = laplace_noise_deviation(n, law.coefficient, rate, law.unit, math.log(beta / 2))
-            lower, upper = max(mean - noise, -1.0), min(mean + noise, 1.0)
+            lower, upper = (min(max(mean + z, -1.0), 1.0) for z in (-noise, noise))
         else:
             low, high = interval(law, np.array([mean]), math.log(beta / 2))
             lower, upper = float(low[0]), float(high[0])

@@ -46,8 +46,8 @@ class FlippedSigns:
         """Return the law of the weighted mean of unbiased signs; some count is above zero."""
         used = counts > 0
         n, contrast = counts[used].astype(np.float64), self.contrast[used]
-        one_mean = question.one_mean or (question.target == "population" and len(n) == 1)
-        return Law(n, shares[used] / (n * contrast), contrast, free=not one_mean)
+        free = not question.one_mean(len(n))
+        return Law(n, shares[used] / (n * contrast), contrast, free=free)
 
     def mean(self, counts: Counts, shares: Floats, ones: Counts) -> Floats:
         """Return the weighted mean of unbiased signs, in [-1, 1] but for noise.

@@ -196,6 +196,35 @@ def test_the_laplace_noise_bound_nears_the_normal_one(n: int, excess: float) -> 
     assert 1 < bound / (1.959964 * sd) < excess
 
 
+def laplace_tail(data: dict[int, float], rate: float, n: int, observed: int) -> float:
+    """Return P(sum of n reports >= observed), from the n-th power of one report's transform."""
+    size = 2**18
+    z = np.arange(size) - size // 2
+    noise = np.exp(-rate * np.abs(z))
+    one = sum(chance * np.roll(noise / noise.sum(), x) for x, chance in data.items())
+    law = np.fft.irfft(np.fft.rfft(np.fft.ifftshift(one)) ** n, size)
+    return float(np.fft.fftshift(law)[z >= observed].sum())
+
+
+@pytest.mark.parametrize("n", [1, 40, 1000, 20_000])
+@pytest.mark.parametrize("mean", [0.0, 0.7, -0.95])
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_laplace_sums_are_rejected_by_the_exact_law_of_signs_and_of_constants(
+    n: int, mean: float, epsilon: float
+) -> None:
+    grid, p = 2, 0.025
+    rate = np.array([epsilon / (2 * grid)])
+    law = Law(np.array([float(n)]), np.array([1 / n]), np.ones(1), rate, 1 / grid)
+    total = round(n * grid * mean)
+    limit = float(lower_limit(law, np.array([total / (grid * n)]), np.log(p))[0])
+    if limit > -1:
+        signs = {grid: (1 + limit) / 2, -grid: (1 - limit) / 2}
+        floor = int(np.floor(limit * grid))
+        constant = {floor: 1 - (limit * grid - floor), floor + 1: limit * grid - floor}
+        for data in (signs, constant):
+            assert laplace_tail(data, rate[0], n, total) <= p
+
+
 @pytest.mark.parametrize("k", [1, 1000])
 @pytest.mark.parametrize("n", [1, 10, 10**9])
 def test_a_thousand_categories_at_any_scale_take_well_under_a_second(k: int, n: int) -> None:

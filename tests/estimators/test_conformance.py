@@ -193,12 +193,14 @@ def test_nothing_is_known_before_the_first_report(name: str) -> None:
 def test_the_first_reports_already_have_bounds(name: str, n: int, target: str) -> None:
     metric = metric_for(name, MANY_LEVELS)
     for level in range(len(MANY_LEVELS)):
-        index = np.full(n, level, dtype=np.uint8)
-        statistic = metric.zero()
-        metric.accumulate(statistic, index, metric.randomize(values_for(metric, n), index))
-        estimate = metric.estimate(statistic, target=target)
-        assert np.all(np.isfinite(estimate.value))
-        assert np.all(estimate.lower <= estimate.upper)
+        for seed in range(20):
+            index = np.full(n, level, dtype=np.uint8)
+            statistic = metric.zero()
+            reports = metric.randomize(values_for(metric, n), index, SeededBits(seed))
+            metric.accumulate(statistic, index, reports)
+            estimate = metric.estimate(statistic, target=target)
+            assert np.all(np.isfinite(estimate.value))
+            assert np.all(estimate.lower <= estimate.upper)
 
 
 @every_mechanism
