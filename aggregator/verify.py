@@ -22,6 +22,7 @@ from estimators import Metric
 from estimators.durations import milliseconds
 
 CONSUME_MESSAGES = 10_000
+CONSUME_SECONDS = 0.5
 SILENCE_SECONDS = 60.0
 EXPIRY_SLACK_MS = 600_000
 """A pane's expiry follows its closing commit, which a replay knows to within a commit."""
@@ -92,9 +93,12 @@ def verify(
         Safe beside running workers: a partition's open state is read in one piece first.
     """
     outcome = Verification()
-    consumer = kafka.consumer(settings, f"dither-verify-{uuid.uuid4()}")
+    # Questions queue behind a fetch that waits: it must not wait long.
+    quick = {"fetch.wait.max.ms": 10}
+    consumer = kafka.consumer(settings, f"dither-verify-{uuid.uuid4()}", **quick)
     try:
         for number in store.partitions():
+            stored = _stored_panes(store, number)  # before the snapshot: all in it are replayed
             snapshot = store.snapshot(number)
             if snapshot.next_offset == TORN:
                 outcome.differences.append(
@@ -103,7 +107,7 @@ def verify(
                     )
                 )
             elif snapshot.next_offset != UNSET:
-                replay = _Replay(settings, metrics, store, number, snapshot, outcome)
+                replay = _Replay(settings, metrics, store, number, stored, snapshot, outcome)
                 replay.run(consumer, progress)
     finally:
         consumer.close()
@@ -119,6 +123,7 @@ class _Replay:
         metrics: Mapping[str, Metric],
         store: Store,
         number: int,
+        stored: Mapping[PaneKey, int],
         snapshot: Snapshot,
         outcome: Verification,
     ) -> None:
@@ -126,6 +131,8 @@ class _Replay:
         self.topic = settings.topics.reports
         self.keys = {metric_key(m.name, m.revision): m for m in metrics.values()}
         self.state = Partition(metrics, milliseconds(settings.aggregate.future))
+        self.stored = {key: first for key, first in stored.items() if key.metric in self.keys}
+        self.has_older = len(self.stored) < len(stored)
         self.closed: dict[PaneKey, tuple[Pane, int]] = {}
         self.log_begins = 0
 
@@ -160,7 +167,8 @@ class _Replay:
         heard = time.monotonic()
         reached = self.state.next_offset
         while reached < end:
-            messages = consumer.consume(CONSUME_MESSAGES, timeout=0.5)
+            wanted = min(CONSUME_MESSAGES, end - reached)
+            messages = consumer.consume(wanted, timeout=CONSUME_SECONDS)
             for message in messages:
                 error = message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
@@ -181,7 +189,7 @@ class _Replay:
 
     def _compare_panes(self, truncated: bool) -> None:
         replayed = {key: pane for key, (pane, _) in self.closed.items()} | self.state.panes
-        stored = self._stored_keys()
+        stored = self.stored
         if truncated:
             for key, first in stored.items():
                 if key.grain != "pane" or first < self.log_begins:
@@ -205,16 +213,6 @@ class _Replay:
         self.outcome.panes += len(keys)
         for key, found in zip(keys, self._stored(keys), strict=True):
             self._compare(key, replayed[key], found)
-
-    def _stored_keys(self) -> dict[PaneKey, int]:
-        """Return the panes in the store as of the snapshot, with their first offsets."""
-        found: dict[PaneKey, int] = {}
-        for grain, metric in self.store.indexed(self.number):
-            if metric in self.keys:
-                panes = self.store.panes(self.number, grain, metric, None, None)
-                found |= {PaneKey(grain, metric, start): first for start, first in panes.items()}
-        later = self.snapshot.next_offset
-        return {key: first for key, first in found.items() if first < later or not first}
 
     def _stored(self, keys: list[PaneKey]) -> list[bytes | None]:
         """Return what the store has: open panes as of the snapshot, closed ones as they are."""
@@ -261,8 +259,7 @@ class _Replay:
                 )
 
     def _compare_counters(self) -> None:
-        older = {m for _, m in self.store.indexed(self.number)} - self.keys.keys()
-        if older:
+        if self.has_older:
             return
         for name in sorted(self.snapshot.counts.keys() | self.state.counts.keys()):
             stored, replayed = self.snapshot.counts.get(name, 0), self.state.counts.get(name, 0)
@@ -284,6 +281,15 @@ class _Replay:
 
     def _note(self, where: list[Difference], key: PaneKey, detail: str) -> None:
         where.append(Difference(self.number, describe(key), detail))
+
+
+def _stored_panes(store: Store, number: int) -> dict[PaneKey, int]:
+    """Return the panes of a partition that the store knows of, and their first offsets."""
+    found: dict[PaneKey, int] = {}
+    for grain, metric in store.indexed(number):
+        panes = store.panes(number, grain, metric, None, None)
+        found |= {PaneKey(grain, metric, start): first for start, first in panes.items()}
+    return found
 
 
 def _offset(message: Any) -> int:

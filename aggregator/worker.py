@@ -66,6 +66,8 @@ class Worker:
         self._consumer: Consumer = kafka.consumer(
             settings, settings.aggregate.group, on_commit=lambda *_: None
         )
+        # A client that fetches nothing: questions would queue behind a fetch that waits.
+        self._asker: Consumer = kafka.consumer(settings, settings.aggregate.group)
 
     def stop(self) -> None:
         """Ask the worker to drain, commit and leave; safe in a signal handler."""
@@ -87,6 +89,7 @@ class Worker:
             log.warning("stopped while waiting: uncommitted reports will be read again")
         finally:
             self._consumer.close()
+            self._asker.close()
             log.info("stopped", worker=self.name)
 
     def _step(self) -> None:
@@ -225,7 +228,7 @@ class Worker:
         partition = TopicPartition(self.topic, number)
         while True:
             try:
-                low, high = self._consumer.get_watermark_offsets(
+                low, high = self._asker.get_watermark_offsets(
                     partition, timeout=kafka.ANSWER_SECONDS
                 )
             except KafkaException as error:
