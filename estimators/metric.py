@@ -196,7 +196,7 @@ class Metric:
 
     @functools.cached_property
     def revision(self) -> int:
-        """A 32-bit hash of everything that changes the meaning of a report; never zero."""
+        """A 32-bit hash of all that a batch of reports and its pane mean; never zero."""
         meaning = {
             "kind": self.kind,
             "mechanism": self.mechanism,
@@ -204,6 +204,7 @@ class Metric:
             "range": None if self.range is None else [float(x) for x in self.range],
             "categories": list(self.category_names),
             "options": dict(self.options),
+            "pane": self.pane_ms,
         }
         text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") or 1
