@@ -13,6 +13,7 @@ from aggregator.keys import PaneKey, metric_key
 from aggregator.partition import Pane, Partition
 from estimators import Metric
 from estimators.randomness import SeededBits
+from tests.bad_batches import bad_batches
 from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch, log
 
 MINUTE = 60_000
@@ -180,32 +181,7 @@ def test_time_zero_means_kafkas_timestamp() -> None:
 
 GOOD = batch(DELAY, [1.0, 2.0, 3.0], seed=77)
 WIDE = batch(CARRIER, [1, 2, 3], seed=78)
-BAD = {
-    "not protobuf at all": (b"\xff\xfe\xfdgarbage", "malformed"),
-    "a tombstone": (None, "malformed"),
-    "cut in the middle": (GOOD.SerializeToString()[:-3], "malformed"),
-    "a JSON object": (b'{"metric": "delay"}', "malformed"),
-    "nothing": (b"", "unknown_metric"),
-    "an unknown metric": (batch(DELAY, [1.0], metric="other"), "unknown_metric"),
-    "another revision": (batch(DELAY, [1.0], revision=1), "wrong_revision"),
-    "no reports": (batch(DELAY, [1.0], levels=b"", values=b""), "empty"),
-    "no batch id": (batch(DELAY, [1.0], batch_id=b""), "bad_batch_id"),
-    "a long batch id": (batch(DELAY, [1.0], batch_id=b"x" * 17), "bad_batch_id"),
-    "values cut short": (batch(DELAY, [1.0, 2.0], values=b"\0"), "bad_length"),
-    "values too long": (batch(DELAY, [1.0], values=b"\0\0"), "bad_length"),
-    "values without levels": (batch(DELAY, [1.0], levels=b""), "empty"),
-    "a level out of range": (batch(DELAY, [1.0], levels=b"\3"), "bad_level"),
-    "level 255": (batch(DELAY, [1.0], levels=b"\xff"), "bad_level"),
-    "a sign that is neither": (batch(DELAY, [1.0], values=b"\2"), "bad_value"),
-    "padding bits set": (batch(CARRIER, [1], values=b"\0\x80"), "bad_value"),
-    "noise beyond the mechanism's reach": (
-        batch(AGE, [1.0], values=b"\xff\xff\xff\x7f"),
-        "bad_value",
-    ),
-    "a time before the epoch": (batch(DELAY, [1.0], time_ms=-5), "bad_time"),
-    "a time far in the future": (batch(DELAY, [1.0], time_ms=ARRIVAL + DAY), "future"),
-    "a round of a metric without rounds": (batch(DELAY, [1.0], round=3), "bad_round"),
-}
+BAD = bad_batches(DELAY, CARRIER, AGE, noise_bytes=1_000)
 
 
 @pytest.mark.parametrize(("payload", "reason"), BAD.values(), ids=BAD.keys())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import numpy as np
 import pytest
 
-from estimators.randomness import SeededBits
+from aggregator.exporter import Exporter
+from aggregator.reader import Reader
+from producers.reports_pb2 import ReportBatch
+from tests.bad_batches import bad_batches
 from tests.integration.deployment import Deployment, wait_until
-from tests.messages import DAY, EPOCH, batch
+from tests.messages import EPOCH, batch
 
 HOUR = 3_600_000
 
@@ -110,29 +114,18 @@ def test_redis_restored_from_an_older_state_is_brought_up_to_date(deployment: De
 def test_bad_batches_go_to_the_dead_letters_and_good_ones_are_counted(
     deployment: Deployment,
 ) -> None:
-    delay, carrier = deployment.metrics["delay"], deployment.metrics["carrier"]
-    good = traffic(deployment, 20)
-    noise = SeededBits(5).integers(1_250_000).tobytes()
-    bad: dict[str, list[bytes | None]] = {
-        "malformed": [
-            b"\xff\xfe not protobuf",
-            noise if deployment.kafka.is_real else noise[: 10**6],
-            None,
-        ],
-        "unknown_metric": [
-            batch(delay, [1.0], seed=2**90, metric="other").SerializeToString(),
-            b"",
-        ],
-        "wrong_revision": [batch(delay, [1.0], seed=2**91, revision=1).SerializeToString()],
-        "empty": [batch(delay, [1.0], seed=2**92, levels=b"", values=b"").SerializeToString()],
-        "bad_batch_id": [batch(delay, [1.0], batch_id=b"short").SerializeToString()],
-        "bad_length": [batch(carrier, [1], seed=2**93, values=b"").SerializeToString()],
-        "bad_level": [batch(delay, [1.0], seed=2**94, levels=b"\x09").SerializeToString()],
-        "bad_value": [batch(delay, [1.0], seed=2**95, values=b"\x09").SerializeToString()],
-        "bad_round": [batch(delay, [1.0], seed=2**96, round=2).SerializeToString()],
-        "bad_time": [batch(delay, [1.0], 1, -1, seed=2**97).SerializeToString()],
-        "future": [batch(delay, [1.0], 1, EPOCH + 365 * 40 * DAY, 2**98).SerializeToString()],
-    }
+    good = traffic(deployment, 40)
+    kinds = bad_batches(
+        deployment.metrics["delay"],
+        deployment.metrics["carrier"],
+        deployment.metrics["age"],
+        noise_bytes=10_000_000 if deployment.kafka.is_real else 100_000,
+        now_ms=int(1000 * time.time()),
+    )
+    assert len(kinds) >= 20
+    bad: dict[str, list[bytes | None]] = {}
+    for payload, reason in kinds.values():
+        bad.setdefault(reason, []).append(payload)
     everything = [(0, payload) for payloads in bad.values() for payload in payloads]
     mixed: list[tuple[int, bytes | None]] = list(good)
     for i, message in enumerate(everything):
@@ -153,21 +146,30 @@ def test_bad_batches_go_to_the_dead_letters_and_good_ones_are_counted(
     assert {k: sorted(v, key=repr) for k, v in found.items()} == {
         k: sorted(v, key=repr) for k, v in bad.items()
     }
-    outcomes: dict[str, int] = {}
-    for name, count in deployment.counts().items():
-        outcomes[name.split(":")[0]] = outcomes.get(name.split(":")[0], 0) + count
-    accepted = outcomes.pop("accepted")
-    assert outcomes == {reason: len(payloads) for reason, payloads in bad.items()}
-    undisturbed = sum(int(deployment.metrics[n].counts(s).sum()) for n, s in _totals(deployment))
-    assert undisturbed == accepted
+    reader = Reader(deployment.store, deployment.metrics)
+    outcomes = reports_total(reader)
+    counted = {name: reader.estimate(name).reports for name in deployment.metrics}
+    sizes = dict.fromkeys(deployment.metrics, 0)
+    for _, payload in good:
+        one = ReportBatch.FromString(payload)
+        sizes[one.metric] += len(one.levels)
+    assert counted == sizes
+    assert outcomes.pop("accepted") == sum(sizes.values())
+    assert set(outcomes) == set(bad)
+    for reason, payloads in bad.items():
+        assert outcomes[reason] >= len(payloads)
     assert deployment.verify().verified
 
 
-def _totals(deployment: Deployment) -> list[tuple[str, np.ndarray]]:
-    from aggregator.reader import Reader
-
-    reader = Reader(deployment.store, deployment.metrics)
-    return [(name, reader.window(name).statistic) for name in deployment.metrics]
+def reports_total(reader: Reader) -> dict[str, int]:
+    """Return dither_reports_total as it is scraped, by outcome."""
+    found: dict[str, int] = {}
+    for family in Exporter(reader, top_categories=5).collect():
+        for sample in family.samples:
+            if sample.name == "dither_reports_total":
+                outcome = sample.labels["outcome"]
+                found[outcome] = found.get(outcome, 0) + int(sample.value)
+    return found
 
 
 @pytest.mark.parametrize("copies", [2, 5])
