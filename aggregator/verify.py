@@ -78,14 +78,14 @@ def verify(
     settings: Settings,
     metrics: Mapping[str, Metric],
     store: Store,
-    progress: Callable[[int, int, int], None] = lambda *_: None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Verification:
     """Replay every partition's log up to its committed offset and compare the state.
 
     Parameters
     ----------
     progress : callable
-        Called with the partition, the offset reached and the offset to reach.
+        Called with a partition and the offset reached in it.
 
     Returns
     -------
@@ -136,7 +136,7 @@ class _Replay:
         self.closed: dict[PaneKey, tuple[Pane, int]] = {}
         self.log_begins = 0
 
-    def run(self, consumer: Consumer, progress: Callable[[int, int, int], None]) -> None:
+    def run(self, consumer: Consumer, progress: Callable[[int, int], None]) -> None:
         """Replay and compare."""
         begin = int(self.snapshot.owner.get("begin", 0))
         position = TopicPartition(self.topic, self.number)
@@ -156,9 +156,7 @@ class _Replay:
             self._compare_seen()
             self._compare_counters()
 
-    def _log(
-        self, consumer: Consumer, progress: Callable[[int, int, int], None]
-    ) -> Iterator[list[Any]]:
+    def _log(self, consumer: Consumer, progress: Callable[[int, int], None]) -> Iterator[list[Any]]:
         end = self.snapshot.next_offset
         if self.state.next_offset >= end:
             return
@@ -179,7 +177,7 @@ class _Replay:
                 yield good
             position = consumer.position([here])[0].offset
             reached = max(reached, position if position != OFFSET_INVALID else 0)
-            progress(self.number, min(reached, end), end)
+            progress(self.number, min(reached, end))
             if time.monotonic() - heard > SILENCE_SECONDS:
                 raise DitherError(
                     f"partition {self.number}: the log gave nothing for {SILENCE_SECONDS:g} s at "

@@ -27,6 +27,8 @@ from producers.simulated import simulate as draw
 from producers.tables import read_population
 from producers.truth import Truth
 
+REFRESH_SECONDS = 0.2
+
 
 @click.command()
 @click.argument("metric")
@@ -126,12 +128,10 @@ def _run(
     as_json: bool,
 ) -> Produced:
     stop = threading.Event()
-    tell = sys.stderr.isatty() and not as_json
+    reached = [0]
 
     def progress(now: Progress, _: dict[str, Truth]) -> None:
-        if tell:
-            done = f"\r{now.devices:,} of {now.of_devices:,} devices, {now.seconds:.0f} s "
-            click.echo(done, nl=False, err=True)
+        reached[0] = now.devices
 
     outcome: list[Produced] = []
     failure: list[BaseException] = []
@@ -157,13 +157,18 @@ def _run(
 
     devices = threading.Thread(target=run, name="devices")
     devices.start()
-    while devices.is_alive():
-        try:
-            devices.join(0.5)
-        except KeyboardInterrupt:
-            stop.set()
-    if tell:
-        click.echo(err=True)
+    with click.progressbar(
+        length=len(population),
+        label="reporting",
+        file=sys.stderr,
+        hidden=as_json or not sys.stderr.isatty() or not sys.stderr.isatty(),
+    ) as bar:
+        while devices.is_alive():
+            try:
+                devices.join(REFRESH_SECONDS)
+                bar.update(reached[0] - bar.pos)
+            except KeyboardInterrupt:
+                stop.set()
     if failure:
         if isinstance(failure[0], DeliveryError | ValueError):
             raise DitherError(str(failure[0])) from failure[0]

@@ -33,13 +33,20 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
     metrics = defined_metrics(settings)
     kafka.admin(settings)
     store = Store(connect(settings.redis.url), settings.topics.reports)
-    tell = sys.stderr.isatty() and not as_json
+    to_read = sum(int(store.owner(number).get("next", 0)) for number in store.partitions())
+    reached: dict[int, int] = {}
+    with click.progressbar(
+        length=to_read,
+        label="replaying",
+        file=sys.stderr,
+        hidden=as_json or not sys.stderr.isatty() or not sys.stderr.isatty(),
+    ) as bar:
 
-    def progress(partition: int, reached: int, end: int) -> None:
-        if tell:
-            click.echo(f"\rpartition {partition}: {reached} of {end} ", nl=False, err=True)
+        def progress(partition: int, offset: int) -> None:
+            bar.update(offset - reached.get(partition, 0))
+            reached[partition] = offset
 
-    outcome = replay(settings, metrics, store, progress)
+        outcome = replay(settings, metrics, store, progress)
     failed = bool(outcome.differences or (outcome.unverifiable and not allow_truncated))
     if as_json:
         found = {
@@ -52,8 +59,6 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
         }
         click.echo(json.dumps(found))
     else:
-        if tell:
-            click.echo(err=True)
         for difference in [*outcome.differences, *outcome.unverifiable][:SHOWN]:
             click.echo(difference)
         click.echo(
