@@ -5,6 +5,7 @@ The headers are those of Kafka Connect's dead-letter queue, so that existing too
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any, Protocol
 
@@ -40,6 +41,39 @@ class RefusedMessage(Protocol):
     def value(self) -> bytes | None:
         """Return its payload."""
 
+    def headers(self) -> list[Header] | None:
+        """Return its headers."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Letter:
+    """A message for the dead-letter topic."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
+    """Return what to send: the message as it came, then what is left if that is too large.
+
+    The second keeps the key and the beginning of the payload, the last one nothing but the reason
+    and the place of the original.
+    """
+    key, value, headers = message.key(), message.value(), message.headers() or []
+    why: list[Header] = [
+        (CONTEXT + "topic", (message.topic() or "").encode()),
+        (CONTEXT + "partition", str(message.partition()).encode()),
+        (CONTEXT + "offset", str(message.offset()).encode()),
+        (CONTEXT + "stage", STAGE.encode()),
+        (CONTEXT + "class.name", b"aggregator.partition.Partition"),
+        (CONTEXT + "exception.class.name", reason.encode()),
+        (CONTEXT + "exception.message", detail.encode()),
+    ]
+    whole = Letter(key, value, [*headers, *why])
+    why = [*why, (TRUNCATED, str(len(value or b"")).encode())]
+    return [whole, Letter(key, value and value[:KEPT_BYTES], why), Letter(None, None, why)]
+
 
 class DeadLettersUndelivered(DitherError):  # noqa: N818
     """The dead-letter topic did not take everything in time."""
@@ -58,52 +92,44 @@ class DeadLetters:
         self.topic = topic
         self._producer = producer
         self._undelivered = 0
+        self._failed: list[list[Letter]] = []
         self._error: KafkaError | None = None
 
     def send(self, refusal: Refusal) -> None:
         """Queue a refused message; :meth:`flush` waits for it."""
         message: Any = refusal.message
-        headers: list[Header] = [
-            (CONTEXT + "topic", message.topic().encode()),
-            (CONTEXT + "partition", str(message.partition()).encode()),
-            (CONTEXT + "offset", str(message.offset()).encode()),
-            (CONTEXT + "stage", STAGE.encode()),
-            (CONTEXT + "class.name", b"aggregator.partition.Partition"),
-            (CONTEXT + "exception.class.name", refusal.reason.encode()),
-            (CONTEXT + "exception.message", refusal.detail.encode()),
-        ]
-        self._produce(message.key(), message.value(), headers)
-
-    def _produce(self, key: bytes | None, value: bytes | None, headers: list[Header]) -> None:
-        def delivered(error: KafkaError | None, _: Any) -> None:
-            self._undelivered -= 1
-            if error is None:
-                return
-            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                self._shorten(key, value, headers)
-            else:
-                self._error = error
-                self._produce(key, value, headers)
-
         self._undelivered += 1
+        self._produce(letters(message, refusal.reason, refusal.detail))
+
+    def _produce(self, alternatives: list[Letter]) -> None:
+        """Send the first alternative, or the next one if it turns out to be too large."""
+        letter, *smaller = alternatives
+
+        def delivered(error: KafkaError | None, _: Any) -> None:
+            if error is None:
+                self._undelivered -= 1
+                return
+            self._error = error
+            too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+            self._failed.append(smaller if too_large and smaller else alternatives)
+
         while True:
             try:
                 self._producer.produce(
-                    self.topic, value, key, headers=headers, on_delivery=delivered
+                    self.topic,
+                    letter.value,
+                    letter.key,
+                    headers=letter.headers,
+                    on_delivery=delivered,
                 )
             except BufferError:
                 self._producer.poll(POLL_SECONDS)
             except KafkaException as error:
-                self._undelivered -= 1
-                if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE or not smaller:
                     raise
-                return self._shorten(key, value, headers)
+                return self._produce(smaller)
             else:
                 return None
-
-    def _shorten(self, key: bytes | None, value: bytes | None, headers: list[Header]) -> None:
-        size = len(value or b"")
-        self._produce(key, (value or b"")[:KEPT_BYTES], [*headers, (TRUNCATED, str(size).encode())])
 
     def flush(self, seconds: float) -> None:
         """Wait until everything sent so far has been acknowledged.
@@ -115,6 +141,9 @@ class DeadLetters:
         """
         deadline = time.monotonic() + seconds
         while self._undelivered:
+            again, self._failed = self._failed, []
+            for alternatives in again:
+                self._produce(alternatives)
             self._producer.poll(POLL_SECONDS)
             if self._undelivered and time.monotonic() > deadline:
                 why = f": {self._error.str()}" if self._error else ""
