@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 import importlib.resources
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -30,7 +32,7 @@ from estimators import Estimate
 from producers.flights import MIX, flight_metrics, flights
 from producers.produce import Produced, produce
 from producers.replay import Progress
-from producers.truth import Truth
+from producers.truth import RunningTruth, Truth
 
 REFRESH_SECONDS = 0.5
 DRAIN_SECONDS = 60.0
@@ -44,7 +46,7 @@ class View:
     Attributes
     ----------
     truths : dict of str to Truth
-        What the devices really hold, by metric; known only because they are simulated.
+        What the devices hold whose reports are counted; known only because they are simulated.
     estimates : dict of str to Estimate
     units, categories : dict
         From the metrics' definitions.
@@ -126,7 +128,7 @@ class Demonstration:
         self._stop = threading.Event()
         self._produced: Produced | None = None
         self._progress: Progress | None = None
-        self._truths: dict[str, Truth] = {}
+        self._truths: defaultdict[str, list[Truth]] = defaultdict(list)
         self._failure: BaseException | None = None
         self._began = time.monotonic()
 
@@ -194,11 +196,11 @@ class Demonstration:
 
     def view(self) -> View:
         """Read the estimates as they are now."""
-        truths = self._truths if self._produced is None else self._produced.truth
+        estimates = {name: self.reader.estimate(name) for name in self.metrics}
         return View(
             progress=self._progress,
-            truths=truths,
-            estimates={name: self.reader.estimate(name) for name in self.metrics},
+            truths={name: self._truth(name, found.reports) for name, found in estimates.items()},
+            estimates=estimates,
             units={name: metric.unit for name, metric in self.metrics.items()},
             categories={name: metric.category_names for name, metric in self.metrics.items()},
             seconds=time.monotonic() - self._began,
@@ -206,9 +208,17 @@ class Demonstration:
             places=self._places,
         )
 
+    def _truth(self, name: str, counted: int) -> Truth:
+        """Return the truth when as many reports had been sent as are counted now."""
+        history = self._truths[name]
+        later = bisect.bisect_right(history, counted, key=lambda truth: truth.reports)
+        return history[later - 1] if later else RunningTruth(self.metrics[name]).now()
+
     def _report(self) -> None:
         def progress(now: Progress, truths: dict[str, Truth]) -> None:
-            self._progress, self._truths = now, truths
+            self._progress = now
+            for name, truth in truths.items():
+                self._truths[name].append(truth)
 
         try:
             self._produced = produce(

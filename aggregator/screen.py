@@ -58,7 +58,7 @@ class Screen:
 def draw(view: View) -> Group:
     """Return a view as rich renderables."""
     counted = sum(estimate.reports for estimate in view.estimates.values())
-    sent = sum(truth.reports for truth in view.truths.values())
+    sent = 0 if view.progress is None else view.progress.reports
     moment = "-"
     if view.progress is not None and view.progress.time_ms:
         when = datetime.datetime.fromtimestamp(view.progress.time_ms / 1000, datetime.UTC)
@@ -79,11 +79,11 @@ def _estimates(view: View) -> Table:
         table.add_column(name, justify="right")
     table.add_column("")
     for name, estimate in view.estimates.items():
-        truth = view.truths.get(name)
+        truth = view.truths[name]
         value, lower, upper = (
             np.atleast_1d(x) for x in (estimate.value, estimate.lower, estimate.upper)
         )
-        true = np.atleast_1d(np.full_like(value, np.nan) if truth is None else truth.value)
+        true = np.atleast_1d(truth.value)
         names = view.categories[name] or ("",)
         shown = np.argsort(-true, kind="stable")[:TOP]
         for rank, i in enumerate(shown):
