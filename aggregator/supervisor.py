@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 import time
 
 import structlog
@@ -42,25 +41,27 @@ class Supervisor:
     Parameters
     ----------
     workers : int
+    command : list of str
+        What one worker is started with.
     """
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self._command = single_worker_command(sys.argv[1:])
+    def __init__(self, workers: int, command: list[str]) -> None:
+        self.workers, self.command = workers, command
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._stopping = threading.Event()
+        self._stopping = False  # no Event: its lock is not safe in a signal handler
 
     def stop(self) -> None:
         """Ask every worker to drain, commit and leave; safe in a signal handler."""
-        self._stopping.set()
+        self._stopping = True
 
     def run(self) -> None:
         """Start the workers, and again whichever dies, until :meth:`stop`."""
         self._processes = [self._start() for _ in range(self.workers)]
         started = [time.monotonic()] * self.workers
-        while not self._stopping.wait(POLL_SECONDS):
+        while not self._stopping:
+            time.sleep(POLL_SECONDS)
             for index, process in enumerate(self._processes):
-                if process.poll() is None:
+                if self._stopping or process.poll() is None:
                     continue
                 if time.monotonic() - started[index] < RESTART_SECONDS:
                     continue
@@ -70,7 +71,7 @@ class Supervisor:
         self._stop_all()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(self._command, start_new_session=True)
+        process = subprocess.Popen(self.command, start_new_session=True)
         log.info("worker started", pid=process.pid)
         return process
 

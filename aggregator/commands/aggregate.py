@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from aggregator import kafka, logs
 from aggregator.commands.options import defined_metrics, settings_options
 from aggregator.settings import Settings
 from aggregator.store import Store, connect
-from aggregator.supervisor import Supervisor
+from aggregator.supervisor import Supervisor, single_worker_command
 from aggregator.worker import Worker
 
 
@@ -42,7 +43,7 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
     count = workers or settings.aggregate.workers
     runner: Any
     if count > 1:
-        runner = Supervisor(count)
+        runner = Supervisor(count, single_worker_command(sys.argv[1:]))
     else:
         runner = Worker(settings, metrics, store, f"{socket.gethostname()}:{os.getpid()}")
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,0 +1,138 @@
+"""The commands as processes, on a deployment that has counted something."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from tests.integration.deployment import Deployment, as_json, wait_until
+from tests.integration.processes import children, living
+from tests.integration.test_counting import traffic
+from tests.messages import EPOCH
+
+BATCHES = 40
+
+
+@pytest.fixture
+def counted(deployment: Deployment) -> Deployment:
+    deployment.produce(traffic(deployment, BATCHES))
+    with deployment.worker():
+        deployment.wait_until_counted()
+    return deployment
+
+
+def accepted(deployment: Deployment, name: str) -> int:
+    return deployment.counts()[f"accepted:{name}"]
+
+
+def test_estimate_answers_for_people_and_as_json(counted: Deployment) -> None:
+    found = as_json(counted.dither("estimate", "delay", "--json"))
+    assert found["metric"] == "delay"
+    assert found["reports"] == accepted(counted, "delay")
+    assert -60 <= found["lower"] < found["value"] < found["upper"] <= 180
+    assert found["status"] == "provisional"
+    told = counted.dither("estimate", "delay")
+    assert told.returncode == 0
+    assert f"{found['value']:.4f} minutes in [{found['lower']:.4f}" in told.stdout
+    carrier = as_json(counted.dither("estimate", "carrier", "--json"))
+    assert carrier["categories"] == ["AA", "B6", "DL", "EV", "UA"]
+    for key in ("value", "lower", "upper"):
+        assert len(carrier[key]) == 5
+
+
+def test_estimate_of_a_window_counts_that_window_alone(counted: Deployment) -> None:
+    begin, end = EPOCH / 1000, EPOCH / 1000 + 3 * 3600
+    arguments = ("estimate", "delay", "--json")
+    parts = [
+        as_json(counted.dither(*arguments, "--from", str(begin), "--to", str(end))),
+        as_json(counted.dither(*arguments, "--from", "2013-01-01T03:00", "--to", "2013-02-01")),
+    ]
+    assert all(part["reports"] > 0 for part in parts)
+    assert sum(part["reports"] for part in parts) == accepted(counted, "delay")
+
+
+def test_metrics_tell_how_far_each_is_counted(counted: Deployment) -> None:
+    found = as_json(counted.dither("metrics", "--json"))
+    assert [row["metric"] for row in found] == ["delay", "carrier", "age"]
+    for row in found:
+        assert row["reports"] == accepted(counted, row["metric"])
+        assert row["event_time"] == "2013-01-01T09:45:00Z"
+    told = counted.dither("metrics")
+    assert told.returncode == 0
+    assert [line.split()[0] for line in told.stdout.splitlines()] == [
+        *("metric", "delay", "carrier", "age")
+    ]
+
+
+def test_verify_proves_the_sums_and_names_what_is_wrong(counted: Deployment) -> None:
+    proved = counted.dither("verify", "--json")
+    assert proved.returncode == 0, proved.stdout + proved.stderr
+    found = json.loads(proved.stdout)
+    assert found["verified"] is True
+    assert found["messages"] == 3 * BATCHES
+    assert found["differences"] == found["unverifiable"] == []
+    client: Any = counted.store.client
+    key = min(client.scan_iter(match=f"{{dither:{counted.topic}:*}}:pane:delay@*"))
+    client.setrange(key, 0, b"\x7f")
+    partition = key.decode().split("}")[0].rpartition(":")[2]
+    disproved = counted.dither("verify")
+    assert disproved.returncode == 1
+    assert f"partition {partition}: pane of delay from 2013-01-01T" in disproved.stdout
+    assert "Traceback" not in disproved.stderr
+
+
+def owners(deployment: Deployment) -> set[str]:
+    numbers = range(deployment.partitions)
+    return {deployment.store.owner(number).get("worker", "") for number in numbers}
+
+
+def test_a_supervised_worker_that_is_killed_is_started_again(deployment: Deployment) -> None:
+    supervisor = deployment.start_worker("--workers", "2")
+    try:
+        wait_until(lambda: len(owners(deployment) - {""}) == 2, "two workers count")
+        workers = children(supervisor.pid)
+        assert len(workers) == 2
+        deployment.produce(traffic(deployment, 20))
+        killed = min(workers)
+        os.kill(killed, signal.SIGKILL)
+        wait_until(
+            lambda: len(children(supervisor.pid)) == 2 and killed not in children(supervisor.pid),
+            "another worker in its place",
+        )
+        workers = children(supervisor.pid)
+        deployment.produce(traffic(deployment, 20, seed=1))
+        deployment.wait_until_counted()
+    finally:
+        supervisor.send_signal(signal.SIGTERM)
+        exit_code = supervisor.wait(40)
+    assert exit_code == 0
+    assert living(workers) == set()
+    assert deployment.verify().verified
+
+
+def test_supervised_workers_commit_what_they_have_counted_when_they_are_stopped(
+    deployment: Deployment,
+) -> None:
+    deployment.settings.aggregate.commit_interval = "1h"
+    supervisor = deployment.start_worker("--workers", "2")
+    try:
+        wait_until(lambda: len(owners(deployment) - {""}) == 2, "two workers count")
+        workers = children(supervisor.pid)
+        # The dead letter at the end of a partition tells that all before it was looked at.
+        last: list[tuple[int, bytes]] = [(n, b"\xff") for n in range(deployment.partitions)]
+        deployment.produce([*traffic(deployment, 20), *last])
+        deployment.dead(deployment.partitions)
+        assert deployment.counts() == {}
+    finally:
+        supervisor.send_signal(signal.SIGTERM)
+        exit_code = supervisor.wait(40)
+    assert exit_code == 0
+    assert living(workers) == set()
+    counted = {n: int(deployment.store.owner(n)["next"]) for n in range(deployment.partitions)}
+    assert counted == deployment.log_ends()
+    assert deployment.counts()["malformed:"] == deployment.partitions
+    assert deployment.verify().verified
