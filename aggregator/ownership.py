@@ -50,14 +50,16 @@ class Owned:
         """Whether messages may be counted."""
         return not (self.halted or self.is_fenced)
 
-    def jumped(self, offset: int) -> bool:
-        """Whether the first message after taking over is further on than it should be.
+    def jumped(self, first: int, last: int) -> bool:
+        """Whether the first messages after taking over are further on than they should be.
 
         Offsets have gaps (transactions, compaction), so only asking again from the expected offset
         can tell a gap from messages that were still queued for an earlier assignment.
         """
-        expected, self._expects = self._expects, False
-        return expected and offset > self.state.next_offset
+        if not self._expects or last < self.state.next_offset:
+            return False
+        self._expects = False
+        return first > self.state.next_offset
 
     def unconfirm(self) -> None:
         """Check the next message's offset again."""

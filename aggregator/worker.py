@@ -114,7 +114,7 @@ class Worker:
             owned = self.owned.get(number)
             if owned is None or not owned.is_counting:
                 continue
-            if owned.jumped(batch[0].offset()):
+            if owned.jumped(batch[0].offset(), batch[-1].offset()):
                 self._seek(owned)
                 continue
             for refusal in owned.state.count(batch):
@@ -132,6 +132,8 @@ class Worker:
             owned = self.owned[number]
             if owned.is_counting:
                 self._retake(owned)
+        elif error.fatal():
+            raise KafkaException(error)
         elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT):
             log.warning("kafka", partition=number, error=error.str())
 

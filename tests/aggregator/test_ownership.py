@@ -1,0 +1,124 @@
+"""Taking a partition over: where counting goes on, and when it must not."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from aggregator.errors import Fenced
+from aggregator.ownership import Owned, take
+from aggregator.settings import Aggregate
+from aggregator.store import Store, connect
+from tests.aggregator.test_partition import DELAY, METRICS
+from tests.messages import batch, log
+
+TOPIC = "reports"
+
+
+@pytest.fixture
+def store(redis_url: str) -> Store:
+    return Store(connect(redis_url), TOPIC)
+
+
+def taken(
+    store: Store, low: int, high: int, topic_id: str = "", on_gap: str = "stop", worker: str = "one"
+) -> Owned:
+    settings = Aggregate(on_gap=on_gap)
+    return take(store, 0, worker, lambda: (low, high), topic_id, METRICS, settings)
+
+
+def count(owned: Owned, first: int, batches: int = 1) -> None:
+    seeds = range(first, first + batches)
+    owned.state.count(log(*(batch(DELAY, [1.0], seed=i) for i in seeds), first=first))
+
+
+def test_a_new_partition_begins_at_the_beginning_of_its_log(store: Store) -> None:
+    owned = taken(store, low=40, high=90)
+    assert owned.state.next_offset == 40
+    count(owned, 40)
+    owned.commit(store, high=90)
+    assert store.owner(0)["begin"] == "40"
+    assert store.owner(0)["next"] == "41"
+
+
+def test_counting_goes_on_where_the_last_owner_committed(store: Store) -> None:
+    first = taken(store, 0, 5)
+    count(first, 0, 3)
+    first.commit(store, high=5)
+    second = taken(store, 0, 5, worker="two")
+    assert (second.state.next_offset, second.committed, second.epoch) == (3, 3, first.epoch + 1)
+    with pytest.raises(Fenced):
+        first.commit(store, high=5)
+
+
+def test_an_idle_partition_can_be_committed_again_and_again(store: Store) -> None:
+    owned = taken(store, 0, 0)
+    for _ in range(3):
+        owned.commit(store, high=0)
+    assert store.snapshot(0).next_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "topic_id", "reason"),
+    [
+        (7, 9, "A", "4 offsets are gone: counted up to 3, log begins at 7"),
+        (0, 2, "A", "the log ends at 2, before the counted 3: it was truncated"),
+        (0, 9, "B", r"deleted and created again \(id A, now B\)"),
+    ],
+)
+def test_a_log_that_does_not_go_on_halts_the_partition_with_what_to_do(
+    store: Store, low: int, high: int, topic_id: str, reason: str
+) -> None:
+    first = taken(store, 0, 3, "A")
+    count(first, 0, 3)
+    first.commit(store, high=3)
+    halted = taken(store, low, high, topic_id)
+    assert not halted.is_counting
+    assert re.search(reason, halted.halted)
+    assert "aggregate.on_gap=skip" in halted.halted
+    halted.commit(store, high)
+    assert store.owner(0)["halted"] == halted.halted
+    assert store.snapshot(0).next_offset == 3
+    assert store.owner(0)["topic_id"] == "A"
+
+
+def test_a_gap_that_is_accepted_is_recorded_and_adds_up(store: Store) -> None:
+    first = taken(store, 0, 3)
+    count(first, 0, 3)
+    first.commit(store, high=3)
+    second = taken(store, 10, 20, on_gap="skip")
+    assert second.is_counting
+    assert second.state.next_offset == 10
+    count(second, 10)
+    second.commit(store, high=20)
+    third = taken(store, 16, 20, on_gap="skip")
+    third.commit(store, high=20)
+    assert store.owner(0)["gap"] == str(7 + 5)
+    assert store.snapshot(0).next_offset == 16
+
+
+def test_a_torn_partition_stays_as_it_is_and_says_which_keys_to_delete(store: Store) -> None:
+    client: Any = store.client
+    first = taken(store, 0, 3)
+    count(first, 0)
+    client.set(f"{{dither:{TOPIC}:0}}:open", "not a set")
+    with pytest.raises(Exception, match="WRONGTYPE"):
+        first.commit(store, high=3)
+    client.delete(f"{{dither:{TOPIC}:0}}:open")
+    torn = taken(store, 0, 3)
+    assert f"{{dither:{TOPIC}:0}}:*" in torn.halted
+    torn.commit(store, high=3)
+    assert taken(store, 0, 3).halted == torn.halted
+
+
+def test_the_first_messages_are_asked_for_again_when_they_are_too_far_on(store: Store) -> None:
+    owned = taken(store, 0, 50)
+    assert not owned.jumped(0, 9), "just what comes next"
+    owned = taken(store, 0, 50)
+    assert owned.jumped(5, 9), "perhaps queued for an earlier assignment"
+    assert not owned.jumped(5, 9), "asked again, it is a gap of the log"
+    owned = taken(store, 20, 50)
+    assert not owned.jumped(3, 7), "all counted before"
+    assert owned.jumped(30, 40)
