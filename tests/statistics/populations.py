@@ -82,8 +82,10 @@ class Population:
         if estimate.target == "population":
             return self.frequencies if isinstance(self.theta, tuple) else self.theta
         realised = held / np.maximum(held.sum(axis=1, keepdims=True), 1)
-        shares: Floats = estimate.weights @ realised
-        return shares if isinstance(self.theta, tuple) else float(shares[1] - shares[0])
+        shares: Floats = np.clip(
+            estimate.weights @ realised, 0, 1
+        )  # weights sum to 1 but for 2^-52
+        return shares if isinstance(self.theta, tuple) else float(2 * shares[1] - 1)
 
     def reports(self, held: Counts, rng: np.random.Generator) -> tuple[Any, Any]:
         """Return values and levels of these users, in a random order."""
