@@ -1,0 +1,174 @@
+"""`dither demo` as a newcomer runs it: no server, real flights, truth beside estimate."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from producers.flights import flight_metrics, flights
+from producers.population import Population
+from tests.integration.deployment import wait_until
+from tests.integration.processes import descendants, living
+
+FLIGHTS = 336_776
+PATIENCE = 120.0
+MOST_UNCOVERED = 4
+"""Values outside their bounds that are put down to chance.
+
+The bounds of each of the four metrics hold together with probability 0.95, RAPPOR's because those
+of its k categories fail with probability 0.05 / k each. Given the flights, the noise of any two
+values is independent, so that the number of values outside is a sum of independent coins with
+expectation at most 4 * 0.05 = 0.2: by Chernoff's bound it exceeds 4 with probability below
+e^-0.2 (0.2 e / 5)^5 < 2e-5.
+"""
+
+
+class Demo:
+    """A running demo, and all processes that it was seen to start."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.output, self.errors = folder / "stdout", folder / "stderr"
+        self.seen: set[int] = set()
+        # Settings of the person who runs the tests are none of the demo's.
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("DITHER_")}
+        with self.output.open("w") as output, self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "aggregator", "demo", *arguments],
+                cwd=folder,
+                env={**environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"},
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def told(self) -> str:
+        return self.output.read_text()
+
+    def has_ended(self) -> bool:
+        self.seen |= descendants(self.process.pid)
+        return self.process.poll() is not None
+
+    def wait(self) -> int:
+        wait_until(self.has_ended, "the demo ends", PATIENCE)
+        return self.process.returncode
+
+    def kill(self) -> None:
+        """End it whatever happens; without its parent's pipe the embedded Redis ends itself."""
+        if self.process.poll() is None:
+            pids = descendants(self.process.pid)
+            self.process.kill()
+            self.process.wait()
+            for pid in living(pids):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def population() -> Population:
+    try:
+        return flights()
+    except ModuleNotFoundError as error:
+        pytest.skip(f"needs the flights: {error}")
+
+
+@pytest.fixture(scope="module")
+def finished(population: Population, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """A whole year in three seconds."""
+    demo = Demo(tmp_path_factory.mktemp("demo"), "--seconds", "3", "--json")
+    try:
+        demo.wait()
+        yield demo
+    finally:
+        demo.kill()
+
+
+@pytest.fixture(scope="module")
+def outcome(finished: Demo) -> Any:
+    assert finished.process.returncode == 0, finished.errors.read_text()
+    return json.loads(finished.told())
+
+
+def test_the_demo_ends_with_one_json_object_and_says_nothing_else(
+    finished: Demo, outcome: Any
+) -> None:
+    assert list(outcome) == ["reports", "reports_per_second", "verified", "metrics"]
+    for row in outcome["metrics"]:
+        assert list(row) == ["metric", "category", "truth", "value", "lower", "upper", "covered"]
+    assert finished.errors.read_text() == ""
+
+
+def test_every_report_of_every_flight_is_counted_and_proved(
+    outcome: Any, population: Population
+) -> None:
+    assert len(population) == FLIGHTS
+    expected = sum(int(np.sum(population.present(name))) for name in flight_metrics())
+    assert outcome["reports"] == expected
+    assert outcome["verified"] is True
+    assert outcome["reports_per_second"] > 0
+
+
+def test_truth_stands_beside_each_estimate_and_lies_within_its_bounds(
+    outcome: Any, population: Population
+) -> None:
+    rows = outcome["metrics"]
+    metrics = flight_metrics()
+    assert [(row["metric"], row["category"]) for row in rows] == [
+        (name, category)
+        for name, metric in metrics.items()
+        for category in metric.category_names or (None,)
+    ]
+    truths = {(row["metric"], row["category"]): row["truth"] for row in rows}
+    delays = population.columns["dep_delay"][population.present("dep_delay")]
+    assert truths["dep_delay", None] == pytest.approx(np.clip(delays, -60, 180).mean())
+    assert sum(t for (name, _), t in truths.items() if name == "dest") == pytest.approx(1)
+    for row in rows:
+        assert row["lower"] <= row["upper"]
+        assert row["covered"] == (row["lower"] <= row["truth"] <= row["upper"])
+    uncovered = [row for row in rows if not row["covered"]]
+    assert len(uncovered) <= MOST_UNCOVERED
+
+
+def test_the_demo_leaves_no_process_behind(finished: Demo) -> None:
+    assert len(finished.seen) >= 3, "a worker, the HTTP server and Redis"
+    assert living(finished.seen) == set()
+
+
+def test_ctrl_c_ends_the_demo_early_with_a_summary_for_people(
+    population: Population, tmp_path: Path
+) -> None:
+    demo = Demo(tmp_path, "--seconds", "60")
+    try:
+        wait_until(
+            lambda: demo.has_ended() or bool(re.search(r"within|outside", demo.told())),
+            "the first estimates",
+            PATIENCE,
+        )
+        demo.process.send_signal(signal.SIGINT)
+        assert demo.wait() == 0, demo.errors.read_text()
+    finally:
+        demo.kill()
+    told = demo.told()
+    assert re.search(r"metric +category +truth +estimate +lower +upper", told)
+    number = r"-?\d+\.\d{4}"
+    for name, unit in (("dep_delay", "minutes"), ("late", ""), ("carrier", "[A-Z0-9]{2}")):
+        assert re.search(rf"{name} +{unit} *({number} +){{4}}(within|outside)", told)
+    summary = re.search(
+        r"([\d,]+) reports, [\d,]+ a second; truth within the bounds for (\d+) of 123 values", told
+    )
+    assert summary is not None
+    reports = int(summary[1].replace(",", ""))
+    assert 0 < reports < 4 * FLIGHTS
+    assert int(summary[2]) >= 123 - MOST_UNCOVERED
+    assert told.rstrip().endswith("every byte of the state is as it should be")
+    assert "\x1b" not in told, "no colours where there is no terminal"
+    assert demo.errors.read_text() == ""
+    assert living(demo.seen) == set()
