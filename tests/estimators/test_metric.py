@@ -81,12 +81,14 @@ def test_epsilons_are_the_decimals_that_were_written() -> None:
     assert metric.randomizer.epsilons == (Fraction(1, 10_000), Fraction(1, 10), Fraction(5, 2))
 
 
-def test_only_what_changes_the_meaning_of_a_report_changes_the_revision() -> None:
+def test_only_what_changes_the_meaning_of_a_report_or_its_pane_changes_the_revision() -> None:
     metric = Metric(**GOOD)
-    same = Metric(**{**GOOD, "pane": "1h", "lateness": "5m", "unit": "min", "minimum_reports": 9})
+    same = Metric(
+        **{**GOOD, "lateness": "5m", "retention": "9d", "unit": "min", "minimum_reports": 9}
+    )
     assert metric.revision == same.revision
     assert metric.revision != 0
-    for changes in ({"range": (-60, 181)}, {"levels": [0.5, 1]}, {"mechanism": "laplace"}):
+    for changes in ({"range": (-60, 181)}, {"levels": [0.5, 1]}, {"pane": "1h"}):
         assert Metric(**{**GOOD, **changes}).revision != metric.revision
 
 
