@@ -135,7 +135,7 @@ class Partition:
         self.panes: dict[PaneKey, Pane] = {}
         self.watermarks: defaultdict[str, Watermark] = defaultdict(Watermark)
         self.counts: defaultdict[str, int] = defaultdict(int)
-        self._by_key = {metric_key(m.name, m.revision): m for m in metrics.values()}
+        self._keys = {name: metric_key(name, metric.revision) for name, metric in metrics.items()}
 
     def count(self, messages: Iterable[Message]) -> list[Refusal]:
         """Count messages in log order; return those that could not be.
@@ -199,7 +199,7 @@ class Partition:
     def _add(
         self, metric: Metric, batch: ReportBatch, offset: int, time: int, kafka_ms: int, start: int
     ) -> None:
-        name = metric_key(metric.name, metric.revision)
+        name = self._keys[metric.name]
         watermark = self.watermarks[name]
         if start + metric.pane_ms + metric.lateness_ms <= watermark.time:
             raise ReportError(
@@ -252,8 +252,8 @@ class Partition:
 
     def restore(self, key: PaneKey, first_offset: int, statistic: bytes, seen: set[bytes]) -> None:
         """Take an open pane over from the store; one of a metric that is gone is left alone."""
-        metric = self._by_key.get(key.metric)
-        if metric is not None:
+        metric = self.metrics.get(key.metric.partition("@")[0])
+        if metric is not None and self._keys[metric.name] == key.metric:
             vector = np.frombuffer(statistic, dtype="<i8").astype(np.int64)
             self.panes[key] = Pane(metric, first_offset, vector, seen, changed=False)
 

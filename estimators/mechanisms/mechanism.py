@@ -8,6 +8,8 @@ populations.
 
 from __future__ import annotations
 
+import functools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
@@ -51,10 +53,10 @@ class Mechanism(ABC):
         self.epsilons = tuple(epsilons)
         self._valid_levels = bytes(range(len(self.epsilons)))
 
-    @property
+    @functools.cached_property
     def width(self) -> int:
         """Bytes per report on the wire."""
-        return int(np.prod(self.shape, dtype=int)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @abstractmethod
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
