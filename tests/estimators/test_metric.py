@@ -88,7 +88,12 @@ def test_only_what_changes_the_meaning_of_a_report_or_its_pane_changes_the_revis
     )
     assert metric.revision == same.revision
     assert metric.revision != 0
-    for changes in ({"range": (-60, 181)}, {"levels": [0.5, 1]}, {"pane": "1h"}):
+    for changes in (
+        {"range": (-60, 181)},
+        {"levels": [0.5, 1]},
+        {"mechanism": "laplace"},
+        {"pane": "1h"},
+    ):
         assert Metric(**{**GOOD, **changes}).revision != metric.revision
 
 
