@@ -1,0 +1,42 @@
+"""Summing reports up, against one pass of numpy over the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks.measure import Benchmark, repeated
+from benchmarks.metrics import BY_MECHANISM, SIZES, reports_of
+from estimators import Metric
+from estimators.estimate import Counts
+from estimators.mechanisms.mechanism import Levels, Reports
+
+
+def benchmarks() -> Iterator[Benchmark]:
+    for name, metric in BY_MECHANISM.items():
+        level, reports = reports_of(metric, SIZES[name])
+        statistic = metric.zero()
+
+        def ours(
+            metric: Metric = metric,
+            level: Levels = level,
+            reports: Reports = reports,
+            statistic: Counts = statistic,
+        ) -> None:
+            metric.accumulate_checked(statistic, level, reports)
+
+        def baseline(level: Levels = level, reports: Reports = reports) -> object:
+            if reports.ndim > 1:
+                return np.add.reduce(reports, axis=0, dtype=np.uint64)
+            if reports.dtype == np.uint8:
+                return np.bincount(reports)
+            return np.bincount(level, weights=reports)
+
+        told = "add" if reports.ndim > 1 else "bincount"
+        yield Benchmark(
+            f"accumulate/{name}/{told}",
+            "reports/s",
+            repeated(len(level), ours),
+            repeated(len(level), baseline),
+        )

@@ -1,0 +1,39 @@
+"""Report batches as they arrive from Kafka."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.metrics import BY_MECHANISM, reports_of
+from producers.batch import encode_batch
+
+METRIC = BY_MECHANISM["randomized_response"]
+METRICS = {METRIC.name: METRIC}
+FUTURE_MS = 600_000
+TIME_MS = 1_357_000_000_000
+
+
+@dataclass(frozen=True)
+class LogMessage:
+    """A message at its offset, without Kafka."""
+
+    at: int
+    payload: bytes
+
+    def offset(self) -> int:
+        return self.at
+
+    def value(self) -> bytes:
+        return self.payload
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, TIME_MS
+
+
+def payloads(batches: int, reports: int) -> list[bytes]:
+    """Return batches of so many reports, each with an id of its own, all in one pane."""
+    level, answers = reports_of(METRIC, reports)
+    return [
+        encode_batch(METRIC, level, answers, TIME_MS, number.to_bytes(16, "big"))
+        for number in range(batches)
+    ]

@@ -1,0 +1,49 @@
+"""Committing one changed pane with its offset, against a bare SET of the pane's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aggregator.keys import PaneKey, metric_key
+from aggregator.partition import Pane, Partition
+from aggregator.store import Store, connect
+from benchmarks.measure import Benchmark, repeated
+from benchmarks.places import Places
+from estimators import Metric
+
+CELLS = 4_096
+COMMITS = 100
+
+
+def benchmarks(places: Places) -> Iterator[Benchmark]:
+    metric = Metric(
+        name="wide", kind="frequency", mechanism="rappor", categories=CELLS - 1, levels=[1]
+    )
+    client = connect(places.redis)
+    store = Store(client, "bench")
+    epoch = int(store.acquire(0, "bench").owner["epoch"])
+    partition = Partition({metric.name: metric}, 0)
+    pane = Pane(metric, 0, metric.zero())
+    partition.panes[PaneKey("pane", metric_key(metric.name, metric.revision), 0)] = pane
+    committed = -1
+
+    def ours() -> None:
+        nonlocal committed
+        for _ in range(COMMITS):
+            pane.changed = True
+            partition.next_offset += 1
+            store.commit(0, epoch, committed, partition, {"high": partition.next_offset})
+            committed = partition.next_offset
+
+    value = pane.statistic.tobytes()
+
+    def baseline() -> None:
+        for _ in range(COMMITS):
+            client.set("bench", value)
+
+    yield Benchmark(
+        f"commit/{CELLS} cells/set",
+        "commits/s",
+        repeated(COMMITS, ours),
+        repeated(COMMITS, baseline),
+    )

@@ -1,0 +1,90 @@
+"""Measuring ours and a baseline alternately, and what comes out."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+ENOUGH_SECONDS = 0.1
+"""How long one measurement runs at least: clocks and schedulers are noise below that."""
+
+Side = Callable[[], float]
+"""Does the work once or more often, and returns units a second."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Ours beside a baseline that does the same with less.
+
+    Parameters
+    ----------
+    name : str
+        ``stage/what/baseline``.
+    unit : str
+        What both sides count, for instance ``reports/s``.
+    ours, baseline : Side
+    """
+
+    name: str
+    unit: str
+    ours: Side
+    baseline: Side
+
+
+@dataclass(frozen=True)
+class Result:
+    """The medians over all rounds, in units a second; the ratio is ours over the baseline.
+
+    `lowest` and `highest` are the extremes of the rounds' ratios.
+    """
+
+    ours: float
+    baseline: float
+    unit: str
+    ratio: float
+    lowest: float
+    highest: float
+
+    def as_dict(self) -> dict[str, float | str]:
+        return {
+            "ours": self.ours,
+            "baseline": self.baseline,
+            "unit": self.unit,
+            "ratio": self.ratio,
+        }
+
+
+def measure(benchmark: Benchmark, rounds: int) -> Result:
+    """Run both sides once unmeasured, then in turns, each first as often as the other."""
+    sides = (benchmark.ours, benchmark.baseline)
+    rates: tuple[list[float], list[float]] = ([], [])
+    for side in sides:
+        side()
+    for number in range(rounds):
+        first = number % 2
+        for index in (first, 1 - first):
+            rates[index].append(sides[index]())
+    ratios = [ours / baseline for ours, baseline in zip(*rates, strict=True)]
+    return Result(
+        ours=statistics.median(rates[0]),
+        baseline=statistics.median(rates[1]),
+        unit=benchmark.unit,
+        ratio=statistics.median(ratios),
+        lowest=min(ratios),
+        highest=max(ratios),
+    )
+
+
+def repeated(units: int, action: Callable[[], object]) -> Side:
+    """Return a side that repeats an action of so many units until it has run long enough."""
+
+    def rate() -> float:
+        done, began = 0, time.perf_counter()
+        while (passed := time.perf_counter() - began) < ENOUGH_SECONDS or not done:
+            action()
+            done += units
+        return done / passed
+
+    return rate
