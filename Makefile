@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint bench faults statistics lock proto kafka clean
+.PHONY: help setup demo test lint bench slow lock proto kafka clean
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,7 +34,7 @@ lint: setup      ## ruff and mypy --strict
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-faults: setup kafka ## the long fault and statistics runs (minutes)
+slow: setup kafka ## run the tests that take minutes
 	@$(BIN)/python -m pytest -m slow tests $(ARGS)
 
 bench: setup kafka ## benchmarks, as ratios against a baseline in the same run

@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, ReportError, nearest
-from estimators.estimate import Counts, Estimate, Question
+from estimators.estimate import Counts, Estimate
 from estimators.mechanisms import MECHANISMS, Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.question import Question
 from estimators.randomness import Bits, SystemBits
 
 KINDS = ("mean", "frequency")
@@ -382,7 +383,7 @@ class Metric:
         ----------
         statistic : ndarray of int64
         beta, weights, bound, target
-            See :class:`estimators.estimate.Question`.
+            See :class:`estimators.question.Question`.
 
         Returns
         -------

@@ -15,7 +15,7 @@ from aggregator.settings import Settings
 from aggregator.store import Store, connect
 from estimators import Estimate, Metric
 from estimators.durations import milliseconds
-from estimators.estimate import TARGETS
+from estimators.question import TARGETS
 from estimators.weights import POLICIES
 
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from estimators import discrete_laplace
 from estimators.bounds import Law, interval, laplace_noise_deviation
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Estimate, Question
+from estimators.estimate import Counts, Estimate
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import round_up, sample_discrete_laplace
 from estimators.thresholds import WORD, exp_bounds

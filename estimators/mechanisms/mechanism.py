@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Estimate, Floats, Question
+from estimators.estimate import Counts, Estimate, Floats
+from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.thresholds import exp_bounds
 

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from estimators.bounds import flip_noise_deviation, interval
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Estimate, Question
+from estimators.estimate import Counts, Estimate
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.signs import FlippedSigns
+from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli
 from estimators.weights import LevelFacts, level_weights

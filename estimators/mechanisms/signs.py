@@ -8,7 +8,8 @@ from fractions import Fraction
 import numpy as np
 
 from estimators.bounds import Law
-from estimators.estimate import Counts, Floats, Question
+from estimators.estimate import Counts, Floats
+from estimators.question import Question
 from estimators.thresholds import WORD, flip_threshold
 
 

@@ -1,0 +1,57 @@
+"""What is asked of a statistic."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from estimators.errors import nearest
+from estimators.weights import POLICIES
+
+BOUNDS = ("fixed",)
+TARGETS = ("population", "sample")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of a statistic: the failure probability, the weights, the bound and its target.
+
+    Parameters
+    ----------
+    beta : float
+        Failure probability of the two-sided bound, in (0, 1).
+    weights : str
+        A policy of :data:`estimators.weights.POLICIES`.
+    bound : str
+        ``"fixed"``: holds for a number of reports that was fixed in advance, as in a closed window.
+    target : str
+        ``"population"``: bounds cover the distribution that the users come from;
+        ``"sample"``: they cover the users' own realised values, so only the noise counts.
+
+    Notes
+    -----
+    Population bounds take the level to be independent of the value, as every policy but
+    ``"uniform"`` does: all levels then share one mean. With ``"uniform"`` each level may have a
+    mean of its own, and what is covered is the mean of all reporting users' distributions. The
+    target ``"sample"`` is the mean of the users' values weighted as the policy says: their plain
+    mean for ``"uniform"``.
+    """
+
+    beta: float = 0.05
+    weights: str = "optimal"
+    bound: str = "fixed"
+    target: str = "population"
+
+    def __post_init__(self) -> None:
+        """Refuse a question that has no answer."""
+        if not 0 < self.beta < 1:
+            raise ValueError(f"beta = {self.beta!r}: expected a probability between 0 and 1")
+        for key, known in (("weights", POLICIES), ("bound", BOUNDS), ("target", TARGETS)):
+            if getattr(self, key) not in known:
+                raise ValueError(
+                    f"{key} = {getattr(self, key)!r}: did you mean "
+                    + nearest(str(getattr(self, key)), known)
+                )
+
+    def one_mean(self, levels: int) -> bool:
+        """Return whether the values of all `levels` in use may be taken to have the same mean."""
+        return self.target == "population" and (self.weights != "uniform" or levels == 1)
