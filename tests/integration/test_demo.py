@@ -45,7 +45,11 @@ class Demo:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "aggregator", "demo", *arguments],
                 cwd=folder,
-                env={**environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"},
+                env={
+                    **environ,
+                    "PYTHONPATH": str(Path(__file__).parents[2]),
+                    "PYTHONUNBUFFERED": "1",
+                },
                 stdout=output,
                 stderr=errors,
                 start_new_session=True,
