@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -54,7 +53,7 @@ class Worker:
         self.settings, self.metrics, self.store, self.name = settings, metrics, store, name
         self.topic = settings.topics.reports
         self.owned: dict[int, Owned] = {}
-        self._stopping = threading.Event()
+        self._stopping = False  # no Event: its lock is not safe in a signal handler
         self._leave_by = float("inf")
         self._interval = milliseconds(settings.aggregate.commit_interval) / 1000
         self._next_commit = time.monotonic() + self._interval
@@ -72,7 +71,7 @@ class Worker:
     def stop(self) -> None:
         """Ask the worker to drain, commit and leave; safe in a signal handler."""
         self._leave_by = time.monotonic() + LEAVE_SECONDS
-        self._stopping.set()
+        self._stopping = True
 
     def run(self) -> None:
         """Count until :meth:`stop`; then commit what was counted and leave the group."""
@@ -81,7 +80,7 @@ class Worker:
         )
         log.info("started", worker=self.name, topic=self.topic, metrics=len(self.metrics))
         try:
-            while not self._stopping.is_set():
+            while not self._stopping:
                 self._step()
             self._commit_all()
         except Stopped:
@@ -189,7 +188,7 @@ class Worker:
                 log.warning("waiting", error=str(error), again_in=delay)
                 if time.monotonic() > self._leave_by:
                     raise Stopped from error
-                (time.sleep if self._stopping.is_set() else self._stopping.wait)(delay)
+                time.sleep(delay)
                 delay = min(2 * delay, LAST_RETRY_SECONDS)
 
     # -- Ownership ----------------------------------------------------------------------------
@@ -235,7 +234,7 @@ class Worker:
                 )
             except KafkaException as error:
                 log.warning("waiting", error=str(error), partition=number)
-                if self._stopping.is_set():
+                if self._stopping:
                     raise Stopped from error
             else:
                 return low, high

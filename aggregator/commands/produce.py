@@ -161,7 +161,7 @@ def _run(
         length=len(population),
         label="reporting",
         file=sys.stderr,
-        hidden=as_json or not sys.stderr.isatty() or not sys.stderr.isatty(),
+        hidden=as_json or not sys.stderr.isatty(),
     ) as bar:
         while devices.is_alive():
             try:

@@ -39,7 +39,7 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
         length=to_read,
         label="replaying",
         file=sys.stderr,
-        hidden=as_json or not sys.stderr.isatty() or not sys.stderr.isatty(),
+        hidden=as_json or not sys.stderr.isatty(),
     ) as bar:
 
         def progress(partition: int, offset: int) -> None:
