@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from aggregator.errors import UnknownMetric
-from aggregator.keys import GRAINS_MS, PaneKey, metric_key
+from aggregator.keys import PaneKey, metric_key
 from aggregator.partition import NEVER, Watermark
 from aggregator.store import UNSET, Store, connect
+from aggregator.windows import spans
 from estimators import Estimate, Metric
 from estimators.errors import nearest
 from estimators.estimate import Counts
@@ -171,46 +172,12 @@ class Reader:
     ) -> Iterable[bytes]:
         if start_ms is None and end_ms is None:
             return self.store.running(partition, key)
-        keys: list[PaneKey] = []
-        self._cover(
-            partition, metric, key, watermark, ["day", "hour", "pane"], start_ms, end_ms, keys
-        )
+        keys = [
+            PaneKey(span.grain, key, begin)
+            for span in spans(metric, watermark.time, start_ms, end_ms)
+            for begin in self.store.panes(partition, span.grain, key, span.start, span.end)
+        ]
         return [found for found in self.store.statistics(partition, keys) if found is not None]
-
-    def _cover(
-        self,
-        partition: int,
-        metric: Metric,
-        key: str,
-        watermark: Watermark,
-        grains: list[str],
-        start: int | None,
-        end: int | None,
-        keys: list[PaneKey],
-    ) -> None:
-        """Collect the fewest panes that make up a window: complete days, then hours, then panes."""
-        if start is not None and end is not None and start >= end:
-            return
-        grain, *finer = grains
-        if grain == "pane":
-            starts = self.store.panes(partition, "pane", key, start, end)
-            keys.extend(PaneKey("pane", key, begin) for begin in starts)
-            return
-        width = GRAINS_MS[grain]
-        if metric.pane_ms >= width or width % metric.pane_ms:
-            self._cover(partition, metric, key, watermark, finer, start, end, keys)
-            return
-        settled = watermark.time - metric.lateness_ms
-        last = (settled if end is None else min(end, settled)) // width * width
-        first = None if start is None else -(-start // width) * width
-        if first is not None and first >= last:
-            self._cover(partition, metric, key, watermark, finer, start, end, keys)
-            return
-        starts = self.store.panes(partition, grain, key, first, last)
-        keys.extend(PaneKey(grain, key, begin) for begin in starts)
-        if first is not None:
-            self._cover(partition, metric, key, watermark, finer, start, first, keys)
-        self._cover(partition, metric, key, watermark, finer, last, end, keys)
 
     def _status(self, metric: Metric, watermarks: Mapping[int, Watermark], end: int | None) -> str:
         if not watermarks:
