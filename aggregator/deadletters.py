@@ -44,6 +44,9 @@ class RefusedMessage(Protocol):
     def headers(self) -> list[Header] | None:
         """Return its headers."""
 
+    def timestamp(self) -> tuple[int, int]:
+        """Return its timestamp's type and its milliseconds since the epoch."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Letter:
@@ -52,6 +55,7 @@ class Letter:
     key: bytes | None
     value: bytes | None
     headers: list[Header]
+    timestamp: int
 
 
 def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
@@ -61,6 +65,7 @@ def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
     and the place of the original.
     """
     key, value, headers = message.key(), message.value(), message.headers() or []
+    arrived = max(0, message.timestamp()[1])  # 0: now
     why: list[Header] = [
         (CONTEXT + "topic", (message.topic() or "").encode()),
         (CONTEXT + "partition", str(message.partition()).encode()),
@@ -70,9 +75,10 @@ def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
         (CONTEXT + "exception.class.name", reason.encode()),
         (CONTEXT + "exception.message", detail.encode()),
     ]
-    whole = Letter(key, value, [*headers, *why])
+    whole = Letter(key, value, [*headers, *why], arrived)
     why = [*why, (TRUNCATED, str(len(value or b"")).encode())]
-    return [whole, Letter(key, value and value[:KEPT_BYTES], why), Letter(None, None, why)]
+    short = Letter(key, value and value[:KEPT_BYTES], why, arrived)
+    return [whole, short, Letter(None, None, why, arrived)]
 
 
 class DeadLettersUndelivered(DitherError):  # noqa: N818
@@ -120,6 +126,7 @@ class DeadLetters:
                     letter.value,
                     letter.key,
                     headers=letter.headers,
+                    timestamp=letter.timestamp,
                     on_delivery=delivered,
                 )
             except BufferError:

@@ -39,7 +39,7 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     source = str(path)
     try:
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DefinitionError("TOML", str(error), "a file that parses as TOML", source) from None
     for key in document:
         if key != "metrics":

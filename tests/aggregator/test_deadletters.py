@@ -121,6 +121,7 @@ def test_a_refused_message_arrives_as_it_came_with_kafka_connects_headers(
     letters.flush(PATIENCE)
     found = only(broker)
     assert (found.key(), found.value()) == (b"shard 7", b"not a batch")
+    assert found.timestamp()[1] == 1_357_000_000_000, "it may be what the event time rests on"
     assert found.headers() == [
         ("trace", b"1"),
         ("trace", b"2"),

@@ -89,3 +89,10 @@ def test_durations_are_read_as_people_write_them(text: str, length: int) -> None
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a duration"):
         milliseconds(text)
+
+
+def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.toml"
+    file.write_bytes(b"# caf\xe9")
+    with pytest.raises(DefinitionError, match=r"metrics\.toml: TOML"):
+        load_metrics(file)
