@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds import interval
+from estimators.bounds import limits
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
@@ -18,7 +18,7 @@ from estimators.mechanisms.signs import FlippedSigns
 from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli, round_up
-from estimators.weights import LevelFacts, level_weights
+from estimators.weights import LevelFacts, level_weights, total_weight
 
 
 class RandomizedResponse(Mechanism):
@@ -80,7 +80,8 @@ class RandomizedResponse(Mechanism):
             return self._answer(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
         law = self._signs.law(counts, shares, question)
         mean = self._signs.mean(counts, shares, ones)
-        lower, upper = interval(law, mean, math.log(question.beta / 2))
+        total = total_weight(question.weights, counts, self._facts)
+        lower, upper = limits(law, mean, question, math.log(question.beta / 2), total)
         bounds = float(lower[0]), float(upper[0])
         return self._answer(
             question, counts, shares, float(mean[0]), bounds, 1 / law.worst_variance
