@@ -14,6 +14,7 @@ from estimators import discrete_laplace
 from estimators.bounds import LaplaceNoise, Law, limits
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate
+from estimators.heterogeneity import heterogeneity
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
 from estimators.randomness import Bits
@@ -150,7 +151,9 @@ class Laplace(Mechanism):
             total = total_weight(question.weights, counts, self._facts)
             low, high = limits(law, np.array([mean]), question, math.log(beta / 2), total, noise)
             lower, upper = float(low[0]), float(high[0])
-        return self._answer(question, counts, shares, mean, (lower, upper), 1 / law.worst_variance)
+        effective = 1 / law.worst_variance
+        apart = heterogeneity(law, (sums[used] / (n * self.grid))[:, None])
+        return self._answer(question, counts, shares, mean, (lower, upper), effective, apart)
 
     def privacy_exponent(self, level: int) -> Fraction:
         """Return x such that the largest ratio of output probabilities is e^x, exactly.

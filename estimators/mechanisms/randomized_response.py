@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from estimators.bounds import limits
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate
+from estimators.heterogeneity import heterogeneity
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.signs import FlippedSigns
 from estimators.question import Question
@@ -83,9 +84,9 @@ class RandomizedResponse(Mechanism):
         total = total_weight(question.weights, counts, self._facts)
         lower, upper = limits(law, mean, question, math.log(question.beta / 2), total)
         bounds = float(lower[0]), float(upper[0])
-        return self._answer(
-            question, counts, shares, float(mean[0]), bounds, 1 / law.worst_variance
-        )
+        effective = 1 / law.worst_variance
+        apart = heterogeneity(law, self._signs.means(counts, ones)[counts > 0])
+        return self._answer(question, counts, shares, float(mean[0]), bounds, effective, apart)
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) / T, exactly: the ratio of either report under x = +1 and x = -1."""

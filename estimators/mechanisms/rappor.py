@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from estimators.bounds import FlipNoise, limits
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate
+from estimators.heterogeneity import heterogeneity
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.signs import FlippedSigns
 from estimators.question import Question
@@ -133,9 +134,9 @@ class Rappor(Mechanism):
         total = total_weight(question.weights, counts, self._facts)
         lower, upper = limits(law, mean, question, log_p, total, noise)
         bounds = (1 + lower) / 2, (1 + upper) / 2
-        return self._answer(
-            question, counts, shares, (1 + mean) / 2, bounds, 1 / law.worst_variance
-        )
+        effective = 1 / law.worst_variance
+        apart = heterogeneity(law, self._signs.means(counts, ones)[counts > 0])
+        return self._answer(question, counts, shares, (1 + mean) / 2, bounds, effective, apart)
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return ((2^64 - T) / T)^2, exactly: two categories differ in two bits."""
