@@ -55,6 +55,7 @@ def proportional(facts: LevelFacts) -> Floats:
 POLICIES: dict[str, Callable[[LevelFacts], Floats]] = {
     policy.__name__: policy for policy in (optimal, paper, uniform, proportional)
 }
+DEFAULT_POLICY = "optimal"
 
 
 def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
