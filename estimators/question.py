@@ -34,7 +34,8 @@ class Question:
     -----
     Population bounds take the level to be independent of the value, as every policy but
     ``"uniform"`` does: all levels then share one mean. With ``"uniform"`` each level may have a
-    mean of its own, and what is covered is the mean of all reporting users' distributions. The
+    mean of its own, and what is covered is the mean of all reporting users' distributions (with
+    ``"anytime"``: the mean up to each time, which may move). The
     target ``"sample"`` is the mean of the users' values weighted as the policy says: their plain
     mean for ``"uniform"``.
     """

@@ -60,6 +60,7 @@ REACH = 20  # steps either way: from below one report to beyond 10^12
 SPREAD = 2.0  # of the weights, in units of ln(lambda)
 TERMS, BELOW = 4, 2  # that are summed, and how many of them are below the best: measured as RATIO
 STEPS = 30
+BLOCK = 2**15  # cells at a time, which a cache holds: twice as fast with 1,024 categories
 
 _OFFSETS = np.arange(-REACH, REACH + 1) * np.log(RATIO)
 TILTS = CENTRE * np.exp(_OFFSETS)
@@ -95,7 +96,10 @@ def interval(law: Law, observed: Floats, log_p: float, total: float) -> tuple[Fl
     (0.47, 0.529)
     """
     k = observed.size
-    limits = lower_limit(law, np.concatenate([observed, -observed]), log_p, total)
+    rows = max(1, BLOCK // (TERMS * law.counts.size))
+    sides = np.concatenate([observed, -observed])
+    parts = [sides[start : start + rows] for start in range(0, 2 * k, rows)]
+    limits = np.concatenate([lower_limit(law, part, log_p, total) for part in parts])
     return limits[:k], -limits[k:]
 
 

@@ -3,6 +3,8 @@
 Many paths at once: reports arrive in the same order of levels on each, so that the law of the sums
 is common and every path is one column. That the interval of a column is what a metric shows is
 tested beside it.
+
+``python -m tests.statistics.paths`` prints the table of docs/bounds.md.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -149,3 +152,35 @@ class Paths:
                 noise = FlipNoise(n, law.coefficient, signs.flip[used])
         lower, upper = limits(law, mean, question, log_p, total, noise)
         return lower.reshape(self.runs, columns), upper.reshape(self.runs, columns), shares
+
+
+HARD = [
+    Population("randomized_response", 0.0, ()),
+    Population("randomized_response", 0.98, ()),
+    Population("randomized_response", -1.0, ()),
+    Population("laplace", 0.0, ()),
+    Population("laplace", -0.98, ()),
+    Population("rappor", (1.0, 0.0, 0.0, 0.0), ()),
+    Population("rappor", (0.97, 0.03, 0.0, 0.0), ()),
+    Population("rappor", (0.5, 0.5), ()),
+]
+
+
+def main(runs: int = 2000) -> None:
+    """Print the table of docs/bounds.md: the share of whole paths that were covered throughout."""
+    out = sys.stdout
+    bounds = [("anytime", 0.05), ("anytime", 0.2), ("fixed", 0.05), ("normal", 0.05)]
+    out.write("| data | " + " | ".join(f"`{b}`, beta = {beta}" for b, beta in bounds) + " |\n")
+    out.write("|---|" + "---|" * len(bounds) + "\n")
+    for population in HARD:
+        missed = [
+            np.count_nonzero(Paths(population, runs).missed(Question(bound=b, beta=beta)))
+            for b, beta in bounds
+        ]
+        shares = " | ".join(f"{100 * (1 - m / runs):.1f}%" for m in missed)
+        out.write(f"| {population.mechanism}, {population.theta} | {shares} |\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -13,21 +13,10 @@ import numpy as np
 import pytest
 
 from estimators.question import Question
-from tests.statistics.paths import CHECKED, LAST, Paths
+from tests.statistics.paths import CHECKED, HARD, LAST, Paths
 from tests.statistics.populations import Population
 
-POINT = (1.0, *[0.0] * 3)
-NEARLY = (0.97, 0.03, *[0.0] * 2)
-HARD = [
-    Population("randomized_response", 0.0, ()),
-    Population("randomized_response", 0.98, ()),
-    Population("randomized_response", -1.0, ()),
-    Population("laplace", 0.0, ()),
-    Population("laplace", -0.98, ()),
-    Population("rappor", POINT, ()),
-    Population("rappor", NEARLY, ()),
-    Population("rappor", (0.5, 0.5), ()),
-]
+NEARLY = (0.97, 0.03, 0.0, 0.0)
 
 
 def most(beta: float, runs: int) -> float:
@@ -65,8 +54,8 @@ def test_the_users_own_values_are_covered_along_whole_paths(population: Populati
 def test_a_bound_for_a_fixed_number_of_reports_fails_when_it_is_looked_at_again() -> None:
     """Why there are other bounds: along these paths both are wrong far more often than beta."""
     paths = Paths(HARD[0], 200)
-    assert failed(paths, bound="normal") > 0.25 * 200
-    assert failed(paths, bound="fixed") > 0.15 * 200
+    assert failed(paths, bound="normal") > 0.8 * 200
+    assert failed(paths, bound="fixed") > 0.3 * 200
 
 
 @pytest.mark.parametrize("mechanism", ["randomized_response", "laplace", "rappor"])
