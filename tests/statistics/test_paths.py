@@ -51,6 +51,29 @@ def test_the_users_own_values_are_covered_along_whole_paths(population: Populati
     assert found <= most(0.2, 100)
 
 
+@pytest.mark.parametrize("weights", ["optimal", "uniform"])
+def test_an_order_of_levels_that_follows_the_reports_so_far_is_covered(weights: str) -> None:
+    """The lowest level reports while the estimate is too high, the highest while it is too low."""
+    population, rng, runs = (
+        Population("randomized_response", 0.5, (0,) * 5),
+        np.random.default_rng(3),
+        100,
+    )
+    metric, left = population.metric, 0
+    for _ in range(runs):
+        statistic, outside = metric.zero(), False
+        for look in range(11):
+            high = statistic.any() and metric.estimate(statistic, bound="normal").value > 0.5
+            counts = np.zeros(5, dtype=np.int64)
+            counts[0 if high else 4] = 2**look
+            held = np.array([rng.multinomial(n, population.frequencies) for n in counts])
+            statistic += population.statistic(held, rng)
+            found = metric.estimate(statistic, 0.2, weights, "anytime")
+            outside |= not found.lower <= 0.5 <= found.upper
+        left += outside
+    assert left <= most(0.2, runs)
+
+
 def test_a_bound_for_a_fixed_number_of_reports_fails_when_it_is_looked_at_again() -> None:
     """Why there are other bounds: along these paths both are wrong far more often than beta."""
     paths = Paths(HARD[0], 200)
