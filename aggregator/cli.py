@@ -15,6 +15,7 @@ COMMANDS = {
     "serve": "Serve estimates as Prometheus metrics.",
     "estimate": "Show a metric's estimate and its bounds.",
     "metrics": "List the metrics and how far they are counted.",
+    "weights": "Show or change how much each privacy level counts.",
     "verify": "Replay the log and compare the state byte by byte.",
 }
 

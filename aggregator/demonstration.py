@@ -195,7 +195,10 @@ class Demonstration:
         )
 
     def view(self) -> View:
-        """Read the estimates as they are now."""
+        """Read the estimates as they are now: running totals, with bounds for all times.
+
+        The last view has the same bounds: Ctrl-C ends the demo when whoever watches it likes.
+        """
         estimates = {name: self.reader.estimate(name) for name in self.metrics}
         return View(
             progress=self._progress,

@@ -38,13 +38,13 @@ ESTIMATE = Exported(
 LOWER = Exported(
     "dither_estimate_lower",
     "gauge",
-    "Lower confidence bound of the estimate.",
+    "Lower confidence bound of the estimate: holds at all times at once.",
     ("metric", "category"),
 )
 UPPER = Exported(
     "dither_estimate_upper",
     "gauge",
-    "Upper confidence bound of the estimate.",
+    "Upper confidence bound of the estimate: holds at all times at once.",
     ("metric", "category"),
 )
 CATEGORIES_LEFT_OUT = Exported(
@@ -73,6 +73,12 @@ LEVEL_WEIGHT = Exported(
     "gauge",
     "Share of a privacy level in the estimate.",
     ("metric", "level"),
+)
+HETEROGENEITY = Exported(
+    "dither_level_heterogeneity_pvalue",
+    "gauge",
+    "P-value of the values being independent of the privacy level (Cochran's Q).",
+    ("metric",),
 )
 METRIC = Exported(
     "dither_metric",
@@ -129,6 +135,7 @@ ALL = (
     REPORTS,
     LEVEL_REPORTS,
     LEVEL_WEIGHT,
+    HETEROGENEITY,
     METRIC,
     LAST_UPDATE,
     EVENT_TIME,

@@ -54,16 +54,8 @@ class Exporter(Collector):
         for name, metric in self.reader.metrics.items():
             levels = " ".join(f"{e:g}" for e in metric.levels)
             revision = f"{metric.revision:08x}"
-            put(
-                exported.METRIC,
-                1,
-                name,
-                metric.kind,
-                metric.mechanism,
-                metric.unit,
-                revision,
-                levels,
-            )
+            about = (metric.kind, metric.mechanism, metric.unit, revision, levels)
+            put(exported.METRIC, 1, name, *about)
             window = self.reader.window(name)
             event_time = self.reader.event_time(name)
             if window.arrived_ms != NEVER and event_time is not None:
@@ -79,6 +71,8 @@ class Exporter(Collector):
         for epsilon, count, weight in levels:
             put(exported.LEVEL_REPORTS, int(count), metric.name, f"{epsilon:g}")
             put(exported.LEVEL_WEIGHT, float(weight), metric.name, f"{epsilon:g}")
+        if estimate.heterogeneity is not None:
+            put(exported.HETEROGENEITY, estimate.heterogeneity, metric.name)
         if estimate.status in ("not_ready", "too_few_reports"):
             return
         values, lowers, uppers = (

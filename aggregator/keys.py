@@ -30,6 +30,11 @@ def partitions_key(topic: str) -> str:
     return f"dither:{topic}:partitions"
 
 
+def policies_key(topic: str) -> str:
+    """Return the key of the hash of the weights that are in force, by metric name."""
+    return f"dither:{topic}:policies"
+
+
 def metric_key(name: str, revision: int) -> str:
     """Return a metric's name in keys: its definition's revision is part of it.
 

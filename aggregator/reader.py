@@ -17,6 +17,7 @@ from aggregator.windows import spans
 from estimators import Estimate, Metric
 from estimators.errors import nearest
 from estimators.estimate import Counts
+from estimators.weights import DEFAULT_POLICY
 
 Time = float | datetime.datetime | None
 DEFAULT_TOPIC = "dither.reports"
@@ -43,6 +44,16 @@ class Window:
     end_ms: int | None
     status: str
     arrived_ms: int
+    policy: str = DEFAULT_POLICY
+
+    @property
+    def bound(self) -> str:
+        """The bound that ``"auto"`` means here.
+
+        A window with an end is ``"fixed"``; whatever has no end is a running total, which is looked
+        at while it grows: ``"anytime"``.
+        """
+        return "anytime" if self.end_ms is None else "fixed"
 
 
 class Reader:
@@ -93,8 +104,8 @@ class Reader:
         start: Time = None,
         end: Time = None,
         beta: float = 0.05,
-        weights: str = "optimal",
-        bound: str = "fixed",
+        weights: str | None = None,
+        bound: str = "auto",
         target: str = "population",
     ) -> Estimate:
         """Estimate a metric over a window of event time.
@@ -104,7 +115,11 @@ class Reader:
         name : str
         start, end : float (seconds since the epoch), datetime or None
             The window [start, end), widened to whole panes; None: unbounded.
-        beta, weights, bound, target
+        weights : str, optional
+            The policy that is in force for the metric (``dither weights``), by default.
+        bound : str
+            ``"auto"``: fixed for a window with an end, anytime for a running total.
+        beta, target
             See :meth:`estimators.Metric.estimate`.
 
         Returns
@@ -118,13 +133,15 @@ class Reader:
     def answer(
         window: Window,
         beta: float = 0.05,
-        weights: str = "optimal",
-        bound: str = "fixed",
+        weights: str | None = None,
+        bound: str = "auto",
         target: str = "population",
     ) -> Estimate:
         """Estimate from a window that was read before."""
         metric = window.metric
-        estimate = metric.estimate(window.statistic, beta, weights, bound, target)
+        policy = window.policy if weights is None else weights
+        known = window.bound if bound == "auto" else bound
+        estimate = metric.estimate(window.statistic, beta, policy, known, target)
         too_few = estimate.reports < metric.minimum_reports and window.status != "not_ready"
         return dataclasses.replace(estimate, status="too_few_reports" if too_few else window.status)
 
@@ -152,7 +169,8 @@ class Reader:
                 statistic += np.frombuffer(found, dtype="<i8")
         arrived = max((mark.arrived for mark in watermarks.values()), default=NEVER)
         status = self._status(metric, watermarks, end_ms)
-        return Window(metric, statistic, start_ms, end_ms, status, arrived)
+        policy = self.store.policies().get(name, DEFAULT_POLICY)
+        return Window(metric, statistic, start_ms, end_ms, status, arrived, policy)
 
     def event_time(self, name: str) -> int | None:
         """Return the latest event time counted of a metric, in ms since the epoch."""

@@ -10,7 +10,7 @@ from typing import Any
 import redis
 
 from aggregator.errors import Fenced, StoreUnreachable
-from aggregator.keys import PaneKey, partitions_key, tag
+from aggregator.keys import PaneKey, partitions_key, policies_key, tag
 from aggregator.partition import Partition, Watermark
 from aggregator.settings import masked
 from estimators import Metric
@@ -202,6 +202,14 @@ class Store:
         """Return a partition's numbers of reports by ``outcome:metric``."""
         found = _decoded(self.client.hgetall(f"{tag(self.topic, partition)}:counts"))
         return {name: int(value) for name, value in found.items()}
+
+    def policies(self) -> dict[str, str]:
+        """Return the policies of weights that were set, by metric name."""
+        return _decoded(self.client.hgetall(policies_key(self.topic)))
+
+    def set_policy(self, metric: str, policy: str) -> None:
+        """Set a metric's policy of weights: in force from the next read."""
+        self.client.hset(policies_key(self.topic), metric, policy)
 
     def _members(self, key: str) -> set[bytes]:
         found: Any = self.client.smembers(key)

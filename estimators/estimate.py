@@ -35,6 +35,10 @@ class Estimate:
         Reports per level.
     weights : ndarray of float64, shape (levels,)
         The share of each level in the estimate; sums to one unless there is no report.
+    heterogeneity : float or None
+        p-value of the hypothesis that the values do not go with the privacy level (Cochran's Q);
+        None where fewer than two levels have reports enough. If it is tiny, weights other than
+        ``uniform`` estimate the mean of another population.
     status : str
         ``not_ready``, ``too_few_reports``, ``provisional`` or ``final``; empty where no window is
         meant.
@@ -52,6 +56,7 @@ class Estimate:
     levels: tuple[float, ...]
     counts: Counts
     weights: Floats
+    heterogeneity: float | None = None
     status: str = ""
 
     def rescaled(self, offset: float, scale: float) -> Estimate:

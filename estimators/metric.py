@@ -390,7 +390,8 @@ class Metric:
         Estimate
             In the metric's own unit; arrays over categories for a frequency.
         """
-        question = Question(beta=beta, weights=weights, bound=bound, target=target)
+        known = "fixed" if bound == "auto" else bound
+        question = Question(beta=beta, weights=weights, bound=known, target=target)
         estimate = self.randomizer.estimate(self._table(statistic), question)
         if self.kind == "mean":
             assert self.range is not None  # noqa: S101

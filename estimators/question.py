@@ -7,7 +7,7 @@ import dataclasses
 from estimators.errors import nearest
 from estimators.weights import POLICIES
 
-BOUNDS = ("fixed",)
+BOUNDS = ("auto", "fixed", "anytime", "normal")
 TARGETS = ("population", "sample")
 
 
@@ -23,6 +23,9 @@ class Question:
         A policy of :data:`estimators.weights.POLICIES`.
     bound : str
         ``"fixed"``: holds for a number of reports that was fixed in advance, as in a closed window.
+        ``"anytime"``: holds at all times at once, for a total that is looked at while it grows.
+        ``"normal"``: asymptotic, for comparison: too short for few reports. ``"auto"``: chosen by
+        the window, where there is one; ``"fixed"`` otherwise.
     target : str
         ``"population"``: bounds cover the distribution that the users come from;
         ``"sample"``: they cover the users' own realised values, so only the noise counts.
@@ -31,7 +34,8 @@ class Question:
     -----
     Population bounds take the level to be independent of the value, as every policy but
     ``"uniform"`` does: all levels then share one mean. With ``"uniform"`` each level may have a
-    mean of its own, and what is covered is the mean of all reporting users' distributions. The
+    mean of its own, and what is covered is the mean of all reporting users' distributions (with
+    ``"anytime"``: the mean up to each time, which may move). The
     target ``"sample"`` is the mean of the users' values weighted as the policy says: their plain
     mean for ``"uniform"``.
     """

@@ -55,6 +55,7 @@ def proportional(facts: LevelFacts) -> Floats:
 POLICIES: dict[str, Callable[[LevelFacts], Floats]] = {
     policy.__name__: policy for policy in (optimal, paper, uniform, proportional)
 }
+DEFAULT_POLICY = "optimal"
 
 
 def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
@@ -83,3 +84,20 @@ def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
     shares: Floats = counts * (per_report / per_report.max())
     total = shares.sum()
     return shares / total if total > 0 else shares
+
+
+def total_weight(policy: str, counts: Counts, facts: LevelFacts) -> float:
+    """Return the sum of the reports' weights, in a unit that the counts do not change.
+
+    Bounds that hold at all times need weights of single reports that were fixed in advance. The
+    unit is the largest standard deviation of one weighted report, over all levels of the metric
+    whether in use or not, so that the total is about the number of noisiest reports.
+
+    Examples
+    --------
+    >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))
+    >>> total_weight("optimal", np.array([100, 100]), facts)
+    125.0
+    """
+    per_report = POLICIES[policy](facts)
+    return float(counts @ per_report / (per_report * np.sqrt(facts.variances)).max())

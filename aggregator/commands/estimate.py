@@ -15,8 +15,15 @@ from aggregator.settings import Settings
 from aggregator.store import Store, connect
 from estimators import Estimate, Metric
 from estimators.durations import milliseconds
-from estimators.question import TARGETS
+from estimators.question import BOUNDS, TARGETS
 from estimators.weights import POLICIES
+
+TINY = 1e-3
+"""A p-value at which levels are said to differ: one metric in a thousand without a reason."""
+WARNING = (
+    "warning    the values go with the privacy level: weights other than uniform then estimate\n"
+    "           a different population (--weights uniform, or dither weights METRIC uniform)"
+)
 
 
 class Moment(click.ParamType[float]):
@@ -51,9 +58,15 @@ class Moment(click.ParamType[float]):
 @click.option(
     "--weights",
     type=click.Choice(sorted(POLICIES)),
-    default="optimal",
+    help="How much each privacy level counts [default: as `dither weights` says].",
+)
+@click.option(
+    "--bound",
+    type=click.Choice(BOUNDS),
+    default="auto",
     show_default=True,
-    help="How much each privacy level counts.",
+    help="fixed: for a closed window; anytime: for a total that is looked at while it grows; "
+    "auto: fixed if there is a --to; normal: asymptotic, for comparison.",
 )
 @click.option(
     "--target",
@@ -71,7 +84,8 @@ def estimate(
     start: float | None,
     end: float | None,
     beta: float,
-    weights: str,
+    weights: str | None,
+    bound: str,
     target: str,
     top: int,
     as_json: bool,
@@ -86,7 +100,7 @@ def estimate(
     reader = Reader(store, defined, idle_ms=milliseconds(settings.aggregate.idle))
     definition = reader.metric(metric)
     try:
-        found = reader.estimate(metric, start, end, beta, weights, target=target)
+        found = reader.estimate(metric, start, end, beta, weights, bound, target)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     click.echo(
@@ -113,6 +127,7 @@ def as_dict(metric: Metric, found: Estimate) -> dict[str, Any]:
         "bound": found.bound,
         "target": found.target,
         "policy": found.policy,
+        "heterogeneity": found.heterogeneity,
         "levels": [
             {"epsilon": epsilon, "reports": int(count), "weight": float(weight)}
             for epsilon, count, weight in zip(
@@ -132,8 +147,13 @@ def as_text(metric: Metric, found: Estimate, top: int) -> str:
         f"status     {found.status}",
         f"reports    {found.reports} (worth {found.effective_reports:.0f} without noise)",
         f"bounds     {100 * (1 - found.beta):g}% {found.bound}, {found.target}",
-        "",
+        f"weights    {found.policy}",
     ]
+    if found.heterogeneity is not None:
+        lines.append(f"levels     alike with p = {found.heterogeneity:.2g}")
+    if warns(found):
+        lines.append(WARNING)
+    lines.append("")
     if np.ndim(found.value):
         value, lower, upper = (np.asarray(x) for x in (found.value, found.lower, found.upper))
         order = np.argsort(-value)[:top]
@@ -151,6 +171,12 @@ def as_text(metric: Metric, found: Estimate, top: int) -> str:
     levels = zip(found.levels, found.counts, found.weights, strict=True)
     mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
     return "\n".join([*lines, "", table(("epsilon", "reports", "weight"), mix)])
+
+
+def warns(found: Estimate) -> bool:
+    """Return whether the values go with the privacy level and the weights suppose otherwise."""
+    apart = found.heterogeneity is not None and found.heterogeneity < TINY
+    return apart and found.policy != "uniform"
 
 
 def _digits(x: Any) -> str:

@@ -2,11 +2,26 @@
 
 `law` says how reports add up, `tails` bounds the chance of a large sum, `inversion` turns that
 chance into an interval for the mean, `deviations` bounds the noise alone where the users' own
-values are the target.
+values are the target. `anytime` has the intervals that hold at all times at once; `answer` chooses
+between them as a question asks.
 """
 
-from estimators.bounds.deviations import flip_noise_deviation, laplace_noise_deviation
+from estimators.bounds.answer import limits
+from estimators.bounds.deviations import (
+    FlipNoise,
+    LaplaceNoise,
+    flip_noise_deviation,
+    laplace_noise_deviation,
+)
 from estimators.bounds.inversion import interval
 from estimators.bounds.law import Law
 
-__all__ = ["Law", "flip_noise_deviation", "interval", "laplace_noise_deviation"]
+__all__ = [
+    "FlipNoise",
+    "LaplaceNoise",
+    "Law",
+    "flip_noise_deviation",
+    "interval",
+    "laplace_noise_deviation",
+    "limits",
+]

@@ -7,13 +7,93 @@ tilts will do.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from typing import Protocol
+
 import numpy as np
 
 from estimators import discrete_laplace
+from estimators.bounds.law import STEEPEST
 from estimators.bounds.tails import BERRY_ESSEEN
 from estimators.estimate import Floats
 
 TILTS = np.geomspace(0.05, 4, 400)[:, None]  # in units of the normal law's; 1.1% apart
+
+
+class Noise(Protocol):
+    """The noise S - E S of an estimate, given the users' own values."""
+
+    @property
+    def variance(self) -> float:
+        """Its largest variance."""
+
+    @property
+    def steepest(self) -> float:
+        """The largest tilt at which :meth:`cumulant` may be asked."""
+
+    def cumulant(self, tilt: Floats) -> Floats:
+        """Bound ln E exp(tilt noise), on either side, for tilts of shape (tilts,)."""
+
+    def deviation(self, log_p: float) -> float:
+        """Bound |noise| with probability 1 - 2 p."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FlipNoise:
+    """The noise of flipped signs: see :func:`flip_noise_deviation`."""
+
+    counts: Floats
+    coefficient: Floats
+    flip: Floats
+
+    @functools.cached_property
+    def variance(self) -> float:
+        """The same for all data."""
+        return float(self.counts @ (self.coefficient**2 * 4 * self.flip * (1 - self.flip)))
+
+    @functools.cached_property
+    def steepest(self) -> float:
+        """A steeper tilt gains nothing."""
+        return STEEPEST / float(self.coefficient.max())
+
+    def cumulant(self, tilt: Floats) -> Floats:
+        """Bound ln E exp(tilt noise), on either side."""
+        return _flip_cumulant(self.counts, self.coefficient, self.flip, tilt[:, None])
+
+    def deviation(self, log_p: float) -> float:
+        """Bound |noise| with probability 1 - 2 p."""
+        return flip_noise_deviation(self.counts, self.coefficient, self.flip, log_p)
+
+
+@dataclasses.dataclass(frozen=True)
+class LaplaceNoise:
+    """Discrete Laplace noise and rounding: see :func:`laplace_noise_deviation`."""
+
+    counts: Floats
+    coefficient: Floats
+    rate: Floats
+    unit: float
+
+    @functools.cached_property
+    def variance(self) -> float:
+        """That of the noise, and the largest of the rounding."""
+        step = self.unit * self.coefficient
+        return float(self.counts @ (step**2 * (discrete_laplace.variance(self.rate) + 1 / 4)))
+
+    @functools.cached_property
+    def steepest(self) -> float:
+        """Beyond the rate, the moment generating function is infinite."""
+        return 0.999 * float((self.rate / (self.unit * self.coefficient)).min())
+
+    def cumulant(self, tilt: Floats) -> Floats:
+        """Bound ln E exp(tilt noise), on either side."""
+        step = self.unit * self.coefficient
+        return _laplace_cumulant(self.counts, step, self.rate, tilt[:, None])
+
+    def deviation(self, log_p: float) -> float:
+        """Bound |noise| with probability 1 - 2 p."""
+        return laplace_noise_deviation(self.counts, self.coefficient, self.rate, self.unit, log_p)
 
 
 def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_p: float) -> float:
@@ -41,10 +121,7 @@ def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_
     proxy = (1 - 2 * flip) / np.log((1 - flip) / flip)
     scale = np.sqrt(-2 * log_p / float(counts @ (2 * coefficient**2 * proxy)))
     tilt = np.minimum(TILTS * scale, 20 / coefficient.max())
-    z = tilt * coefficient
-    grows = np.log1p(flip * np.expm1(2 * z)) - 2 * flip * z
-    falls = np.log1p(flip * np.expm1(-2 * z)) + 2 * flip * z
-    chernoff = (np.maximum(grows, falls) @ counts - log_p) / tilt[:, 0]
+    chernoff = (_flip_cumulant(counts, coefficient, flip, tilt) - log_p) / tilt[:, 0]
     variance = float(counts @ (coefficient**2 * 4 * flip * (1 - flip)))
     third = float(counts @ (coefficient**3 * (1 - (1 - 2 * flip) ** 4)))
     return min(float(chernoff.min()), _berry_esseen(variance, variance, third, log_p))
@@ -80,8 +157,7 @@ def laplace_noise_deviation(
     rounding = float(counts @ step**2) / 4
     scale = np.sqrt(-2 * log_p / (variance + rounding))
     tilt = np.minimum(TILTS * scale, 0.999 * float((rate / step).min()))
-    noise = discrete_laplace.cumulant(rate, tilt * step)[0] @ counts
-    chernoff = (noise - log_p) / tilt[:, 0] + rounding * tilt[:, 0] / 2
+    chernoff = (_laplace_cumulant(counts, step, rate, tilt) - log_p) / tilt[:, 0]
     cube = step**3 * (
         discrete_laplace.third_absolute_moment(rate)
         + 3 * np.minimum(discrete_laplace.variance(rate), discrete_laplace.absolute_moment(rate))
@@ -89,6 +165,20 @@ def laplace_noise_deviation(
     )
     third = float(counts @ cube)
     return min(float(chernoff.min()), _berry_esseen(variance, variance + rounding, third, log_p))
+
+
+def _flip_cumulant(counts: Floats, coefficient: Floats, flip: Floats, tilt: Floats) -> Floats:
+    z = tilt * coefficient
+    grows = np.log1p(flip * np.expm1(2 * z)) - 2 * flip * z
+    falls = np.log1p(flip * np.expm1(-2 * z)) + 2 * flip * z
+    result: Floats = np.maximum(grows, falls) @ counts
+    return result
+
+
+def _laplace_cumulant(counts: Floats, step: Floats, rate: Floats, tilt: Floats) -> Floats:
+    noise = discrete_laplace.cumulant(rate, tilt * step)[0] @ counts
+    result: Floats = noise + float(counts @ step**2) / 8 * tilt[:, 0] ** 2
+    return result
 
 
 def _berry_esseen(least: float, largest: float, third: float, log_p: float) -> float:

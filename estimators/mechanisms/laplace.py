@@ -11,17 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators import discrete_laplace
-from estimators.bounds import Law, interval, laplace_noise_deviation
+from estimators.bounds import LaplaceNoise, Law, limits
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate
+from estimators.heterogeneity import heterogeneity
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import round_up, sample_discrete_laplace
 from estimators.thresholds import WORD, exp_bounds
-from estimators.weights import LevelFacts, level_weights
+from estimators.weights import LevelFacts, level_weights, total_weight
 
 LOW_BITS = 31
+MOST_REPORTS = 2**32  # that a statistic can hold
 
 
 class Laplace(Mechanism):
@@ -55,7 +57,8 @@ class Laplace(Mechanism):
     q^(t+1) / (1 + q) < 2^-64 as soon as q^t <= 2^-65, that is t >= 65 ln 2 (2 g / epsilon), and 65
     ln 2 < 46. Since |g x| <= g, a report is clamped with probability below 2^-64, so with
     probability above 1 - n 2^-64 the sum is that of the unclamped reports: bounds are computed for
-    these at beta - n 2^-64. (The bias of a clamped report is of the same order: below 2^-64 (M + 2
+    these at beta - n 2^-64 (at all times at once: at beta - 2^-32, as a statistic holds at most
+    2^32 reports). (The bias of a clamped report is of the same order: below 2^-64 (M + 2
     g / epsilon) / g.)
 
     **The statistic.** Columns: n, sum y, sum (y^2 >> 31), sum (y^2 & (2^31 - 1)). With |y| < 2^31
@@ -140,16 +143,17 @@ class Laplace(Mechanism):
         free = not question.one_mean(len(n))
         law = Law(n, shares[used] / n, np.ones(len(n)), rate, 1 / self.grid, free)
         mean = float(law.coefficient @ sums[used]) / self.grid
-        beta = question.beta - float(n.sum()) / WORD
-        if beta <= 0:
-            lower, upper = -1.0, 1.0
-        elif question.target == "sample":
-            noise = laplace_noise_deviation(n, law.coefficient, rate, law.unit, math.log(beta / 2))
-            lower, upper = (min(max(mean + z, -1.0), 1.0) for z in (-noise, noise))
-        else:
-            low, high = interval(law, np.array([mean]), math.log(beta / 2))
+        most = MOST_REPORTS if question.bound == "anytime" else int(counts.sum())
+        beta = question.beta - most / WORD
+        lower, upper = -1.0, 1.0
+        if beta > 0 and counts.sum() <= most:
+            noise = LaplaceNoise(n, law.coefficient, rate, law.unit)
+            total = total_weight(question.weights, counts, self._facts)
+            low, high = limits(law, np.array([mean]), question, math.log(beta / 2), total, noise)
             lower, upper = float(low[0]), float(high[0])
-        return self._answer(question, counts, shares, mean, (lower, upper), 1 / law.worst_variance)
+        effective = 1 / law.worst_variance
+        apart = heterogeneity(law, (sums[used] / (n * self.grid))[:, None])
+        return self._answer(question, counts, shares, mean, (lower, upper), effective, apart)
 
     def privacy_exponent(self, level: int) -> Fraction:
         """Return x such that the largest ratio of output probabilities is e^x, exactly.

@@ -92,6 +92,7 @@ class Mechanism(ABC):
         value: float | Floats,
         bounds: tuple[float | Floats, float | Floats],
         effective_reports: float,
+        heterogeneity: float | None = None,
     ) -> Estimate:
         """Put an answer together with what it rests on."""
         return Estimate(
@@ -107,6 +108,7 @@ class Mechanism(ABC):
             levels=tuple(float(epsilon) for epsilon in self.epsilons),
             counts=counts.copy(),
             weights=shares,
+            heterogeneity=heterogeneity,
         )
 
     def check_values(self, levels: bytes, values: bytes) -> None:  # noqa: B027

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds import interval
+from estimators.bounds import limits
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate
+from estimators.heterogeneity import heterogeneity
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.signs import FlippedSigns
 from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli, round_up
-from estimators.weights import LevelFacts, level_weights
+from estimators.weights import LevelFacts, level_weights, total_weight
 
 
 class RandomizedResponse(Mechanism):
@@ -80,11 +81,12 @@ class RandomizedResponse(Mechanism):
             return self._answer(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
         law = self._signs.law(counts, shares, question)
         mean = self._signs.mean(counts, shares, ones)
-        lower, upper = interval(law, mean, math.log(question.beta / 2))
+        total = total_weight(question.weights, counts, self._facts)
+        lower, upper = limits(law, mean, question, math.log(question.beta / 2), total)
         bounds = float(lower[0]), float(upper[0])
-        return self._answer(
-            question, counts, shares, float(mean[0]), bounds, 1 / law.worst_variance
-        )
+        effective = 1 / law.worst_variance
+        apart = heterogeneity(law, self._signs.means(counts, ones)[counts > 0])
+        return self._answer(question, counts, shares, float(mean[0]), bounds, effective, apart)
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) / T, exactly: the ratio of either report under x = +1 and x = -1."""

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds import flip_noise_deviation, interval
+from estimators.bounds import FlipNoise, limits
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate
+from estimators.heterogeneity import heterogeneity
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.signs import FlippedSigns
 from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli
-from estimators.weights import LevelFacts, level_weights
+from estimators.weights import LevelFacts, level_weights, total_weight
 
 CHUNK = 2**22  # coins drawn at a time: a few megabytes
 
@@ -129,16 +130,13 @@ class Rappor(Mechanism):
         law = self._signs.law(counts, shares, question)
         mean = self._signs.mean(counts, shares, ones)
         log_p = math.log(question.beta / (2 * self.categories))
-        if question.target == "sample":
-            flip = self._signs.flip[counts > 0]
-            noise = flip_noise_deviation(law.counts, law.coefficient, flip, log_p)
-            lower, upper = np.clip(mean - noise, -1, 1), np.clip(mean + noise, -1, 1)
-        else:
-            lower, upper = interval(law, mean, log_p)
+        noise = FlipNoise(law.counts, law.coefficient, self._signs.flip[counts > 0])
+        total = total_weight(question.weights, counts, self._facts)
+        lower, upper = limits(law, mean, question, log_p, total, noise)
         bounds = (1 + lower) / 2, (1 + upper) / 2
-        return self._answer(
-            question, counts, shares, (1 + mean) / 2, bounds, 1 / law.worst_variance
-        )
+        effective = 1 / law.worst_variance
+        apart = heterogeneity(law, self._signs.means(counts, ones)[counts > 0])
+        return self._answer(question, counts, shares, (1 + mean) / 2, bounds, effective, apart)
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return ((2^64 - T) / T)^2, exactly: two categories differ in two bits."""

@@ -65,6 +65,11 @@ class FlippedSigns:
         -------
         ndarray of float64, shape (k,)
         """
-        unbiased = (2 * ones - counts[:, None]) / (np.maximum(counts, 1) * self.contrast)[:, None]
-        result: Floats = shares @ unbiased
+        result: Floats = shares @ self.means(counts, ones)
+        return result
+
+    def means(self, counts: Counts, ones: Counts) -> Floats:
+        """Return each level's unbiased mean, zero where there is no report; shape (levels, k)."""
+        scale = np.maximum(counts, 1) * self.contrast
+        result: Floats = (2 * ones - counts[:, None]) / scale[:, None]
         return result

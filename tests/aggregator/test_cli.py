@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 import redis
 from click.testing import CliRunner, Result
@@ -316,7 +317,7 @@ METRIC_KEYS = [
 ]
 ESTIMATE_KEYS = [
     *("metric", "unit", "status", "value", "lower", "upper", "reports", "effective_reports"),
-    *("beta", "bound", "target", "policy", "levels"),
+    *("beta", "bound", "target", "policy", "heterogeneity", "levels"),
 ]
 
 
@@ -350,3 +351,49 @@ def test_estimates_for_people_are_readable_before_the_first_report(redis_url: st
     assert "not_ready" in told.output
     assert "nan" not in told.output
     assert run("estimate", "carrier", "--redis", redis_url, "--top", "2").exit_code == 0
+
+
+def test_weights_are_listed_and_set_from_now_on(redis_url: str) -> None:
+    at = ("--redis", redis_url)
+    assert strict(run("weights", "--json", *at).stdout) == {
+        "delay": "optimal",
+        "carrier": "optimal",
+    }
+    told = run("weights", "delay", "uniform", *at)
+    assert told.exit_code == 0
+    assert re.search(r"^delay +uniform$", told.output, re.MULTILINE)
+    assert strict(run("weights", "--json", *at).stdout)["delay"] == "uniform"
+    assert strict(run("weights", "carrier", "--json", *at).stdout) == {"carrier": "optimal"}
+    found = strict(run("estimate", "delay", "--json", *at).stdout)
+    assert (found["policy"], found["bound"]) == ("uniform", "anytime")
+    asked = run("estimate", "delay", "--json", "--weights", "paper", "--bound", "normal", *at)
+    found = strict(asked.stdout)
+    assert (found["policy"], found["bound"]) == ("paper", "normal")
+
+
+def test_an_unknown_policy_or_metric_names_the_nearest_and_changes_nothing(redis_url: str) -> None:
+    at = ("--redis", redis_url)
+    told = failure("weights", "delay", "unifrom", *at, exit_code=2)
+    assert "no policy 'unifrom': did you mean 'uniform'?" in told
+    assert "did you mean 'delay'?" in failure("weights", "dely", "uniform", *at)
+    assert strict(run("weights", "--json", *at).stdout)["delay"] == "optimal"
+
+
+def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
+    from aggregator.commands.estimate import as_dict, as_text
+    from estimators import Metric
+
+    metric = Metric(
+        name="m", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[0.5, 1]
+    )
+    apart, alike = ([[9000, 5500], [9000, 3500]], [[9000, 4500], [9000, 4500]])
+    for table, weights, warned in (
+        (apart, "optimal", True),
+        (apart, "uniform", False),
+        (alike, "optimal", False),
+    ):
+        found = metric.estimate(np.array(table).ravel(), weights=weights)
+        told = as_text(metric, found, 9)
+        assert ("go with the privacy level" in told) == warned
+        assert "alike with p = " in told
+        assert as_dict(metric, found)["heterogeneity"] == found.heterogeneity

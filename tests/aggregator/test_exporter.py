@@ -193,6 +193,21 @@ def test_estimates_are_those_of_the_reader_in_the_metrics_unit(
     assert weights["delay", "0.5"] + weights["delay", "1"] == pytest.approx(1)
 
 
+def test_running_totals_have_bounds_for_all_times_and_the_policy_in_force(
+    store: Store, client: Client
+) -> None:
+    count_something(store)
+    text, reader = scrape(client), Reader(store, METRICS)
+    expected = reader.estimate("delay", bound="anytime", weights="optimal")
+    assert samples(text, "dither_estimate_upper")["delay", ""] == expected.upper
+    assert expected.upper > reader.estimate("delay", bound="fixed").upper
+    pvalues = samples(text, "dither_level_heterogeneity_pvalue")
+    assert pvalues == {("delay",): expected.heterogeneity}, "carrier has one level"
+    store.set_policy("delay", "uniform")
+    changed = samples(scrape(client), "dither_level_weight")
+    assert changed["delay", "0.5"] == pytest.approx(1 / 3)
+
+
 def test_outcomes_are_counted_per_metric_and_reason(store: Store, client: Client) -> None:
     count_something(store)
     assert samples(scrape(client), "dither_reports_total") == {

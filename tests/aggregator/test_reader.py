@@ -241,7 +241,9 @@ def test_a_reader_takes_a_url_a_topic_and_metrics(redis_url: str) -> None:
 def test_an_estimate_is_that_of_the_summed_statistic(store: Store) -> None:
     Counted(store, every_minute(0, range(100)))
     reader = reader_of(store)
-    expected = DELAY.estimate(reader.window("delay").statistic, 0.2, "uniform", target="sample")
+    expected = DELAY.estimate(
+        reader.window("delay").statistic, 0.2, "uniform", bound="anytime", target="sample"
+    )
     found = reader.estimate("delay", beta=0.2, weights="uniform", target="sample")
     assert (found.value, found.lower, found.upper) == (
         expected.value,
@@ -249,6 +251,40 @@ def test_an_estimate_is_that_of_the_summed_statistic(store: Store) -> None:
         expected.upper,
     )
     assert (found.policy, found.target) == ("uniform", "sample")
+
+
+def test_a_running_total_has_bounds_for_all_times_and_a_window_with_an_end_fixed_ones(
+    store: Store,
+) -> None:
+    Counted(store, every_minute(0, range(100)))
+    reader = reader_of(store)
+    start, end = seconds(EPOCH), seconds(EPOCH + HOUR)
+    bounds = {
+        (None, None): "anytime",
+        (start, None): "anytime",
+        (None, end): "fixed",
+        (start, end): "fixed",
+    }
+    for window, bound in bounds.items():
+        assert reader.estimate("delay", *window).bound == bound
+        for asked in ("fixed", "anytime", "normal"):
+            assert reader.estimate("delay", *window, bound=asked).bound == asked
+    final = reader.estimate("delay", start, seconds(EPOCH + 5 * MINUTE))
+    assert (final.status, final.bound) == ("final", "fixed")
+    wide, narrow = reader.estimate("delay"), reader.estimate("delay", bound="fixed")
+    assert wide.upper - wide.lower > narrow.upper - narrow.lower
+
+
+def test_a_policy_is_in_force_from_the_next_read(store: Store) -> None:
+    Counted(store, every_minute(0, range(100)))
+    reader = reader_of(store)
+    assert reader.estimate("delay").policy == "optimal"
+    store.set_policy("delay", "uniform")
+    assert reader.estimate("delay").policy == "uniform"
+    assert reader.answer(reader.window("delay")).policy == "uniform"
+    assert reader.estimate("delay", weights="paper").policy == "paper"
+    assert reader.estimate("awkward").policy == "optimal"
+    assert Reader(Store(store.client, "other"), METRICS).estimate("delay").policy == "optimal"
 
 
 def test_the_event_time_is_the_latest_of_all_partitions(store: Store) -> None:

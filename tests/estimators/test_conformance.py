@@ -166,11 +166,49 @@ def test_an_estimate_says_what_it_rests_on(name: str, target: str, weights: str)
 
 
 @every_mechanism
-def test_a_bound_narrows_when_more_may_fail(name: str) -> None:
+@pytest.mark.parametrize("target", ["population", "sample"])
+@pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
+def test_an_estimate_lies_within_each_of_its_bounds(name: str, bound: str, target: str) -> None:
+    metric, level, reports = population(name, 5000)
+    statistic = metric.zero()
+    low, high = (-1, 1) if metric.kind == "mean" else (0, 1)
+    for part in np.array_split(np.arange(5000), [1, 2, 5, 20, 100, 1000]):
+        metric.accumulate(statistic, level[part], reports[part])
+        estimate = metric.estimate(statistic, bound=bound, target=target)
+        value = np.clip(estimate.value, low, high)
+        assert np.all((estimate.lower <= value) & (value <= estimate.upper))
+        assert estimate.bound == bound
+
+
+@every_mechanism
+@pytest.mark.parametrize("weights", ["optimal", "paper", "uniform", "proportional"])
+def test_a_bound_for_all_times_is_wider_than_one_for_a_fixed_number(
+    name: str, weights: str
+) -> None:
     metric, level, reports = population(name, 5000)
     statistic = metric.zero()
     metric.accumulate(statistic, level, reports)
-    wide, narrow = (metric.estimate(statistic, beta=beta) for beta in (0.01, 0.2))
+    fixed, anytime, automatic = (
+        metric.estimate(statistic, bound=bound, weights=weights)
+        for bound in ("fixed", "anytime", "auto")
+    )
+    assert np.all((anytime.lower < fixed.lower) | (anytime.lower == metric_low(metric)))
+    assert np.all(anytime.upper > fixed.upper)
+    assert np.all(automatic.lower == fixed.lower)
+    assert automatic.bound == "fixed"
+
+
+def metric_low(metric: Any) -> float:
+    return -1.0 if metric.kind == "mean" else 0.0
+
+
+@every_mechanism
+@pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
+def test_a_bound_narrows_when_more_may_fail(name: str, bound: str) -> None:
+    metric, level, reports = population(name, 5000)
+    statistic = metric.zero()
+    metric.accumulate(statistic, level, reports)
+    wide, narrow = (metric.estimate(statistic, beta=beta, bound=bound) for beta in (0.01, 0.2))
     assert np.all(wide.lower <= narrow.lower)
     assert np.all(narrow.upper <= wide.upper)
 
@@ -190,15 +228,16 @@ def test_nothing_is_known_before_the_first_report(name: str) -> None:
 @every_mechanism
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("target", ["population", "sample"])
-def test_the_first_reports_already_have_bounds(name: str, n: int, target: str) -> None:
+@pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
+def test_the_first_reports_already_have_bounds(name: str, n: int, target: str, bound: str) -> None:
     metric = metric_for(name, MANY_LEVELS)
     for level in range(len(MANY_LEVELS)):
-        for seed in range(20):
+        for seed in range(20 if bound == "fixed" else 3):
             index = np.full(n, level, dtype=np.uint8)
             statistic = metric.zero()
             reports = metric.randomize(values_for(metric, n), index, SeededBits(seed))
             metric.accumulate(statistic, index, reports)
-            estimate = metric.estimate(statistic, target=target)
+            estimate = metric.estimate(statistic, target=target, bound=bound)
             assert np.all(np.isfinite(estimate.value))
             assert np.all(estimate.lower <= estimate.upper)
 

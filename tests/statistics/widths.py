@@ -1,6 +1,6 @@
 """Print how wide the bounds are, as a multiple of the normal law's width.
 
-``python -m tests.statistics.widths`` prints the table of docs/bounds.md.
+``python -m tests.statistics.widths`` prints the tables of docs/bounds.md.
 
 Reports are spread evenly over levels 0.25, 0.5, 1, 2 and 4, weights are optimal, beta is 0.05. The
 sums are put at their expectation; the normal width takes the true standard deviation there.
@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtri
 
-from estimators.bounds import Law, flip_noise_deviation, interval, laplace_noise_deviation
+from estimators.bounds import (
+    Law,
+    anytime,
+    flip_noise_deviation,
+    interval,
+    laplace_noise_deviation,
+)
 from estimators.discrete_laplace import variance
 from estimators.thresholds import WORD, flip_threshold
 from tests.estimators.cases import exact
@@ -54,6 +60,40 @@ def ratio(law: Law, theta: float, k: int = 1) -> float:
     return float((upper - lower)[0] / normal)
 
 
+def anytime_ratio(law: Law, theta: float, k: int = 1) -> float:
+    """Return the same for the bound that holds at all times at once."""
+    log_p, sd = np.log(BETA / 2 / k), np.ones_like(law.counts)
+    if law.rate is not None:
+        sd = np.sqrt(1 + variance(law.rate) * law.unit**2)
+    total = float(1 / (law.coefficient * sd).max())
+    lower, upper = anytime.interval(law, np.array([theta]), log_p, total)
+    half = -ndtri(np.exp(log_p)) * np.sqrt(law.largest_variance(np.array([theta])))[0]
+    normal = min(1.0, theta + half) - max(-1.0, theta - half)
+    return float((upper - lower)[0] / normal)
+
+
+def likelihood_ratio(n: int, theta: float) -> float:
+    """Return the same for randomized response with a uniform prior over theta: to compare."""
+    law = signs(n, 1, 2, free=False)
+    ones = law.counts * (1 + law.contrast * theta) / 2
+    grid = np.linspace(-1, 1, 200_001)[1:-1, None]
+    log = np.log1p(grid * law.contrast) @ ones + np.log1p(-grid * law.contrast) @ (
+        law.counts - ones
+    )
+    kept = grid[log >= log.max() + np.log(np.exp(log - log.max()).mean()) + np.log(BETA), 0]
+    half = -ndtri(BETA / 2) * np.sqrt(law.largest_variance(np.array([theta])))[0]
+    return float((kept[-1] - kept[0]) / (min(1.0, theta + half) - max(-1.0, theta - half)))
+
+
+def normal_mixture(n: int, tuned: int = 100_000) -> float:
+    """Return the same for the normal mixture of sub-Gaussian sums, tuned to a number of reports."""
+    law = signs(n, 1, 2, free=False)
+    intrinsic, target = 1 / law.worst_variance, 1 / signs(tuned, 1, 2, free=False).worst_variance
+    rho = 0.1218 * target
+    log = -2 * np.log(BETA) + np.log1p(intrinsic / rho)
+    return float(np.sqrt((1 + rho / intrinsic) * log) / -ndtri(BETA / 2))
+
+
 def noise_ratio(n: int, k: int) -> tuple[float, float]:
     """Return the same for the noise alone: Laplace, and RAPPOR with k categories."""
     law, signed = laplace(n), signs(n, 2, k, free=False)
@@ -89,11 +129,42 @@ def main() -> None:
         "Laplace, users' own values": lambda n: noise_ratio(n, 16)[0],
         "RAPPOR, k = 16, users' own values": lambda n: noise_ratio(n, 16)[1],
     }
+    _print("bound", rows)
+    _print(
+        "bound for all times",
+        {
+            "randomized response, mean 0": lambda n: anytime_ratio(signs(n, 1, 2, free=False), 0.0),
+            "randomized response, mean 0.9": lambda n: anytime_ratio(
+                signs(n, 1, 2, free=False), 0.9
+            ),
+            "randomized response, `uniform` weights, mean 0": lambda n: anytime_ratio(
+                signs(n, 1, 2, free=True), 0.0
+            ),
+            "RAPPOR, k = 16, frequency 0.3": lambda n: anytime_ratio(
+                signs(n, 2, 16, free=False), -0.4, 16
+            ),
+            "RAPPOR, k = 1024, frequency 0.3": lambda n: anytime_ratio(
+                signs(n, 2, 1024, free=False), -0.4, 1024
+            ),
+            "Laplace, signs with mean 0": lambda n: anytime_ratio(laplace(n), 0.0),
+            "Laplace, `uniform` weights, mean 0": lambda n: anytime_ratio(
+                laplace(n, free=True), 0.0
+            ),
+            "for comparison: likelihood ratios, uniform prior, mean 0": lambda n: likelihood_ratio(
+                n, 0.0
+            ),
+            "for comparison: normal mixture tuned to 100,000 reports": normal_mixture,
+        },
+    )
+
+
+def _print(title: str, rows: dict[str, Callable[[int], float]]) -> None:
     out = sys.stdout
-    out.write("| bound | " + " | ".join(f"{n:,} reports" for n in SIZES) + " |\n")
+    out.write(f"| {title} | " + " | ".join(f"{n:,} reports" for n in SIZES) + " |\n")
     out.write("|---|" + "---|" * len(SIZES) + "\n")
     for name, measure in rows.items():
         out.write(f"| {name} | " + " | ".join(f"{measure(n):.3f}" for n in SIZES) + " |\n")
+    out.write("\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,48 @@
+"""`dither weights`: which policy of weights is in force, and another one from now on."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from aggregator.commands.options import defined_metrics, settings_options, table
+from aggregator.reader import Reader
+from aggregator.settings import Settings
+from aggregator.store import Store, connect
+from estimators.errors import nearest
+from estimators.weights import DEFAULT_POLICY, POLICIES
+
+
+@click.command()
+@click.argument("metric", required=False)
+@click.argument("policy", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def weights(settings: Settings, metric: str | None, policy: str | None, as_json: bool) -> None:
+    """Show the weights in force, or set POLICY for METRIC: optimal, paper, uniform, proportional.
+
+    A policy says how much each privacy level counts. It takes effect at the next read, wherever no
+    other weights are asked for: no report is read again, and no server is started again.
+    """
+    defined = defined_metrics(settings)
+    store = Store(connect(settings.redis.url), settings.topics.reports)
+    reader = Reader(store, defined)
+    if metric is not None:
+        reader.metric(metric)
+    if metric is not None and policy is not None:
+        if policy not in POLICIES:
+            raise click.UsageError(
+                f"no policy {policy!r}: did you mean {nearest(policy, POLICIES)}"
+            )
+        store.set_policy(metric, policy)
+    found = store.policies()
+    shown = {
+        name: found.get(name, DEFAULT_POLICY)
+        for name in defined
+        if metric is None or name == metric
+    }
+    if as_json:
+        click.echo(json.dumps(shown))
+    else:
+        click.echo(table(("metric", "weights"), list(shown.items())))

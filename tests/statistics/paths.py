@@ -1,0 +1,186 @@
+"""Whole paths of running totals, drawn from the exact law of their increments.
+
+Many paths at once: reports arrive in the same order of levels on each, so that the law of the sums
+is common and every path is one column. That the interval of a column is what a metric shows is
+tested beside it.
+
+``python -m tests.statistics.paths`` prints the table of docs/bounds.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from estimators.bounds import FlipNoise, LaplaceNoise, Law, limits
+from estimators.mechanisms import Laplace, Rappor
+from estimators.question import Question
+from estimators.weights import LevelFacts, level_weights, total_weight
+from tests.statistics.populations import LEVELS, Population
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from estimators.estimate import Counts, Floats
+
+LAST = 100_000
+CHECKED = np.unique([math.ceil(1.1**i) for i in range(122)] + [LAST])
+CHECKED = CHECKED[CHECKED <= LAST]
+
+
+def levels_over_time() -> Counts:
+    """Return how many reports of each level have come when we look, shape (looks, levels).
+
+    The mix changes all the time: levels come in turns, each turn as long as all before it together
+    divided by three.
+    """
+    turn = np.floor(np.log(np.arange(LAST) + 1.0) / np.log(4 / 3)).astype(int)
+    arrived = (turn * 2 % len(LEVELS))[:, None] == np.arange(len(LEVELS))
+    counts: Counts = np.cumsum(arrived, axis=0, dtype=np.int64)[CHECKED - 1]
+    return counts
+
+
+@dataclasses.dataclass(frozen=True)
+class Paths:
+    """Independent running totals of one population.
+
+    Parameters
+    ----------
+    population : Population
+        Its `counts` are not used.
+    runs, seed : int
+    drift : float
+        For means: how far the mean moves to either side of theta in turns of ten looks.
+    """
+
+    population: Population
+    runs: int
+    seed: int = 7
+    drift: float = 0.0
+
+    @functools.cached_property
+    def frequencies(self) -> Floats:
+        return self.population.frequencies
+
+    def statistics(self) -> Iterator[tuple[Counts, Counts, Counts]]:
+        """Yield at every look: counts (levels,), held (levels, runs, values), sums.
+
+        Sums are ones per value for RAPPOR, (levels, runs, 1) ones or grid sums for a mean.
+        """
+        rng = np.random.default_rng(self.seed)
+        mechanism = self.population.metric.randomizer
+        held = np.zeros((len(LEVELS), self.runs, self.frequencies.size), dtype=np.int64)
+        columns = self.frequencies.size if isinstance(mechanism, Rappor) else 1
+        sums = np.zeros((len(LEVELS), self.runs, columns), dtype=np.int64)
+        before = np.zeros(len(LEVELS), dtype=np.int64)
+        for look, counts in enumerate(levels_over_time()):
+            for level in np.flatnonzero(counts - before):
+                n = int(counts[level] - before[level])
+                new = rng.multinomial(n, self.mix(look), size=self.runs)
+                held[level] += new
+                sums[level] += self.reported(new, n, int(level), rng)
+            before = counts
+            yield counts, held, sums
+
+    def mix(self, look: int) -> Floats:
+        """Return how likely the values are among the reports since the last look."""
+        shift = self.drift / 2 * (1 if look // 10 % 2 else -1)
+        return self.frequencies + np.array([-shift, shift]) if self.drift else self.frequencies
+
+    def reported(self, held: Counts, n: int, level: int, rng: np.random.Generator) -> Counts:
+        """Draw the sums of `n` reports of users who hold these values."""
+        mechanism = self.population.metric.randomizer
+        if isinstance(mechanism, Laplace):
+            stop = -math.expm1(-float(mechanism.epsilons[level]) / (2 * mechanism.grid))
+            up, down = rng.negative_binomial(n, stop, size=(2, self.runs, 1))
+            grid: Counts = mechanism.grid * (held[:, 1:] - held[:, :1]) + up - down
+            return grid
+        own = held if isinstance(mechanism, Rappor) else held[:, 1:]
+        flip = mechanism._signs.flip[level]  # type: ignore[attr-defined]
+        ones: Counts = rng.binomial(own, 1 - flip) + rng.binomial(n - own, flip)
+        return ones
+
+    def missed(self, question: Question) -> Counts:
+        """Return at how many looks each path's truth was outside, shape (runs,)."""
+        missed = np.zeros(self.runs, dtype=np.int64)
+        total_held = np.zeros((self.runs, self.frequencies.size))
+        arrived, drifting = 0, np.zeros(self.frequencies.size)
+        for look, (counts, held, sums) in enumerate(self.statistics()):
+            drifting += (int(counts.sum()) - arrived) * self.mix(look)
+            arrived = int(counts.sum())
+            total_held = held.astype(np.float64)
+            lower, upper, shares = self.bounds(counts, sums, question)
+            if question.target == "population":
+                truth = np.broadcast_to(drifting / arrived, total_held.shape[1:])
+            else:
+                truth = np.tensordot(shares / np.maximum(counts, 1), total_held, axes=1)
+            if not isinstance(self.population.metric.randomizer, Rappor):
+                truth = truth[:, 1:]
+            truth = np.clip(2 * truth - 1, -1, 1)
+            missed += np.any((truth < lower) | (truth > upper), axis=1)
+        return missed
+
+    def bounds(
+        self, counts: Counts, sums: Counts, question: Question
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return lower and upper limits in [-1, 1], shape (runs, columns), and the shares."""
+        mechanism = self.population.metric.randomizer
+        facts: LevelFacts = mechanism._facts  # type: ignore[attr-defined]
+        shares = level_weights(question.weights, counts, facts)
+        total = total_weight(question.weights, counts, facts)
+        used, columns = counts > 0, sums.shape[2]
+        n = counts[used].astype(np.float64)
+        flat = sums.reshape(len(LEVELS), -1)
+        log_p = math.log(question.beta / (2 * columns))
+        noise: LaplaceNoise | FlipNoise | None = None
+        if isinstance(mechanism, Laplace):
+            rate, unit = mechanism._rate[used], 1 / mechanism.grid
+            free = not question.one_mean(len(n))
+            law = Law(n, shares[used] / n, np.ones(len(n)), rate, unit, free)
+            mean = law.coefficient @ flat[used] * unit
+            noise = LaplaceNoise(n, law.coefficient, rate, unit)
+        else:
+            signs = mechanism._signs  # type: ignore[attr-defined]
+            law = signs.law(counts, shares, question)
+            mean = signs.mean(counts, shares, flat)
+            if isinstance(mechanism, Rappor):
+                noise = FlipNoise(n, law.coefficient, signs.flip[used])
+        lower, upper = limits(law, mean, question, log_p, total, noise)
+        return lower.reshape(self.runs, columns), upper.reshape(self.runs, columns), shares
+
+
+HARD = [
+    Population("randomized_response", 0.0, ()),
+    Population("randomized_response", 0.98, ()),
+    Population("randomized_response", -1.0, ()),
+    Population("laplace", 0.0, ()),
+    Population("laplace", -0.98, ()),
+    Population("rappor", (1.0, 0.0, 0.0, 0.0), ()),
+    Population("rappor", (0.97, 0.03, 0.0, 0.0), ()),
+    Population("rappor", (0.5, 0.5), ()),
+]
+
+
+def main(runs: int = 2000) -> None:
+    """Print the table of docs/bounds.md: the share of whole paths that were covered throughout."""
+    out = sys.stdout
+    bounds = [("anytime", 0.05), ("anytime", 0.2), ("fixed", 0.05), ("normal", 0.05)]
+    out.write("| data | " + " | ".join(f"`{b}`, beta = {beta}" for b, beta in bounds) + " |\n")
+    out.write("|---|" + "---|" * len(bounds) + "\n")
+    for population in HARD:
+        missed = [
+            np.count_nonzero(Paths(population, runs).missed(Question(bound=b, beta=beta)))
+            for b, beta in bounds
+        ]
+        shares = " | ".join(f"{100 * (1 - m / runs):.1f}%" for m in missed)
+        out.write(f"| {population.mechanism}, {population.theta} | {shares} |\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()
