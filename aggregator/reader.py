@@ -50,10 +50,9 @@ class Window:
     def bound(self) -> str:
         """The bound that ``"auto"`` means here.
 
-        A window with an end is ``"fixed"``; whatever has no end is a running total, which is looked
-        at while it grows: ``"anytime"``.
+        ``"fixed"`` for a closed window; ``"anytime"`` for whatever may be looked at while it grows.
         """
-        return "anytime" if self.end_ms is None else "fixed"
+        return "fixed" if self.status == "final" else "anytime"
 
 
 class Reader:
@@ -118,7 +117,7 @@ class Reader:
         weights : str, optional
             The policy that is in force for the metric (``dither weights``), by default.
         bound : str
-            ``"auto"``: fixed for a window with an end, anytime for a running total.
+            ``"auto"``: fixed for a window that is final, anytime for what may still grow.
         beta, target
             See :meth:`estimators.Metric.estimate`.
 

@@ -66,7 +66,7 @@ class Moment(click.ParamType[float]):
     default="auto",
     show_default=True,
     help="fixed: for a closed window; anytime: for a total that is looked at while it grows; "
-    "auto: fixed if there is a --to; normal: asymptotic, for comparison.",
+    "auto: fixed once the window is final; normal: asymptotic, for comparison.",
 )
 @click.option(
     "--target",

@@ -253,7 +253,7 @@ def test_an_estimate_is_that_of_the_summed_statistic(store: Store) -> None:
     assert (found.policy, found.target) == ("uniform", "sample")
 
 
-def test_a_running_total_has_bounds_for_all_times_and_a_window_with_an_end_fixed_ones(
+def test_what_may_still_grow_has_bounds_for_all_times_and_a_final_window_fixed_ones(
     store: Store,
 ) -> None:
     Counted(store, every_minute(0, range(100)))
@@ -264,6 +264,7 @@ def test_a_running_total_has_bounds_for_all_times_and_a_window_with_an_end_fixed
         (start, None): "anytime",
         (None, end): "fixed",
         (start, end): "fixed",
+        (start, end + 3 * 3600): "anytime",
     }
     for window, bound in bounds.items():
         assert reader.estimate("delay", *window).bound == bound
