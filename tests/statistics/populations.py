@@ -1,7 +1,8 @@
 """Populations whose statistic is drawn from the exact law of the reports, and their truths.
 
 Drawing the sums instead of the reports makes thousands of runs cheap; `test_laws.py` shows that the
-real randomizers have this law.
+real randomizers have this law. (For subsets, whose categories are not independent, it is the law of
+each category's count.)
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from estimators import Metric
 from estimators.mechanisms import Laplace
+from estimators.mechanisms.frequencies import SupportCounts
 from estimators.thresholds import WORD, flip_threshold
 
 if TYPE_CHECKING:
@@ -71,11 +73,29 @@ class Population:
             )
             sums = metric.randomizer.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
             return np.stack([n, sums, 0 * n, 0 * n], axis=1).ravel()
-        parts = 2 if metric.kind == "frequency" else 1
-        flip = np.array([flip_threshold(e / parts) / WORD for e in epsilons])[:, None]
-        own = held if metric.kind == "frequency" else held[:, 1:]
-        ones = rng.binomial(own, 1 - flip) + rng.binomial(n[:, None] - own, flip)
+        if self.mechanism == "grr":
+            return self._named(held, rng)
+        if isinstance(metric.randomizer, SupportCounts):
+            own = held
+            p, q = metric.randomizer.signs.p[:, None], metric.randomizer.signs.q[:, None]
+        else:
+            own = held[:, 1:]
+            q = np.array([flip_threshold(e) / WORD for e in epsilons])[:, None]
+            p = 1 - q
+        ones = rng.binomial(own, p) + rng.binomial(n[:, None] - own, q)
         return np.concatenate([n[:, None], ones], axis=1).ravel()
+
+    def _named(self, held: Counts, rng: np.random.Generator) -> Counts:
+        """Draw the counts of reports that each name one category."""
+        mechanism = self.metric.randomizer
+        assert isinstance(mechanism, SupportCounts)
+        table = np.zeros((len(LEVELS), mechanism.columns), dtype=np.int64)
+        table[:, 0] = held.sum(axis=1)
+        for level, row in enumerate(held):
+            chances = np.full((row.size, row.size), mechanism.signs.q[level])
+            np.fill_diagonal(chances, 1 - (row.size - 1) * mechanism.signs.q[level])
+            table[level, 1:] = rng.multinomial(row, chances).sum(axis=0)
+        return table.ravel()
 
     def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
         """Return what the bounds have to cover."""

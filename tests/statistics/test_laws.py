@@ -63,6 +63,31 @@ def test_rappor_flips_its_bits_independently(index: int) -> None:
     assert chisquare(observed, wanted).pvalue > FALSE_ALARM
 
 
+@every_level
+def test_grr_names_the_other_categories_alike(index: int) -> None:
+    metric = Population("grr", (0.2,) * 5, ()).metric
+    level, values = np.full(N, index, dtype=np.uint8), np.full(N, 3)
+    tally = np.bincount(metric.randomize(values, level, SeededBits(index)), minlength=5)
+    e = np.exp(LEVELS[index])
+    expected = N * np.array([1, 1, 1, e, 1]) / (e + 4)
+    assert chisquare(tally, expected).pvalue > FALSE_ALARM
+
+
+@every_level
+def test_oue_draws_its_bits_independently(index: int) -> None:
+    metric = Population("oue", (0.2,) * 5, ()).metric
+    level, values = np.full(N, index, dtype=np.uint8), np.full(N, 3)
+    rows = metric.randomize(values, level, SeededBits(index))[:, 0].astype(np.int64)
+    q = 1 / (1 + np.exp(LEVELS[index]))
+    ones = np.array([(pattern & ~8).bit_count() for pattern in range(32)])
+    expected = N * q**ones * (1 - q) ** (4 - ones) / 2
+    tally = np.bincount(rows, minlength=32)
+    rare = expected < 10
+    observed = [*tally[~rare], *([tally[rare].sum()] if rare.any() else [])]
+    wanted = [*expected[~rare], *([expected[rare].sum()] if rare.any() else [])]
+    assert chisquare(observed, wanted).pvalue > FALSE_ALARM
+
+
 def test_the_operating_systems_bits_have_the_law_too() -> None:
     """Unseeded: fails in one run of a million."""
     metric = Population("randomized_response", 0.0, ()).metric
