@@ -12,6 +12,7 @@ from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.oue import Oue
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
+from estimators.mechanisms.subset_selection import SubsetSelection
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     mechanism.name: mechanism
@@ -21,7 +22,17 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Rappor,
         Grr,
         Oue,
+        SubsetSelection,
     )
 }
 
-__all__ = ["MECHANISMS", "Grr", "Laplace", "Mechanism", "Oue", "RandomizedResponse", "Rappor"]
+__all__ = [
+    "MECHANISMS",
+    "Grr",
+    "Laplace",
+    "Mechanism",
+    "Oue",
+    "RandomizedResponse",
+    "Rappor",
+    "SubsetSelection",
+]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from estimators.mechanisms import Grr, Laplace, Oue, RandomizedResponse, Rappor
+from estimators.mechanisms import Grr, Laplace, Oue, RandomizedResponse, Rappor, SubsetSelection
+from estimators.mechanisms.subset_selection import uniform_subsets
 from estimators.randomness import SystemBits
 from estimators.thresholds import WORD, exp_bounds, flip_threshold, miss_threshold
 from tests.estimators.cases import MANY_LEVELS, ScriptedBits, exact
@@ -106,6 +108,40 @@ def test_oue_draws_the_own_bit_from_a_fair_coin_and_others_below_the_threshold(l
         assert report([255] * 4 + [first] + [255] * 3, [rest - 1], 255) == "00001000"
     ones, half = Fraction(threshold, WORD), Fraction(1, 2)
     assert mechanism.privacy_ratio(level) == (half / ones) * ((1 - ones) / half)
+
+
+@each_level
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_subsets_leave_the_category_out_below_the_threshold(level: int, size: int) -> None:
+    mechanism = SubsetSelection(EPSILONS, categories=5, size=size)
+    threshold = miss_threshold(EPSILONS[level], size, 5 - size)
+    first, rest = divmod(threshold, 2**56)
+
+    def contains(words: list[int]) -> bool:
+        script = ScriptedBits([*words, *[0] * 8])
+        row = mechanism.randomize(np.array([2]), np.array([level]), script)[0]
+        assert int(row[0]).bit_count() == size
+        return bool(row[0] & 4)
+
+    assert [contains([byte]) for byte in range(256) if byte != first] == [False] * first + [
+        True
+    ] * (255 - first)
+    assert contains([first, rest << 8])
+    assert rest == 0 or not contains([first, (rest - 1) << 8])
+    inside = Fraction(WORD - threshold, WORD) / math.comb(4, size - 1)
+    outside = Fraction(threshold, WORD) / math.comb(4, size)
+    assert mechanism.privacy_ratio(level) == inside / outside
+    assert mechanism.privacy_ratio(level) <= exp_bounds(EPSILONS[level])[0]
+
+
+def test_every_subset_is_drawn_from_the_same_number_of_words() -> None:
+    """Floyd's algorithm, over all integers that it can draw: 3 times 4 for 2 of 4 members."""
+    drawn = [
+        uniform_subsets(ScriptedBits([first], [second]), 1, 4, 2)[0].nonzero()[0].tolist()
+        for first in range(3)
+        for second in range(4)
+    ]
+    assert all(drawn.count([a, b]) == 2 for a in range(4) for b in range(a + 1, 4))
 
 
 @each_level

@@ -22,6 +22,7 @@ SIZES = {
     "rappor": (2, 1 + CATEGORIES),
     "grr": (1, 1 + CATEGORIES),
     "oue": (2, 1 + CATEGORIES),
+    "subset_selection": (2, 1 + CATEGORIES),
 }
 
 every_mechanism = pytest.mark.parametrize("name", MECHANISMS)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from estimators.mechanisms import Laplace
+from estimators.mechanisms import Laplace, SubsetSelection
 from estimators.randomness import SeededBits, SystemBits
 from estimators.thresholds import WORD, flip_threshold
 from tests.statistics.populations import LEVELS, Population
@@ -86,6 +86,20 @@ def test_oue_draws_its_bits_independently(index: int) -> None:
     observed = [*tally[~rare], *([tally[rare].sum()] if rare.any() else [])]
     wanted = [*expected[~rare], *([expected[rare].sum()] if rare.any() else [])]
     assert chisquare(observed, wanted).pvalue > FALSE_ALARM
+
+
+@every_level
+def test_subsets_of_a_size_with_or_without_the_category_are_alike(index: int) -> None:
+    metric = Population("subset_selection", (0.2,) * 5, ()).metric
+    assert isinstance(metric.randomizer, SubsetSelection)
+    size = metric.randomizer.sizes[index]
+    level, values = np.full(N, index, dtype=np.uint8), np.full(N, 3)
+    rows = metric.randomize(values, level, SeededBits(index))[:, 0]
+    tally = np.bincount(rows, minlength=32)
+    subsets = [pattern for pattern in range(32) if pattern.bit_count() == size]
+    odds = np.array([np.exp(LEVELS[index]) if pattern & 8 else 1.0 for pattern in subsets])
+    assert tally.sum() == tally[subsets].sum()
+    assert chisquare(tally[subsets], N * odds / odds.sum()).pvalue > FALSE_ALARM
 
 
 def test_the_operating_systems_bits_have_the_law_too() -> None:
