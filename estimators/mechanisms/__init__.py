@@ -7,6 +7,7 @@ conformance suite of the tests, which goes through this list.
 from __future__ import annotations
 
 from estimators.mechanisms.grr import Grr
+from estimators.mechanisms.hadamard_response import HadamardResponse
 from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.oue import Oue
@@ -23,12 +24,14 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Grr,
         Oue,
         SubsetSelection,
+        HadamardResponse,
     )
 }
 
 __all__ = [
     "MECHANISMS",
     "Grr",
+    "HadamardResponse",
     "Laplace",
     "Mechanism",
     "Oue",

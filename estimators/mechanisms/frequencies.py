@@ -48,7 +48,7 @@ class SupportCounts(Mechanism):
         self.columns = 1 + categories
         self.signs = signs
         epsilon = np.array([float(e) for e in self.epsilons])
-        self._facts = LevelFacts(
+        self.facts = LevelFacts(
             epsilons=epsilon,
             variances=signs.even_variance(categories),
             paper=np.tanh(epsilon / 2) ** 2,
@@ -61,7 +61,7 @@ class SupportCounts(Mechanism):
         theta, and its interval at beta / k, are those of randomized response.
         """
         counts, support = table[:, 0], table[:, 1:]
-        shares = level_weights(question.weights, counts, self._facts)
+        shares = level_weights(question.weights, counts, self.facts)
         if not counts.any():
             nothing, one = np.zeros(self.categories), np.ones(self.categories)
             return self._answer(question, counts, shares, nothing * np.nan, (nothing, one), 0.0)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from estimators.mechanisms import Grr, Laplace, Oue, RandomizedResponse, Rappor, SubsetSelection
+from estimators.mechanisms import (
+    Grr,
+    HadamardResponse,
+    Laplace,
+    Oue,
+    RandomizedResponse,
+    Rappor,
+    SubsetSelection,
+)
 from estimators.mechanisms.subset_selection import uniform_subsets
 from estimators.randomness import SystemBits
 from estimators.thresholds import WORD, exp_bounds, flip_threshold, miss_threshold
@@ -142,6 +151,35 @@ def test_every_subset_is_drawn_from_the_same_number_of_words() -> None:
         for second in range(4)
     ]
     assert all(drawn.count([a, b]) == 2 for a in range(4) for b in range(a + 1, 4))
+
+
+@pytest.mark.parametrize("categories", [2, 3, 7, 10])
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 2.5, 8.0])
+def test_every_word_of_hadamard_response_makes_a_symbol_of_its_own(
+    epsilon: float, categories: int
+) -> None:
+    """Half a block from the words that keep, all other symbols from those that miss, once each."""
+    mechanism = HadamardResponse([exact(epsilon)], categories=categories)
+    half, symbols = mechanism.block_sizes[0] // 2, mechanism.symbols[0]
+    first = mechanism.misses[0] >> 56
+    sets = []
+    for category in range(categories):
+
+        def report(byte: int, drawn: int, category: int = category) -> int:
+            script = ScriptedBits([byte, 0][: 1 + (byte == first)], [drawn])
+            return int(mechanism.randomize(np.array([category]), np.array([0]), script)[0])
+
+        inside = {report(255, drawn) for drawn in range(half)}
+        outside = {report(0, drawn) for drawn in range(symbols - half)}
+        assert len(inside) == half
+        assert outside == set(range(symbols)) - inside
+        sets.append(inside)
+    for one, other in itertools.combinations(sets, 2):
+        assert len(one & other) in (0, half // 2)
+    threshold = miss_threshold(exact(epsilon), half, symbols - half)
+    assert mechanism.privacy_ratio(0) == Fraction(WORD - threshold, WORD * half) / Fraction(
+        threshold, WORD * (symbols - half)
+    )
 
 
 @each_level

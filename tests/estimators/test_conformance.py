@@ -23,6 +23,7 @@ SIZES = {
     "grr": (1, 1 + CATEGORIES),
     "oue": (2, 1 + CATEGORIES),
     "subset_selection": (2, 1 + CATEGORIES),
+    "hadamard_response": (1, 1 + 32),
 }
 
 every_mechanism = pytest.mark.parametrize("name", MECHANISMS)

@@ -244,3 +244,10 @@ def test_grr_refuses_what_is_no_category() -> None:
     metric = metric_for("grr")
     with pytest.raises(ReportError, match="report 10: expected 0 to 9"):
         metric.accumulate(metric.zero(), [0, 1], np.array([9, 10], dtype=np.uint8))
+
+
+def test_hadamard_response_refuses_what_is_no_symbol_of_the_level() -> None:
+    metric = metric_for("hadamard_response", [0.5, 4.0])
+    metric.accumulate(metric.zero(), [0, 1], np.array([15, 31], dtype=np.uint8))
+    with pytest.raises(ReportError, match="report 16: expected 0 to 15 at its level"):
+        metric.accumulate(metric.zero(), [1, 0], np.array([16, 16], dtype=np.uint8))

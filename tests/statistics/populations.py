@@ -12,9 +12,10 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.linalg import hadamard
 
 from estimators import Metric
-from estimators.mechanisms import Laplace
+from estimators.mechanisms import Grr, HadamardResponse, Laplace
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.thresholds import WORD, flip_threshold
 
@@ -73,8 +74,8 @@ class Population:
             )
             sums = metric.randomizer.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
             return np.stack([n, sums, 0 * n, 0 * n], axis=1).ravel()
-        if self.mechanism == "grr":
-            return self._named(held, rng)
+        if isinstance(metric.randomizer, Grr | HadamardResponse):
+            return self._symbols(held, rng)
         if isinstance(metric.randomizer, SupportCounts):
             own = held
             p, q = metric.randomizer.signs.p[:, None], metric.randomizer.signs.q[:, None]
@@ -85,16 +86,15 @@ class Population:
         ones = rng.binomial(own, p) + rng.binomial(n[:, None] - own, q)
         return np.concatenate([n[:, None], ones], axis=1).ravel()
 
-    def _named(self, held: Counts, rng: np.random.Generator) -> Counts:
-        """Draw the counts of reports that each name one category."""
+    def _symbols(self, held: Counts, rng: np.random.Generator) -> Counts:
+        """Draw the counts of reports of each symbol."""
         mechanism = self.metric.randomizer
-        assert isinstance(mechanism, SupportCounts)
+        assert isinstance(mechanism, Grr | HadamardResponse)
         table = np.zeros((len(LEVELS), mechanism.columns), dtype=np.int64)
         table[:, 0] = held.sum(axis=1)
         for level, row in enumerate(held):
-            chances = np.full((row.size, row.size), mechanism.signs.q[level])
-            np.fill_diagonal(chances, 1 - (row.size - 1) * mechanism.signs.q[level])
-            table[level, 1:] = rng.multinomial(row, chances).sum(axis=0)
+            chances = symbol_chances(mechanism, level)
+            table[level, 1 : 1 + chances.shape[1]] = rng.multinomial(row, chances).sum(axis=0)
         return table.ravel()
 
     def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
@@ -114,6 +114,23 @@ class Population:
         order = rng.permutation(level.size)
         values = index if isinstance(self.theta, tuple) else 2.0 * index - 1
         return values[order], level[order]
+
+
+@functools.lru_cache(maxsize=64)
+def symbol_chances(mechanism: Grr | HadamardResponse, level: int) -> Floats:
+    """Return the chance of each symbol for each category, from the definition."""
+    e = float(np.exp(float(mechanism.epsilons[level])))
+    k = np.arange(mechanism.categories)[:, None]
+    if isinstance(mechanism, Grr):
+        inside = np.eye(mechanism.categories, dtype=bool)
+    else:
+        blocks, size = mechanism.blocks[level], mechanism.block_sizes[level]
+        symbol = np.arange(blocks * size)
+        positive = hadamard(size)[1 + k[:, 0] // blocks][:, symbol % size] > 0
+        inside = (symbol // size == k % blocks) & positive
+    odds = np.where(inside, e, 1.0)
+    chances: Floats = odds / odds.sum(axis=1, keepdims=True)
+    return chances
 
 
 def covers(estimate: Estimate, truth: float | Floats) -> bool:

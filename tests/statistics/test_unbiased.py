@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms import MECHANISMS, HadamardResponse
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.randomness import SeededBits
 from tests.statistics.populations import LEVELS, Population
@@ -19,8 +19,15 @@ if TYPE_CHECKING:
     from estimators import Metric
     from estimators.estimate import Counts, Floats
 
-#: Where a category's estimate has its largest variance, if not at 1/2.
-HARDEST_FREQUENCY = {"grr": 0.755, "oue": 1.0}
+EVEN = (100,) * 5
+#: The data at which category 0's estimate has its largest variance, where not at 1/2: for Hadamard
+#: response, at epsilon = 1, all hold another category of its block.
+HARDEST = {
+    "grr": ((0.755, 0.245, 0.0, 0.0, 0.0), EVEN),
+    "oue": ((1.0, 0.0, 0.0, 0.0, 0.0), EVEN),
+    "subset_selection": ((0.9, 0.1, 0.0, 0.0, 0.0), EVEN),
+    "hadamard_response": ((0.0, 0.0, 1.0, 0.0, 0.0), (0, 0, 500, 0, 0)),
+}
 RUNS, EACH = 200, 300
 POPULATIONS = [
     Population("randomized_response", 0.98, ()),
@@ -61,8 +68,8 @@ def test_effective_reports_is_the_worst_variance_of_noise_free_reports_over_ours
     if population.metric.kind == "mean":
         worst, spread = Population(population.mechanism, 0.0, (100,) * 5), 1.0
     else:
-        hardest = HARDEST_FREQUENCY.get(population.mechanism, 0.5)
-        worst = Population(population.mechanism, (hardest, 1 - hardest, 0, 0, 0), (100,) * 5)
+        frequencies, counts = HARDEST.get(population.mechanism, ((0.5, 0.5, 0.0, 0.0, 0.0), EVEN))
+        worst = Population(population.mechanism, frequencies, counts)
         spread = 0.25
     metric, rng = worst.metric, np.random.default_rng(3)
     found: list[Floats] = []
@@ -90,6 +97,10 @@ def test_the_variance_of_a_report_is_as_documented(population: Population, level
 def estimated(metric: Metric, statistic: Counts, level: int) -> Floats:
     """Return the estimate of one level, without its bounds."""
     mechanism, table = metric.randomizer, statistic.reshape(len(LEVELS), -1)
+    if isinstance(mechanism, HadamardResponse):
+        signs: Floats = mechanism.differences(table, level)[0].astype(np.float64)
+        signs /= mechanism.contrast[level] * table[level, 0]
+        return signs
     assert isinstance(mechanism, SupportCounts)
     share = np.eye(len(LEVELS))[level]
     mean: Floats = mechanism.signs.mean(table[:, 0], share, table[:, 1:])
@@ -97,10 +108,17 @@ def estimated(metric: Metric, statistic: Counts, level: int) -> Floats:
 
 
 def documented_variance(population: Population, level: int) -> Floats:
-    """Return chance (1 - chance) / (p - q)^2 for the chance of support of each category."""
-    mechanism = population.metric.randomizer
+    """Return chance (1 - chance) / (p - q)^2 for the chance of support of each category.
+
+    For Hadamard response (A - (c f)^2) / c^2, A the chance of the category's block.
+    """
+    mechanism, f = population.metric.randomizer, population.frequencies
+    if isinstance(mechanism, HadamardResponse):
+        contrast, blocks = mechanism.contrast[level], mechanism.blocks[level]
+        share = np.array([f[x % blocks :: blocks].sum() for x in range(f.size)])
+        chance = 2 * mechanism.other[level] + share * contrast
+        return np.asarray((chance - (contrast * f) ** 2) / contrast**2)
     assert isinstance(mechanism, SupportCounts)
     p, q = mechanism.signs.p[level], mechanism.signs.q[level]
-    chance = q + population.frequencies * (p - q)
-    variance: Floats = chance * (1 - chance) / (p - q) ** 2
-    return variance
+    chance = q + f * (p - q)
+    return np.asarray(chance * (1 - chance) / (p - q) ** 2)
