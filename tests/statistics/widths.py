@@ -78,31 +78,33 @@ def noise_ratio(n: int, k: int) -> tuple[float, float]:
 
 def supported(name: str, n: int, k: int, f: float, target: str = "population") -> float:
     """Return the ratio for one category of a mechanism that counts support, at frequency f."""
-    mechanism: Any = MECHANISMS[name]([exact(e) for e in LEVELS], categories=k)
+    constructor: Any = MECHANISMS[name]
+    mechanism = constructor([exact(e) for e in LEVELS], categories=k)
     counts, question = np.full(5, n // 5), Question(target=target)
     shares, log_p = level_weights("optimal", counts, mechanism.facts), np.log(BETA / 2 / k)
-    law = mechanism.law(counts, shares, question) if name == "hadamard_response" else None
-    if law is not None:
+    if name == "hadamard_response":
+        law = mechanism.law(counts, shares, question)
         # the block's other categories hold their share of the rest, all alike
         rest = (1 - f) / (k - 1)
         held = np.array([f + rest * (-(-k // blocks) - 1) for blocks in mechanism.blocks])
         inside = 2 * mechanism.other + held * mechanism.contrast
         sums = [np.array([x]) for x in counts * mechanism.contrast * f]
-        limits = difference_interval(law, sums, [np.array([x]) for x in counts * inside], log_p)
-        signal = (mechanism.contrast * f) ** 2
-        variance_ = law.counts @ (law.coefficient**2 * (inside - signal))
+        sizes = [np.array([x]) for x in counts * inside]
+        lower, upper = difference_interval(law, sums, sizes, log_p)
+        one = inside - (mechanism.contrast * f) ** 2
     else:
-        law, theta = mechanism.signs.law(counts, shares, question), np.array([2 * f - 1])
-        limits = tuple((1 + limit) / 2 for limit in interval(law, theta, log_p))
-        chance = mechanism.signs.q + f * mechanism.signs.contrast
-        variance_ = law.counts @ (law.coefficient**2 * chance * (1 - chance))
+        law = mechanism.signs.law(counts, shares, question)
+        lower, upper = interval(law, np.array([2 * f - 1]), log_p)
+        lower, upper = (1 + lower) / 2, (1 + upper) / 2
+        p, q = mechanism.signs.p, mechanism.signs.q
+        chance = q + f * (p - q)
+        one = chance * (1 - chance)
         if target == "sample":
-            p, q = mechanism.signs.p, mechanism.signs.q
-            own = f * p * (1 - p) + (1 - f) * q * (1 - q)
-            variance_ = law.counts @ (law.coefficient**2 * own)
-    half = -ndtri(np.exp(log_p)) * np.sqrt(variance_)
+            one = f * p * (1 - p) + (1 - f) * q * (1 - q)
+    spread = law.counts @ (law.coefficient**2 * one)
+    half = -ndtri(np.exp(log_p)) * np.sqrt(spread)
     normal = min(1.0, f + half) - max(0.0, f - half)
-    return float((limits[1] - limits[0])[0] / normal)
+    return float((upper - lower)[0] / normal)
 
 
 def main() -> None:
