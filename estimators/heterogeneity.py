@@ -61,12 +61,17 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     from scipy.special import chdtrc
 
     n, contrast = law.counts[:, None], law.contrast[:, None]
+    offset = np.zeros_like(contrast) if law.offset is None else law.offset[:, None]
     noise = np.zeros_like(contrast)
     if law.rate is not None:
         noise = discrete_laplace.variance(law.rate)[:, None] * law.unit**2
 
+    def sign(theta: Floats) -> Floats:
+        mean: Floats = offset + contrast * np.clip(theta, -1, 1)
+        return mean
+
     def variance(theta: Floats) -> Floats:
-        spread: Floats = (1 - (contrast * np.clip(theta, -1, 1)) ** 2 + noise) / contrast**2
+        spread: Floats = (1 - sign(theta) ** 2 + noise) / contrast**2
         return np.maximum(spread, 1e-12) / n
 
     def pooled(precision: Floats) -> Floats:
@@ -75,7 +80,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
         return result
 
     theta = pooled(1 / variance(np.zeros(means.shape[1])))
-    rarer = (1 - contrast * np.abs(np.clip(theta, -1, 1))) / 2 if law.rate is None else 1.0
+    rarer = (1 - np.abs(sign(theta))) / 2 if law.rate is None else 1.0
     kept = n * rarer >= LEAST_EXPECTED
     theta = pooled(kept / variance(theta))
     statistic = (kept * (means - theta) ** 2 / variance(theta)).sum(axis=0)

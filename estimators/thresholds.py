@@ -78,21 +78,64 @@ def flip_threshold(epsilon: Fraction) -> int:
     Notes
     -----
     An answer is kept by 2^64 - T words and flipped by T, so the ratio of its probabilities under
-    two inputs is (2^64 - T) / T. Because T is rounded up, T (1 + e^epsilon) >= 2^64, hence 2^64 - T
-    <= T e^epsilon: the ratio is at most e^epsilon. The threshold is exact: it is computed from both
-    ends of an interval around e^epsilon, which is narrowed until both give the same integer. That
-    ends, since e^epsilon is irrational for a rational epsilon other than 0.
+    two inputs is (2^64 - T) / T, at most e^epsilon: :func:`miss_threshold` of one output each.
 
     Examples
     --------
     >>> hex(flip_threshold(Fraction(1)))
     '0x44d9585152ea1936'
     """
+    return miss_threshold(epsilon, 1, 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def miss_threshold(epsilon: Fraction, inside: int, outside: int) -> int:
+    """Return T = ceil(2^64 outside / (inside e^epsilon + outside)): miss where a word is below T.
+
+    For mechanisms that report an output of the input's own set, uniform over its `inside` outputs,
+    or else one of the `outside` others, uniform over these.
+
+    Parameters
+    ----------
+    epsilon : Fraction
+        Above 0.
+    inside, outside : int
+        Numbers of outputs, or numbers in the same proportion; at least 1.
+
+    Returns
+    -------
+    int
+        In [1, 2^64 - 1].
+
+    Raises
+    ------
+    ValueError
+        If epsilon is not above 0, or the chance of an output inside is below 2^-40.
+
+    Notes
+    -----
+    An output has probability (2^64 - T) / (2^64 inside) in the own set, T / (2^64 outside) else:
+    the ratio is (2^64 - T) outside / (T inside). Because T is rounded up, T (inside e^epsilon +
+    outside) >= 2^64 outside, which says that the ratio is at most e^epsilon. The threshold is
+    exact: it is computed from both ends of an interval around e^epsilon, which is narrowed until
+    both give the same integer. That ends, since e^epsilon is irrational for a rational epsilon
+    other than 0.
+
+    Examples
+    --------
+    >>> float(Fraction(miss_threshold(Fraction(1), 1, 9), WORD))  # 9 / (e + 9)
+    0.768030683315926
+    """
     if epsilon <= 0:
         raise ValueError(f"epsilon = {epsilon}: expected a number above 0")
+    if outside >= inside << 40:
+        raise ValueError(f"{outside} outputs for {inside}: expected less than 2^40 for each")
     precision = 128
     while True:
-        smaller, larger = (_ceil(WORD / (1 + e)) for e in reversed(exp_bounds(epsilon, precision)))
+        smaller, larger = (
+            _ceil(WORD * outside / (inside * e + outside))
+            for e in reversed(exp_bounds(epsilon, precision))
+        )
         if smaller == larger:
             return smaller
         precision *= 2

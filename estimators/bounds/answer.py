@@ -44,7 +44,7 @@ def limits(
     """
     if question.target == "sample" and noise is not None:
         if question.bound == "normal":
-            margin = _quantile(log_p) * noise.variance**0.5
+            margin = normal_quantile(log_p) * noise.variance**0.5
         elif question.bound == "anytime":
             margin = anytime.deviation(noise.cumulant, noise.steepest, log_p, total)
         else:
@@ -70,11 +70,12 @@ def normal(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
     >>> float(lower[0].round(4)), float(upper[0].round(4))
     (0.483, 0.517)
     """
-    margin = _quantile(log_p) * np.sqrt(law.largest_variance(np.clip(observed, -1, 1)))
+    margin = normal_quantile(log_p) * np.sqrt(law.largest_variance(np.clip(observed, -1, 1)))
     return np.clip(observed - margin, -1, 1), np.clip(observed + margin, -1, 1)
 
 
-def _quantile(log_p: float) -> float:
+def normal_quantile(log_p: float) -> float:
+    """Return the z that a standard normal variable exceeds with probability p."""
     from scipy.special import ndtri_exp
 
     return -float(ndtri_exp(log_p))

@@ -95,12 +95,12 @@ def interval(law: Law, observed: Floats, log_p: float, total: float) -> tuple[Fl
     >>> float(lower[0].round(3)), float(upper[0].round(3))
     (0.47, 0.529)
     """
-    k = observed.size
     rows = max(1, BLOCK // (TERMS * law.counts.size))
-    sides = np.concatenate([observed, -observed])
-    parts = [sides[start : start + rows] for start in range(0, 2 * k, rows)]
-    limits = np.concatenate([lower_limit(law, part, log_p, total) for part in parts])
-    return limits[:k], -limits[k:]
+    starts = range(0, observed.size, rows)
+    lower = [lower_limit(law, observed[i : i + rows], log_p, total) for i in starts]
+    other = law.mirrored()
+    upper = [-lower_limit(other, -observed[i : i + rows], log_p, total) for i in starts]
+    return np.concatenate(lower), np.concatenate(upper)
 
 
 def lower_limit(law: Law, observed: Floats, log_p: float, total: float) -> Floats:
@@ -128,7 +128,8 @@ def lower_limit(law: Law, observed: Floats, log_p: float, total: float) -> Float
         going, low, high, theta = going[left], low[left], high[left], wanted[left]
         observed, width = observed[left], width[left]
         tilts, log_weights = tilts[left], log_weights[left]
-    return np.maximum(found - ROUNDING, -1.0)
+    slack = ROUNDING if law.offset is None else ROUNDING + law.offset_rounding
+    return np.maximum(found - slack, -1.0)
 
 
 class _Terms(NamedTuple):

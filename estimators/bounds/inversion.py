@@ -4,8 +4,8 @@ The lower limit is a theta at which the chance of a sum as large as the observed
 p. That one evaluation is the proof: the largest chance over all laws of mean theta grows with theta
 (a law on [-1, 1] can be moved up to any larger mean, and signs with a larger mean are
 stochastically larger), so every smaller theta is rejected as well, whether or not the bound itself
-is monotone. How theta was found does not matter, and a search that stops early only gives a wider
-interval.
+is monotone. (Where users' values are fixed, the bound that is used grows with theta itself.) How
+theta was found does not matter, and a search that stops early only gives a wider interval.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def interval(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
     >>> float(lower[0].round(4)), float(upper[0].round(4))
     (0.4825, 0.5172)
     """
+    if law.offset is not None:
+        return lower_limit(law, observed, log_p), -lower_limit(law.mirrored(), -observed, log_p)
     k = observed.size
     limits = lower_limit(law, np.concatenate([observed, -observed]), log_p)
     return limits[:k], -limits[k:]
@@ -58,7 +60,9 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
     aim = goal - CLOSE / 2
     # for a normal tail, the slope of ln p(theta) is that of the cumulant times this
     sharper = 1 + 1 / max(1.0, -2 * log_p - 2)
-    sd = np.sqrt(law.worst_variance)
+    sd = np.sqrt(law.worst_variance) * np.ones_like(observed)
+    if law.offset is not None:  # rare categories have a far smaller variance than the worst
+        sd = np.sqrt(law.largest_variance(np.clip(observed, -1, 1)))
     flat = 1e-12 * law.worst_variance
     width = sd * np.sqrt(-2 * log_p)
     found = np.full_like(observed, -1.0)
@@ -66,7 +70,7 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
     low, high = found.copy(), np.clip(observed, -1.0, 1.0)
     theta = np.maximum(high - width, (high - 1) / 2)
     high[observed > 1] = np.inf  # even a mean of 1 may be rejected
-    tilt = np.full_like(observed, min(law.steepest, np.sqrt(-2 * log_p) / sd))
+    tilt = np.minimum(law.steepest, np.sqrt(-2 * log_p) / sd)
     settled = np.zeros(observed.shape, dtype=np.bool_)
     for _ in range(STEPS):
         at = law.cumulant(theta, tilt)
@@ -90,5 +94,6 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
         if not left.any():
             break
         going, observed, low, high = going[left], observed[left], low[left], high[left]
-        theta, tilt, settled = wanted[left], moved[left], settled[left]
-    return np.maximum(found - ROUNDING, -1.0)
+        theta, tilt, settled, width = wanted[left], moved[left], settled[left], width[left]
+    slack = ROUNDING if law.offset is None else ROUNDING + law.offset_rounding
+    return np.maximum(found - slack, -1.0)

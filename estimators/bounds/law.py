@@ -1,8 +1,10 @@
 """The law of a weighted sum of reports, as far as it is known.
 
 Every estimate of a mean is S = sum of s_l Y over all reports, with E S = theta in [-1, 1]. For
-randomized response and for one category of RAPPOR, Y is a sign with mean a_l x; for the Laplace
-mechanism, Y is x itself (a_l = 1) plus discrete Laplace noise.
+randomized response and for one category of RAPPOR, Y is a sign with mean a_l x; for a category of
+the other frequency mechanisms, whose ones have probability p among those who hold it and q among
+the others, a sign with mean o_l + a_l x, o = p + q - 1, a = p - q, of which o_l is taken off; for
+the Laplace mechanism, Y is x itself (a_l = 1) plus discrete Laplace noise.
 """
 
 from __future__ import annotations
@@ -59,6 +61,10 @@ class Law:
         False: all users' values have the same mean theta, whatever their level. True: every user
         may have a mean, or a fixed value, of their own, and theta is the mean of these weighted by
         w = s_l a_l per report.
+    offset : ndarray of float64, shape (levels,), optional
+        o_l, where the signs' means are o_l + a_l theta, within [-1, 1].
+    fixed : bool
+        Only with an offset. True: every user has a fixed value, +1 or -1, of their own.
     """
 
     counts: Floats
@@ -67,11 +73,24 @@ class Law:
     rate: Floats | None = None
     unit: float = 0.0
     free: bool = False
+    offset: Floats | None = None
+    fixed: bool = False
 
     @property
     def exact(self) -> bool:
         """Whether theta alone fixes the law of the sum: signs with one common mean."""
-        return self.rate is None and not self.free
+        return self.rate is None and not self.free and not self.fixed
+
+    def mirrored(self) -> Law:
+        """Return the law of -S, whose mean is -theta."""
+        if self.offset is None:
+            return self
+        return dataclasses.replace(self, offset=-self.offset)
+
+    def means(self, theta: Floats) -> Floats:
+        """Return the means of the signs, shape (k, levels), where all users have mean theta."""
+        mean: Floats = theta[:, None] * self.contrast
+        return mean if self.offset is None else mean + self.offset
 
     @functools.cached_property
     def steepest(self) -> float:
@@ -96,19 +115,15 @@ class Law:
             Above 0, at most `steepest`.
         """
         z = tilt[:, None] * self.coefficient
-        mean = theta[:, None] * self.contrast
-        decay = np.expm1(-2 * z)
-        tanh = -decay / (2 + decay)
-        upper_side = mean >= 0
-        away = (1 - np.abs(mean)) / 2
-        growth = np.where(upper_side, decay, -decay / (1 + decay))
-        terms = np.where(upper_side, z, -z) + np.log1p(away * growth)
-        bottom = 1 + mean * tanh
-        tilted = (tanh + mean) / bottom
-        spread = (1 - tilted) * (1 + tilted)
+        if self.fixed:
+            return self._fixed_cumulant(theta, z)
+        mean = self.means(theta)
+        terms, tilted, spread, tanh, bottom = _tilted_signs(z, mean)
         by_theta = self.contrast * tanh / bottom
         cross = self.contrast * self.coefficient * (1 - tanh) * (1 + tanh) / bottom**2
         slope, bend = self.coefficient * tilted, self.coefficient**2 * spread
+        if self.offset is not None:
+            terms, slope = terms - z * self.offset, slope - self.coefficient * self.offset
         if self.rate is not None:
             step = self.unit * self.coefficient
             noise = discrete_laplace.cumulant(self.rate, tilt[:, None] * step)
@@ -129,19 +144,53 @@ class Law:
             third=(self.coefficient**3 * spread * (1 + tilted**2)) @ self.counts,
         )
 
+    def _fixed_cumulant(self, theta: Floats, z: Floats) -> Cumulant:
+        """Return the largest ln E exp(tilt S) over fixed values +-1 of weighted mean theta.
+
+        A level whose share (1 + x) / 2 of users holds +1 adds the same shares of the two
+        cumulants: linear in x, so the tangent plane is the function itself.
+        """
+        offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
+        share = (1 + theta[:, None]) / 2
+        own = _tilted_signs(z, offset + self.contrast)
+        other = _tilted_signs(z, offset - self.contrast)
+        by_theta = (own[0] - other[0]) / 2
+        tilted = other[1] + share * (own[1] - other[1])
+        spread = other[2] + share * (own[2] - other[2])
+        terms = other[0] + share * (own[0] - other[0]) - z * offset
+        return Cumulant(
+            value=terms @ self.counts + self._freedom(theta, by_theta),
+            by_tilt=(self.coefficient * (tilted - offset)) @ self.counts,
+            by_theta=by_theta @ self.counts,
+            curvature=(self.coefficient**2 * spread) @ self.counts,
+            cross=(self.coefficient * (own[1] - other[1]) / 2) @ self.counts,
+            third=(self.coefficient**3 * spread) @ self.counts * 2,
+        )
+
     def _freedom(self, theta: Floats, by_theta: Floats) -> Floats:
-        """Bound what the cumulant can gain if levels have means of their own.
+        """Bound what a concave sum over levels can gain if levels have means of their own.
 
         The sum over levels is concave in the vector of their means, so it lies below its tangent
         plane at (theta, ..., theta): value + sum g_l (theta_l - theta), g_l = n_l by_theta_l. Since
         sum w_l (theta_l - theta) = 0 with w_l = n_l s_l a_l, g_l may be replaced by g_l - nu w_l
-        for any nu, and |theta_l - theta| <= 1 + |theta|.
+        for any nu, and |theta_l - theta| <= 1 + |theta|. With an offset theta is often close to -1,
+        and -1 - theta <= theta_l - theta <= 1 - theta is used instead: the best nu is then a
+        quantile of g_l / w_l.
         """
         gain = by_theta * self.counts
         share = self.counts * self.coefficient * self.contrast
-        nu = gain.sum(axis=1) / share.sum()
-        result: Floats = np.abs(gain - nu[:, None] * share).sum(axis=1) * (1 + np.abs(theta))
-        return result
+        if self.offset is None:
+            nu = gain.sum(axis=1) / share.sum()
+            result: Floats = np.abs(gain - nu[:, None] * share).sum(axis=1) * (1 + np.abs(theta))
+            return result
+        slopes = gain / share
+        order = np.argsort(slopes, axis=1)
+        below = np.cumsum(share[order], axis=1) / share.sum()
+        rank = np.argmax(below >= ((1 - theta) / 2 - 1e-12)[:, None], axis=1)
+        quantile = np.take_along_axis(order, rank[:, None], axis=1)
+        left = slopes - np.take_along_axis(slopes, quantile, axis=1)
+        highest: Floats = np.maximum(left * (1 - theta[:, None]), -left * (1 + theta[:, None]))
+        return highest @ share
 
     # -- Moments, for the Berry-Esseen theorem ---------------------------------------------------
 
@@ -158,15 +207,36 @@ class Law:
 
     @functools.cached_property
     def worst_variance(self) -> float:
-        """The largest variance of S over all data: signs with mean zero."""
+        """The largest variance of S over all data of one mean: signs with mean zero, or nearest."""
+        if self.offset is not None:
+            weight = self.counts * self.coefficient**2
+            hardest = -(weight @ (self.offset * self.contrast)) / (weight @ self.contrast**2)
+            return float(weight @ (1 - self.means(np.clip([hardest], -1, 1))[0] ** 2))
         return float(self.counts @ (self.coefficient**2 * (1 + self._noise_moments[1])))
+
+    @functools.cached_property
+    def proxy(self) -> float:
+        """Hoeffding's variance proxy of signs: it bounds the cumulant of every law on [-1, 1]."""
+        return float(self.counts @ self.coefficient**2)
+
+    @property
+    def offset_rounding(self) -> float:
+        """What rounding o_l to doubles can move theta by."""
+        return 1e-15 * float(self.counts @ self.coefficient)
 
     def largest_variance(self, theta: Floats) -> Floats:
         """Return the largest variance of S that the mean leaves possible, shape of `theta`.
 
         With a common mean, sum n s^2 (1 - a^2 theta^2) plus noise. With free means theta_i,
-        sum s^2 a^2 theta_i^2 >= (sum s a theta_i)^2 / n = theta^2 / n by Cauchy and Schwarz.
+        sum s^2 a^2 theta_i^2 >= (sum s a theta_i)^2 / n = theta^2 / n by Cauchy and Schwarz; with
+        an offset, the variance is concave in the levels' means.
         """
+        if self.offset is not None:
+            mean = self.means(theta)
+            variance: Floats = (self.coefficient**2 * (1 - mean) * (1 + mean)) @ self.counts
+            if self.free:
+                variance += self._freedom(theta, -2 * self.coefficient**2 * self.contrast * mean)
+            return np.maximum(variance, 1e-12 * self.worst_variance)
         if self.free:
             saved = 1 / self.counts.sum()
         else:
@@ -186,6 +256,8 @@ class Law:
 
         With noise and one common mean, v is common too, and its range is cut into pieces.
         """
+        if self.offset is not None:
+            return self._free_sign_moments(theta, self.offset)
         rest = 1 - theta[:, None] ** 2
         if self.rate is None or self.free:
             kept = (1 - self.contrast) * (1 + self.contrast) + self._noise_moments[1]
@@ -201,9 +273,38 @@ class Law:
         skew = np.minimum(1 - (1 - rest) ** 2, (1 + np.abs(theta))[:, None] * high)
         return Moments(variance[:, :-1], variance[:, 1:], self._third_moment(high, skew))
 
+    def _free_sign_moments(self, theta: Floats, offset: Floats) -> Moments:
+        """Enclose the moments of signs: 1 - m^2 and 1 - m^4, concave in the means m."""
+        farthest = np.abs(offset) + self.contrast
+        least = self.counts @ (self.coefficient**2 * (1 - farthest) * (1 + farthest))
+        mean = self.means(theta)
+        third = (self.coefficient**3 * (1 - mean**4)) @ self.counts
+        third += self._freedom(theta, -4 * self.coefficient**3 * self.contrast * mean**3)
+        return Moments(
+            np.full((theta.size, 1), max(float(least), 0.0)),
+            self.largest_variance(theta)[:, None],
+            third[:, None],
+        )
+
     def _third_moment(self, variance: Floats, third: Floats) -> Floats:
         weight = self.counts * self.coefficient**3
         first, second, cube = (float(weight @ moment) for moment in self._noise_moments)
         mixed = np.minimum(variance * first, np.sqrt(variance) * second)
         result: Floats = third * weight.sum() + cube + 3 * mixed
         return result
+
+
+def _tilted_signs(z: Floats, mean: Floats) -> tuple[Floats, ...]:
+    """Return ln E exp(z Y) of signs with these means, then the tilted law's mean and variance.
+
+    Also tanh z and 1 + mean tanh z, which the derivatives need.
+    """
+    decay = np.expm1(-2 * z)
+    tanh = -decay / (2 + decay)
+    upper_side = mean >= 0
+    away = (1 - np.abs(mean)) / 2
+    growth = np.where(upper_side, decay, -decay / (1 + decay))
+    terms = np.where(upper_side, z, -z) + np.log1p(away * growth)
+    bottom = 1 + mean * tanh
+    tilted = (tanh + mean) / bottom
+    return terms, tilted, (1 - tilted) * (1 + tilted), tanh, bottom

@@ -30,12 +30,14 @@ def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, at: Cumula
         The least of the bounds that this law allows.
     """
     chernoff = at.value - tilt * observed
+    if law.fixed:
+        return chernoff  # the only one whose bound grows with theta where values are fixed
     if law.exact:
         return chernoff + _log_tilted_remainder(tilt, observed, at)
     bounds = [chernoff, _log_berry_esseen(law, theta, observed)]
     if law.rate is None:
         excess = np.maximum(observed - theta, 0)
-        bounds.append(-(excess**2) / (2 * law.worst_variance))
+        bounds.append(-(excess**2) / (2 * law.proxy))
     result: Floats = np.minimum.reduce(bounds)
     return result
 

@@ -6,13 +6,36 @@ conformance suite of the tests, which goes through this list.
 
 from __future__ import annotations
 
+from estimators.mechanisms.grr import Grr
+from estimators.mechanisms.hadamard_response import HadamardResponse
 from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.mechanism import Mechanism
+from estimators.mechanisms.oue import Oue
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
+from estimators.mechanisms.subset_selection import SubsetSelection
 
 MECHANISMS: dict[str, type[Mechanism]] = {
-    mechanism.name: mechanism for mechanism in (RandomizedResponse, Laplace, Rappor)
+    mechanism.name: mechanism
+    for mechanism in (
+        RandomizedResponse,
+        Laplace,
+        Rappor,
+        Grr,
+        Oue,
+        SubsetSelection,
+        HadamardResponse,
+    )
 }
 
-__all__ = ["MECHANISMS", "Laplace", "Mechanism", "RandomizedResponse", "Rappor"]
+__all__ = [
+    "MECHANISMS",
+    "Grr",
+    "HadamardResponse",
+    "Laplace",
+    "Mechanism",
+    "Oue",
+    "RandomizedResponse",
+    "Rappor",
+    "SubsetSelection",
+]

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from estimators.mechanisms import Laplace, RandomizedResponse, Rappor
+from estimators.mechanisms import (
+    Grr,
+    HadamardResponse,
+    Laplace,
+    Oue,
+    RandomizedResponse,
+    Rappor,
+    SubsetSelection,
+)
+from estimators.mechanisms.subset_selection import uniform_subsets
 from estimators.randomness import SystemBits
-from estimators.thresholds import WORD, exp_bounds, flip_threshold
+from estimators.thresholds import WORD, exp_bounds, flip_threshold, miss_threshold
 from tests.estimators.cases import MANY_LEVELS, ScriptedBits, exact
 
 EPSILONS = [exact(epsilon) for epsilon in MANY_LEVELS]
@@ -53,6 +64,122 @@ def test_rappor_flips_each_bit_below_the_threshold_of_half_epsilon(level: int) -
         assert report([255] * 2 + [first] + [255] * 5, [rest - 1]) == "00000000"
     assert mechanism.privacy_ratio(level) == Fraction(WORD - threshold, threshold) ** 2
     assert mechanism.privacy_ratio(level) <= exp_bounds(EPSILONS[level])[0]
+
+
+@each_level
+def test_grr_names_another_category_below_its_threshold_and_only_there(level: int) -> None:
+    mechanism = Grr(EPSILONS, categories=6)
+    threshold = miss_threshold(EPSILONS[level], 1, 5)
+    first, rest = divmod(threshold, 2**56)
+
+    def report(words: list[int]) -> int:
+        return int(mechanism.randomize(np.array([2]), np.array([level]), ScriptedBits(words))[0])
+
+    named = [report([byte, other]) for byte in range(first) for other in range(5)]
+    assert named == [0, 1, 3, 4, 5] * first
+    assert all(report([byte]) == 2 for byte in range(first + 1, 256))
+    assert report([first, rest << 8]) == 2
+    if rest:
+        assert report([first, (rest - 1) << 8, 4]) == 5
+    assert mechanism.privacy_ratio(level) == Fraction(WORD - threshold, WORD) / Fraction(
+        threshold, 5 * WORD
+    )
+
+
+@pytest.mark.parametrize("categories", [2, 3, 1000, 10**6, 2**32])
+def test_grr_is_private_and_informative_for_every_number_of_categories(categories: int) -> None:
+    mechanism_levels = EPSILONS if categories < 10**6 else EPSILONS[::5]
+    for epsilon in mechanism_levels:
+        misses = miss_threshold(epsilon, 1, categories - 1)
+        ratio = Fraction((WORD - misses) * (categories - 1), misses)
+        assert 1 < ratio <= exp_bounds(epsilon)[0]
+        lower = Fraction((WORD - misses + 1) * (categories - 1), misses - 1) if misses > 1 else None
+        assert lower is None or lower > exp_bounds(epsilon)[1]
+
+
+@each_level
+def test_oue_draws_the_own_bit_from_a_fair_coin_and_others_below_the_threshold(level: int) -> None:
+    mechanism = Oue(EPSILONS, categories=8)
+    threshold = flip_threshold(EPSILONS[level])
+    first, rest = divmod(threshold, 2**56)
+
+    def report(bits: list[int], ties: list[int], coin: int) -> str:
+        word = int.from_bytes(bytes(bits), "little")
+        script = ScriptedBits([word], [tie << 8 for tie in ties], [coin])
+        row = mechanism.randomize(np.array([2]), np.array([level]), script)[0]
+        return "".join(map(str, np.unpackbits(row.view(np.uint8), bitorder="little")))
+
+    assert report([255] * 8, [], 127) == "00100000"
+    assert report([255] * 8, [], 128) == "00000000"
+    assert report([255] * 4 + [first] + [255] * 3, [rest], 0) == "00100000"
+    if rest:
+        assert report([255] * 4 + [first] + [255] * 3, [rest - 1], 0) == "00101000"
+        assert report([255] * 4 + [first] + [255] * 3, [rest - 1], 255) == "00001000"
+    ones, half = Fraction(threshold, WORD), Fraction(1, 2)
+    assert mechanism.privacy_ratio(level) == (half / ones) * ((1 - ones) / half)
+
+
+@each_level
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_subsets_leave_the_category_out_below_the_threshold(level: int, size: int) -> None:
+    mechanism = SubsetSelection(EPSILONS, categories=5, size=size)
+    threshold = miss_threshold(EPSILONS[level], size, 5 - size)
+    first, rest = divmod(threshold, 2**56)
+
+    def contains(words: list[int]) -> bool:
+        script = ScriptedBits([*words, *[0] * 8])
+        row = mechanism.randomize(np.array([2]), np.array([level]), script)[0]
+        assert int(row[0]).bit_count() == size
+        return bool(row[0] & 4)
+
+    assert [contains([byte]) for byte in range(256) if byte != first] == [False] * first + [
+        True
+    ] * (255 - first)
+    assert contains([first, rest << 8])
+    assert rest == 0 or not contains([first, (rest - 1) << 8])
+    inside = Fraction(WORD - threshold, WORD) / math.comb(4, size - 1)
+    outside = Fraction(threshold, WORD) / math.comb(4, size)
+    assert mechanism.privacy_ratio(level) == inside / outside
+    assert mechanism.privacy_ratio(level) <= exp_bounds(EPSILONS[level])[0]
+
+
+def test_every_subset_is_drawn_from_the_same_number_of_words() -> None:
+    """Floyd's algorithm, over all integers that it can draw: 3 times 4 for 2 of 4 members."""
+    drawn = [
+        uniform_subsets(ScriptedBits([first], [second]), 1, 4, 2)[0].nonzero()[0].tolist()
+        for first in range(3)
+        for second in range(4)
+    ]
+    assert all(drawn.count([a, b]) == 2 for a in range(4) for b in range(a + 1, 4))
+
+
+@pytest.mark.parametrize("categories", [2, 3, 7, 10])
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 2.5, 8.0])
+def test_every_word_of_hadamard_response_makes_a_symbol_of_its_own(
+    epsilon: float, categories: int
+) -> None:
+    """Half a block from the words that keep, all other symbols from those that miss, once each."""
+    mechanism = HadamardResponse([exact(epsilon)], categories=categories)
+    half, symbols = mechanism.block_sizes[0] // 2, mechanism.symbols[0]
+    first = mechanism.misses[0] >> 56
+    sets = []
+    for category in range(categories):
+
+        def report(byte: int, drawn: int, category: int = category) -> int:
+            script = ScriptedBits([byte, 0][: 1 + (byte == first)], [drawn])
+            return int(mechanism.randomize(np.array([category]), np.array([0]), script)[0])
+
+        inside = {report(255, drawn) for drawn in range(half)}
+        outside = {report(0, drawn) for drawn in range(symbols - half)}
+        assert len(inside) == half
+        assert outside == set(range(symbols)) - inside
+        sets.append(inside)
+    for one, other in itertools.combinations(sets, 2):
+        assert len(one & other) in (0, half // 2)
+    threshold = miss_threshold(exact(epsilon), half, symbols - half)
+    assert mechanism.privacy_ratio(0) == Fraction(WORD - threshold, WORD * half) / Fraction(
+        threshold, WORD * (symbols - half)
+    )
 
 
 @each_level

@@ -20,6 +20,10 @@ SIZES = {
     "randomized_response": (1, 2),
     "laplace": (4, 4),
     "rappor": (2, 1 + CATEGORIES),
+    "grr": (1, 1 + CATEGORIES),
+    "oue": (2, 1 + CATEGORIES),
+    "subset_selection": (2, 1 + CATEGORIES),
+    "hadamard_response": (1, 1 + 32),
 }
 
 every_mechanism = pytest.mark.parametrize("name", MECHANISMS)

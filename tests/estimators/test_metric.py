@@ -224,3 +224,30 @@ def test_a_question_without_an_answer_is_refused(question: dict[str, Any]) -> No
     metric = Metric(**GOOD)
     with pytest.raises(ValueError, match=next(iter(question))):
         metric.estimate(metric.zero(), **question)
+
+
+@pytest.mark.parametrize("size", [0, 10])
+def test_a_subset_has_to_leave_something_out(size: int) -> None:
+    with pytest.raises(DefinitionError, match="expected 1 to 9"):
+        metric_for("subset_selection", options={"size": size})
+
+
+def test_a_subset_of_another_size_is_refused() -> None:
+    metric = metric_for("subset_selection", options={"size": 3})
+    reports = np.array([[0b111, 0], [0b1111, 0]], dtype=np.uint8)
+    metric.accumulate(metric.zero(), [0], reports[:1])
+    with pytest.raises(ReportError, match="a subset of 4: expected 3"):
+        metric.accumulate(metric.zero(), [0, 1], reports)
+
+
+def test_grr_refuses_what_is_no_category() -> None:
+    metric = metric_for("grr")
+    with pytest.raises(ReportError, match="report 10: expected 0 to 9"):
+        metric.accumulate(metric.zero(), [0, 1], np.array([9, 10], dtype=np.uint8))
+
+
+def test_hadamard_response_refuses_what_is_no_symbol_of_the_level() -> None:
+    metric = metric_for("hadamard_response", [0.5, 4.0])
+    metric.accumulate(metric.zero(), [0, 1], np.array([15, 31], dtype=np.uint8))
+    with pytest.raises(ReportError, match="report 16: expected 0 to 15 at its level"):
+        metric.accumulate(metric.zero(), [1, 0], np.array([16, 16], dtype=np.uint8))

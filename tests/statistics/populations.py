@@ -1,7 +1,8 @@
 """Populations whose statistic is drawn from the exact law of the reports, and their truths.
 
 Drawing the sums instead of the reports makes thousands of runs cheap; `test_laws.py` shows that the
-real randomizers have this law.
+real randomizers have this law. (For subsets, whose categories are not independent, it is the law of
+each category's count.)
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.linalg import hadamard
 
 from estimators import Metric
-from estimators.mechanisms import Laplace
+from estimators.mechanisms import Grr, HadamardResponse, Laplace
+from estimators.mechanisms.frequencies import SupportCounts
 from estimators.thresholds import WORD, flip_threshold
 
 if TYPE_CHECKING:
@@ -71,11 +74,28 @@ class Population:
             )
             sums = metric.randomizer.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
             return np.stack([n, sums, 0 * n, 0 * n], axis=1).ravel()
-        parts = 2 if metric.kind == "frequency" else 1
-        flip = np.array([flip_threshold(e / parts) / WORD for e in epsilons])[:, None]
-        own = held if metric.kind == "frequency" else held[:, 1:]
-        ones = rng.binomial(own, 1 - flip) + rng.binomial(n[:, None] - own, flip)
+        if isinstance(metric.randomizer, Grr | HadamardResponse):
+            return self._symbols(held, rng)
+        if isinstance(metric.randomizer, SupportCounts):
+            own = held
+            p, q = metric.randomizer.signs.p[:, None], metric.randomizer.signs.q[:, None]
+        else:
+            own = held[:, 1:]
+            q = np.array([flip_threshold(e) / WORD for e in epsilons])[:, None]
+            p = 1 - q
+        ones = rng.binomial(own, p) + rng.binomial(n[:, None] - own, q)
         return np.concatenate([n[:, None], ones], axis=1).ravel()
+
+    def _symbols(self, held: Counts, rng: np.random.Generator) -> Counts:
+        """Draw the counts of reports of each symbol."""
+        mechanism = self.metric.randomizer
+        assert isinstance(mechanism, Grr | HadamardResponse)
+        table = np.zeros((len(LEVELS), mechanism.columns), dtype=np.int64)
+        table[:, 0] = held.sum(axis=1)
+        for level, row in enumerate(held):
+            chances = symbol_chances(mechanism, level)
+            table[level, 1 : 1 + chances.shape[1]] = rng.multinomial(row, chances).sum(axis=0)
+        return table.ravel()
 
     def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
         """Return what the bounds have to cover."""
@@ -94,6 +114,23 @@ class Population:
         order = rng.permutation(level.size)
         values = index if isinstance(self.theta, tuple) else 2.0 * index - 1
         return values[order], level[order]
+
+
+@functools.lru_cache(maxsize=64)
+def symbol_chances(mechanism: Grr | HadamardResponse, level: int) -> Floats:
+    """Return the chance of each symbol for each category, from the definition."""
+    e = float(np.exp(float(mechanism.epsilons[level])))
+    k = np.arange(mechanism.categories)[:, None]
+    if isinstance(mechanism, Grr):
+        inside = np.eye(mechanism.categories, dtype=bool)
+    else:
+        blocks, size = mechanism.blocks[level], mechanism.block_sizes[level]
+        symbol = np.arange(blocks * size)
+        positive = hadamard(size)[1 + k[:, 0] // blocks][:, symbol % size] > 0
+        inside = (symbol // size == k % blocks) & positive
+    odds = np.where(inside, e, 1.0)
+    chances: Floats = odds / odds.sum(axis=1, keepdims=True)
+    return chances
 
 
 def covers(estimate: Estimate, truth: float | Floats) -> bool:

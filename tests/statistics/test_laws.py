@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from estimators.mechanisms import Laplace
+from estimators.mechanisms import HadamardResponse, Laplace, SubsetSelection
 from estimators.randomness import SeededBits, SystemBits
 from estimators.thresholds import WORD, flip_threshold
-from tests.statistics.populations import LEVELS, Population
+from tests.statistics.populations import LEVELS, Population, symbol_chances
 
 FALSE_ALARM = 1e-6
 N = 100_000
@@ -61,6 +61,57 @@ def test_rappor_flips_its_bits_independently(index: int) -> None:
     observed = [*tally[~rare], *([tally[rare].sum()] if rare.any() else [])]
     wanted = [*expected[~rare], *([expected[rare].sum()] if rare.any() else [])]
     assert chisquare(observed, wanted).pvalue > FALSE_ALARM
+
+
+@every_level
+def test_grr_names_the_other_categories_alike(index: int) -> None:
+    metric = Population("grr", (0.2,) * 5, ()).metric
+    level, values = np.full(N, index, dtype=np.uint8), np.full(N, 3)
+    tally = np.bincount(metric.randomize(values, level, SeededBits(index)), minlength=5)
+    e = np.exp(LEVELS[index])
+    expected = N * np.array([1, 1, 1, e, 1]) / (e + 4)
+    assert chisquare(tally, expected).pvalue > FALSE_ALARM
+
+
+@every_level
+def test_oue_draws_its_bits_independently(index: int) -> None:
+    metric = Population("oue", (0.2,) * 5, ()).metric
+    level, values = np.full(N, index, dtype=np.uint8), np.full(N, 3)
+    rows = metric.randomize(values, level, SeededBits(index))[:, 0].astype(np.int64)
+    q = 1 / (1 + np.exp(LEVELS[index]))
+    ones = np.array([(pattern & ~8).bit_count() for pattern in range(32)])
+    expected = N * q**ones * (1 - q) ** (4 - ones) / 2
+    tally = np.bincount(rows, minlength=32)
+    rare = expected < 10
+    observed = [*tally[~rare], *([tally[rare].sum()] if rare.any() else [])]
+    wanted = [*expected[~rare], *([expected[rare].sum()] if rare.any() else [])]
+    assert chisquare(observed, wanted).pvalue > FALSE_ALARM
+
+
+@every_level
+def test_subsets_of_a_size_with_or_without_the_category_are_alike(index: int) -> None:
+    metric = Population("subset_selection", (0.2,) * 5, ()).metric
+    assert isinstance(metric.randomizer, SubsetSelection)
+    size = metric.randomizer.sizes[index]
+    level, values = np.full(N, index, dtype=np.uint8), np.full(N, 3)
+    rows = metric.randomize(values, level, SeededBits(index))[:, 0]
+    tally = np.bincount(rows, minlength=32)
+    subsets = [pattern for pattern in range(32) if pattern.bit_count() == size]
+    odds = np.array([np.exp(LEVELS[index]) if pattern & 8 else 1.0 for pattern in subsets])
+    assert tally.sum() == tally[subsets].sum()
+    assert chisquare(tally[subsets], N * odds / odds.sum()).pvalue > FALSE_ALARM
+
+
+@every_level
+@pytest.mark.parametrize("category", [0, 9])
+def test_hadamard_response(index: int, category: int) -> None:
+    mechanism = Population("hadamard_response", (0.1,) * 10, ()).metric.randomizer
+    assert isinstance(mechanism, HadamardResponse)
+    level, values = np.full(N, index, dtype=np.uint8), np.full(N, category)
+    reports = mechanism.randomize(values, level, SeededBits(index))
+    tally = np.bincount(reports, minlength=mechanism.symbols[index])
+    expected = N * symbol_chances(mechanism, index)[category]
+    assert chisquare(tally, expected).pvalue > FALSE_ALARM
 
 
 def test_the_operating_systems_bits_have_the_law_too() -> None:

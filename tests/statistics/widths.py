@@ -8,8 +8,9 @@ sums are put at their expectation; the normal width takes the true standard devi
 
 from __future__ import annotations
 
+import functools
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri
@@ -21,8 +22,12 @@ from estimators.bounds import (
     interval,
     laplace_noise_deviation,
 )
+from estimators.bounds.differences import difference_interval
 from estimators.discrete_laplace import variance
+from estimators.mechanisms import MECHANISMS
+from estimators.question import Question
 from estimators.thresholds import WORD, flip_threshold
+from estimators.weights import level_weights
 from tests.estimators.cases import exact
 
 if TYPE_CHECKING:
@@ -111,6 +116,37 @@ def noise_ratio(n: int, k: int) -> tuple[float, float]:
     )
 
 
+def supported(name: str, n: int, k: int, f: float, target: str = "population") -> float:
+    """Return the ratio for one category of a mechanism that counts support, at frequency f."""
+    constructor: Any = MECHANISMS[name]
+    mechanism = constructor([exact(e) for e in LEVELS], categories=k)
+    counts, question = np.full(5, n // 5), Question(target=target)
+    shares, log_p = level_weights("optimal", counts, mechanism.facts), np.log(BETA / 2 / k)
+    if name == "hadamard_response":
+        law = mechanism.law(counts, shares, question)
+        # the block's other categories hold their share of the rest, all alike
+        rest = (1 - f) / (k - 1)
+        held = np.array([f + rest * (-(-k // blocks) - 1) for blocks in mechanism.blocks])
+        inside = 2 * mechanism.other + held * mechanism.contrast
+        sums = [np.array([x]) for x in counts * mechanism.contrast * f]
+        sizes = [np.array([x]) for x in counts * inside]
+        lower, upper = difference_interval(law, sums, sizes, log_p)
+        one = inside - (mechanism.contrast * f) ** 2
+    else:
+        law = mechanism.signs.law(counts, shares, question)
+        lower, upper = interval(law, np.array([2 * f - 1]), log_p)
+        lower, upper = (1 + lower) / 2, (1 + upper) / 2
+        p, q = mechanism.signs.p, mechanism.signs.q
+        chance = q + f * (p - q)
+        one = chance * (1 - chance)
+        if target == "sample":
+            one = f * p * (1 - p) + (1 - f) * q * (1 - q)
+    spread = law.counts @ (law.coefficient**2 * one)
+    half = -ndtri(np.exp(log_p)) * np.sqrt(spread)
+    normal = min(1.0, f + half) - max(0.0, f - half)
+    return float((upper - lower)[0] / normal)
+
+
 def main() -> None:
     """Print the table of docs/bounds.md."""
     rows: dict[str, Callable[[int], float]] = {
@@ -129,6 +165,13 @@ def main() -> None:
         "Laplace, users' own values": lambda n: noise_ratio(n, 16)[0],
         "RAPPOR, k = 16, users' own values": lambda n: noise_ratio(n, 16)[1],
     }
+    for name in ("grr", "oue", "subset_selection", "hadamard_response"):
+        for k, f in ((16, 0.3), (1024, 0.3), (1024, 0.0)):
+            title = f"`{name}`, k = {k}, frequency {f:g}"
+            rows[title] = functools.partial(supported, name, k=k, f=f)
+        rows[f"`{name}`, k = 16, frequency 0.3, users' own values"] = functools.partial(
+            supported, name, k=16, f=0.3, target="sample"
+        )
     _print("bound", rows)
     _print(
         "bound for all times",

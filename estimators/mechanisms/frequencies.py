@@ -1,0 +1,79 @@
+"""What frequency mechanisms share: an estimate from the count of support of each category."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from estimators.bounds import FlipNoise, limits
+from estimators.estimate import Counts, Estimate
+from estimators.heterogeneity import heterogeneity
+from estimators.mechanisms.mechanism import Mechanism
+from estimators.mechanisms.signs import ReportedSigns
+from estimators.question import Question
+from estimators.weights import LevelFacts, level_weights, total_weight
+
+
+class SupportCounts(Mechanism):
+    """A frequency mechanism whose reports each support some of the categories.
+
+    A category is supported with probability p by a report of one who holds it, with probability q
+    by others'. Statistic of a level: the number of reports, and those that support category 0, 1,
+    and so on, each of law Binomial(n, q + f (p - q)).
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    categories : int
+        k, at least 2.
+    signs : ReportedSigns
+        p and q per level.
+
+    Notes
+    -----
+    The weights ``optimal`` are those of the mean variance over the categories at f = 1/k for each,
+    its largest: they minimise the worst-case sum of squared errors. (At f = 0 alone, one report at
+    a large epsilon would outweigh all others.) ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon/2).
+    """
+
+    kinds = frozenset({"frequency"})
+
+    def __init__(self, epsilons: Sequence[Fraction], categories: int, signs: ReportedSigns) -> None:
+        super().__init__(epsilons)
+        self.categories = categories
+        self.columns = 1 + categories
+        self.signs = signs
+        epsilon = np.array([float(e) for e in self.epsilons])
+        self.facts = LevelFacts(
+            epsilons=epsilon,
+            variances=signs.even_variance(categories),
+            paper=np.tanh(epsilon / 2) ** 2,
+        )
+
+    def estimate(self, table: Counts, question: Question) -> Estimate:
+        """Estimate the frequency of every category, with bounds that hold for all at once.
+
+        A category's support, as a sign, has mean o + a theta with theta = 2 f - 1: the estimate of
+        theta, and its interval at beta / k, are those of randomized response.
+        """
+        counts, support = table[:, 0], table[:, 1:]
+        shares = level_weights(question.weights, counts, self.facts)
+        if not counts.any():
+            nothing, one = np.zeros(self.categories), np.ones(self.categories)
+            return self._answer(question, counts, shares, nothing * np.nan, (nothing, one), 0.0)
+        law = self.signs.law(counts, shares, question)
+        mean = self.signs.mean(counts, shares, support)
+        log_p = math.log(question.beta / (2 * self.categories))
+        total = total_weight(question.weights, counts, self.facts)
+        noise = None
+        if self.signs.offset is None:
+            noise = FlipNoise(law.counts, law.coefficient, self.signs.q[counts > 0])
+        lower, upper = limits(law, mean, question, log_p, total, noise)
+        bounds = (1 + lower) / 2, (1 + upper) / 2
+        apart = heterogeneity(law, self.signs.means(counts, support)[counts > 0])
+        effective = 1 / law.worst_variance
+        return self._answer(question, counts, shares, (1 + mean) / 2, bounds, effective, apart)

@@ -1,0 +1,95 @@
+"""Randomized response over k categories: the report is one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.errors import ReportError
+from estimators.estimate import Counts
+from estimators.mechanisms.frequencies import SupportCounts
+from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.signs import ReportedSigns
+from estimators.randomness import Bits
+from estimators.sampling import bernoulli, uniform_below
+from estimators.thresholds import WORD, miss_threshold
+
+
+class Grr(SupportCounts):
+    """k-ary randomized response: the category with probability e^epsilon / (e^epsilon + k - 1).
+
+    Otherwise one of the k - 1 others, uniformly. A report is the category's index, in the smallest
+    of 1, 2 or 4 bytes that k fits. Statistic of a level: the number of reports and how many name
+    each category. Source: HIST, section 2; Kairouz, Oh and Viswanath (2014).
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    categories : int
+        k, at least 2.
+
+    Notes
+    -----
+    A 64-bit word below T = ceil(2^64 (k - 1) / (e^epsilon + k - 1)) chooses another category, by a
+    uniform integer drawn with rejection. So p = (2^64 - T) / 2^64 and q = T / (2^64 (k - 1)),
+    exactly. The best mechanism for k < 3 e^epsilon + 2, about; its variance grows with k.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> mechanism = Grr([Fraction(2)], categories=10)
+    >>> mechanism.randomize(np.full(8, 3), np.zeros(8, dtype=int), SeededBits(1))
+    array([3, 3, 6, 3, 1, 3, 3, 8], dtype=uint8)
+    """
+
+    name = "grr"
+
+    def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
+        self.misses = [miss_threshold(epsilon, 1, categories - 1) for epsilon in epsilons]
+        """T, per level."""
+        q = [Fraction(t, WORD * (categories - 1)) for t in self.misses]
+        p = [Fraction(WORD - t, WORD) for t in self.misses]
+        super().__init__(epsilons, categories, ReportedSigns(p, q))
+        self.dtype = index_dtype(categories)
+        self._thresholds = np.array(self.misses, dtype=np.uint64)
+
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return one category index for each category index."""
+        reports = values.astype(self.dtype)
+        missed = np.flatnonzero(bernoulli(bits, self._thresholds[level]))
+        others = uniform_below(bits, np.full(missed.size, self.categories - 1, dtype=np.uint64))
+        shift = others >= values[missed].astype(np.uint64)
+        reports[missed] = (others + shift.astype(np.uint64)).astype(self.dtype)
+        return reports
+
+    def check_values(self, levels: bytes, values: bytes) -> None:
+        """Refuse a report that is no category."""
+        reports = np.frombuffer(values, dtype=self.dtype)
+        if reports.size and reports.max() >= self.categories:
+            raise ReportError(
+                "bad_value", f"report {reports.max()}: expected 0 to {self.categories - 1}"
+            )
+
+    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
+        """Add reports to a table with columns (reports, reports of category 0, 1, ...)."""
+        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
+        np.add.at(table, (level.astype(np.intp), 1 + reports.astype(np.intp)), 1)
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return (2^64 - T) (k - 1) / T, exactly: a category under itself and under another."""
+        misses = self.misses[level]
+        return Fraction((WORD - misses) * (self.categories - 1), misses)
+
+
+def index_dtype(symbols: int) -> np.dtype[np.integer[Any]]:
+    """Return the smallest unsigned little-endian integer for indices below `symbols`."""
+    for code in ("<u1", "<u2", "<u4"):
+        dtype: np.dtype[np.integer[Any]] = np.dtype(code)
+        if symbols <= 256**dtype.itemsize:
+            return dtype
+    raise ValueError(f"{symbols} categories: expected at most 2^32")

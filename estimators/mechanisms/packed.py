@@ -1,0 +1,87 @@
+"""Reports of one bit a category, packed eight to a byte."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.errors import ReportError
+from estimators.estimate import Counts
+from estimators.mechanisms.frequencies import SupportCounts
+from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.signs import ReportedSigns
+from estimators.randomness import Bits
+from estimators.sampling import Bools
+
+CHUNK = 2**22  # coins drawn at a time: a few megabytes
+
+
+class PackedBits(SupportCounts):
+    """A report is k bits, the first category in the lowest bit, the last byte filled with zeros."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, epsilons: Sequence[Fraction], categories: int, signs: ReportedSigns) -> None:
+        super().__init__(epsilons, categories, signs)
+        self.shape = (-(-categories // 8),)
+        used_bits = categories % 8 or 8
+        self._valid_last = bytes(range(2**used_bits))
+
+    @abstractmethod
+    def _bits(self, values: NDArray[Any], level: Levels, bits: Bits) -> Bools:
+        """Return one row of k private bits for each category index."""
+
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return one row of packed bits for each category index."""
+        reports = np.empty((values.size, *self.shape), dtype=np.uint8)
+        rows = max(1, CHUNK // self.categories)
+        for start in range(0, values.size, rows):
+            chunk = slice(start, start + rows)
+            private = self._bits(values[chunk], level[chunk], bits)
+            reports[chunk] = np.packbits(private, axis=1, bitorder="little")
+        return reports
+
+    def check_values(self, levels: bytes, values: bytes) -> None:
+        """Refuse a report with a one after its last category."""
+        last = values[self.width - 1 :: self.width]
+        if strange := last.translate(None, self._valid_last):
+            raise ReportError(
+                "bad_value",
+                f"last byte {strange[0]}: expected zeros after bit {self.categories - 1}",
+            )
+
+    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
+        """Add reports to a table with columns (reports, ones of category 0, 1, ...)."""
+        rows = max(1, CHUNK // self.categories)
+        for start in range(0, len(reports), rows):
+            chunk = slice(start, start + rows)
+            self._accumulate(table, level[chunk], reports[chunk])
+
+    def _accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
+        tally = np.bincount(level, minlength=len(self.epsilons))
+        table[:, 0] += tally
+        ordered = (
+            reports[np.argsort(level, kind="stable")] if np.count_nonzero(tally) > 1 else reports
+        )
+        ones = np.unpackbits(
+            ordered.view(np.uint8), axis=1, count=self.categories, bitorder="little"
+        )
+        start = 0
+        for index, n in enumerate(tally.tolist()):
+            if n:
+                table[index, 1:] += _column_sums(ones[start : start + n])
+                start += n
+
+
+def _column_sums(ones: NDArray[np.uint8]) -> Counts:
+    """Sum rows of zeros and ones, in bytes for 255 rows at a time."""
+    whole = len(ones) // 255 * 255
+    blocks = ones[:whole].reshape(-1, 255, ones.shape[1]).sum(axis=1, dtype=np.uint8)
+    sums: Counts = blocks.sum(axis=0, dtype=np.int64)
+    sums += ones[whole:].sum(axis=0, dtype=np.uint8)
+    return sums

@@ -1,0 +1,158 @@
+"""Subset selection for frequencies: a uniform subset that contains the category, or does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.errors import ReportError
+from estimators.mechanisms.mechanism import Levels
+from estimators.mechanisms.packed import PackedBits
+from estimators.mechanisms.signs import ReportedSigns
+from estimators.randomness import Bits
+from estimators.sampling import Bools, bernoulli, uniform_below
+from estimators.thresholds import WORD, exp_bounds, miss_threshold
+
+
+class SubsetSelection(PackedBits):
+    """A subset of s categories that contains the own one with odds s e^epsilon to k - s.
+
+    The rest of the subset is uniform. A report is the subset as k bits, packed eight to a byte, the
+    first category in the lowest bit, the last byte filled up with zeros. Statistic of a level: the
+    number of reports and how many contain each category. Source: Ye and Barg (2018), section IV;
+    Wang et al. (2019).
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    categories : int
+        k, at least 2.
+    size : int, optional
+        s at every level, 1 to k - 1. By default the integer nearest to k / (e^epsilon + 1) at each
+        level, at least 1: the least variance of a rare category.
+
+    Raises
+    ------
+    ValueError
+        If `size` is not 1 to k - 1.
+
+    Notes
+    -----
+    **Privacy.** A 64-bit word below T = ceil(2^64 (k - s) / (s e^epsilon + k - s)) leaves the own
+    category out, so that a subset has probability (2^64 - T) / 2^64 / C(k-1, s-1) with it and T /
+    2^64 / C(k-1, s) without it. Members are drawn by Floyd's algorithm with integers uniform by
+    rejection (Bentley and Floyd, 1987). Bits have no order that could give the own category away,
+    and one width at all levels; the indices of s members would need more than k bits as soon as s
+    log2 k > k, as at epsilon = 1. Drawing takes s steps for all reports together.
+
+    **Size.** p = P(own in subset), q = p (s-1)/(k-1) + (1-p) s/(k-1). A larger s than the default
+    has a lighter tail where few categories hold nearly all.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> mechanism = SubsetSelection([Fraction(1)], categories=8)
+    >>> mechanism.sizes
+    [2]
+    >>> report = mechanism.randomize(np.array([3]), np.array([0]), SeededBits(1))
+    >>> np.unpackbits(report, bitorder="little")
+    array([0, 0, 0, 1, 0, 1, 0, 0], dtype=uint8)
+    """
+
+    name = "subset_selection"
+
+    def __init__(
+        self, epsilons: Sequence[Fraction], *, categories: int, size: int | None = None
+    ) -> None:
+        if size is not None and not 1 <= size < categories:
+            raise ValueError(f"size = {size}: expected 1 to {categories - 1}")
+        self.sizes = [best_size(e, categories) if size is None else size for e in epsilons]
+        """s, per level."""
+        self.misses = [
+            miss_threshold(epsilon, s, categories - s)
+            for epsilon, s in zip(epsilons, self.sizes, strict=True)
+        ]
+        """T, per level."""
+        p = [Fraction(WORD - t, WORD) for t in self.misses]
+        q = [(s - x) / (categories - 1) for s, x in zip(self.sizes, p, strict=True)]
+        super().__init__(epsilons, categories, ReportedSigns(p, q))
+        self._thresholds = np.array(self.misses, dtype=np.uint64)
+        self._sizes = np.array(self.sizes, dtype=np.int64)
+
+    def _bits(self, values: NDArray[Any], level: Levels, bits: Bits) -> Bools:
+        own = ~bernoulli(bits, self._thresholds[level])
+        wanted = self._sizes[level] - own
+        result = np.zeros((values.size, self.categories), dtype=np.bool_)
+        for size in np.unique(wanted).tolist():
+            rows = np.flatnonzero(wanted == size)
+            others = uniform_subsets(bits, rows.size, self.categories - 1, size)
+            # the others are 0 to k - 1 without the own category: those after it move up by one
+            after = np.arange(self.categories - 1) >= values[rows, None]
+            result[rows, :-1] = others & ~after
+            result[rows, 1:] |= others & after
+        result[np.arange(values.size), values] = own
+        return result
+
+    def check_values(self, levels: bytes, values: bytes) -> None:
+        """Refuse a report whose subset has not the size of its level."""
+        super().check_values(levels, values)
+        reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, self.width)
+        members = np.bitwise_count(reports).sum(axis=1, dtype=np.int64)
+        expected = self._sizes[np.frombuffer(levels, dtype=np.uint8)]
+        if (members != expected).any():
+            index = int((members != expected).argmax())
+            raise ReportError(
+                "bad_value",
+                f"a subset of {members[index]}: expected {expected[index]} at its level",
+            )
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return (2^64 - T) (k - s) / (T s), exactly: a subset with the category and without."""
+        misses, size = self.misses[level], self.sizes[level]
+        return Fraction((WORD - misses) * (self.categories - size), misses * size)
+
+
+def best_size(epsilon: Fraction, categories: int) -> int:
+    """Return the integer nearest to k / (e^epsilon + 1), at least 1, in exact arithmetic.
+
+    Every device and the aggregator have to agree on it.
+
+    Examples
+    --------
+    >>> [best_size(Fraction(e), 1000) for e in (1, 4, 16)]
+    [269, 18, 1]
+    """
+    precision = 128
+    while True:
+        low, high = (
+            int(Fraction(categories) / (e + 1) + Fraction(1, 2))
+            for e in reversed(exp_bounds(epsilon, precision))
+        )
+        if low == high:
+            return max(1, low)
+        precision *= 2
+
+
+def uniform_subsets(bits: Bits, n: int, total: int, size: int) -> Bools:
+    """Draw n uniform subsets of `size` out of `total`, as rows of booleans; Floyd's algorithm.
+
+    Member by member: an integer up to the last one allowed, or that last one if it is in already.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> uniform_subsets(SeededBits(1), 2, 4, 2).sum(axis=1)
+    array([2, 2])
+    """
+    smaller = min(size, total - size)
+    chosen = np.zeros((n, total), dtype=np.bool_)
+    rows = np.arange(n)
+    for last in range(total - smaller, total):
+        drawn = uniform_below(bits, np.full(n, last + 1, dtype=np.uint64)).astype(np.int64)
+        chosen[rows, np.where(chosen[rows, drawn], last, drawn)] = True
+    return chosen if smaller == size else ~chosen
