@@ -47,10 +47,16 @@ UPPER = Exported(
     "Upper confidence bound of the estimate: holds at all times at once.",
     ("metric", "category"),
 )
+RADIUS = Exported(
+    "dither_estimate_radius",
+    "gauge",
+    "Bound on the l2 distance of the estimated mean vector from the true one.",
+    ("metric",),
+)
 CATEGORIES_LEFT_OUT = Exported(
     "dither_categories_left_out",
     "gauge",
-    "Categories that are not exported because they are not among the largest.",
+    "Categories or coordinates that are not exported: they are not among the largest.",
     ("metric",),
 )
 EFFECTIVE_REPORTS = Exported(
@@ -130,6 +136,7 @@ ALL = (
     ESTIMATE,
     LOWER,
     UPPER,
+    RADIUS,
     CATEGORIES_LEFT_OUT,
     EFFECTIVE_REPORTS,
     REPORTS,

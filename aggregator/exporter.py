@@ -32,7 +32,8 @@ class Exporter(Collector):
     ----------
     reader : Reader
     top_categories : int
-        At most so many categories of a frequency are exported, the largest first.
+        At most so many categories of a frequency, or coordinates of a vector, are exported: those
+        of the largest estimates, of a vector in absolute value.
     """
 
     def __init__(self, reader: Reader, top_categories: int) -> None:
@@ -78,13 +79,16 @@ class Exporter(Collector):
         values, lowers, uppers = (
             np.atleast_1d(x) for x in (estimate.value, estimate.lower, estimate.upper)
         )
-        names = metric.category_names or ("",)
-        shown = np.argsort(-values, kind="stable")[: self.top_categories]
+        names = metric.labels or ("",)
+        size = np.abs(values) if metric.kind == "vector_mean" else values
+        shown = np.argsort(-size, kind="stable")[: self.top_categories]
         for index in shown:
             put(exported.ESTIMATE, float(values[index]), metric.name, names[index])
             put(exported.LOWER, float(lowers[index]), metric.name, names[index])
             put(exported.UPPER, float(uppers[index]), metric.name, names[index])
-        if metric.category_names:
+        if estimate.radius is not None:
+            put(exported.RADIUS, estimate.radius, metric.name)
+        if metric.labels:
             put(exported.CATEGORIES_LEFT_OUT, len(values) - len(shown), metric.name)
 
     def _partitions(self, put: Put) -> None:

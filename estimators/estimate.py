@@ -18,7 +18,7 @@ class Estimate:
 
     Attributes
     ----------
-    value, lower, upper : float or ndarray of shape (categories,)
+    value, lower, upper : float or ndarray of shape (categories,) or (dimension,)
         The estimate and its two-sided bounds. Unclipped: an unbiased frequency can be slightly
         negative. NaN where no report has arrived; the bounds are then the whole domain.
     reports : int
@@ -26,7 +26,7 @@ class Estimate:
     effective_reports : float
         How many reports without privacy noise would have the same worst-case variance.
     beta : float
-        Failure probability of the bounds; simultaneous over categories.
+        Failure probability of the bounds; simultaneous over categories or coordinates.
     bound, target, policy : str
         As asked: see :class:`estimators.question.Question`; `policy` is the name of the weights.
     levels : tuple of float
@@ -39,6 +39,10 @@ class Estimate:
         p-value of the hypothesis that the values do not go with the privacy level (Cochran's Q);
         None where fewer than two levels have reports enough. If it is tiny, weights other than
         ``uniform`` estimate the mean of another population.
+    radius : float, optional
+        Of a vector: the estimate is within this l2 distance of the mean with probability 1 - beta.
+        It fails with probability beta by itself, apart from `lower` and `upper`. NaN where no
+        report has arrived.
     status : str
         ``not_ready``, ``too_few_reports``, ``provisional`` or ``final``; empty where no window is
         meant.
@@ -57,6 +61,7 @@ class Estimate:
     counts: Counts
     weights: Floats
     heterogeneity: float | None = None
+    radius: float | None = None
     status: str = ""
 
     def rescaled(self, offset: float, scale: float) -> Estimate:
@@ -66,5 +71,9 @@ class Estimate:
             return offset + scale * x
 
         return dataclasses.replace(
-            self, value=to_unit(self.value), lower=to_unit(self.lower), upper=to_unit(self.upper)
+            self,
+            value=to_unit(self.value),
+            lower=to_unit(self.lower),
+            upper=to_unit(self.upper),
+            radius=None if self.radius is None else scale * self.radius,
         )

@@ -23,10 +23,11 @@ from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.question import Question
 from estimators.randomness import Bits, SystemBits
 
-KINDS = ("mean", "frequency")
+KINDS = ("mean", "vector_mean", "frequency")
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 MAX_LEVELS = 255
 LEVEL_DIGITS = 4
+LARGEST_DIMENSION = 2**14
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Metric:
     ----------
     name : str
         Lower-case letters, digits and underscores.
-    kind : {"mean", "frequency"}
+    kind : {"mean", "vector_mean", "frequency"}
         What is estimated.
     mechanism : str
         The local randomizer, one of :data:`estimators.mechanisms.MECHANISMS`.
@@ -47,6 +48,11 @@ class Metric:
         For means: the domain. A value outside is clipped to it, on the device.
     categories : int or sequence of str, optional
         For frequencies: the categories' names, or k for values 0 to k - 1.
+    dimension : int, optional
+        For vector means: the number of coordinates.
+    radius : float, optional
+        For vector means: the domain is the l2 ball of this radius around zero. A longer vector is
+        shortened to it, on the device.
     options : mapping of str to int, optional
         The mechanism's own options, for instance ``{"grid": 1024}`` for ``laplace``.
     pane : str
@@ -85,6 +91,8 @@ class Metric:
     levels: Sequence[float]
     range: Sequence[float] | None = None
     categories: int | Sequence[str] | None = None
+    dimension: int | None = None
+    radius: float | None = None
     options: Mapping[str, int] = dataclasses.field(default_factory=dict)
     pane: str = "1m"
     lateness: str = "0s"
@@ -149,6 +157,19 @@ class Metric:
         elif self.categories is not None:
             self._refuse("categories", f"no categories for kind {self.kind!r}")
 
+        self._check_ball()
+
+    def _check_ball(self) -> None:
+        if self.kind == "vector_mean":
+            if self.dimension is None or not 1 <= self.dimension <= LARGEST_DIMENSION:
+                self._refuse("dimension", f"a number of coordinates, 1 to {LARGEST_DIMENSION}")
+            if self.radius is None or not (self.radius > 0 and math.isfinite(self.radius)):
+                self._refuse("radius", "the largest length of a vector, above zero and finite")
+            return
+        for key in ("dimension", "radius"):
+            if getattr(self, key) is not None:
+                self._refuse(key, f"no {key} for kind {self.kind!r}")
+
     def _check_times(self) -> None:
         for key in ("pane", "lateness", "retention"):
             text = getattr(self, key)
@@ -168,7 +189,11 @@ class Metric:
     def randomizer(self) -> Mechanism:
         """The mechanism, built for this metric's levels and domain."""
         epsilons = [Fraction(round(e * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS) for e in self.levels]
-        domain = {"categories": len(self.category_names)} if self.kind == "frequency" else {}
+        domain: dict[str, Any] = {}
+        if self.kind == "frequency":
+            domain["categories"] = len(self.category_names)
+        elif self.kind == "vector_mean":
+            domain["dimension"] = self.dimension
         return MECHANISMS[self.mechanism](epsilons, **domain, **self.options)
 
     @functools.cached_property
@@ -179,6 +204,13 @@ class Metric:
         if isinstance(self.categories, int):
             return tuple(str(index) for index in np.arange(self.categories))
         return tuple(self.categories)
+
+    @functools.cached_property
+    def labels(self) -> tuple[str, ...]:
+        """What the numbers of an estimate are called: categories, or "0" to "d - 1"; or nothing."""
+        if self.dimension is not None:
+            return tuple(str(index) for index in np.arange(self.dimension))
+        return self.category_names
 
     @functools.cached_property
     def pane_ms(self) -> int:
@@ -198,7 +230,7 @@ class Metric:
     @functools.cached_property
     def revision(self) -> int:
         """A 32-bit hash of all that a batch of reports and its pane mean; never zero."""
-        meaning = {
+        meaning: dict[str, Any] = {
             "kind": self.kind,
             "mechanism": self.mechanism,
             "levels": [float(e) for e in self.levels],
@@ -207,6 +239,9 @@ class Metric:
             "options": dict(self.options),
             "pane": self.pane_ms,
         }
+        if self.kind == "vector_mean":
+            assert self.radius is not None  # noqa: S101
+            meaning |= {"dimension": self.dimension, "radius": float(self.radius)}
         text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") or 1
 
@@ -255,8 +290,9 @@ class Metric:
 
         Parameters
         ----------
-        values : array_like, shape (n,)
-            Numbers for a mean (clipped to the range); category names or indices for a frequency.
+        values : array_like, shape (n,); (n, dimension) for a vector mean
+            Numbers for a mean (clipped to the range); vectors for a vector mean (shortened to the
+            radius); category names or indices for a frequency.
         level : array_like of int, shape (n,)
             Indices into the metric's levels, from :meth:`level_of`.
         bits : Bits, optional
@@ -273,10 +309,12 @@ class Metric:
         """
         levels = np.asarray(level)
         own = self._own_units(np.asarray(values))
-        if own.shape != levels.shape or own.ndim != 1:
+        row = () if self.dimension is None else (self.dimension,)
+        if levels.ndim != 1 or own.shape != (*levels.shape, *row):
             raise ValueError(
                 f"values of shape {own.shape} with levels of shape {levels.shape}: "
                 "expected two arrays of the same length"
+                + (f", {self.dimension} numbers a value" if row else "")
             )
         if levels.size and not (levels.min() >= 0 and levels.max() < len(self.levels)):
             raise ValueError(f"level: expected 0 to {len(self.levels) - 1}")
@@ -290,7 +328,23 @@ class Metric:
                 raise ValueError(f"a value of {self.name!r} is not a number: leave it out")
             low, high = self.range
             return (np.clip(numbers, low, high) - low) * (2 / (high - low)) - 1
+        if self.kind == "vector_mean":
+            return self._in_unit_ball(values.astype(np.float64))
         return self._category_index(values)
+
+    def _in_unit_ball(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+        assert self.radius is not None  # noqa: S101
+        if not np.isfinite(vectors).all():
+            raise ValueError(f"a value of {self.name!r} is not finite: leave it out")
+        if vectors.ndim != 2 or not vectors.size:
+            return vectors
+        # by its largest coordinate first: squares must not overflow
+        scale = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), self.radius)
+        vectors = vectors / scale
+        length = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
+        return np.where(
+            (scale > self.radius) | (length > 1), vectors / np.maximum(length, 0.5), vectors
+        )
 
     def _category_index(self, values: NDArray[Any]) -> NDArray[np.int64]:
         if values.dtype.kind in "iu":
@@ -388,11 +442,15 @@ class Metric:
         Returns
         -------
         Estimate
-            In the metric's own unit; arrays over categories for a frequency.
+            In the metric's own unit; arrays over categories for a frequency, over coordinates for a
+        vector mean.
         """
         known = "fixed" if bound == "auto" else bound
         question = Question(beta=beta, weights=weights, bound=known, target=target)
         estimate = self.randomizer.estimate(self._table(statistic), question)
+        if self.kind == "vector_mean":
+            assert self.radius is not None  # noqa: S101
+            return estimate.rescaled(0.0, self.radius)
         if self.kind == "mean":
             assert self.range is not None  # noqa: S101
             low, high = self.range

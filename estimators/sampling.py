@@ -100,6 +100,39 @@ def uniform_below(bits: Bits, bound: Words) -> Words:
     return drawn % bound
 
 
+def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64]:
+    """Draw unit vectors, uniform on the sphere but for the rounding of doubles.
+
+    Normal variates by Box and Muller (1958), from 53-bit uniforms, divided by their length. A
+    mechanism that uses these must not rest its privacy on their law.
+
+    Parameters
+    ----------
+    bits : Bits
+    n, dimension : int
+
+    Returns
+    -------
+    ndarray of float64, shape (n, dimension)
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> vectors = uniform_directions(SeededBits(1), 1000, 3)
+    >>> bool(np.allclose((vectors**2).sum(axis=1), 1)), vectors.shape
+    (True, (1000, 3))
+    """
+    pairs = -(-n * dimension // 2)
+    uniform = ((bits.integers(2 * pairs) >> np.uint64(11)) + np.uint64(1)) * 2.0**-53
+    length, angle = np.sqrt(-2 * np.log(uniform[:pairs])), 2 * np.pi * uniform[pairs:]
+    normal = np.concatenate([length * np.cos(angle), length * np.sin(angle)])
+    vectors = normal[: n * dimension].reshape(n, dimension)
+    norm = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+    vectors[norm == 0, 0] = norm[norm == 0] = 1
+    vectors /= norm[:, None]
+    return np.clip(vectors, -1, 1, out=vectors)
+
+
 def bernoulli_exp(bits: Bits, numerator: Words, denominator: Words) -> Bools:
     """Draw coins that are true with probability exp(-numerator / denominator), exactly.
 

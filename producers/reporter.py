@@ -129,8 +129,8 @@ class Reporter:
 
         Parameters
         ----------
-        value : scalar or array_like, shape (n,)
-            Numbers for a mean; category names or indices for a frequency.
+        value : scalar or array_like, shape (n,); for a vector mean (d,) or (n, d)
+            Numbers for a mean; category names or indices for a frequency; vectors.
         epsilon : float or array_like of float, shape (n,)
             The privacy each owner demands; rounded down to one of the metric's levels.
         time : None, float, datetime, datetime64, or n of these
@@ -145,15 +145,15 @@ class Reporter:
         """
         values = self._values(value)
         demanded = np.asarray(epsilon)
-        if demanded.shape not in ((), values.shape):
+        if demanded.shape not in ((), values.shape[:1]):
             raise ValueError(
                 f"epsilons of shape {demanded.shape} for values of shape {values.shape}: "
                 "expected one epsilon, or one for each value"
             )
-        times = event_times(time, values.size, self._clock())
+        times = event_times(time, len(values), self._clock())
         level = self.metric.level_of(demanded)
         if level.ndim == 0:
-            level = np.full(values.shape, level)
+            level = np.full(len(values), level)
         if self._outbox.kept_bytes > KEPT_BYTES:
             raise self._outbox.error()
         if values.size == 0:
@@ -235,6 +235,14 @@ class Reporter:
 
     def _values(self, value: ArrayLike) -> NDArray[Any]:
         values = np.asarray(value)
+        dimension = self.metric.dimension
+        if dimension is not None:
+            if values.ndim not in (1, 2) or values.shape[-1] != dimension:
+                raise ValueError(
+                    f"values of shape {values.shape} for {self.metric.name!r}: "
+                    f"expected one vector of {dimension} numbers or rows of them"
+                )
+            return values.reshape(-1, dimension)
         if values.ndim > 1:
             raise ValueError(
                 f"values of shape {values.shape} for {self.metric.name!r}: "

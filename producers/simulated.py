@@ -54,6 +54,8 @@ def simulate(
     if count < 0:
         raise ValueError(f"count = {count}: expected a number of devices, 0 or more")
     generator = np.random.default_rng(seed)
+    if metric.kind == "vector_mean":
+        raise ValueError(f"metric {metric.name!r} is a vector_mean: only means and frequencies")
     if metric.kind == "mean":
         column: Column = _numbers(metric, count, distribution, generator)
     else:

@@ -155,6 +155,8 @@ def read_values(metric: Metric, cells: Sequence[str], place: str) -> Column:
     >>> read_values(metric, ["1.5", "NA", "-3"], "x.csv")
     array([ 1.5,  nan, -3. ])
     """
+    if metric.kind == "vector_mean":
+        raise ValueError(f"{place}: {metric.name!r} is a vector_mean, which no column holds")
     if metric.kind == "mean":
         return _numbers(cells, place)
     indices = {name: index for index, name in enumerate(metric.category_names)}

@@ -75,7 +75,12 @@ class Moment(click.ParamType[float]):
     show_default=True,
     help="What the bounds cover: whom the users come from, or these very users.",
 )
-@click.option("--top", default=20, show_default=True, help="Categories to show, largest first.")
+@click.option(
+    "--top",
+    default=20,
+    show_default=True,
+    help="Categories (or coordinates) to show, largest first.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, every category.")
 @settings_options
 def estimate(
@@ -137,6 +142,8 @@ def as_dict(metric: Metric, found: Estimate) -> dict[str, Any]:
     }
     if metric.kind == "frequency":
         shown["categories"] = list(metric.category_names)
+    if found.radius is not None:
+        shown["radius"] = plain(found.radius)
     return shown
 
 
@@ -156,14 +163,16 @@ def as_text(metric: Metric, found: Estimate, top: int) -> str:
     lines.append("")
     if np.ndim(found.value):
         value, lower, upper = (np.asarray(x) for x in (found.value, found.lower, found.upper))
-        order = np.argsort(-value)[:top]
-        rows = [
-            (metric.category_names[i], *(_digits(x[i]) for x in (value, lower, upper)))
-            for i in order
-        ]
-        lines.append(table(("category", "value", "lower", "upper"), rows))
+        vector = metric.kind == "vector_mean"
+        order = np.argsort(-np.abs(value) if vector else -value, kind="stable")[:top]
+        kind, plural = ("coordinate", "coordinates") if vector else ("category", "categories")
+        rows = [(metric.labels[i], *(_digits(x[i]) for x in (value, lower, upper))) for i in order]
+        lines.append(table((kind, "value", "lower", "upper"), rows))
         if len(value) > len(order):
-            lines.append(f"and {len(value) - len(order)} more categories (--top)")
+            lines.append(f"and {len(value) - len(order)} more {plural} (--top)")
+        if found.radius is not None:
+            unit = f" {metric.unit}" if metric.unit else ""
+            lines.append(f"within {_digits(found.radius)}{unit} of the true vector (l2)")
     else:
         unit = f" {metric.unit}" if metric.unit else ""
         bounds = f"[{_digits(found.lower)}, {_digits(found.upper)}]"

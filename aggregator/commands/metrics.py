@@ -83,4 +83,7 @@ def _row(metric: Metric, reports: int, event_ms: int | None) -> dict[str, Any]:
 def _domain(metric: Metric) -> str:
     if metric.range is not None:
         return f"[{metric.range[0]:g}, {metric.range[1]:g}] {metric.unit}".strip()
+    if metric.radius is not None:
+        ball = f"{metric.dimension} coordinates, length up to {metric.radius:g} {metric.unit}"
+        return ball.strip()
     return f"{len(metric.category_names)} categories"

@@ -124,7 +124,7 @@ def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_
     chernoff = (_flip_cumulant(counts, coefficient, flip, tilt) - log_p) / tilt[:, 0]
     variance = float(counts @ (coefficient**2 * 4 * flip * (1 - flip)))
     third = float(counts @ (coefficient**3 * (1 - (1 - 2 * flip) ** 4)))
-    return min(float(chernoff.min()), _berry_esseen(variance, variance, third, log_p))
+    return min(float(chernoff.min()), normal_deviation(variance, variance, third, log_p))
 
 
 def laplace_noise_deviation(
@@ -164,7 +164,7 @@ def laplace_noise_deviation(
         + 1
     )
     third = float(counts @ cube)
-    return min(float(chernoff.min()), _berry_esseen(variance, variance + rounding, third, log_p))
+    return min(float(chernoff.min()), normal_deviation(variance, variance + rounding, third, log_p))
 
 
 def _flip_cumulant(counts: Floats, coefficient: Floats, flip: Floats, tilt: Floats) -> Floats:
@@ -181,7 +181,18 @@ def _laplace_cumulant(counts: Floats, step: Floats, rate: Floats, tilt: Floats) 
     return result
 
 
-def _berry_esseen(least: float, largest: float, third: float, log_p: float) -> float:
+def normal_deviation(least: float, largest: float, third: float, log_p: float) -> float:
+    """Bound a sum by the Berry-Esseen theorem: infinite where that says nothing.
+
+    Parameters
+    ----------
+    least, largest : float
+        Bounds on the variance of the sum.
+    third : float
+        A bound on the sum of third absolute moments.
+    log_p : float
+        ln p, the failure probability of one side.
+    """
     from scipy.special import ndtri
 
     left = np.exp(log_p) - BERRY_ESSEEN * third / least**1.5 if least > 0 else 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.hadamard_response import HadamardResponse
+from estimators.mechanisms.hemisphere import Hemisphere
 from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.oue import Oue
@@ -25,6 +26,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Oue,
         SubsetSelection,
         HadamardResponse,
+        Hemisphere,
     )
 }
 
@@ -32,6 +34,7 @@ __all__ = [
     "MECHANISMS",
     "Grr",
     "HadamardResponse",
+    "Hemisphere",
     "Laplace",
     "Mechanism",
     "Oue",

@@ -1,9 +1,9 @@
 """The seam between a metric and its local randomizer: what every mechanism offers.
 
-A mechanism works in its own units (a mean in [-1, 1], a category as an index) and for all privacy
-levels of a metric at once. Its statistic is a table of int64, one row a level, whose first column
-is the number of reports; every other cell is an integer sum, so that adding tables adds
-populations.
+A mechanism works in its own units (a mean in [-1, 1], a vector in the unit ball, a category as an
+index) and for all privacy levels of a metric at once. Its statistic is a table of int64, one row a
+level, whose first column is the number of reports; every other cell is an integer sum, so that
+adding tables adds populations.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
-        """Return one private report for each value; `values` and `level` have shape (n,)."""
+        """Return one private report for each value; `level` has shape (n,), `values` n rows."""
 
     @abstractmethod
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
@@ -93,6 +93,7 @@ class Mechanism(ABC):
         bounds: tuple[float | Floats, float | Floats],
         effective_reports: float,
         heterogeneity: float | None = None,
+        radius: float | None = None,
     ) -> Estimate:
         """Put an answer together with what it rests on."""
         return Estimate(
@@ -109,6 +110,7 @@ class Mechanism(ABC):
             counts=counts.copy(),
             weights=shares,
             heterogeneity=heterogeneity,
+            radius=radius,
         )
 
     def check_values(self, levels: bytes, values: bytes) -> None:  # noqa: B027

@@ -20,6 +20,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from aggregator.cli import COMMANDS, cli, main
 from aggregator.embedded import EmbeddedUnavailableError
+from aggregator.store import Store, connect
+from estimators import load_metrics
+from tests.messages import batch, log
 
 NOWHERE = ["--kafka", "127.0.0.1:1", "--redis", "redis://127.0.0.1:1/0"]
 METRICS = """
@@ -397,3 +400,32 @@ def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
         assert ("go with the privacy level" in told) == warned
         assert "alike with p = " in told
         assert as_dict(metric, found)["heterogeneity"] == found.heterogeneity
+
+
+def test_a_vector_is_shown_by_coordinate_with_its_radius(redis_url: str) -> None:
+    place = """
+[metrics.place]
+kind = "vector_mean"
+mechanism = "hemisphere"
+dimension = 3
+radius = 2
+levels = [8]
+unit = "km"
+"""
+    Path("metrics.toml").write_text(METRICS + place)
+    before = strict(run("estimate", "place", "--json", "--redis", redis_url).stdout)
+    assert list(before) == [*ESTIMATE_KEYS, "radius"]
+    assert (before["value"], before["upper"], before["radius"]) == ([None] * 3, [2] * 3, None)
+    metric = load_metrics("metrics.toml")["place"]
+    store = Store(connect(redis_url), "dither.reports")
+    snapshot = store.acquire(0, "test")
+    partition = snapshot.partition({"place": metric}, 60_000)
+    partition.count(log(batch(metric, [[0.1, -1.5, 0.5]] * 2000, 8)))
+    store.commit(0, int(snapshot.owner["epoch"]), -1, partition, {})
+    found = strict(run("estimate", "place", "--json", "--redis", redis_url).stdout)
+    assert 0 < found["radius"] < 0.5
+    told = run("estimate", "place", "--redis", redis_url, "--top", "2").output
+    assert told.index("coordinate") < told.index("-1.") < told.index("0.")
+    assert "and 1 more coordinates (--top)" in told
+    assert f"within {found['radius']:.4f} km of the true vector (l2)" in told
+    assert "3 coordinates, length up to 2 km" in run("metrics", "--redis", redis_url).output

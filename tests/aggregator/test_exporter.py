@@ -41,7 +41,10 @@ CARRIER = Metric(
     levels=[8],
 )
 SILENT = Metric(name="silent", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
-METRICS = {metric.name: metric for metric in (DELAY, CARRIER, SILENT)}
+PLACE = Metric(
+    name="place", kind="vector_mean", mechanism="hemisphere", dimension=5, radius=2, levels=[8]
+)
+METRICS = {metric.name: metric for metric in (DELAY, CARRIER, SILENT, PLACE)}
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
@@ -99,6 +102,13 @@ def count_something(store: Store) -> None:
         store.commit(number, int(snapshot.owner["epoch"]), -1, partition, facts)
 
 
+def count_vectors(store: Store) -> None:
+    snapshot = store.acquire(7, "test")
+    partition = snapshot.partition(METRICS, 10 * MINUTE)
+    partition.count(log(batch(PLACE, [[0.1, -1.5, 0, 0.5, 0]] * 2000, 8)))
+    store.commit(7, int(snapshot.owner["epoch"]), -1, partition, {"updated": ARRIVAL})
+
+
 def families(text: str) -> dict[str, Family]:
     return {family.name: family for family in prometheus(text)}
 
@@ -122,8 +132,23 @@ def scrape(client: Client) -> str:
     return answer.text
 
 
+def test_a_vector_is_exported_by_its_longest_coordinates_and_its_radius(
+    store: Store, client: Client
+) -> None:
+    count_vectors(store)
+    text = scrape(client)
+    expected = Reader(store, METRICS).estimate("place")
+    shown = {c: v for (m, c), v in samples(text, "dither_estimate").items() if m == "place"}
+    assert len(shown) == TOP
+    assert {"1", "3"} <= shown.keys()
+    assert shown["1"] == pytest.approx(-1.5, abs=0.3)
+    assert samples(text, "dither_estimate_radius") == {("place",): expected.radius}
+    assert samples(text, "dither_categories_left_out") == {("place",): 2}
+
+
 def test_everything_declared_is_exported_and_nothing_else(store: Store, client: Client) -> None:
     count_something(store)
+    count_vectors(store)
     kinds = {"info": "gauge"}
     suffix = {"info": "_info"}
     declared = {

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 MANY_LEVELS = (0.0001, 0.0099, 0.25, 0.5, 1.0, 2.5, 4.0, 8.0, 16.0, 45.0, 64.0)
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 CATEGORIES = 10
+DIMENSION = 10
+DOMAINS: dict[str, dict[str, Any]] = {
+    "mean": {"range": (-1, 1)},
+    "vector_mean": {"dimension": DIMENSION, "radius": 1},
+    "frequency": {"categories": CATEGORIES},
+}
 
 
 class ScriptedBits:
@@ -36,13 +42,19 @@ class ScriptedBits:
 def metric_for(mechanism: str, levels: Iterable[float] = LEVELS, **changes: Any) -> Metric:
     """Return a metric with this mechanism, of the first kind that it serves."""
     kind = min(MECHANISMS[mechanism].kinds)
-    domain: dict[str, Any] = {"range": (-1, 1)} if kind == "mean" else {"categories": CATEGORIES}
+    domain: dict[str, Any] = DOMAINS[kind]
     definition = {"name": "m", "kind": kind, "mechanism": mechanism, "levels": tuple(levels)}
     return Metric(**{**definition, **domain, **changes})
 
 
 def values_for(metric: Metric, n: int, seed: int = 0) -> np.ndarray[Any, np.dtype[Any]]:
     """Return `n` values of a metric's domain, uneven over it."""
+    if metric.kind == "vector_mean":
+        vectors = np.random.default_rng(seed).normal(0.1, 0.2, (n, DIMENSION))
+        shortened: np.ndarray[Any, np.dtype[Any]] = vectors / np.maximum(
+            np.linalg.norm(vectors, axis=1, keepdims=True), 1
+        )
+        return shortened
     uniform = np.random.default_rng(seed).random(n)
     if metric.kind == "mean":
         return 2 * uniform**2 - 1

@@ -12,6 +12,7 @@ import pytest
 from estimators.mechanisms import (
     Grr,
     HadamardResponse,
+    Hemisphere,
     Laplace,
     Oue,
     RandomizedResponse,
@@ -232,3 +233,25 @@ def test_a_value_beyond_the_domain_gets_no_more_room_on_the_grid() -> None:
     for values in (beyond, at_end):
         reports = mechanism.randomize(values, level, SystemBits())
         assert np.array_equal(reports, at_end)  # noise at epsilon 64 is zero but for 1 in 10^13
+
+
+@each_level
+def test_hemisphere_turns_its_vector_below_the_threshold_and_only_there(level: int) -> None:
+    """Same direction, rounding and length; the byte of the private coin decides the sign."""
+    mechanism = Hemisphere(EPSILONS, dimension=2)
+    threshold = flip_threshold(EPSILONS[level])
+    first, rest = divmod(threshold, 2**56)
+
+    def report(byte: int, tie: int = 0) -> list[int]:
+        script = ScriptedBits([2**63, 2**60], [0, 0], [0], [byte], [tie << 8])
+        own = np.array([[0.6, 0.8]])
+        return list(map(int, mechanism.randomize(own, np.array([level]), script)[0]))
+
+    kept = report(255) if first < 255 else report(first, rest)
+    turned = [-x for x in kept]
+    assert kept[0] * 0.6 + kept[1] * 0.8 > 0
+    turns = sum(report(byte) == turned for byte in range(256) if byte != first) * 2**56
+    assert report(first, rest) == kept
+    assert rest == 0 or report(first, rest - 1) == turned
+    assert turns + rest == threshold
+    assert mechanism.privacy_ratio(level) == Fraction(WORD - threshold, threshold)

@@ -13,7 +13,15 @@ from estimators import ReportError
 from estimators.mechanisms import MECHANISMS
 from estimators.randomness import SeededBits
 from estimators.thresholds import exp_bounds
-from tests.estimators.cases import CATEGORIES, LEVELS, MANY_LEVELS, exact, metric_for, values_for
+from tests.estimators.cases import (
+    CATEGORIES,
+    DIMENSION,
+    LEVELS,
+    MANY_LEVELS,
+    exact,
+    metric_for,
+    values_for,
+)
 
 #: Bytes of a report and cells of the statistic a level, as documented; 10 categories.
 SIZES = {
@@ -24,6 +32,7 @@ SIZES = {
     "oue": (2, 1 + CATEGORIES),
     "subset_selection": (2, 1 + CATEGORIES),
     "hadamard_response": (1, 1 + 32),
+    "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
 }
 
 every_mechanism = pytest.mark.parametrize("name", MECHANISMS)
@@ -140,8 +149,8 @@ def test_every_level_is_unbiased(name: str, level: int) -> None:
     statistic = metric.zero()
     metric.accumulate(statistic, index, metric.randomize(values, index, SeededBits(level)))
     estimate = metric.estimate(statistic)
-    if metric.kind == "mean":
-        truth, spread = np.asarray(values.mean()), 1.0
+    if metric.kind != "frequency":
+        truth, spread = np.asarray(values.mean(axis=0)), 1.0
     else:
         truth, spread = np.bincount(values, minlength=CATEGORIES) / n, 0.5
     error = spread / np.sqrt(estimate.effective_reports)
@@ -157,7 +166,7 @@ def test_an_estimate_says_what_it_rests_on(name: str, target: str, weights: str)
     statistic = metric.zero()
     metric.accumulate(statistic, level, reports)
     estimate = metric.estimate(statistic, beta=0.1, weights=weights, target=target)
-    low, high = (-1, 1) if metric.kind == "mean" else (0, 1)
+    low, high = (0, 1) if metric.kind == "frequency" else (-1, 1)
     assert np.all((low <= estimate.lower) & (estimate.lower < estimate.upper))
     assert np.all(estimate.upper <= high)
     assert np.all((estimate.lower <= estimate.value) | (estimate.value < low))
@@ -221,7 +230,7 @@ def test_a_bound_narrows_when_more_may_fail(name: str, bound: str) -> None:
 def test_nothing_is_known_before_the_first_report(name: str) -> None:
     metric = metric_for(name)
     estimate = metric.estimate(metric.zero())
-    low, high = (-1, 1) if metric.kind == "mean" else (0, 1)
+    low, high = (0, 1) if metric.kind == "frequency" else (-1, 1)
     assert np.all(np.isnan(estimate.value))
     assert np.all(estimate.lower == low)
     assert np.all(estimate.upper == high)

@@ -251,3 +251,70 @@ def test_hadamard_response_refuses_what_is_no_symbol_of_the_level() -> None:
     metric.accumulate(metric.zero(), [0, 1], np.array([15, 31], dtype=np.uint8))
     with pytest.raises(ReportError, match="report 16: expected 0 to 15 at its level"):
         metric.accumulate(metric.zero(), [1, 0], np.array([16, 16], dtype=np.uint8))
+
+
+VECTOR: dict[str, Any] = {
+    "name": "v",
+    "kind": "vector_mean",
+    "mechanism": "hemisphere",
+    "levels": [64],
+    "dimension": 2,
+    "radius": 5,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"dimension": None}, "dimension"),
+        ({"dimension": 0}, "dimension"),
+        ({"dimension": 2**14 + 1}, "dimension"),
+        ({"radius": None}, "radius"),
+        ({"radius": 0}, "radius"),
+        ({"radius": float("inf")}, "radius"),
+        ({"range": (0, 1)}, "range"),
+        ({"categories": 3}, "categories"),
+        ({"options": {"grid": 0}}, "options"),
+        ({"kind": "mean", "mechanism": "laplace", "range": (0, 1), "radius": None}, "dimension"),
+    ],
+)
+def test_a_bad_ball_is_refused(changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        Metric(**{**VECTOR, **changes})
+    assert refused.value.key == f"v.{key}"
+
+
+def test_vectors_are_shortened_to_the_radius_on_the_device() -> None:
+    metric = Metric(**VECTOR)
+    own = metric._own_units(np.array([[3.0, 4.0], [3e307, -4e307], [0.0, 2.5], [0, 0], [4, 4]]))
+    half = np.sqrt(0.5)
+    expected = np.array([[0.6, 0.8], [0.6, -0.8], [0, 0.5], [0, 0], [half, half]])
+    assert np.allclose(own, expected)
+    for bad in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="leave it out"):
+            metric.randomize([[bad, 0.0]], [0])
+    for shape in ((2,), (1, 3)):
+        with pytest.raises(ValueError, match="2 numbers a value"):
+            metric.randomize(np.zeros(shape), [0])
+    assert metric.labels == ("0", "1")
+
+
+def test_a_vector_is_answered_in_the_unit_of_its_radius() -> None:
+    metric, n = Metric(**VECTOR), 20_000
+    level, statistic = np.zeros(n, dtype=np.uint8), metric.zero()
+    metric.accumulate(statistic, level, metric.randomize([[3.0, 0]] * n, level, SeededBits(2)))
+    estimate = metric.estimate(statistic)
+    assert estimate.value == pytest.approx([3, 0], abs=0.15)
+    assert estimate.radius is not None
+    assert 0 < estimate.radius < 0.2
+    for changes in ({"radius": 6}, {"dimension": 3}, {"options": {"grid": 9}}):
+        assert Metric(**{**VECTOR, **changes}).revision != metric.revision
+
+
+@pytest.mark.parametrize("report", [[0, 0], [2**14, 300], [-(2**14) - 1, 0], [16382, 0]])
+def test_hemisphere_refuses_what_is_not_on_the_sphere(report: list[int]) -> None:
+    metric = Metric(**VECTOR)
+    for good in ([2**14, 1], [0, -(2**14)], [16383, 0]):
+        metric.accumulate(metric.zero(), [0], [good])
+    with pytest.raises(ReportError, match="bad_value"):
+        metric.accumulate(metric.zero(), [0], [report])

@@ -262,3 +262,18 @@ def test_what_is_left_when_a_program_ends_is_still_sent(broker: Broker, topic: s
     )
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert LATE.counts(count(LATE, broker.batches(topic))).tolist() == [0, 1, 0, 0]
+
+
+def test_vectors_are_reported_one_or_many_at_a_time(broker: Broker, topic: str) -> None:
+    place = Metric(
+        name="place", kind="vector_mean", mechanism="hemisphere", dimension=3, radius=2, levels=[1]
+    )
+    with Reporter(place, broker.config, topic=topic) as reporter:
+        reporter.report([0.5, -1.0, 1.0], epsilon=1)
+        reporter.report(np.zeros((4, 3)), epsilon=[1, 2, 3, 4], time=[1.0, 2.0, 3.0, 4.0])
+        for wrong in ([0.5, 1.0], 0.5, np.zeros((2, 4))):
+            with pytest.raises(ValueError, match="vector of 3 numbers"):
+                reporter.report(wrong, epsilon=1)
+        with pytest.raises(ValueError, match="one epsilon"):
+            reporter.report(np.zeros((4, 3)), epsilon=[1, 1, 1])
+    assert place.counts(count(place, broker.batches(topic))).tolist() == [5]

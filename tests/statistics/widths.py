@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri
+from scipy.stats import chi2
 
 from estimators.bounds import (
+    Directions,
     Law,
     anytime,
     flip_noise_deviation,
@@ -23,6 +25,7 @@ from estimators.bounds import (
     laplace_noise_deviation,
 )
 from estimators.bounds.differences import difference_interval
+from estimators.bounds.spheres import width
 from estimators.discrete_laplace import variance
 from estimators.mechanisms import MECHANISMS
 from estimators.question import Question
@@ -147,6 +150,22 @@ def supported(name: str, n: int, k: int, f: float, target: str = "population") -
     return float((upper - lower)[0] / normal)
 
 
+def vector_ratios(n: int, dimension: int) -> tuple[float, float, float]:
+    """Return a coordinate's width, the radius and McDiarmid's, over those of the normal law."""
+    contrast, counts = np.tanh(LEVELS / 2), np.full(5, n / 5)
+    coefficient = contrast / (counts @ contrast**2) * width(dimension)
+    law = Directions(dimension, counts, coefficient, contrast, 2.0**-14)
+    sd = np.sqrt(counts @ coefficient**2 / dimension)
+    log_p = np.log(BETA / 2 / dimension)
+    normal = sd * np.sqrt(chi2.isf(BETA, dimension))
+    mcdiarmid = np.sqrt(law.variance) * (1 + np.sqrt(-2 * np.log(BETA)))
+    return (
+        float(law.coordinate_deviation(log_p) / (-ndtri(np.exp(log_p)) * sd)),
+        float(law.radius(np.log(BETA)) / normal),
+        float(mcdiarmid / normal),
+    )
+
+
 def main() -> None:
     """Print the table of docs/bounds.md."""
     rows: dict[str, Callable[[int], float]] = {
@@ -207,6 +226,11 @@ def _print(title: str, rows: dict[str, Callable[[int], float]]) -> None:
     out.write("|---|" + "---|" * len(SIZES) + "\n")
     for name, measure in rows.items():
         out.write(f"| {name} | " + " | ".join(f"{measure(n):.3f}" for n in SIZES) + " |\n")
+    out.write("\nvectors: coordinate / l2 radius, and McDiarmid's radius\n")
+    for dimension in (2, 10, 100, 1024, 4096):
+        found = [vector_ratios(n, dimension) for n in SIZES]
+        cells = [f"{coordinate:.3f} / {radius:.3f}" for coordinate, radius, _ in found]
+        out.write(f"| {dimension} | " + " | ".join(cells) + f" | {found[0][2]:.2f} |\n")
     out.write("\n")
 
 

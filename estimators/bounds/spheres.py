@@ -1,0 +1,246 @@
+"""Bounds for the mean of unit vectors that were drawn from a hemisphere: proved constants only.
+
+A report is a direction u with density 1 + a f(u) against the uniform law of the sphere, f odd and
+|f| <= 1, whatever the data (see :class:`estimators.mechanisms.hemisphere.Hemisphere`), plus the
+rounding of each coordinate to a grid of step `unit`. The error is N = sum of s_i (Y_i - E Y_i).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from estimators.bounds import anytime
+from estimators.bounds.answer import normal_quantile
+from estimators.bounds.deviations import TILTS, normal_deviation
+from estimators.estimate import Floats
+from estimators.question import Question
+
+STEEPEST = 8.0  # of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports
+HALVINGS = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Directions:
+    """Independent reports of several levels.
+
+    Parameters
+    ----------
+    dimension : int
+        d, at least 1.
+    counts : ndarray of float64, shape (levels,)
+        Reports per level, each above zero.
+    coefficient : ndarray of float64, shape (levels,)
+        s_l, above zero: what one report is multiplied by.
+    contrast : ndarray of float64, shape (levels,)
+        a_l, in (0, 1].
+    unit : float
+        The step of the grid that coordinates are rounded to at random.
+
+    Notes
+    -----
+    **One direction.** Let Z = <u, e> for a unit vector e, E0 the mean under the uniform law, and m
+    = E Z = a E0 f Z. As f is odd, E exp(z Z) = E0 cosh(z Z) + a E0 f sinh(z Z). Of the second term,
+    z m is the linear part, and the rest is at most a E0 (sinh z|Z| - z|Z|). So E exp(z (Z - m)) <=
+    (C + z m) exp(-z m) <= exp(C - 1), because ln y <= y - 1, with
+
+        C(z) = E0 cosh(z Z) + a E0 (sinh z|Z| - z |Z|) = 1 + z^2 / (2 d) + O(a z^3 / d^1.5).
+
+    The constant of the leading term is the variance 1/d of the worst case: nothing is lost. Given
+    u, roundings are independent, of range `unit` and mean zero, so (Hoeffding's lemma) their
+    combination along e adds at most z^2 unit^2 / 8 to the cumulant.
+    """
+
+    dimension: int
+    counts: Floats
+    coefficient: Floats
+    contrast: Floats
+    unit: float
+
+    @functools.cached_property
+    def variance(self) -> float:
+        """A bound on E |N|^2: the largest over all data."""
+        rounding = self.dimension * self.unit**2 / 4
+        return float(self.counts @ self.coefficient**2) * (1 + rounding)
+
+    def cumulant(self, tilt: Floats) -> Floats:
+        """Bound ln E exp(tilt <N, e>) for every unit vector e, from above.
+
+        Parameters
+        ----------
+        tilt : ndarray of float64, shape (tilts,)
+            Above 0; tilt times the largest coefficient at most STEEPEST sqrt(d).
+        """
+        z = tilt[:, None] * self.coefficient
+        terms = _even_part(self.dimension, z) + self.contrast * _odd_part(self.dimension, z)
+        result: Floats = (terms + (z * self.unit) ** 2 / 8) @ self.counts
+        return result
+
+    def _tilts(self, log_p: float) -> Floats:
+        normal = np.sqrt(-2 * log_p * self.dimension / self.variance)
+        steepest = STEEPEST * np.sqrt(self.dimension) / self.coefficient.max()
+        result: Floats = np.minimum(TILTS[:, 0] * normal, steepest)
+        return result
+
+    def coordinate_deviation(self, log_p: float) -> float:
+        """Bound one coordinate of N: |N_j| stays below it with probability 1 - 2 p.
+
+        The smaller of Chernoff's bound and of Berry-Esseen's; the counts alone decide which. For
+        the latter: as |f| <= 1, |m| <= a E0 |Z|, and |Z| has its uniform law whatever f is; so the
+        variance lies between 1/d - (a E0 |Z|)^2 and 1/d + unit^2 / 4, and (Minkowski) the third
+        absolute moment is at most ((E0 |Z|^3)^(1/3) + a E0 |Z| + unit)^3.
+        """
+        tilt = self._tilts(log_p)
+        chernoff = float(((self.cumulant(tilt) - log_p) / tilt).min())
+        mean = 1 / width(self.dimension)
+        square = self.counts * self.coefficient**2
+        least = float(square @ (1 / self.dimension - (self.contrast * mean) ** 2))
+        root = np.cbrt(2 * mean / (self.dimension + 1))
+        third = self.coefficient * (root + self.contrast * mean + self.unit)
+        normal = normal_deviation(
+            least, self.variance / self.dimension, float(self.counts @ third**3), log_p
+        )
+        return min(chernoff, normal)
+
+    def radius(self, log_beta: float) -> float:
+        """Bound the length of N: |N| stays below it with probability 1 - beta.
+
+        Let e be uniform on the sphere. By Fubini E M(t |N|) = E_e E exp(t <N, e>) <= exp(K(t)),
+        with M(x) = E0 cosh(x Z), which grows, and K from :meth:`cumulant`. By Markov
+
+            P(|N| >= R) <= exp(K(t)) / M(t R)    for every t.
+
+        ln M is bounded from below by :func:`log_mean_cosh`. Or McDiarmid's inequality: E |N| <=
+        sqrt(E |N|^2), and another report moves |N| by at most 2 s (1 + sqrt(d) unit). The smaller
+        one counts, for the counts and public constants alone decide which it is.
+        """
+        # for a normal N of length R sqrt(variance) the best tilt is d (R - 1/R) / sqrt(variance)
+        tilt = np.minimum(
+            np.geomspace(0.02, 4, 200)
+            * math.sqrt(self.dimension * self.dimension / self.variance)
+            * math.sqrt(-2 * log_beta / self.dimension + 1),
+            STEEPEST * math.sqrt(self.dimension) / float(self.coefficient.max()),
+        )
+        markov = self._markov(tilt, self.cumulant(tilt) - log_beta)
+        step = 1 + math.sqrt(self.dimension) * self.unit
+        spread = math.sqrt(float(self.counts @ self.coefficient**2)) * step
+        return min(markov, math.sqrt(self.variance) + spread * math.sqrt(-2 * log_beta))
+
+    def _markov(self, tilt: Floats, goal: Floats) -> float:
+        """Return the least R with ln M(t R) >= goal for one of the tilts t."""
+        low, high = np.zeros_like(goal), 2 * goal + 2 * self.dimension
+        for _ in range(HALVINGS):  # M(x) grows as e^x / x^(d/2) at the least: high is above
+            middle = (low + high) / 2
+            above = log_mean_cosh(self.dimension, middle) >= goal
+            low, high = np.where(above, low, middle), np.where(above, middle, high)
+        reached = log_mean_cosh(self.dimension, high) >= goal
+        return float(np.where(reached, high / tilt, np.inf).min())
+
+    @property
+    def _steepest(self) -> float:
+        return STEEPEST * math.sqrt(self.dimension) / float(self.coefficient.max())
+
+    def anytime_coordinate_deviation(self, log_p: float, total: float) -> float:
+        """Bound one coordinate of N at all times at once; `total` as in `anytime.deviation`."""
+        return anytime.deviation(self.cumulant, self._steepest, log_p, total)
+
+    def anytime_radius(self, log_beta: float, total: float) -> float:
+        """Bound the length of N at all times at once.
+
+        For a fixed tilt of single reports, M(t |N|) exp(-K(t)) is a supermartingale: the mean over
+        e of those of each direction. The tilts and their shares of beta are those of `anytime`,
+        steeper by sqrt(d), for a coordinate's part of N is that much smaller; by Ville's inequality
+        each exceeds its share's inverse, at any time, with a chance of at most its share.
+        """
+        tilt = anytime.TILTS * total * math.sqrt(self.dimension)
+        allowed = tilt <= self._steepest
+        if not allowed.any():
+            return math.inf
+        tilt = tilt[allowed]
+        return self._markov(tilt, self.cumulant(tilt) - log_beta - anytime.LOG_WEIGHTS[allowed])
+
+
+def vector_deviations(law: Directions, question: Question, total: float) -> tuple[float, float]:
+    """Return bounds on every coordinate of N, all at once, and on its length, as asked.
+
+    Parameters
+    ----------
+    law : Directions
+    question : Question
+        Coordinates and length fail with probability beta each.
+    total : float
+        From :func:`estimators.weights.total_weight`.
+    """
+    log_p, log_beta = math.log(question.beta / (2 * law.dimension)), math.log(question.beta)
+    if question.bound == "normal":
+        from scipy.special import chdtri
+
+        sd = math.sqrt(law.variance / law.dimension)
+        length = sd * math.sqrt(float(chdtri(law.dimension, question.beta)))
+        return normal_quantile(log_p) * sd, length
+    if question.bound == "anytime":
+        side = law.anytime_coordinate_deviation(log_p, total)
+        return side, law.anytime_radius(log_beta, total)
+    return law.coordinate_deviation(log_p), law.radius(log_beta)
+
+
+def width(dimension: int) -> float:
+    """Return K_d = sqrt(pi) Gamma((d + 1) / 2) / Gamma(d / 2), which is 1 / E0 |Z|.
+
+    Examples
+    --------
+    >>> [round(width(d), 6) for d in (1, 2, 3)]
+    [1.0, 1.570796, 2.0]
+    """
+    return math.sqrt(math.pi) * math.exp(
+        math.lgamma((dimension + 1) / 2) - math.lgamma(dimension / 2)
+    )
+
+
+def log_mean_cosh(dimension: int, x: Floats) -> Floats:
+    """Bound ln E0 cosh(x Z) from below, nearly tight; Z a coordinate of a uniform unit vector.
+
+    Its derivative is I_(v+1)(x) / I_v(x), v = d/2 - 1, modified Bessel functions. By Amos (1974),
+    that is at least x / (v + 1/2 + sqrt(x^2 + (v + 3/2)^2)) for v >= 0; for d = 1 it is tanh x >= x
+    / sqrt(x^2 + 1). The bound's integral is elementary.
+
+    Examples
+    --------
+    >>> float(log_mean_cosh(3, np.array([2.0]))[0].round(4)), round(math.log(math.sinh(2) / 2), 4)
+    (0.5846, 0.5952)
+    """
+    inner, outer = (dimension - 1) / 2, (dimension + 1) / 2
+    root = np.hypot(x, outer)
+    result: Floats = x * (x / (root + outer)) - inner * np.log((inner + root) / dimension)
+    return result
+
+
+def _even_part(dimension: int, z: Floats) -> Floats:
+    """Bound E0 cosh(z Z) - 1 from above, by its power series."""
+    return _series(dimension, z, z**2 / (2 * dimension), 2)
+
+
+def _odd_part(dimension: int, z: Floats) -> Floats:
+    """Bound E0 (sinh z|Z| - z|Z|) from above, by its power series."""
+    cube = 2 / (width(dimension) * (dimension + 1))
+    return _series(dimension, z, z**3 * (cube / 6), 3)
+
+
+def _series(dimension: int, z: Floats, term: Floats, power: int) -> Floats:
+    """Sum z^q E0 |Z|^q / q! for q = power, power + 2, ...; the first summand is given.
+
+    E0 |Z|^(q+2) = E0 |Z|^q (q + 1) / (d + q). When the ratio of summands, which falls, is below
+    1/2, what is left out is below the last summand: it is added once more.
+    """
+    total = term.copy()
+    largest = float(z.max()) ** 2
+    while True:
+        term = term * (z**2 / ((dimension + power) * (power + 2)))
+        total += term
+        power += 2
+        small = np.all(term <= 1e-17 * total)
+        if small and largest <= (dimension + power) * (power + 2) / 2:
+            return total + term
