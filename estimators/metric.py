@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from estimators.domains import KEYS, KINDS, Domain, domain_of
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, ReportError, nearest
 from estimators.estimate import Counts, Estimate
@@ -23,11 +23,9 @@ from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.question import Question
 from estimators.randomness import Bits, SystemBits
 
-KINDS = ("mean", "vector_mean", "frequency")
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 MAX_LEVELS = 255
 LEVEL_DIGITS = 4
-LARGEST_DIMENSION = 2**14
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,7 +113,7 @@ class Metric:
             fitting = [name for name, m in MECHANISMS.items() if self.kind in m.kinds]
             self._refuse("mechanism", f"a mechanism for kind {self.kind!r}: {', '.join(fitting)}")
         self._check_levels()
-        self._check_domain()
+        self.domain  # noqa: B018
         self._check_times()
         if self.minimum_reports < 1:
             self._refuse("minimum_reports", "a number of reports, 1 or more")
@@ -138,38 +136,6 @@ class Metric:
         if any(a >= b for a, b in zip(self.levels, self.levels[1:], strict=False)):
             self._refuse("levels", "ascending epsilons, each once")
 
-    def _check_domain(self) -> None:
-        if self.kind == "mean":
-            if self.range is None or len(self.range) != 2:
-                self._refuse("range", "two numbers: the lowest and the highest value")
-                return
-            low, high = self.range
-            if not (math.isfinite(high - low) and low < high):
-                self._refuse("range", "two finite numbers, the lower one first")
-        elif self.range is not None:
-            self._refuse("range", f"no range for kind {self.kind!r}")
-        if self.kind == "frequency":
-            names = self.category_names
-            if len(names) < 2:
-                self._refuse("categories", "two or more categories: names, or their number")
-            if len(set(names)) != len(names):
-                self._refuse("categories", "each category once")
-        elif self.categories is not None:
-            self._refuse("categories", f"no categories for kind {self.kind!r}")
-
-        self._check_ball()
-
-    def _check_ball(self) -> None:
-        if self.kind == "vector_mean":
-            if self.dimension is None or not 1 <= self.dimension <= LARGEST_DIMENSION:
-                self._refuse("dimension", f"a number of coordinates, 1 to {LARGEST_DIMENSION}")
-            if self.radius is None or not (self.radius > 0 and math.isfinite(self.radius)):
-                self._refuse("radius", "the largest length of a vector, above zero and finite")
-            return
-        for key in ("dimension", "radius"):
-            if getattr(self, key) is not None:
-                self._refuse(key, f"no {key} for kind {self.kind!r}")
-
     def _check_times(self) -> None:
         for key in ("pane", "lateness", "retention"):
             text = getattr(self, key)
@@ -189,28 +155,22 @@ class Metric:
     def randomizer(self) -> Mechanism:
         """The mechanism, built for this metric's levels and domain."""
         epsilons = [Fraction(round(e * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS) for e in self.levels]
-        domain: dict[str, Any] = {}
-        if self.kind == "frequency":
-            domain["categories"] = len(self.category_names)
-        elif self.kind == "vector_mean":
-            domain["dimension"] = self.dimension
-        return MECHANISMS[self.mechanism](epsilons, **domain, **self.options)
+        return MECHANISMS[self.mechanism](epsilons, **self.domain.parameters, **self.options)
 
     @functools.cached_property
+    def domain(self) -> Domain:
+        """The values that are asked for."""
+        return domain_of(self.name, self.kind, {key: getattr(self, key) for key in KEYS})
+
+    @property
     def category_names(self) -> tuple[str, ...]:
         """The categories' names; "0" to "k - 1" where only their number was given."""
-        if self.categories is None:
-            return ()
-        if isinstance(self.categories, int):
-            return tuple(str(index) for index in np.arange(self.categories))
-        return tuple(self.categories)
+        return self.domain.labels if self.kind == "frequency" else ()
 
-    @functools.cached_property
+    @property
     def labels(self) -> tuple[str, ...]:
         """What the numbers of an estimate are called: categories, or "0" to "d - 1"; or nothing."""
-        if self.dimension is not None:
-            return tuple(str(index) for index in np.arange(self.dimension))
-        return self.category_names
+        return self.domain.labels
 
     @functools.cached_property
     def pane_ms(self) -> int:
@@ -308,7 +268,7 @@ class Metric:
             If a value is not a number, a category is unknown, or a level is out of range.
         """
         levels = np.asarray(level)
-        own = self._own_units(np.asarray(values))
+        own = self.domain.own_units(np.asarray(values))
         row = () if self.dimension is None else (self.dimension,)
         if levels.ndim != 1 or own.shape != (*levels.shape, *row):
             raise ValueError(
@@ -319,55 +279,6 @@ class Metric:
         if levels.size and not (levels.min() >= 0 and levels.max() < len(self.levels)):
             raise ValueError(f"level: expected 0 to {len(self.levels) - 1}")
         return self.randomizer.randomize(own, levels, SystemBits() if bits is None else bits)
-
-    def _own_units(self, values: NDArray[Any]) -> NDArray[Any]:
-        if self.kind == "mean":
-            assert self.range is not None  # noqa: S101
-            numbers = values.astype(np.float64)
-            if np.isnan(numbers).any():
-                raise ValueError(f"a value of {self.name!r} is not a number: leave it out")
-            low, high = self.range
-            return (np.clip(numbers, low, high) - low) * (2 / (high - low)) - 1
-        if self.kind == "vector_mean":
-            return self._in_unit_ball(values.astype(np.float64))
-        return self._category_index(values)
-
-    def _in_unit_ball(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-        assert self.radius is not None  # noqa: S101
-        if not np.isfinite(vectors).all():
-            raise ValueError(f"a value of {self.name!r} is not finite: leave it out")
-        if vectors.ndim != 2 or not vectors.size:
-            return vectors
-        # by its largest coordinate first: squares must not overflow
-        scale = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), self.radius)
-        vectors = vectors / scale
-        length = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
-        return np.where(
-            (scale > self.radius) | (length > 1), vectors / np.maximum(length, 0.5), vectors
-        )
-
-    def _category_index(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        if values.dtype.kind in "iu":
-            outside = (values < 0) | (values >= len(self.category_names))
-            if outside.any():
-                raise ValueError(
-                    f"category {values[outside].ravel()[0]} of {self.name!r}: "
-                    f"expected 0 to {len(self.category_names) - 1}"
-                )
-            return values.astype(np.int64)
-        try:
-            indices = [self._category_indices[name] for name in values.tolist()]
-        except KeyError as error:
-            name = error.args[0]
-            raise ValueError(
-                f"category {name!r} of {self.name!r}: did you mean "
-                f"{nearest(str(name), self.category_names)}"
-            ) from None
-        return np.asarray(indices, dtype=np.int64)
-
-    @functools.cached_property
-    def _category_indices(self) -> dict[str, int]:
-        return {name: index for index, name in enumerate(self.category_names)}
 
     # -- At the aggregator ----------------------------------------------------------------------
 
@@ -448,11 +359,4 @@ class Metric:
         known = "fixed" if bound == "auto" else bound
         question = Question(beta=beta, weights=weights, bound=known, target=target)
         estimate = self.randomizer.estimate(self._table(statistic), question)
-        if self.kind == "vector_mean":
-            assert self.radius is not None  # noqa: S101
-            return estimate.rescaled(0.0, self.radius)
-        if self.kind == "mean":
-            assert self.range is not None  # noqa: S101
-            low, high = self.range
-            return estimate.rescaled((low + high) / 2, (high - low) / 2)
-        return estimate
+        return self.domain.restored(estimate)

@@ -286,7 +286,9 @@ def test_a_bad_ball_is_refused(changes: dict[str, Any], key: str) -> None:
 
 def test_vectors_are_shortened_to_the_radius_on_the_device() -> None:
     metric = Metric(**VECTOR)
-    own = metric._own_units(np.array([[3.0, 4.0], [3e307, -4e307], [0.0, 2.5], [0, 0], [4, 4]]))
+    own = metric.domain.own_units(
+        np.array([[3.0, 4.0], [3e307, -4e307], [0.0, 2.5], [0, 0], [4, 4]])
+    )
     half = np.sqrt(0.5)
     expected = np.array([[0.6, 0.8], [0.6, -0.8], [0, 0.5], [0, 0], [half, half]])
     assert np.allclose(own, expected)

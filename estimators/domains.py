@@ -1,0 +1,220 @@
+"""What values a metric may have, and how they and the answers pass to and from the mechanism.
+
+A mechanism works in units of its own: a mean in [-1, 1], a category as an index, a vector in the
+unit ball.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.errors import DefinitionError, nearest
+from estimators.estimate import Estimate
+
+LARGEST_DIMENSION = 2**14
+
+
+class Domain(Protocol):
+    """The values of a metric."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What the numbers of an estimate are called; empty where there is only one."""
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """What the mechanism has to know."""
+
+    def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values in the mechanism's units; ValueError names one that cannot be used."""
+
+    def restored(self, estimate: Estimate) -> Estimate:
+        """Return a mechanism's estimate in the metric's unit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """Numbers from `low` to `high`; others are clipped."""
+
+    metric: str
+    low: float
+    high: float
+    labels: tuple[str, ...] = ()
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """Nothing: every interval is [-1, 1] to a mechanism."""
+        return {}
+
+    def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return numbers in [-1, 1]."""
+        numbers = values.astype(np.float64)
+        if np.isnan(numbers).any():
+            raise ValueError(f"a value of {self.metric!r} is not a number: leave it out")
+        return (np.clip(numbers, self.low, self.high) - self.low) * (2 / (self.high - self.low)) - 1
+
+    def restored(self, estimate: Estimate) -> Estimate:
+        """Return an estimate in [low, high]."""
+        return estimate.rescaled((self.low + self.high) / 2, (self.high - self.low) / 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ball:
+    """Vectors of length up to `radius`; longer ones are shortened."""
+
+    metric: str
+    dimension: int
+    radius: float
+
+    @functools.cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The coordinates, "0" to "d - 1"."""
+        return _numbered(self.dimension)
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """The dimension."""
+        return {"dimension": self.dimension}
+
+    def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return rows in the unit ball."""
+        vectors = values.astype(np.float64)
+        if not np.isfinite(vectors).all():
+            raise ValueError(f"a value of {self.metric!r} is not finite: leave it out")
+        if vectors.ndim != 2 or not vectors.size:
+            return vectors
+        # by its largest coordinate first: squares must not overflow
+        scale = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), self.radius)
+        vectors = vectors / scale
+        length = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
+        too_long = (scale > self.radius) | (length > 1)
+        shortened: NDArray[Any] = np.where(too_long, vectors / np.maximum(length, 0.5), vectors)
+        return shortened
+
+    def restored(self, estimate: Estimate) -> Estimate:
+        """Return an estimate in the ball."""
+        return estimate.rescaled(0.0, self.radius)
+
+
+@dataclasses.dataclass(frozen=True)
+class Categories:
+    """One of k categories, by name or by index."""
+
+    metric: str
+    labels: tuple[str, ...]
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """The number of categories."""
+        return {"categories": len(self.labels)}
+
+    def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return indices, dtype int64."""
+        if values.dtype.kind in "iu":
+            outside = (values < 0) | (values >= len(self.labels))
+            if outside.any():
+                raise ValueError(
+                    f"category {values[outside].ravel()[0]} of {self.metric!r}: "
+                    f"expected 0 to {len(self.labels) - 1}"
+                )
+            return values.astype(np.int64)
+        try:
+            indices = [self._indices[name] for name in values.tolist()]
+        except KeyError as error:
+            name = error.args[0]
+            raise ValueError(
+                f"category {name!r} of {self.metric!r}: did you mean "
+                f"{nearest(str(name), self.labels)}"
+            ) from None
+        return np.asarray(indices, dtype=np.int64)
+
+    @functools.cached_property
+    def _indices(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.labels)}
+
+    def restored(self, estimate: Estimate) -> Estimate:
+        """Return the estimate as it is: frequencies have no unit."""
+        return estimate
+
+
+def _numbered(count: int) -> tuple[str, ...]:
+    return tuple(str(index) for index in range(count))
+
+
+Refuse = Callable[[str, str], DefinitionError]
+
+
+def _interval(metric: str, given: Mapping[str, Any], refuse: Refuse) -> Domain:
+    ends: Sequence[float] | None = given["range"]
+    if ends is None or len(ends) != 2:
+        raise refuse("range", "two numbers: the lowest and the highest value")
+    low, high = ends
+    if not (math.isfinite(high - low) and low < high):
+        raise refuse("range", "two finite numbers, the lower one first")
+    return Interval(metric, low, high)
+
+
+def _ball(metric: str, given: Mapping[str, Any], refuse: Refuse) -> Domain:
+    dimension, radius = given["dimension"], given["radius"]
+    if dimension is None or not 1 <= dimension <= LARGEST_DIMENSION:
+        raise refuse("dimension", f"a number of coordinates, 1 to {LARGEST_DIMENSION}")
+    if radius is None or not (radius > 0 and math.isfinite(radius)):
+        raise refuse("radius", "the largest length of a vector, above zero and finite")
+    return Ball(metric, dimension, radius)
+
+
+def _categories(metric: str, given: Mapping[str, Any], refuse: Refuse) -> Domain:
+    named = given["categories"]
+    names = _numbered(named) if isinstance(named, int) else tuple(named or ())
+    if len(names) < 2:
+        raise refuse("categories", "two or more categories: names, or their number")
+    if len(set(names)) != len(names):
+        raise refuse("categories", "each category once")
+    return Categories(metric, names)
+
+
+KINDS: dict[str, Callable[[str, Mapping[str, Any], Refuse], Domain]] = {
+    "mean": _interval,
+    "vector_mean": _ball,
+    "frequency": _categories,
+}
+"""What is estimated, and the domain of its values."""
+
+KEYS = {
+    "range": ("mean",),
+    "categories": ("frequency",),
+    "dimension": ("vector_mean",),
+    "radius": ("vector_mean",),
+}
+"""The keys of a definition that describe a domain, and the kinds they belong to."""
+
+
+def domain_of(metric: str, kind: str, given: Mapping[str, Any]) -> Domain:
+    """Return the domain that a definition describes.
+
+    Parameters
+    ----------
+    metric, kind : str
+    given : mapping
+        The values of :data:`KEYS`, None where there is none.
+
+    Raises
+    ------
+    DefinitionError
+        Naming the key, the value and what was expected.
+    """
+
+    def refuse(key: str, expected: str) -> DefinitionError:
+        return DefinitionError(f"{metric}.{key}", given[key], expected)
+
+    for key, kinds in KEYS.items():
+        if kind not in kinds and given[key] is not None:
+            raise refuse(key, f"no {key} for kind {kind!r}")
+    return KINDS[kind](metric, given, refuse)
