@@ -96,12 +96,12 @@ class Hemisphere(Mechanism):
         self.dtype = np.dtype("<i2" if grid < 2**15 else "<i4")
         self.shape = (dimension,)
         self.columns = 1 + dimension
-        self._signs = FlippedSigns(self.epsilons)
-        self.scale = width(dimension) / self._signs.contrast
+        self.signs = FlippedSigns(self.epsilons)
+        self.scale = width(dimension) / self.signs.contrast
         """B per level, for the unit ball."""
         epsilon = np.array([float(e) for e in self.epsilons])
-        self._facts = LevelFacts(
-            epsilons=epsilon, variances=1 / self._signs.contrast**2, paper=epsilon**2
+        self.facts = LevelFacts(
+            epsilons=epsilon, variances=1 / self.signs.contrast**2, paper=epsilon**2
         )
         # |U - g u| < sqrt(d); at d = 1, u is a sign and nothing is rounded
         slack = math.sqrt(dimension) if dimension > 1 else 0.0
@@ -126,7 +126,7 @@ class Hemisphere(Mechanism):
         length = np.minimum(np.sqrt(np.einsum("ij,ij->i", values, values)), 1)
         away = np.einsum("ij,ij->i", direction, values) < 0
         opposite = ~round_up(bits, (1 + length) / 2)
-        turned = away ^ opposite ^ bernoulli(bits, self._signs.thresholds[level])
+        turned = away ^ opposite ^ bernoulli(bits, self.signs.thresholds[level])
         reports: Reports = np.where(turned[:, None], -offered, offered)
         return reports
 
@@ -165,7 +165,7 @@ class Hemisphere(Mechanism):
         does the radius.
         """
         counts, sums = table[:, 0], table[:, 1:]
-        shares = level_weights(question.weights, counts, self._facts)
+        shares = level_weights(question.weights, counts, self.facts)
         if not counts.any():
             ones = np.ones(self.dimension)
             none = ones * np.nan
@@ -174,9 +174,9 @@ class Hemisphere(Mechanism):
         n = counts[used].astype(np.float64)
         coefficient = shares[used] / n * self.scale[used]
         mean: Floats = (coefficient / self.grid) @ sums[used]
-        law = Directions(self.dimension, n, coefficient, self._signs.contrast[used], 1 / self.grid)
+        law = Directions(self.dimension, n, coefficient, self.signs.contrast[used], 1 / self.grid)
         slack = ARITHMETIC * float(n @ coefficient)
-        scale = total_weight(question.weights, counts, self._facts)
+        scale = total_weight(question.weights, counts, self.facts)
         side, radius = (x + slack for x in vector_deviations(law, question, scale))
         farthest = float(np.linalg.norm(mean)) + 1  # the mean is in the ball
         bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
@@ -186,4 +186,4 @@ class Hemisphere(Mechanism):
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) / T, exactly: the sign of the offered vector is all that is private."""
-        return self._signs.ratio(level)
+        return self.signs.ratio(level)

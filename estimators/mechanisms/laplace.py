@@ -95,7 +95,7 @@ class Laplace(Mechanism):
         self._denominators = np.array([rate.denominator for rate in self._rates], dtype=np.uint64)
         self._rate = np.array([float(rate) for rate in self._rates])
         epsilon = np.array([float(e) for e in self.epsilons])
-        self._facts = LevelFacts(
+        self.facts = LevelFacts(
             epsilons=epsilon,
             variances=1 + discrete_laplace.variance(self._rate) / grid**2,
             paper=1 / (1 + 1 / epsilon**2),
@@ -135,7 +135,7 @@ class Laplace(Mechanism):
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the mean in [-1, 1]."""
         counts, sums = table[:, 0], table[:, 1]
-        shares = level_weights(question.weights, counts, self._facts)
+        shares = level_weights(question.weights, counts, self.facts)
         if not counts.any():
             return self._answer(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
         used = counts > 0
@@ -148,7 +148,7 @@ class Laplace(Mechanism):
         lower, upper = -1.0, 1.0
         if beta > 0 and counts.sum() <= most:
             noise = LaplaceNoise(n, law.coefficient, rate, law.unit)
-            total = total_weight(question.weights, counts, self._facts)
+            total = total_weight(question.weights, counts, self.facts)
             low, high = limits(law, np.array([mean]), question, math.log(beta / 2), total, noise)
             lower, upper = float(low[0]), float(high[0])
         effective = 1 / law.worst_variance

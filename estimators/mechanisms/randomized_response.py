@@ -49,17 +49,17 @@ class RandomizedResponse(Mechanism):
 
     def __init__(self, epsilons: Sequence[Fraction]) -> None:
         super().__init__(epsilons)
-        self._signs = FlippedSigns(self.epsilons)
-        self._facts = LevelFacts(
+        self.signs = FlippedSigns(self.epsilons)
+        self.facts = LevelFacts(
             epsilons=np.array([float(e) for e in self.epsilons]),
-            variances=1 / self._signs.contrast**2,
-            paper=self._signs.contrast**2,
+            variances=1 / self.signs.contrast**2,
+            paper=self.signs.contrast**2,
         )
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one report, 0 or 1, for each value in [-1, 1]."""
         positive = round_up(bits, (1 + values) / 2)
-        return (positive ^ bernoulli(bits, self._signs.thresholds[level])).astype(np.uint8)
+        return (positive ^ bernoulli(bits, self.signs.thresholds[level])).astype(np.uint8)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Refuse a report other than 0 or 1."""
@@ -76,18 +76,18 @@ class RandomizedResponse(Mechanism):
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the mean in [-1, 1]."""
         counts, ones = table[:, 0], table[:, 1:]
-        shares = level_weights(question.weights, counts, self._facts)
+        shares = level_weights(question.weights, counts, self.facts)
         if not counts.any():
             return self._answer(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
-        law = self._signs.law(counts, shares, question)
-        mean = self._signs.mean(counts, shares, ones)
-        total = total_weight(question.weights, counts, self._facts)
+        law = self.signs.law(counts, shares, question)
+        mean = self.signs.mean(counts, shares, ones)
+        total = total_weight(question.weights, counts, self.facts)
         lower, upper = limits(law, mean, question, math.log(question.beta / 2), total)
         bounds = float(lower[0]), float(upper[0])
         effective = 1 / law.worst_variance
-        apart = heterogeneity(law, self._signs.means(counts, ones)[counts > 0])
+        apart = heterogeneity(law, self.signs.means(counts, ones)[counts > 0])
         return self._answer(question, counts, shares, float(mean[0]), bounds, effective, apart)
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) / T, exactly: the ratio of either report under x = +1 and x = -1."""
-        return self._signs.ratio(level)
+        return self.signs.ratio(level)

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import math
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class Paths:
         Sums are ones per value for RAPPOR, (levels, runs, 1) ones or grid sums for a mean.
         """
         rng = np.random.default_rng(self.seed)
-        mechanism = self.population.metric.randomizer
+        mechanism: Any = self.population.metric.randomizer
         held = np.zeros((len(LEVELS), self.runs, self.frequencies.size), dtype=np.int64)
         columns = self.frequencies.size if isinstance(mechanism, Rappor) else 1
         sums = np.zeros((len(LEVELS), self.runs, columns), dtype=np.int64)
@@ -94,14 +94,14 @@ class Paths:
 
     def reported(self, held: Counts, n: int, level: int, rng: np.random.Generator) -> Counts:
         """Draw the sums of `n` reports of users who hold these values."""
-        mechanism = self.population.metric.randomizer
+        mechanism: Any = self.population.metric.randomizer
         if isinstance(mechanism, Laplace):
             stop = -math.expm1(-float(mechanism.epsilons[level]) / (2 * mechanism.grid))
             up, down = rng.negative_binomial(n, stop, size=(2, self.runs, 1))
             grid: Counts = mechanism.grid * (held[:, 1:] - held[:, :1]) + up - down
             return grid
         own = held if isinstance(mechanism, Rappor) else held[:, 1:]
-        flip = mechanism._signs.flip[level]  # type: ignore[attr-defined]
+        flip = mechanism.signs.q[level]
         ones: Counts = rng.binomial(own, 1 - flip) + rng.binomial(n - own, flip)
         return ones
 
@@ -129,8 +129,8 @@ class Paths:
         self, counts: Counts, sums: Counts, question: Question
     ) -> tuple[Floats, Floats, Floats]:
         """Return lower and upper limits in [-1, 1], shape (runs, columns), and the shares."""
-        mechanism = self.population.metric.randomizer
-        facts: LevelFacts = mechanism._facts  # type: ignore[attr-defined]
+        mechanism: Any = self.population.metric.randomizer
+        facts: LevelFacts = mechanism.facts
         shares = level_weights(question.weights, counts, facts)
         total = total_weight(question.weights, counts, facts)
         used, columns = counts > 0, sums.shape[2]
@@ -145,7 +145,7 @@ class Paths:
             mean = law.coefficient @ flat[used] * unit
             noise = LaplaceNoise(n, law.coefficient, rate, unit)
         else:
-            signs = mechanism._signs  # type: ignore[attr-defined]
+            signs = mechanism.signs
             law = signs.law(counts, shares, question)
             mean = signs.mean(counts, shares, flat)
             if isinstance(mechanism, Rappor):
