@@ -81,7 +81,7 @@ class Owned:
             return 0
         facts = {**self.facts, "halted": self.halted, "high": high, "updated": _now_ms()}
         written = store.commit(self.number, self.epoch, self.committed, self.state, facts)
-        self.committed = self.state.next_offset
+        self.committed, self.fences = self.state.next_offset, 0
         return written
 
 
