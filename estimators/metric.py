@@ -51,7 +51,7 @@ class Metric:
     radius : float, optional
         For vector means: the domain is the l2 ball of this radius around zero. A longer vector is
         shortened to it, on the device.
-    options : mapping of str to int, optional
+    options : mapping of str to int or str, optional
         The mechanism's own options, for instance ``{"grid": 1024}`` for ``laplace``.
     pane : str
         The width of a pane of event time, for instance ``"1m"``.
@@ -91,7 +91,7 @@ class Metric:
     categories: int | Sequence[str] | None = None
     dimension: int | None = None
     radius: float | None = None
-    options: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
     pane: str = "1m"
     lateness: str = "0s"
     retention: str | None = None

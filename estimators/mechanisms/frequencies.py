@@ -21,8 +21,9 @@ class SupportCounts(Mechanism):
     """A frequency mechanism whose reports each support some of the categories.
 
     A category is supported with probability p by a report of one who holds it, with probability q
-    by others'. Statistic of a level: the number of reports, and those that support category 0, 1,
-    and so on, each of law Binomial(n, q + f (p - q)).
+    by others': the number of reports that support it is Binomial(n, q + f (p - q)). Statistic of a
+    level, where a mechanism does not override :meth:`support`: the number of reports, and those
+    that support category 0, 1, and so on.
 
     Parameters
     ----------
@@ -54,13 +55,17 @@ class SupportCounts(Mechanism):
             paper=np.tanh(epsilon / 2) ** 2,
         )
 
+    def support(self, table: Counts) -> Counts:
+        """Return how many reports support each category, shape (levels, k)."""
+        return table[:, 1:]
+
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequency of every category, with bounds that hold for all at once.
 
         A category's support, as a sign, has mean o + a theta with theta = 2 f - 1: the estimate of
         theta, and its interval at beta / k, are those of randomized response.
         """
-        counts, support = table[:, 0], table[:, 1:]
+        counts, support = table[:, 0], self.support(table)
         shares = level_weights(question.weights, counts, self.facts)
         if not counts.any():
             nothing, one = np.zeros(self.categories), np.ones(self.categories)
