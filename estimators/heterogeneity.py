@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from estimators import discrete_laplace
 from estimators.bounds import Law
 from estimators.estimate import Floats
 
@@ -61,17 +60,9 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     from scipy.special import chdtrc
 
     n, contrast = law.counts[:, None], law.contrast[:, None]
-    offset = np.zeros_like(contrast) if law.offset is None else law.offset[:, None]
-    noise = np.zeros_like(contrast)
-    if law.rate is not None:
-        noise = discrete_laplace.variance(law.rate)[:, None] * law.unit**2
-
-    def sign(theta: Floats) -> Floats:
-        mean: Floats = offset + contrast * np.clip(theta, -1, 1)
-        return mean
 
     def variance(theta: Floats) -> Floats:
-        spread: Floats = (1 - sign(theta) ** 2 + noise) / contrast**2
+        spread: Floats = law.variances(np.clip(theta, -1, 1)).T / contrast**2
         return np.maximum(spread, 1e-12) / n
 
     def pooled(precision: Floats) -> Floats:
@@ -80,7 +71,9 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
         return result
 
     theta = pooled(1 / variance(np.zeros(means.shape[1])))
-    rarer = (1 - np.abs(sign(theta))) / 2 if law.rate is None else 1.0
+    rarer = (1 - np.abs(law.means(np.clip(theta, -1, 1)))).T / 2
+    if law.rate is not None:
+        rarer = np.where(np.isinf(law.rate)[:, None], rarer, 1.0)
     kept = n * rarer >= LEAST_EXPECTED
     theta = pooled(kept / variance(theta))
     statistic = (kept * (means - theta) ** 2 / variance(theta)).sum(axis=0)

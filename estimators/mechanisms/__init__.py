@@ -6,6 +6,7 @@ conformance suite of the tests, which goes through this list.
 
 from __future__ import annotations
 
+from estimators.mechanisms.auto import Auto
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.hadamard_response import HadamardResponse
 from estimators.mechanisms.hemisphere import Hemisphere
@@ -14,6 +15,7 @@ from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.oue import Oue
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
+from estimators.mechanisms.repetition import Repetition
 from estimators.mechanisms.subset_selection import SubsetSelection
 
 MECHANISMS: dict[str, type[Mechanism]] = {
@@ -27,11 +29,14 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         SubsetSelection,
         HadamardResponse,
         Hemisphere,
+        Auto,
+        Repetition,
     )
 }
 
 __all__ = [
     "MECHANISMS",
+    "Auto",
     "Grr",
     "HadamardResponse",
     "Hemisphere",
@@ -40,5 +45,6 @@ __all__ = [
     "Oue",
     "RandomizedResponse",
     "Rappor",
+    "Repetition",
     "SubsetSelection",
 ]

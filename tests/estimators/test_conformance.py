@@ -14,6 +14,7 @@ from estimators.mechanisms import MECHANISMS
 from estimators.randomness import SeededBits
 from estimators.thresholds import exp_bounds
 from tests.estimators.cases import (
+    CASES,
     CATEGORIES,
     DIMENSION,
     LEVELS,
@@ -33,9 +34,13 @@ SIZES = {
     "subset_selection": (2, 1 + CATEGORIES),
     "hadamard_response": (1, 1 + 32),
     "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
+    "auto_frequency": (2, 1 + CATEGORIES),
+    "auto_mean": (4, 4),
+    "repetition_frequency": (4 * 2, 1 + CATEGORIES),
+    "repetition_mean": (4, 2),
 }
 
-every_mechanism = pytest.mark.parametrize("name", MECHANISMS)
+every_mechanism = pytest.mark.parametrize("name", CASES)
 
 
 def population(name: str, n: int, seed: int = 1) -> tuple[Any, Any, Any]:
@@ -257,6 +262,6 @@ def test_the_first_reports_already_have_bounds(name: str, n: int, target: str, b
 
 @every_mechanism
 def test_it_is_documented_with_an_example_and_its_source(name: str) -> None:
-    text = MECHANISMS[name].__doc__ or ""
+    text = MECHANISMS[CASES[name][0]].__doc__ or ""
     assert ">>>" in text
     assert "Source:" in text

@@ -139,7 +139,7 @@ class Paths:
         log_p = math.log(question.beta / (2 * columns))
         noise: LaplaceNoise | FlipNoise | None = None
         if isinstance(mechanism, Laplace):
-            rate, unit = mechanism._rate[used], 1 / mechanism.grid
+            rate, unit = mechanism.rate[used], 1 / mechanism.grid
             free = not question.one_mean(len(n))
             law = Law(n, shares[used] / n, np.ones(len(n)), rate, unit, free)
             mean = law.coefficient @ flat[used] * unit
