@@ -33,6 +33,9 @@ CASES = {
     for kind in sorted(mechanism.kinds)
 }
 
+#: Those that other mechanisms make: they are tried less often where these are tried too.
+COMPOSITE = ("auto", "repetition")
+
 
 class ScriptedBits:
     """Hands out given words, then fails: a test says every bit that is used."""

@@ -14,6 +14,7 @@ from scipy.stats import binom
 
 from estimators.mechanisms import MECHANISMS
 from estimators.randomness import SeededBits
+from tests.estimators.cases import COMPOSITE
 from tests.statistics.populations import Population, covers
 
 EVEN = (200, 200, 200, 200, 200)
@@ -67,6 +68,7 @@ def covered(population: Population, runs: int, **question: Any) -> int:
 @pytest.mark.parametrize("population", HARDEST, ids=name)
 def test_bounds_cover_the_population_at_the_hardest_data(population: Population) -> None:
     runs = 2000 if population.mechanism in FAST else 400
+    runs = 200 if population.mechanism in COMPOSITE else runs
     assert covered(population, runs) >= 0.945 * runs
 
 
@@ -108,7 +110,9 @@ def end_to_end(population: Population, runs: int) -> int:
     return hits
 
 
-@pytest.mark.parametrize("population", HARDEST, ids=name)
+@pytest.mark.parametrize(
+    "population", [p for p in HARDEST if p.mechanism not in COMPOSITE], ids=name
+)
 def test_randomized_reports_are_covered_end_to_end(population: Population) -> None:
     """No more misses than a coverage of 95% shows in all but one of 10^4 seeds."""
     assert 200 - end_to_end(population, 200) <= binom.isf(1e-4, 200, 0.05)

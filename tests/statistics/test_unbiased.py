@@ -13,6 +13,7 @@ import pytest
 from estimators.mechanisms import MECHANISMS, HadamardResponse, Repetition
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.randomness import SeededBits
+from tests.estimators.cases import COMPOSITE
 from tests.statistics.populations import LEVELS, Population
 
 if TYPE_CHECKING:
@@ -47,8 +48,19 @@ def name(population: Population) -> str:
     return f"{population.mechanism}_{population.metric.kind}"
 
 
-@pytest.mark.parametrize("weights", ["optimal", "paper", "uniform", "proportional"])
-@pytest.mark.parametrize("population", POPULATIONS, ids=name)
+@pytest.mark.parametrize(
+    ("population", "weights"),
+    [
+        pytest.param(population, weights, id=f"{name(population)}-{weights}", marks=marks)
+        for population in POPULATIONS
+        for weights in ("optimal", "paper", "uniform", "proportional")
+        for marks in (
+            [pytest.mark.slow]
+            if population.mechanism in COMPOSITE and weights != "uniform"
+            else [],
+        )
+    ],
+)
 def test_the_mean_of_200_runs_is_the_truth(population: Population, weights: str) -> None:
     metric = population.metric
     if metric.kind == "mean":
@@ -81,6 +93,7 @@ def test_effective_reports_is_the_worst_variance_of_noise_free_reports_over_ours
     metric, rng = worst.metric, np.random.default_rng(3)
     found: list[Floats] = []
     runs = 1000 if population.mechanism in ("randomized_response", "laplace", "rappor") else 400
+    runs = 200 if population.mechanism in COMPOSITE else runs
     for _ in range(runs):
         statistic = worst.statistic(worst.held(rng), rng)
         found.append(np.atleast_1d(metric.estimate(statistic).value))
