@@ -47,7 +47,7 @@ class Auto(Mechanism):
     epsilons : sequence of Fraction
         The privacy levels, ascending.
     categories : int, optional
-        k for frequencies; None for a mean.
+        k for frequencies; left out for a mean.
     grid : int
         For a mean: g of `laplace`.
     report_bytes : int

@@ -46,7 +46,7 @@ class Repetition(Mechanism):
         The mechanism that is repeated: ``"randomized_response"`` for a mean; ``"rappor"``,
         ``"grr"``, ``"oue"`` or ``"subset_selection"`` for frequencies. The first one by default.
     categories : int, optional
-        k for frequencies; None for a mean.
+        k for frequencies; left out for a mean.
 
     Raises
     ------
