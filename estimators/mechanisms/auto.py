@@ -86,7 +86,8 @@ class Auto(Mechanism):
 
     def __new__(cls, *_: Any, categories: int | None = None, **__: Any) -> Auto:
         """Return the mechanism for a mean, or for frequencies where there are categories."""
-        return super().__new__(AutoMean if categories is None else AutoFrequency)
+        wanted = AutoMean if categories is None else AutoFrequency
+        return super().__new__(wanted if cls is Auto else cls)
 
     def __repr__(self) -> str:
         return f"Auto(chosen={self.chosen})"
