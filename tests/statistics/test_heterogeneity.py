@@ -29,8 +29,6 @@ INDEPENDENT = [
     Population("rappor", (0.6, 0.3, 0.1, 0.0), EVEN),
     Population("rappor", (1.0, *[0.0] * 15), UNEVEN),
     Population("auto", 0.9, UNEVEN),
-    Population("auto", (0.6, 0.3, 0.1, 0.0), EVEN),
-    Population("repetition", 0.9, EVEN),
     Population("repetition", (0.6, 0.3, 0.1, 0.0), UNEVEN),
 ]
 
