@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -63,16 +62,18 @@ class SupportCounts(Mechanism):
         """Estimate the frequency of every category, with bounds that hold for all at once.
 
         A category's support, as a sign, has mean o + a theta with theta = 2 f - 1: the estimate of
-        theta, and its interval at beta / k, are those of randomized response.
+        theta, and its interval at beta / k if k are asked for, are those of randomized response.
         """
-        counts, support = table[:, 0], self.support(table)
+        counts = table[:, 0]
         shares = level_weights(question.weights, counts, self.facts)
         if not counts.any():
-            nothing, one = np.zeros(self.categories), np.ones(self.categories)
-            return self._answer(question, counts, shares, nothing * np.nan, (nothing, one), 0.0)
+            return self._nothing(question, counts, self.categories)
+        support = self.support(table)
+        if question.asked is not None:
+            support = support[:, question.asked]
         law = self.signs.law(counts, shares, question)
         mean = self.signs.mean(counts, shares, support)
-        log_p = math.log(question.beta / (2 * self.categories))
+        log_p = question.log_p(mean.size)
         total = total_weight(question.weights, counts, self.facts)
         noise = None
         if self.signs.offset is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -164,17 +163,17 @@ class HadamardResponse(Mechanism):
         counts = table[:, 0]
         shares = level_weights(question.weights, counts, self.facts)
         if not counts.any():
-            nothing, one = np.zeros(self.categories), np.ones(self.categories)
-            return self._answer(question, counts, shares, nothing * np.nan, (nothing, one), 0.0)
+            return self._nothing(question, counts, self.categories)
         used = np.flatnonzero(counts)
         parts = [self.differences(table, level) for level in used.tolist()]
-        sums = [part[0].astype(np.float64) for part in parts]
-        sizes = [part[1].astype(np.float64) for part in parts]
+        asked = slice(None) if question.asked is None else question.asked
+        sums = [part[0][asked].astype(np.float64) for part in parts]
+        sizes = [part[1][asked].astype(np.float64) for part in parts]
         law = self.law(counts, shares, question)
-        value = np.zeros(self.categories)
+        value = np.zeros_like(sums[0])
         for coefficient, total in zip(law.coefficient.tolist(), sums, strict=True):
             value += coefficient * total
-        log_p = math.log(question.beta / (2 * self.categories))
+        log_p = question.log_p(value.size)
         scale = total_weight(question.weights, counts, self.facts)
         bounds = difference_limits(law, sums, sizes, question, log_p, scale)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[used]))
