@@ -120,21 +120,26 @@ class DifferenceSet:
 
         length = fft.next_fast_len(self.points + translates - 1, real=True)
         largest = 0.25 / (32 * math.log2(length) * _ROUNDING * math.sqrt(self.size))
-        wrapped = np.concatenate([counts, counts[: translates - 1]])
-        indicator = np.zeros(self.points)
-        indicator[self.members] = 1
-        spectrum = fft.rfft(indicator, length).conj()
         base = int(largest / math.sqrt(2 * self.points))
+        indicator = np.zeros(length)
+        indicator[self.members] = 1
+        spectrum = fft.rfft(indicator)
+        np.conjugate(spectrum, out=spectrum)
+        del indicator
 
         def correlated(part: Counts) -> Counts:
-            numbers = part.astype(np.float64)
+            numbers = np.zeros(length)
+            numbers[: part.size] = part
+            numbers[part.size : part.size + translates - 1] = part[: translates - 1]
             if math.sqrt(numbers @ numbers) > largest:
                 high, low = np.divmod(part, base)
                 return base * correlated(high) + correlated(low)
-            sums = fft.irfft(fft.rfft(numbers, length) * spectrum, length)
-            return np.rint(sums[:translates]).astype(np.int64)
+            product = fft.rfft(numbers)
+            del numbers
+            product *= spectrum
+            return np.rint(fft.irfft(product, length)[:translates]).astype(np.int64)
 
-        return correlated(wrapped)
+        return correlated(counts)
 
 
 def geometric_sum(base: int, terms: int) -> int:
