@@ -14,6 +14,7 @@ from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.oue import Oue
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
+from estimators.mechanisms.recursive_hadamard import RecursiveHadamard
 from estimators.mechanisms.subset_selection import SubsetSelection
 
 MECHANISMS: dict[str, type[Mechanism]] = {
@@ -26,6 +27,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Oue,
         SubsetSelection,
         HadamardResponse,
+        RecursiveHadamard,
         Hemisphere,
     )
 }
@@ -40,5 +42,6 @@ __all__ = [
     "Oue",
     "RandomizedResponse",
     "Rappor",
+    "RecursiveHadamard",
     "SubsetSelection",
 ]

@@ -15,7 +15,8 @@ import numpy as np
 from scipy.linalg import hadamard
 
 from estimators import Metric
-from estimators.mechanisms import Grr, HadamardResponse, Laplace
+from estimators.mechanisms import Grr, HadamardResponse, Laplace, RecursiveHadamard
+from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.thresholds import WORD, flip_threshold
 
@@ -74,7 +75,7 @@ class Population:
             )
             sums = metric.randomizer.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
             return np.stack([n, sums, 0 * n, 0 * n], axis=1).ravel()
-        if isinstance(metric.randomizer, Grr | HadamardResponse):
+        if isinstance(metric.randomizer, Grr | BlockDifferences):
             return self._symbols(held, rng)
         if isinstance(metric.randomizer, SupportCounts):
             own = held
@@ -89,7 +90,7 @@ class Population:
     def _symbols(self, held: Counts, rng: np.random.Generator) -> Counts:
         """Draw the counts of reports of each symbol."""
         mechanism = self.metric.randomizer
-        assert isinstance(mechanism, Grr | HadamardResponse)
+        assert isinstance(mechanism, Grr | BlockDifferences)
         table = np.zeros((len(LEVELS), mechanism.columns), dtype=np.int64)
         table[:, 0] = held.sum(axis=1)
         for level, row in enumerate(held):
@@ -117,15 +118,22 @@ class Population:
 
 
 @functools.lru_cache(maxsize=64)
-def symbol_chances(mechanism: Grr | HadamardResponse, level: int) -> Floats:
+def symbol_chances(mechanism: Grr | BlockDifferences, level: int) -> Floats:
     """Return the chance of each symbol for each category, from the definition."""
     e = float(np.exp(float(mechanism.epsilons[level])))
     k = np.arange(mechanism.categories)[:, None]
     if isinstance(mechanism, Grr):
         inside = np.eye(mechanism.categories, dtype=bool)
     else:
-        blocks, size = mechanism.blocks[level], mechanism.block_sizes[level]
-        symbol = np.arange(blocks * size)
+        blocks, symbol = mechanism.blocks[level], np.arange(mechanism.symbols[level])
+        assert isinstance(mechanism, HadamardResponse | RecursiveHadamard)
+        if isinstance(mechanism, RecursiveHadamard):
+            row, rest = np.divmod(symbol, 2 * blocks)
+            sign = hadamard(mechanism.rows[level])[row, k // blocks]
+            own = rest == 2 * (k % blocks) + (sign < 0)
+            public = np.where(own, e, 1.0) / mechanism.rows[level]
+            return np.asarray(public / (e + 2 * blocks - 1))
+        size = mechanism.block_sizes[level]
         positive = hadamard(size)[1 + k[:, 0] // blocks][:, symbol % size] > 0
         inside = (symbol // size == k % blocks) & positive
     odds = np.where(inside, e, 1.0)

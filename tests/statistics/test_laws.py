@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from estimators.mechanisms import HadamardResponse, Laplace, SubsetSelection
+from estimators.mechanisms import Laplace, SubsetSelection
+from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.randomness import SeededBits, SystemBits
 from estimators.thresholds import WORD, flip_threshold
 from tests.statistics.populations import LEVELS, Population, symbol_chances
@@ -103,10 +104,11 @@ def test_subsets_of_a_size_with_or_without_the_category_are_alike(index: int) ->
 
 
 @every_level
+@pytest.mark.parametrize("name", ["hadamard_response", "recursive_hadamard"])
 @pytest.mark.parametrize("category", [0, 9])
-def test_hadamard_response(index: int, category: int) -> None:
-    mechanism = Population("hadamard_response", (0.1,) * 10, ()).metric.randomizer
-    assert isinstance(mechanism, HadamardResponse)
+def test_hadamard_codes(index: int, category: int, name: str) -> None:
+    mechanism = Population(name, (0.1,) * 10, ()).metric.randomizer
+    assert isinstance(mechanism, BlockDifferences)
     level, values = np.full(N, index, dtype=np.uint8), np.full(N, category)
     reports = mechanism.randomize(values, level, SeededBits(index))
     tally = np.bincount(reports, minlength=mechanism.symbols[index])
