@@ -12,7 +12,7 @@ import numpy as np
 
 from estimators import discrete_laplace
 from estimators.bounds import Law
-from estimators.bounds.differences import DifferenceLaw
+from estimators.bounds.difference_law import DifferenceLaw
 from estimators.estimate import Floats
 
 LEAST_EXPECTED = 25.0
@@ -138,5 +138,6 @@ def _cochran(
     tested = freedom >= 1
     if not tested.any():
         return None
-    least = float(chdtrc(freedom[tested], statistic[tested]).min())
+    largest = [(d, statistic[freedom == d].max()) for d in np.unique(freedom[tested]).tolist()]
+    least = min(float(chdtrc(d, q)) for d, q in largest)
     return min(1.0, least * int(tested.sum()))

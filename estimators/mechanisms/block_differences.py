@@ -9,7 +9,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from estimators.bounds.differences import DifferenceLaw, difference_limits
+from estimators.bounds.difference_law import DifferenceLaw
+from estimators.bounds.differences import difference_limits
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.heterogeneity import heterogeneity_of_differences

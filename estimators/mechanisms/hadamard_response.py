@@ -94,7 +94,7 @@ class HadamardResponse(BlockDifferences):
         counts = table[level, 1 : 1 + blocks * size].reshape(blocks, size)
         signs = hadamard.transform(counts).T  # rows of the matrix, by blocks: categories in order
         rest = self.categories
-        return signs[1:].ravel()[:rest], np.resize(signs[0], rest)
+        return signs[1:].ravel()[:rest], np.tile(signs[0], -(-rest // blocks))[:rest]
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) (K - s) / (T s), exactly: a symbol in the set and out of it."""

@@ -95,7 +95,9 @@ class RecursiveHadamard(BlockDifferences):
         """Return, per category, the sum of signs in its block and the number of reports there."""
         counts = table[level, 1:].reshape(self.rows[level], self.blocks[level], 2)
         signs = hadamard.transform((counts[:, :, 0] - counts[:, :, 1]).T).T
-        return signs.ravel()[: self.categories], np.resize(counts.sum((0, 2)), self.categories)
+        repeats = -(-self.categories // self.blocks[level])
+        sizes = np.tile(counts.sum((0, 2)), repeats)
+        return signs.ravel()[: self.categories], sizes[: self.categories]
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) (2^b - 1) / T, exactly: a symbol under itself and under another."""
