@@ -15,6 +15,7 @@ from estimators.mechanisms.oue import Oue
 from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
+from estimators.mechanisms.recursive_hadamard import RecursiveHadamard
 from estimators.mechanisms.subset_selection import SubsetSelection
 
 MECHANISMS: dict[str, type[Mechanism]] = {
@@ -28,6 +29,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         SubsetSelection,
         HadamardResponse,
         ProjectiveGeometryResponse,
+        RecursiveHadamard,
         Hemisphere,
     )
 }
@@ -43,5 +45,6 @@ __all__ = [
     "ProjectiveGeometryResponse",
     "RandomizedResponse",
     "Rappor",
+    "RecursiveHadamard",
     "SubsetSelection",
 ]

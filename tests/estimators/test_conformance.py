@@ -33,6 +33,7 @@ SIZES = {
     "subset_selection": (2, 1 + CATEGORIES),
     "hadamard_response": (1, 1 + 32),
     "projective_geometry_response": (1, 1 + 15),
+    "recursive_hadamard": (1, 1 + 32),
     "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
 }
 

@@ -12,7 +12,8 @@ import sys
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from estimators.mechanisms import MECHANISMS, HadamardResponse
+from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.frequencies import SupportCounts
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def build(name: str, epsilon: Fraction, categories: int) -> Mechanism:
 
 def variance(mechanism: Mechanism) -> float:
     """Return the variance of one report at f = 1/k, averaged over the categories."""
-    assert isinstance(mechanism, SupportCounts | HadamardResponse)
+    assert isinstance(mechanism, SupportCounts | BlockDifferences)
     return float(mechanism.facts.variances[0])
 
 

@@ -15,7 +15,13 @@ import numpy as np
 from scipy.linalg import hadamard
 
 from estimators import Metric
-from estimators.mechanisms import Grr, HadamardResponse, Laplace, ProjectiveGeometryResponse
+from estimators.mechanisms import (
+    Grr,
+    HadamardResponse,
+    Laplace,
+    ProjectiveGeometryResponse,
+    RecursiveHadamard,
+)
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.thresholds import WORD, flip_threshold
 
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
-Symbols = Grr | HadamardResponse | ProjectiveGeometryResponse
+Symbols = Grr | HadamardResponse | RecursiveHadamard | ProjectiveGeometryResponse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,8 +135,15 @@ def symbol_chances(mechanism: Symbols, level: int) -> Floats:
         geometry = mechanism.geometries[level]
         inside = np.isin((np.arange(geometry.points) - k) % geometry.points, geometry.members)
     else:
-        blocks, size = mechanism.blocks[level], mechanism.block_sizes[level]
-        symbol = np.arange(blocks * size)
+        blocks, symbol = mechanism.blocks[level], np.arange(mechanism.symbols[level])
+        assert isinstance(mechanism, HadamardResponse | RecursiveHadamard)
+        if isinstance(mechanism, RecursiveHadamard):
+            row, rest = np.divmod(symbol, 2 * blocks)
+            sign = hadamard(mechanism.rows[level])[row, k // blocks]
+            own = rest == 2 * (k % blocks) + (sign < 0)
+            public = np.where(own, e, 1.0) / mechanism.rows[level]
+            return np.asarray(public / (e + 2 * blocks - 1))
+        size = mechanism.block_sizes[level]
         positive = hadamard(size)[1 + k[:, 0] // blocks][:, symbol % size] > 0
         inside = (symbol // size == k % blocks) & positive
     odds = np.where(inside, e, 1.0)

@@ -104,7 +104,9 @@ def test_subsets_of_a_size_with_or_without_the_category_are_alike(index: int) ->
 
 @every_level
 @pytest.mark.parametrize("category", [0, 9])
-@pytest.mark.parametrize("name", ["hadamard_response", "projective_geometry_response"])
+@pytest.mark.parametrize(
+    "name", ["hadamard_response", "recursive_hadamard", "projective_geometry_response"]
+)
 def test_symbols_of_a_set_or_not_are_alike(index: int, category: int, name: str) -> None:
     mechanism = Population(name, (0.1,) * 10, ()).metric.randomizer
     assert isinstance(mechanism, Symbols)

@@ -27,6 +27,7 @@ from estimators.bounds.differences import difference_interval
 from estimators.bounds.spheres import width
 from estimators.discrete_laplace import variance
 from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.thresholds import WORD, flip_threshold
 from estimators.weights import level_weights
@@ -124,7 +125,7 @@ def supported(name: str, n: int, k: int, f: float, target: str = "population") -
     mechanism = constructor([exact(e) for e in LEVELS], categories=k)
     counts, question = np.full(5, n // 5), Question(target=target)
     shares, log_p = level_weights("optimal", counts, mechanism.facts), np.log(BETA / 2 / k)
-    if name == "hadamard_response":
+    if isinstance(mechanism, BlockDifferences):
         law = mechanism.law(counts, shares, question)
         # the block's other categories hold their share of the rest, all alike
         rest = (1 - f) / (k - 1)
@@ -188,6 +189,7 @@ def main() -> None:
         "oue",
         "subset_selection",
         "hadamard_response",
+        "recursive_hadamard",
         "projective_geometry_response",
     ):
         for k, f in ((16, 0.3), (1024, 0.3), (1024, 0.0)):
