@@ -12,6 +12,7 @@ from estimators.mechanisms.hemisphere import Hemisphere
 from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.oue import Oue
+from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.subset_selection import SubsetSelection
@@ -26,6 +27,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Oue,
         SubsetSelection,
         HadamardResponse,
+        Projection,
         Hemisphere,
     )
 }
@@ -38,6 +40,7 @@ __all__ = [
     "Laplace",
     "Mechanism",
     "Oue",
+    "Projection",
     "RandomizedResponse",
     "Rappor",
     "SubsetSelection",

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import hadamard
 
 from estimators import Metric
-from estimators.mechanisms import Grr, HadamardResponse, Laplace
+from estimators.mechanisms import Grr, HadamardResponse, Laplace, Projection
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.thresholds import WORD, flip_threshold
 
@@ -36,11 +36,16 @@ class Population:
         A mean in [-1, 1], or the frequencies of the categories.
     counts : tuple of int
         Reports per level.
+    options : tuple of pairs
+        The mechanism's options.
+    levels : tuple of float
     """
 
     mechanism: str
     theta: float | tuple[float, ...]
     counts: tuple[int, ...]
+    options: tuple[tuple[str, int | str], ...] = ()
+    levels: tuple[float, ...] = LEVELS
 
     @functools.cached_property
     def metric(self) -> Metric:
@@ -49,7 +54,8 @@ class Population:
             if isinstance(self.theta, tuple)
             else {"kind": "mean", "range": (-1, 1)}
         )
-        return Metric(name="m", mechanism=self.mechanism, levels=LEVELS, **domain)
+        domain |= {"levels": self.levels, "options": dict(self.options)}
+        return Metric(name="m", mechanism=self.mechanism, **domain)
 
     @property
     def frequencies(self) -> Floats:
@@ -74,7 +80,7 @@ class Population:
             )
             sums = metric.randomizer.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
             return np.stack([n, sums, 0 * n, 0 * n], axis=1).ravel()
-        if isinstance(metric.randomizer, Grr | HadamardResponse):
+        if isinstance(metric.randomizer, Grr | HadamardResponse | Projection):
             return self._symbols(held, rng)
         if isinstance(metric.randomizer, SupportCounts):
             own = held
@@ -89,12 +95,15 @@ class Population:
     def _symbols(self, held: Counts, rng: np.random.Generator) -> Counts:
         """Draw the counts of reports of each symbol."""
         mechanism = self.metric.randomizer
-        assert isinstance(mechanism, Grr | HadamardResponse)
-        table = np.zeros((len(LEVELS), mechanism.columns), dtype=np.int64)
+        assert isinstance(mechanism, Grr | HadamardResponse | Projection)
+        table = np.zeros((len(self.levels), mechanism.columns), dtype=np.int64)
         table[:, 0] = held.sum(axis=1)
         for level, row in enumerate(held):
             chances = symbol_chances(mechanism, level)
-            table[level, 1 : 1 + chances.shape[1]] = rng.multinomial(row, chances).sum(axis=0)
+            drawn = rng.multinomial(row, chances).sum(axis=0)
+            if isinstance(mechanism, Projection):
+                drawn = drawn[1::2] - drawn[::2]
+            table[level, 1 : 1 + drawn.size] = drawn
         return table.ravel()
 
     def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
@@ -109,7 +118,7 @@ class Population:
 
     def reports(self, held: Counts, rng: np.random.Generator) -> tuple[Any, Any]:
         """Return values and levels of these users, in a random order."""
-        level = np.repeat(np.arange(len(LEVELS)), held.sum(axis=1)).astype(np.uint8)
+        level = np.repeat(np.arange(len(self.levels)), held.sum(axis=1)).astype(np.uint8)
         index = np.concatenate([np.repeat(np.arange(held.shape[1]), row) for row in held])
         order = rng.permutation(level.size)
         values = index if isinstance(self.theta, tuple) else 2.0 * index - 1
@@ -117,11 +126,17 @@ class Population:
 
 
 @functools.lru_cache(maxsize=64)
-def symbol_chances(mechanism: Grr | HadamardResponse, level: int) -> Floats:
+def symbol_chances(mechanism: Grr | HadamardResponse | Projection, level: int) -> Floats:
     """Return the chance of each symbol for each category, from the definition."""
     e = float(np.exp(float(mechanism.epsilons[level])))
     k = np.arange(mechanism.categories)[:, None]
-    if isinstance(mechanism, Grr):
+    if isinstance(mechanism, Projection):
+        if mechanism.random:
+            columns = mechanism.positive(np.arange(mechanism.rows)[:, None], k[:, 0])
+        else:
+            columns = hadamard(mechanism.rows)[:, 1 : 1 + k.size] > 0
+        inside = np.stack([~columns, columns], axis=1).reshape(-1, k.size).T
+    elif isinstance(mechanism, Grr):
         inside = np.eye(mechanism.categories, dtype=bool)
     else:
         blocks, size = mechanism.blocks[level], mechanism.block_sizes[level]

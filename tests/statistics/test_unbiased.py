@@ -27,6 +27,7 @@ HARDEST = {
     "oue": ((1.0, 0.0, 0.0, 0.0, 0.0), EVEN),
     "subset_selection": ((0.9, 0.1, 0.0, 0.0, 0.0), EVEN),
     "hadamard_response": ((0.0, 0.0, 1.0, 0.0, 0.0), (0, 0, 500, 0, 0)),
+    "projection": ((0.0, 1.0, 0.0, 0.0, 0.0), EVEN),
 }
 RUNS, EACH = 200, 300
 POPULATIONS = [
@@ -103,7 +104,7 @@ def estimated(metric: Metric, statistic: Counts, level: int) -> Floats:
         return signs
     assert isinstance(mechanism, SupportCounts)
     share = np.eye(len(LEVELS))[level]
-    mean: Floats = mechanism.signs.mean(table[:, 0], share, table[:, 1:])
+    mean: Floats = mechanism.signs.mean(table[:, 0], share, mechanism.support(table))
     return (1 + mean) / 2
 
 

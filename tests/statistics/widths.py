@@ -184,7 +184,7 @@ def main() -> None:
         "Laplace, users' own values": lambda n: noise_ratio(n, 16)[0],
         "RAPPOR, k = 16, users' own values": lambda n: noise_ratio(n, 16)[1],
     }
-    for name in ("grr", "oue", "subset_selection", "hadamard_response"):
+    for name in ("grr", "oue", "subset_selection", "hadamard_response", "projection"):
         for k, f in ((16, 0.3), (1024, 0.3), (1024, 0.0)):
             title = f"`{name}`, k = {k}, frequency {f:g}"
             rows[title] = functools.partial(supported, name, k=k, f=f)
