@@ -12,6 +12,7 @@ from estimators.mechanisms.hemisphere import Hemisphere
 from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.oue import Oue
+from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
@@ -30,6 +31,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         HadamardResponse,
         ProjectiveGeometryResponse,
         RecursiveHadamard,
+        Projection,
         Hemisphere,
     )
 }
@@ -42,6 +44,7 @@ __all__ = [
     "Laplace",
     "Mechanism",
     "Oue",
+    "Projection",
     "ProjectiveGeometryResponse",
     "RandomizedResponse",
     "Rappor",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.bounds import FlipNoise, limits
 from estimators.estimate import Counts, Estimate
@@ -58,6 +60,11 @@ class SupportCounts(Mechanism):
         """Return how many reports support each category, shape (levels, k)."""
         return table[:, 1:]
 
+    def support_of(self, table: Counts, asked: NDArray[Any] | None) -> Counts:
+        """Return the same for the categories that are asked for; for all of them if None."""
+        support = self.support(table)
+        return support if asked is None else support[:, asked]
+
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequency of every category, with bounds that hold for all at once.
 
@@ -68,9 +75,7 @@ class SupportCounts(Mechanism):
         shares = level_weights(question.weights, counts, self.facts)
         if not counts.any():
             return self._nothing(question, counts, self.categories)
-        support = self.support(table)
-        if question.asked is not None:
-            support = support[:, question.asked]
+        support = self.support_of(table, question.asked)
         law = self.signs.law(counts, shares, question)
         mean = self.signs.mean(counts, shares, support)
         log_p = question.log_p(mean.size)

@@ -15,6 +15,7 @@ from estimators.mechanisms import (
     Hemisphere,
     Laplace,
     Oue,
+    Projection,
     ProjectiveGeometryResponse,
     RandomizedResponse,
     Rappor,
@@ -244,6 +245,43 @@ def test_projective_geometry_response_leaves_the_hyperplane_below_its_threshold(
     assert mechanism.privacy_ratio(level) == Fraction(WORD - threshold, WORD * size) / Fraction(
         threshold, WORD * (points - size)
     )
+
+
+@each_level
+@pytest.mark.parametrize(
+    ("categories", "options"), [(3, {}), (5, {"rows": 4}), (None, {"rows": 3, "seed": 9})]
+)
+def test_projection_flips_the_sign_of_a_uniform_row_below_its_threshold(
+    level: int, categories: int | None, options: dict[str, int]
+) -> None:
+    """The whole law of the reports of each value, from the words that make them."""
+    mechanism = Projection(EPSILONS, categories=categories, **options)
+    threshold = flip_threshold(EPSILONS[level])
+    first, rest = divmod(threshold, 2**56)
+
+    def report(value: int, row: int, byte: int, tie: int = 0) -> int:
+        script = ScriptedBits([row], [byte], [tie << 8])
+        own = np.array([value], dtype=np.uint64 if categories is None else np.int64)
+        return int(mechanism.randomize(own, np.array([level]), script)[0])
+
+    laws = []
+    for value in range(categories or 8):
+        law = dict.fromkeys(range(2 * mechanism.rows), Fraction(0))
+        for row in range(mechanism.rows):
+            told = {report(value, row, byte) for byte in range(first + 1, 256)} or {
+                report(value, row, first, rest)
+            }
+            lied = told.pop() ^ 1
+            assert not told
+            assert {report(value, row, byte) for byte in range(first)} <= {lied}
+            assert report(value, row, first, rest) == lied ^ 1
+            assert rest == 0 or report(value, row, first, rest - 1) == lied
+            law[lied] = Fraction(threshold, WORD * mechanism.rows)
+            law[lied ^ 1] = Fraction(WORD - threshold, WORD * mechanism.rows)
+        assert sum(law.values()) == 1
+        laws.append(law)
+    largest = max(one[y] / other[y] for one in laws for other in laws for y in one)
+    assert largest == mechanism.privacy_ratio(level) <= exp_bounds(EPSILONS[level])[0]
 
 
 @each_level

@@ -34,6 +34,7 @@ SIZES = {
     "hadamard_response": (1, 1 + 32),
     "projective_geometry_response": (1, 1 + 15),
     "recursive_hadamard": (1, 1 + 32),
+    "projection": (1, 1 + 16),
     "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
 }
 

@@ -19,6 +19,7 @@ from estimators.mechanisms import (
     Grr,
     HadamardResponse,
     Laplace,
+    Projection,
     ProjectiveGeometryResponse,
     RecursiveHadamard,
 )
@@ -27,10 +28,11 @@ from estimators.thresholds import WORD, flip_threshold
 
 if TYPE_CHECKING:
     from estimators.estimate import Counts, Estimate, Floats
+    from estimators.mechanisms import Mechanism
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
-Symbols = Grr | HadamardResponse | RecursiveHadamard | ProjectiveGeometryResponse
+Symbols = Grr | HadamardResponse | RecursiveHadamard | ProjectiveGeometryResponse | Projection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +46,16 @@ class Population:
         A mean in [-1, 1], or the frequencies of the categories.
     counts : tuple of int
         Reports per level.
+    options : tuple of pairs
+        The mechanism's options.
+    levels : tuple of float
     """
 
     mechanism: str
     theta: float | tuple[float, ...]
     counts: tuple[int, ...]
+    options: tuple[tuple[str, int | str], ...] = ()
+    levels: tuple[float, ...] = LEVELS
 
     @functools.cached_property
     def metric(self) -> Metric:
@@ -57,7 +64,8 @@ class Population:
             if isinstance(self.theta, tuple)
             else {"kind": "mean", "range": (-1, 1)}
         )
-        return Metric(name="m", mechanism=self.mechanism, levels=LEVELS, **domain)
+        domain |= {"levels": self.levels, "options": dict(self.options)}
+        return Metric(name="m", mechanism=self.mechanism, **domain)
 
     @property
     def frequencies(self) -> Floats:
@@ -98,11 +106,12 @@ class Population:
         """Draw the counts of reports of each symbol."""
         mechanism = self.metric.randomizer
         assert isinstance(mechanism, Symbols)
-        table = np.zeros((len(LEVELS), mechanism.columns), dtype=np.int64)
+        table = np.zeros((len(self.levels), mechanism.columns), dtype=np.int64)
         table[:, 0] = held.sum(axis=1)
         for level, row in enumerate(held):
             chances = symbol_chances(mechanism, level)
-            table[level, 1 : 1 + chances.shape[1]] = rng.multinomial(row, chances).sum(axis=0)
+            cells = symbol_cells(mechanism, rng.multinomial(row, chances).sum(axis=0))
+            table[level, 1 : 1 + cells.size] = cells
         return table.ravel()
 
     def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
@@ -117,11 +126,19 @@ class Population:
 
     def reports(self, held: Counts, rng: np.random.Generator) -> tuple[Any, Any]:
         """Return values and levels of these users, in a random order."""
-        level = np.repeat(np.arange(len(LEVELS)), held.sum(axis=1)).astype(np.uint8)
+        level = np.repeat(np.arange(len(self.levels)), held.sum(axis=1)).astype(np.uint8)
         index = np.concatenate([np.repeat(np.arange(held.shape[1]), row) for row in held])
         order = rng.permutation(level.size)
         values = index if isinstance(self.theta, tuple) else 2.0 * index - 1
         return values[order], level[order]
+
+
+def symbol_cells(mechanism: Mechanism, tally: Counts) -> Counts:
+    """Return the cells of the statistic for the reports of each symbol, along the last axis."""
+    if isinstance(mechanism, Projection):
+        cells: Counts = tally[..., 1::2] - tally[..., ::2]
+        return cells
+    return tally
 
 
 @functools.lru_cache(maxsize=64)
@@ -129,7 +146,13 @@ def symbol_chances(mechanism: Symbols, level: int) -> Floats:
     """Return the chance of each symbol for each category, from the definition."""
     e = float(np.exp(float(mechanism.epsilons[level])))
     k = np.arange(mechanism.categories)[:, None]
-    if isinstance(mechanism, Grr):
+    if isinstance(mechanism, Projection):
+        if mechanism.random:
+            columns = mechanism.positive(np.arange(mechanism.rows)[:, None], k[:, 0])
+        else:
+            columns = hadamard(mechanism.rows)[:, 1 : 1 + k.size] > 0
+        inside = np.stack([~columns, columns], axis=1).reshape(-1, k.size).T
+    elif isinstance(mechanism, Grr):
         inside = np.eye(mechanism.categories, dtype=bool)
     elif isinstance(mechanism, ProjectiveGeometryResponse):
         geometry = mechanism.geometries[level]

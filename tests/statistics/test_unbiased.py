@@ -30,6 +30,7 @@ HARDEST = {
     "projective_geometry_response": ((0.56, 0.44, 0.0, 0.0, 0.0), EVEN),
     "hadamard_response": ((0.0, 0.0, 1.0, 0.0, 0.0), (0, 0, 500, 0, 0)),
     "recursive_hadamard": ((0.0, 0.0, 0.0, 0.0, 1.0), (0, 0, 0, 500, 0)),
+    "projection": ((0.0, 1.0, 0.0, 0.0, 0.0), EVEN),
 }
 RUNS, EACH = 200, 300
 POPULATIONS = [

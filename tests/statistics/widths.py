@@ -190,6 +190,7 @@ def main() -> None:
         "subset_selection",
         "hadamard_response",
         "recursive_hadamard",
+        "projection",
         "projective_geometry_response",
     ):
         for k, f in ((16, 0.3), (1024, 0.3), (1024, 0.0)):
