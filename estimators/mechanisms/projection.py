@@ -65,8 +65,8 @@ class Projection(SupportCounts):
     **Hadamard's matrix.** Its columns are balanced and orthogonal, so a report agrees with the
     column of its own category with probability p = 1 - T / 2^64 and with any other's with
     probability 1/2 exactly. All categories are decoded by one transform, O(m log m); a few by O(m)
-    each. Variance (1 - (a f)^2) / a^2 a report, a = tanh(epsilon / 2): above 1 for all but a category
-    that nearly all hold, so this is for small epsilons.
+    each. Variance (1 - (a f)^2) / a^2 a report, a = tanh(epsilon / 2): above 1 for all but a
+    category that nearly all hold, so this is for small epsilons.
 
     **Random signs.** The column of another value agrees in about half the rows, not exactly half:
     unbiased over seeds, but with one seed every frequency is off by up to sqrt(2 ln(2 / beta) / m).

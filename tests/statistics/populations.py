@@ -21,6 +21,7 @@ from estimators.thresholds import WORD, flip_threshold
 
 if TYPE_CHECKING:
     from estimators.estimate import Counts, Estimate, Floats
+    from estimators.mechanisms import Mechanism
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -100,10 +101,8 @@ class Population:
         table[:, 0] = held.sum(axis=1)
         for level, row in enumerate(held):
             chances = symbol_chances(mechanism, level)
-            drawn = rng.multinomial(row, chances).sum(axis=0)
-            if isinstance(mechanism, Projection):
-                drawn = drawn[1::2] - drawn[::2]
-            table[level, 1 : 1 + drawn.size] = drawn
+            cells = symbol_cells(mechanism, rng.multinomial(row, chances).sum(axis=0))
+            table[level, 1 : 1 + cells.size] = cells
         return table.ravel()
 
     def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
@@ -123,6 +122,14 @@ class Population:
         order = rng.permutation(level.size)
         values = index if isinstance(self.theta, tuple) else 2.0 * index - 1
         return values[order], level[order]
+
+
+def symbol_cells(mechanism: Mechanism, tally: Counts) -> Counts:
+    """Return the cells of the statistic for the reports of each symbol, along the last axis."""
+    if isinstance(mechanism, Projection):
+        cells: Counts = tally[..., 1::2] - tally[..., ::2]
+        return cells
+    return tally
 
 
 @functools.lru_cache(maxsize=64)
