@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import math
 import sys
 import types
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +24,7 @@ import numpy as np
 
 from estimators.mechanisms import MECHANISMS, Grr, HadamardResponse, SubsetSelection
 from estimators.mechanisms.frequencies import SupportCounts
+from estimators.metric import MAX_LEVELS
 from estimators.weights import level_weights
 from tests.estimators.cases import exact
 from tests.statistics.populations import Population, symbol_cells, symbol_chances
@@ -38,9 +41,10 @@ DATA = ("uniform", "Zipf 1.1", "point mass")
 NAMES = [name for name, mechanism in MECHANISMS.items() if "frequency" in mechanism.kinds]
 
 LEAST_RUNS = 200
-PRECISION = 0.0125
-"""Standard error of the mean largest error that is aimed at: a tolerance of 5% is four of them."""
-FEW = 17  # categories, up to which whole subsets are drawn
+PRECISION = 0.01
+"""Standard error of the mean largest error that is aimed at: a tolerance of 5% is five of them."""
+FEW = 1000
+"""Subsets of a size, up to which whole ones are drawn; the categories of more are uncorrelated."""
 CELLS = 2**21  # of a table of runs at a time
 
 
@@ -77,25 +81,32 @@ class Runs(Population):
         unused = np.zeros((self.runs, mechanism.columns - 1 - cells.shape[1]), dtype=np.int64)
         return np.concatenate([counts[:, None], cells, unused], axis=1).ravel()
 
-    def _subsets(self, counts: Counts, rng: np.random.Generator) -> Counts:
-        """Draw whole subsets, which are few."""
+    @property
+    def one_of_few(self) -> bool:
+        """Whether a report is one of a few subsets, which are drawn whole."""
         mechanism = self.metric.randomizer
-        assert isinstance(mechanism, SubsetSelection)
-        k, size = self.frequencies.size, mechanism.sizes[0]
-        patterns = np.arange(2**k)
-        patterns = patterns[np.bitwise_count(patterns) == size]
-        members = (patterns[:, None] >> np.arange(k)) & 1
-        share = members @ self.frequencies
-        inside = mechanism.signs.p[0] * share / members[:, 0].sum()
-        chances = inside + (1 - mechanism.signs.p[0]) * (1 - share) / (1 - members[:, 0]).sum()
-        tally = rng.multinomial(counts[0], chances / chances.sum(), size=self.runs)
-        return np.concatenate([counts[:, None], tally @ members], axis=1).ravel()
+        if not isinstance(mechanism, SubsetSelection):
+            return False
+        return math.comb(mechanism.categories, mechanism.sizes[0]) <= FEW
+
+    def _subsets(self, rng: np.random.Generator) -> Counts:
+        """Draw whole subsets."""
+        mechanism, k = self.metric.randomizer, self.frequencies.size
+        subsets = np.array(list(itertools.combinations(range(k), mechanism.sizes[0])))
+        members = np.zeros((len(subsets), k))
+        np.put_along_axis(members, subsets, 1, axis=1)
+        share, own = members @ self.frequencies, mechanism.signs.p[0]
+        with_own, without = members[:, 0].sum(), (1 - members[:, 0]).sum()
+        chances = own * share / with_own + (1 - own) * (1 - share) / without
+        tally = rng.multinomial(self.counts[0], chances / chances.sum(), size=self.runs)
+        ones = (tally @ members).astype(np.int64)
+        return np.concatenate([tally.sum(axis=1)[:, None], ones], axis=1).ravel()
 
     def estimates(self, rng: np.random.Generator) -> Floats:
         """Draw the runs and return their estimates, shape (runs, k)."""
         mechanism, n = self.metric.randomizer, self.counts[0]
-        if self.mechanism == "subset_selection" and self.frequencies.size <= FEW:
-            statistic = self._subsets(np.full(self.runs, n), rng)
+        if self.one_of_few:
+            statistic = self._subsets(rng)
         else:
             held = rng.multinomial(n, self.frequencies, size=self.runs)
             statistic = self.statistic(held, rng)
@@ -118,8 +129,8 @@ def covariance(runs: Runs) -> Floats:
     mechanism, f = runs.metric.randomizer, runs.frequencies
     k, categories = f.size, np.arange(f.size)
     result = -np.outer(f, f)
-    if isinstance(mechanism, Grr | SubsetSelection) and (k <= FEW or isinstance(mechanism, Grr)):
-        size = mechanism.sizes[0] if isinstance(mechanism, SubsetSelection) else 1
+    if isinstance(mechanism, Grr) or runs.one_of_few:
+        size = 1 if isinstance(mechanism, Grr) else mechanism.sizes[0]
         p, q = mechanism.signs.p[0], mechanism.signs.q[0]
         own = p * (size - 1) / (k - 1)
         other = (p * (size - 2) + (1 - p) * size) * (size - 1) / (k - 1) / max(k - 2, 1)
@@ -142,9 +153,9 @@ def largest_error(spread: Floats, rng: np.random.Generator) -> tuple[float, floa
     By simulation to a standard error of 0.4%, with abs(X) of the largest variance, whose mean is
     known, as the control variate.
     """
-    values, vectors = np.linalg.eigh(spread)
-    root = vectors * np.sqrt(np.maximum(values, 0))
     top = int(np.argmax(np.diag(spread)))
+    # a thousandth of the standard deviation more: frequencies that sum to 1 have no inverse
+    root = np.linalg.cholesky(spread + np.diag(1e-6 * np.diag(spread)))
     known = np.sqrt(spread[top, top] * 2 / np.pi)
     largest, beyond = np.zeros(0), np.zeros(0)
     while True:
@@ -183,7 +194,7 @@ def measure(name: str, levels: tuple[float, ...], categories: int, data: str) ->
     )
     squares, largest, left = 0.0, 0.0, runs
     while left:
-        batch = min(left, max(1, CELLS // mixed.columns))
+        batch = min(left, MAX_LEVELS, max(1, CELLS // mixed.columns))
         left -= batch
         error = sum(
             share * runs_of(epsilon, batch).estimates(rng)
