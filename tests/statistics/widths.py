@@ -140,14 +140,21 @@ def supported(name: str, n: int, k: int, f: float, target: str = "population") -
         lower, upper = interval(law, np.array([2 * f - 1]), log_p)
         lower, upper = (1 + lower) / 2, (1 + upper) / 2
         p, q = mechanism.signs.p, mechanism.signs.q
-        chance = q + f * (p - q)
-        one = chance * (1 - chance)
+        one = law.variances(np.array([2 * f - 1]))[0] / 4
         if target == "sample":
             one = f * p * (1 - p) + (1 - f) * q * (1 - q)
     spread = law.counts @ (law.coefficient**2 * one)
     half = -ndtri(np.exp(log_p)) * np.sqrt(spread)
     normal = min(1.0, f + half) - max(0.0, f - half)
     return float((upper - lower)[0] / normal)
+
+
+def mean(name: str, n: int, theta: float) -> float:
+    """Return the ratio for signs of mean theta, the law and weights being a mechanism's own."""
+    constructor: Any = MECHANISMS[name]
+    mechanism = constructor([exact(e) for e in LEVELS])
+    counts = np.full(5, n // 5)
+    return ratio(mechanism.law(counts, level_weights("optimal", counts, mechanism.facts)), theta)
 
 
 def vector_ratios(n: int, dimension: int) -> tuple[float, float, float]:
@@ -184,6 +191,13 @@ def main() -> None:
         "Laplace, users' own values": lambda n: noise_ratio(n, 16)[0],
         "RAPPOR, k = 16, users' own values": lambda n: noise_ratio(n, 16)[1],
     }
+    for name in ("auto", "repetition"):
+        for theta in (0.0, 0.9):
+            title = f"`{name}`, signs with mean {theta:g}"
+            rows[title] = functools.partial(mean, name, theta=theta)
+        for f in (0.3, 0.0):
+            title = f"`{name}`, k = 16, frequency {f:g}"
+            rows[title] = functools.partial(supported, name, k=16, f=f)
     for name in (
         "grr",
         "oue",
