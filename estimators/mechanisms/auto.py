@@ -56,7 +56,7 @@ class Auto(Mechanism):
     epsilons : sequence of Fraction
         The privacy levels, ascending.
     categories : int, optional
-        k for frequencies; None for a mean.
+        k for frequencies; left out for a mean.
     grid : int
         For a mean: g of `laplace`.
     report_bytes : int
@@ -95,7 +95,8 @@ class Auto(Mechanism):
 
     def __new__(cls, *_: Any, categories: int | None = None, **__: Any) -> Auto:
         """Return the mechanism for a mean, or for frequencies where there are categories."""
-        return super().__new__(AutoMean if categories is None else AutoFrequency)
+        wanted = AutoMean if categories is None else AutoFrequency
+        return super().__new__(wanted if cls is Auto else cls)
 
     def __repr__(self) -> str:
         return f"Auto(chosen={self.chosen})"

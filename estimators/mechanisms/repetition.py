@@ -46,7 +46,7 @@ class Repetition(Mechanism):
         The mechanism that is repeated: ``"randomized_response"`` for a mean; ``"rappor"``,
         ``"grr"``, ``"oue"`` or ``"subset_selection"`` for frequencies. The first one by default.
     categories : int, optional
-        k for frequencies; None for a mean.
+        k for frequencies; left out for a mean.
 
     Raises
     ------
@@ -59,10 +59,10 @@ class Repetition(Mechanism):
     probabilities together is the product of their own: at most (e^(epsilon/r))^r = e^epsilon. The
     share epsilon / r is an exact fraction.
 
-    **Variance.** (v / r) + s for a user, where v is the variance of one report given the value, in
-    units of the estimate, and s that of the values: all reports of a user share one. A mechanism
-    made for the whole epsilon has at most the variance of its repetition in all cases that
-    docs/mechanisms.md tabulates; this is the generic transformation that HIST compares with.
+    **Variance.** v / r + s for a user, where v is the variance of an estimate from one report given
+    the value, and s that of the values: all reports of a user share one. The same mechanism made
+    for the whole epsilon has less (docs/mechanisms.md): repetition is the generic transformation
+    that HIST compares with, and for what has only a mechanism for small epsilons.
 
     Examples
     --------
@@ -81,7 +81,7 @@ class Repetition(Mechanism):
     def __new__(cls, *_: Any, categories: int | None = None, **__: Any) -> Repetition:
         """Return the mechanism for a mean, or for frequencies where there are categories."""
         wanted = RepeatedMean if categories is None else RepeatedFrequency
-        return super().__new__(wanted)
+        return super().__new__(wanted if cls is Repetition else cls)
 
     def _repeat(self, of: str | None, known: Sequence[type[Any]], **parameters: int) -> None:
         """Build the mechanism `of`, one of those known, and lay out its reports."""

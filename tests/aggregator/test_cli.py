@@ -325,8 +325,8 @@ def strict(text: str) -> Any:
 
 
 METRIC_KEYS = [
-    *("metric", "revision", "kind", "mechanism", "range", "categories", "levels", "pane"),
-    *("lateness", "unit", "description", "reports", "event_time"),
+    *("metric", "revision", "kind", "mechanism", "chosen", "range", "categories", "levels"),
+    *("pane", "lateness", "unit", "description", "reports", "event_time"),
 ]
 ESTIMATE_KEYS = [
     *("metric", "unit", "status", "value", "lower", "upper", "reports", "effective_reports"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -263,6 +264,16 @@ def test_the_first_reports_already_have_bounds(name: str, n: int, target: str, b
             estimate = metric.estimate(statistic, target=target, bound=bound)
             assert np.all(np.isfinite(estimate.value))
             assert np.all(estimate.lower <= estimate.upper)
+
+
+@every_mechanism
+def test_a_metric_can_be_copied(name: str) -> None:
+    metric, level, reports = population(name, 200)
+    statistic = metric.zero()
+    metric.accumulate(statistic, level, reports)
+    again = copy.deepcopy(metric)
+    assert type(again.randomizer) is type(metric.randomizer)
+    assert np.array_equal(again.estimate(statistic).value, metric.estimate(statistic).value)
 
 
 @every_mechanism

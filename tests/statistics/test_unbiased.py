@@ -45,6 +45,8 @@ POPULATIONS = [
         if "frequency" in mechanism.kinds
     ],
 ]
+SINGLE = [p for p in POPULATIONS if p.mechanism not in COMPOSITE]
+COMPOSED = [p for p in POPULATIONS if p.mechanism in COMPOSITE]
 FREQUENCIES = [p for p in POPULATIONS if isinstance(p.theta, tuple)]
 
 
@@ -52,20 +54,25 @@ def name(population: Population) -> str:
     return f"{population.mechanism}_{population.metric.kind}"
 
 
-@pytest.mark.parametrize(
-    ("population", "weights"),
-    [
-        pytest.param(population, weights, id=f"{name(population)}-{weights}", marks=marks)
-        for population in POPULATIONS
-        for weights in ("optimal", "paper", "uniform", "proportional")
-        for marks in (
-            [pytest.mark.slow]
-            if population.mechanism in COMPOSITE and weights != "uniform"
-            else [],
-        )
-    ],
-)
+every_policy = pytest.mark.parametrize("weights", ["optimal", "paper", "uniform", "proportional"])
+
+
+@every_policy
+@pytest.mark.parametrize("population", SINGLE, ids=name)
 def test_the_mean_of_200_runs_is_the_truth(population: Population, weights: str) -> None:
+    expect_the_truth(population, weights)
+
+
+@pytest.mark.slow
+@every_policy
+@pytest.mark.parametrize("population", COMPOSED, ids=name)
+def test_the_mean_of_200_runs_of_several_mechanisms_is_the_truth(
+    population: Population, weights: str
+) -> None:
+    expect_the_truth(population, weights)
+
+
+def expect_the_truth(population: Population, weights: str) -> None:
     metric = population.metric
     if metric.kind == "mean":
         values = np.tile(np.linspace(-1, 1, EACH) ** 3 * 0.2 + population.frequencies[1] - 0.5, 5)
