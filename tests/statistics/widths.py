@@ -135,7 +135,7 @@ def supported(name: str, n: int, k: int, f: float, target: str = "population") -
         sums = [np.array([x]) for x in counts * mechanism.contrast * f]
         sizes = [np.array([x]) for x in counts * inside]
         lower, upper = difference_interval(law, sums, sizes, log_p)
-        one = inside - (mechanism.contrast * f) ** 2
+        one = inside - mechanism.contrast**2 * (f if target == "sample" else f**2)
     else:
         law = mechanism.signs.law(counts, shares, question)
         lower, upper = interval(law, np.array([2 * f - 1]), log_p)
