@@ -22,6 +22,7 @@ from estimators.mechanisms import (
     ProjectiveGeometryResponse,
     RandomizedResponse,
     Rappor,
+    RecursiveHadamard,
     Repetition,
     SubsetSelection,
 )
@@ -286,6 +287,41 @@ def test_projection_flips_the_sign_of_a_uniform_row_below_its_threshold(
         laws.append(law)
     largest = max(one[y] / other[y] for one in laws for other in laws for y in one)
     assert largest == mechanism.privacy_ratio(level) <= exp_bounds(EPSILONS[level])[0]
+
+
+@pytest.mark.parametrize("categories", [2, 3, 7, 10])
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 2.5, 8.0])
+def test_recursive_hadamard_has_the_same_law_but_for_the_symbol_of_the_row(
+    epsilon: float, categories: int
+) -> None:
+    """The whole law of the reports, over all rows and words; no two categories differ by more."""
+    mechanism = RecursiveHadamard([exact(epsilon)], categories=categories)
+    rows, symbols = mechanism.rows[0], 2 ** mechanism.bits[0]
+    threshold = miss_threshold(exact(epsilon), 1, symbols - 1)
+    first, rest = divmod(threshold, 2**56)
+    kept, missed = Fraction(WORD - threshold, WORD), Fraction(threshold, WORD)
+    laws = []
+    for category in range(categories):
+
+        def report(row: int, words: list[int], category: int = category) -> int:
+            script = ScriptedBits([row], words)
+            return int(mechanism.randomize(np.array([category]), np.array([0]), script)[0])
+
+        law: dict[int, Fraction] = {}
+        for row in range(rows):
+            own = report(row, [first, rest << 8])
+            assert rest == 0 or report(row, [first, (rest - 1) << 8, 0]) != own
+            assert first == 0 or report(row, [first - 1, 0]) != own
+            assert report(row, [255]) == own
+            low = [first, 0] if first == 0 else [0]
+            others = [report(row, [*low, drawn]) for drawn in range(symbols - 1)]
+            assert sorted([own, *others]) == list(range(row * symbols, (row + 1) * symbols))
+            law |= dict.fromkeys(others, missed / (rows * (symbols - 1)))
+            law[own] = kept / rows
+        assert sum(law.values()) == 1
+        laws.append(law)
+    ratios = [one[x] / other[x] for one, other in itertools.permutations(laws, 2) for x in one]
+    assert max(ratios) == mechanism.privacy_ratio(0) <= exp_bounds(exact(epsilon))[0]
 
 
 @each_level
