@@ -76,20 +76,17 @@ class Exporter(Collector):
             put(exported.HETEROGENEITY, estimate.heterogeneity, metric.name)
         if estimate.status in ("not_ready", "too_few_reports"):
             return
-        values, lowers, uppers = (
-            np.atleast_1d(x) for x in (estimate.value, estimate.lower, estimate.upper)
-        )
-        names = metric.labels or ("",)
-        size = np.abs(values) if metric.kind == "vector_mean" else values
-        shown = np.argsort(-size, kind="stable")[: self.top_categories]
-        for index in shown:
-            put(exported.ESTIMATE, float(values[index]), metric.name, names[index])
-            put(exported.LOWER, float(lowers[index]), metric.name, names[index])
-            put(exported.UPPER, float(uppers[index]), metric.name, names[index])
+        shown = estimate.top(self.top_categories)
+        numbers = (np.atleast_1d(x).tolist() for x in (shown.value, shown.lower, shown.upper))
+        for label, value, lower, upper in zip(shown.labels or ("",), *numbers, strict=True):
+            put(exported.ESTIMATE, value, metric.name, label)
+            put(exported.LOWER, lower, metric.name, label)
+            put(exported.UPPER, upper, metric.name, label)
         if estimate.radius is not None:
             put(exported.RADIUS, estimate.radius, metric.name)
         if metric.labels:
-            put(exported.CATEGORIES_LEFT_OUT, len(values) - len(shown), metric.name)
+            left_out = len(estimate.labels) - len(shown.labels)
+            put(exported.CATEGORIES_LEFT_OUT, left_out, metric.name)
 
     def _partitions(self, put: Put) -> None:
         outcomes: defaultdict[tuple[str, str], int] = defaultdict(int)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -106,6 +106,9 @@ class Reader:
         weights: str | None = None,
         bound: str = "auto",
         target: str = "population",
+        *,
+        categories: Sequence[str | int] | None = None,
+        simultaneous: bool = True,
     ) -> Estimate:
         """Estimate a metric over a window of event time.
 
@@ -118,7 +121,7 @@ class Reader:
             The policy that is in force for the metric (``dither weights``), by default.
         bound : str
             ``"auto"``: fixed for a window that is final, anytime for what may still grow.
-        beta, target
+        beta, target, categories, simultaneous
             See :meth:`estimators.Metric.estimate`.
 
         Returns
@@ -126,7 +129,15 @@ class Reader:
         Estimate
             With a status: ``not_ready``, ``too_few_reports``, ``provisional`` or ``final``.
         """
-        return self.answer(self.window(name, start, end), beta, weights, bound, target)
+        return self.answer(
+            self.window(name, start, end),
+            beta,
+            weights,
+            bound,
+            target,
+            categories=categories,
+            simultaneous=simultaneous,
+        )
 
     @staticmethod
     def answer(
@@ -135,12 +146,23 @@ class Reader:
         weights: str | None = None,
         bound: str = "auto",
         target: str = "population",
+        *,
+        categories: Sequence[str | int] | None = None,
+        simultaneous: bool = True,
     ) -> Estimate:
         """Estimate from a window that was read before."""
         metric = window.metric
         policy = window.policy if weights is None else weights
         known = window.bound if bound == "auto" else bound
-        estimate = metric.estimate(window.statistic, beta, policy, known, target)
+        estimate = metric.estimate(
+            window.statistic,
+            beta,
+            policy,
+            known,
+            target,
+            categories=categories,
+            simultaneous=simultaneous,
+        )
         too_few = estimate.reports < metric.minimum_reports and window.status != "not_ready"
         return dataclasses.replace(estimate, status="too_few_reports" if too_few else window.status)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -19,6 +20,10 @@ from estimators.errors import DefinitionError, nearest
 from estimators.estimate import Estimate
 
 LARGEST_DIMENSION = 2**14
+OPEN = "open"
+"""In place of categories: any string may be reported, and asked for."""
+
+Keys = NDArray[Any]
 
 
 class Domain(Protocol):
@@ -29,11 +34,20 @@ class Domain(Protocol):
         """What the numbers of an estimate are called; empty where there is only one."""
 
     @property
-    def parameters(self) -> dict[str, int]:
+    def parameters(self) -> dict[str, Any]:
         """What the mechanism has to know."""
 
     def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values in the mechanism's units; ValueError names one that cannot be used."""
+
+    def asked(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
+        """Return what an answer's numbers are called, and the same in the mechanism's units.
+
+        Parameters
+        ----------
+        labels : sequence of str or int, or None
+            The categories that are asked for; None for all there are.
+        """
 
     def restored(self, estimate: Estimate) -> Estimate:
         """Return a mechanism's estimate in the metric's unit."""
@@ -59,6 +73,10 @@ class Interval:
         if np.isnan(numbers).any():
             raise ValueError(f"a value of {self.metric!r} is not a number: leave it out")
         return (np.clip(numbers, self.low, self.high) - self.low) * (2 / (self.high - self.low)) - 1
+
+    def asked(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
+        """Return nothing: there is one number."""
+        return _whole(self.metric, labels, self.labels)
 
     def restored(self, estimate: Estimate) -> Estimate:
         """Return an estimate in [low, high]."""
@@ -98,6 +116,10 @@ class Ball:
         shortened: NDArray[Any] = np.where(too_long, vectors / np.maximum(length, 0.5), vectors)
         return shortened
 
+    def asked(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
+        """Return the coordinates, all of them."""
+        return _whole(self.metric, labels, self.labels)
+
     def restored(self, estimate: Estimate) -> Estimate:
         """Return an estimate in the ball."""
         return estimate.rescaled(0.0, self.radius)
@@ -135,6 +157,14 @@ class Categories:
             ) from None
         return np.asarray(indices, dtype=np.int64)
 
+    def asked(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
+        """Return categories by name or index: their names and their indices."""
+        if labels is None:
+            return self.labels, None
+        _each_once(self.metric, labels)
+        indices = self.own_units(np.asarray(labels))
+        return tuple(self.labels[index] for index in indices.tolist()), indices
+
     @functools.cached_property
     def _indices(self) -> dict[str, int]:
         return {name: index for index, name in enumerate(self.labels)}
@@ -142,6 +172,76 @@ class Categories:
     def restored(self, estimate: Estimate) -> Estimate:
         """Return the estimate as it is: frequencies have no unit."""
         return estimate
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """Any string: nobody lists them.
+
+    To a mechanism a string is a key, the first 64 bits of its BLAKE2b hash. Two strings have the
+    same key with probability 2^-64; they are then one value.
+
+    Parameters
+    ----------
+    metric : str
+    labels : tuple of str
+        What an estimate is about where nothing else is asked for.
+    """
+
+    metric: str
+    labels: tuple[str, ...]
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """No number of categories."""
+        return {"categories": None}
+
+    def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return keys, dtype uint64."""
+        strings = values.tolist()
+        if strange := [text for text in strings if not isinstance(text, str)]:
+            raise ValueError(f"value {strange[0]!r} of {self.metric!r}: expected a string")
+        return np.array([string_key(text) for text in strings], dtype=np.uint64)
+
+    def asked(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
+        """Return strings and their keys."""
+        if labels is None:
+            return self.labels, self._watched
+        _each_once(self.metric, labels)
+        keys = self.own_units(np.asarray(labels, dtype=object))
+        return tuple(map(str, labels)), keys
+
+    @functools.cached_property
+    def _watched(self) -> Keys:
+        return self.own_units(np.asarray(self.labels, dtype=object))
+
+    def restored(self, estimate: Estimate) -> Estimate:
+        """Return the estimate as it is: frequencies have no unit."""
+        return estimate
+
+
+def string_key(text: str) -> int:
+    """Return the key of a string: the first 64 bits of the BLAKE2b hash of its UTF-8 bytes.
+
+    Examples
+    --------
+    >>> hex(string_key("N725MQ"))
+    '0x11908ece61f00b3b'
+    """
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _whole(
+    metric: str, labels: Sequence[str | int] | None, known: tuple[str, ...]
+) -> tuple[tuple[str, ...], None]:
+    if labels is not None:
+        raise ValueError(f"categories = {list(labels)}: metric {metric!r} has none")
+    return known, None
+
+
+def _each_once(metric: str, labels: Sequence[str | int]) -> None:
+    if isinstance(labels, str) or len(set(labels)) != len(labels):
+        raise ValueError(f"categories = {labels!r} of {metric!r}: expected a list, each once")
 
 
 def _numbered(count: int) -> tuple[str, ...]:
@@ -171,7 +271,15 @@ def _ball(metric: str, given: Mapping[str, Any], refuse: Refuse) -> Domain:
 
 
 def _categories(metric: str, given: Mapping[str, Any], refuse: Refuse) -> Domain:
-    named = given["categories"]
+    named, watched = given["categories"], given["watch"]
+    if named == OPEN:
+        if watched is not None and len(set(watched)) != len(watched):
+            raise refuse("watch", "each string once")
+        return Vocabulary(metric, tuple(watched or ()))
+    if watched is not None:
+        raise refuse("watch", f"no watch unless categories = {OPEN!r}")
+    if isinstance(named, str):
+        raise refuse("categories", f"names, their number, or {OPEN!r}")
     names = _numbered(named) if isinstance(named, int) else tuple(named or ())
     if len(names) < 2:
         raise refuse("categories", "two or more categories: names, or their number")
@@ -190,6 +298,7 @@ KINDS: dict[str, Callable[[str, Mapping[str, Any], Refuse], Domain]] = {
 KEYS = {
     "range": ("mean",),
     "categories": ("frequency",),
+    "watch": ("frequency",),
     "dimension": ("vector_mean",),
     "radius": ("vector_mean",),
 }

@@ -26,7 +26,8 @@ class Estimate:
     effective_reports : float
         How many reports without privacy noise would have the same worst-case variance.
     beta : float
-        Failure probability of the bounds; simultaneous over categories or coordinates.
+        Failure probability of the bounds; simultaneous over categories or coordinates unless they
+        were asked for by themselves.
     bound, target, policy : str
         As asked: see :class:`estimators.question.Question`; `policy` is the name of the weights.
     levels : tuple of float
@@ -43,6 +44,8 @@ class Estimate:
         Of a vector: the estimate is within this l2 distance of the mean with probability 1 - beta.
         It fails with probability beta by itself, apart from `lower` and `upper`. NaN where no
         report has arrived.
+    labels : tuple of str
+        What the numbers are called: categories, or coordinates; empty where there is only one.
     status : str
         ``not_ready``, ``too_few_reports``, ``provisional`` or ``final``; empty where no window is
         meant.
@@ -62,6 +65,7 @@ class Estimate:
     weights: Floats
     heterogeneity: float | None = None
     radius: float | None = None
+    labels: tuple[str, ...] = ()
     status: str = ""
 
     def rescaled(self, offset: float, scale: float) -> Estimate:
@@ -76,4 +80,35 @@ class Estimate:
             lower=to_unit(self.lower),
             upper=to_unit(self.upper),
             radius=None if self.radius is None else scale * self.radius,
+        )
+
+    def top(self, size: int) -> Estimate:
+        """Return the `size` largest frequencies, or coordinates by absolute value, largest first.
+
+        The bounds stay those of all categories at once, so that they hold for whichever come out as
+        the largest.
+
+        Examples
+        --------
+        >>> from estimators import Metric
+        >>> from estimators.randomness import SeededBits
+        >>> metric = Metric(name="m", kind="frequency", mechanism="grr", categories=5, levels=[3])
+        >>> level = np.zeros(1000, dtype=int)
+        >>> reports = metric.randomize([3] * 600 + [1] * 400, level, SeededBits(1))
+        >>> statistic = metric.zero()
+        >>> metric.accumulate(statistic, level, reports)
+        >>> metric.estimate(statistic).top(2).labels
+        ('3', '1')
+        """
+        value, lower, upper = (np.asarray(x) for x in (self.value, self.lower, self.upper))
+        if not value.ndim:
+            return self
+        size_of = value if self.radius is None else np.abs(value)
+        largest = np.argsort(-size_of, kind="stable")[: max(0, size)]
+        return dataclasses.replace(
+            self,
+            value=value[largest],
+            lower=lower[largest],
+            upper=upper[largest],
+            labels=tuple(self.labels[index] for index in largest.tolist()),
         )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from estimators.domains import KEYS, KINDS, Domain, domain_of
+from estimators.domains import KEYS, KINDS, OPEN, Domain, domain_of
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, ReportError, nearest
 from estimators.estimate import Counts, Estimate
@@ -44,8 +44,11 @@ class Metric:
         The epsilons on offer, ascending, with at most 4 decimal digits.
     range : pair of float, optional
         For means: the domain. A value outside is clipped to it, on the device.
-    categories : int or sequence of str, optional
-        For frequencies: the categories' names, or k for values 0 to k - 1.
+    categories : int, sequence of str, or "open", optional
+        For frequencies: the categories' names, or k for values 0 to k - 1; or ``"open"`` where any
+        string may be reported and asked for, with a mechanism that can do so.
+    watch : sequence of str, optional
+        Of an open vocabulary: the strings that an estimate is about if no others are asked for.
     dimension : int, optional
         For vector means: the number of coordinates.
     radius : float, optional
@@ -88,7 +91,8 @@ class Metric:
     mechanism: str
     levels: Sequence[float]
     range: Sequence[float] | None = None
-    categories: int | Sequence[str] | None = None
+    categories: int | str | Sequence[str] | None = None
+    watch: Sequence[str] | None = None
     dimension: int | None = None
     radius: float | None = None
     options: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
@@ -113,7 +117,10 @@ class Metric:
             fitting = [name for name, m in MECHANISMS.items() if self.kind in m.kinds]
             self._refuse("mechanism", f"a mechanism for kind {self.kind!r}: {', '.join(fitting)}")
         self._check_levels()
-        self.domain  # noqa: B018
+        if self.domain.parameters.get("categories", 0) is None:
+            fitting = [name for name, m in MECHANISMS.items() if m.open_vocabulary]
+            if self.mechanism not in fitting:
+                self._refuse("mechanism", f"one for an open vocabulary: {', '.join(fitting)}")
         self._check_times()
         if self.minimum_reports < 1:
             self._refuse("minimum_reports", "a number of reports, 1 or more")
@@ -164,7 +171,10 @@ class Metric:
 
     @property
     def category_names(self) -> tuple[str, ...]:
-        """The categories' names; "0" to "k - 1" where only their number was given."""
+        """The categories' names; "0" to "k - 1" where only their number was given.
+
+        Of an open vocabulary: the strings on watch.
+        """
         return self.domain.labels if self.kind == "frequency" else ()
 
     @property
@@ -195,7 +205,7 @@ class Metric:
             "mechanism": self.mechanism,
             "levels": [float(e) for e in self.levels],
             "range": None if self.range is None else [float(x) for x in self.range],
-            "categories": list(self.category_names),
+            "categories": OPEN if self.categories == OPEN else list(self.category_names),
             "options": dict(self.options),
             "pane": self.pane_ms,
         }
@@ -254,7 +264,7 @@ class Metric:
         ----------
         values : array_like, shape (n,); (n, dimension) for a vector mean
             Numbers for a mean (clipped to the range); vectors for a vector mean (shortened to the
-            radius); category names or indices for a frequency.
+            radius); category names or indices for a frequency, strings for an open vocabulary.
         level : array_like of int, shape (n,)
             Indices into the metric's levels, from :meth:`level_of`.
         bits : Bits, optional
@@ -343,14 +353,20 @@ class Metric:
         weights: str = "optimal",
         bound: str = "fixed",
         target: str = "population",
+        *,
+        categories: Sequence[str | int] | None = None,
+        simultaneous: bool = True,
     ) -> Estimate:
         """Estimate the metric from a statistic, with bounds that hold.
 
         Parameters
         ----------
         statistic : ndarray of int64
-        beta, weights, bound, target
+        beta, weights, bound, target, simultaneous
             See :class:`estimators.question.Question`.
+        categories : sequence of str or int, optional
+            Of a frequency: those that are asked for, each once; all of them by default, or those on
+            watch. Bounds are simultaneous over these: which ones must not depend on the reports.
 
         Returns
         -------
@@ -358,7 +374,14 @@ class Metric:
             In the metric's own unit; arrays over categories for a frequency, over coordinates for a
         vector mean.
         """
-        known = "fixed" if bound == "auto" else bound
-        question = Question(beta=beta, weights=weights, bound=known, target=target)
+        labels, asked = self.domain.asked(categories)
+        question = Question(
+            beta=beta,
+            weights=weights,
+            bound="fixed" if bound == "auto" else bound,
+            target=target,
+            simultaneous=simultaneous,
+            asked=asked,
+        )
         estimate = self.randomizer.estimate(self._table(statistic), question)
-        return self.domain.restored(estimate)
+        return dataclasses.replace(self.domain.restored(estimate), labels=labels)

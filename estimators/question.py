@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from typing import Any
+
+from numpy.typing import NDArray
 
 from estimators.errors import nearest
 from estimators.weights import POLICIES
@@ -29,6 +33,12 @@ class Question:
     target : str
         ``"population"``: bounds cover the distribution that the users come from;
         ``"sample"``: they cover the users' own realised values, so only the noise counts.
+    simultaneous : bool
+        Whether the bounds hold for all categories, or coordinates, at once; else for each by itself
+        (pointwise), which is for one that was singled out before looking.
+    asked : ndarray of integers, optional
+        The categories that are asked for, in the mechanism's units; all of them by default. Bounds
+        are simultaneous over these. Which ones they are must not depend on the reports.
 
     Notes
     -----
@@ -44,6 +54,8 @@ class Question:
     weights: str = "optimal"
     bound: str = "fixed"
     target: str = "population"
+    simultaneous: bool = True
+    asked: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a question that has no answer."""
@@ -55,6 +67,10 @@ class Question:
                     f"{key} = {getattr(self, key)!r}: did you mean "
                     + nearest(str(getattr(self, key)), known)
                 )
+
+    def log_p(self, numbers: int) -> float:
+        """Return ln p, the failure probability of one side of one of `numbers` intervals."""
+        return math.log(self.beta / (2 * (max(1, numbers) if self.simultaneous else 1)))
 
     def one_mean(self, levels: int) -> bool:
         """Return whether the values of all `levels` in use may be taken to have the same mean."""

@@ -81,6 +81,17 @@ class Moment(click.ParamType[float]):
     show_default=True,
     help="Categories (or coordinates) to show, largest first.",
 )
+@click.option(
+    "--category",
+    "categories",
+    multiple=True,
+    help="Answer for this category alone; may be repeated. Of an open vocabulary: any string.",
+)
+@click.option(
+    "--pointwise",
+    is_flag=True,
+    help="Bounds that hold for each category by itself, not for all at once.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, every category.")
 @settings_options
 def estimate(
@@ -93,6 +104,8 @@ def estimate(
     bound: str,
     target: str,
     top: int,
+    categories: tuple[str, ...],
+    pointwise: bool,
     as_json: bool,
 ) -> None:
     """Show a metric's estimate and its confidence bounds.
@@ -105,7 +118,17 @@ def estimate(
     reader = Reader(store, defined, idle_ms=milliseconds(settings.aggregate.idle))
     definition = reader.metric(metric)
     try:
-        found = reader.estimate(metric, start, end, beta, weights, bound, target)
+        found = reader.estimate(
+            metric,
+            start,
+            end,
+            beta,
+            weights,
+            bound,
+            target,
+            categories=categories or None,
+            simultaneous=not pointwise,
+        )
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     click.echo(
@@ -141,7 +164,7 @@ def as_dict(metric: Metric, found: Estimate) -> dict[str, Any]:
         ],
     }
     if metric.kind == "frequency":
-        shown["categories"] = list(metric.category_names)
+        shown["categories"] = list(found.labels)
     if found.radius is not None:
         shown["radius"] = plain(found.radius)
     return shown
@@ -162,14 +185,19 @@ def as_text(metric: Metric, found: Estimate, top: int) -> str:
         lines.append(WARNING)
     lines.append("")
     if np.ndim(found.value):
-        value, lower, upper = (np.asarray(x) for x in (found.value, found.lower, found.upper))
-        vector = metric.kind == "vector_mean"
-        order = np.argsort(-np.abs(value) if vector else -value, kind="stable")[:top]
-        kind, plural = ("coordinate", "coordinates") if vector else ("category", "categories")
-        rows = [(metric.labels[i], *(_digits(x[i]) for x in (value, lower, upper))) for i in order]
+        kind, plural = (
+            ("coordinate", "coordinates")
+            if metric.kind == "vector_mean"
+            else ("category", "categories")
+        )
+        shown, rows = found.top(top), []
+        for label, *numbers in zip(shown.labels, *_columns(shown), strict=True):
+            rows.append((label, *map(_digits, numbers)))
         lines.append(table((kind, "value", "lower", "upper"), rows))
-        if len(value) > len(order):
-            lines.append(f"and {len(value) - len(order)} more {plural} (--top)")
+        if left := len(found.labels) - len(shown.labels):
+            lines.append(f"and {left} more {plural} (--top)")
+        if not found.labels:
+            lines.append("any string may be asked for: --category, or watch in its definition")
         if found.radius is not None:
             unit = f" {metric.unit}" if metric.unit else ""
             lines.append(f"within {_digits(found.radius)}{unit} of the true vector (l2)")
@@ -180,6 +208,10 @@ def as_text(metric: Metric, found: Estimate, top: int) -> str:
     levels = zip(found.levels, found.counts, found.weights, strict=True)
     mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
     return "\n".join([*lines, "", table(("epsilon", "reports", "weight"), mix)])
+
+
+def _columns(found: Estimate) -> list[list[float]]:
+    return [np.asarray(x).tolist() for x in (found.value, found.lower, found.upper)]
 
 
 def warns(found: Estimate) -> bool:

@@ -14,6 +14,7 @@ from aggregator.reader import Reader
 from aggregator.settings import Settings
 from aggregator.store import Store, connect
 from estimators import Metric
+from estimators.domains import OPEN
 
 
 @click.command()
@@ -70,7 +71,7 @@ def _row(metric: Metric, reports: int, event_ms: int | None) -> dict[str, Any]:
         "mechanism": metric.mechanism,
         "chosen": metric.randomizer.chosen,
         "range": None if metric.range is None else list(metric.range),
-        "categories": list(metric.category_names) or None,
+        "categories": OPEN if metric.categories == OPEN else list(metric.category_names) or None,
         "levels": list(metric.levels),
         "pane": metric.pane,
         "lateness": metric.lateness,
@@ -95,4 +96,6 @@ def _domain(metric: Metric) -> str:
     if metric.radius is not None:
         ball = f"{metric.dimension} coordinates, length up to {metric.radius:g} {metric.unit}"
         return ball.strip()
+    if metric.categories == OPEN:
+        return "any string"
     return f"{len(metric.category_names)} categories"

@@ -3,18 +3,17 @@
 `law` says how reports add up, `repeated` how several of one user do, `tails` bounds the chance of a
 large sum, `inversion` turns that chance into an interval for the mean, `deviations` bounds the
 noise alone where the users' own values are the target, `differences` the sums of Hadamard response,
-`spheres` the mean of vectors.
-`anytime` has the intervals that hold at all times at once; `answer` chooses as a question asks.
+`projections` the bias of random signs, `spheres` the mean of vectors. `anytime` has the intervals
+that hold at all times at once; `answer` chooses as a question asks.
 """
 
-from estimators.bounds.answer import limits
+from estimators.bounds.answer import interval, limits
 from estimators.bounds.deviations import (
     FlipNoise,
     LaplaceNoise,
     flip_noise_deviation,
     laplace_noise_deviation,
 )
-from estimators.bounds.inversion import interval
 from estimators.bounds.law import Law
 from estimators.bounds.repeated import RepeatedLaw
 from estimators.bounds.spheres import Directions

@@ -174,7 +174,7 @@ def vector_deviations(law: Directions, question: Question, total: float) -> tupl
     total : float
         From :func:`estimators.weights.total_weight`.
     """
-    log_p, log_beta = math.log(question.beta / (2 * law.dimension)), math.log(question.beta)
+    log_p, log_beta = question.log_p(law.dimension), math.log(question.beta)
     if question.bound == "normal":
         from scipy.special import chdtri
 

@@ -13,8 +13,11 @@ from estimators.mechanisms.hemisphere import Hemisphere
 from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.oue import Oue
+from estimators.mechanisms.projection import Projection
+from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
+from estimators.mechanisms.recursive_hadamard import RecursiveHadamard
 from estimators.mechanisms.repetition import Repetition
 from estimators.mechanisms.subset_selection import SubsetSelection
 
@@ -28,6 +31,9 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Oue,
         SubsetSelection,
         HadamardResponse,
+        ProjectiveGeometryResponse,
+        RecursiveHadamard,
+        Projection,
         Hemisphere,
         Auto,
         Repetition,
@@ -43,8 +49,11 @@ __all__ = [
     "Laplace",
     "Mechanism",
     "Oue",
+    "Projection",
+    "ProjectiveGeometryResponse",
     "RandomizedResponse",
     "Rappor",
+    "RecursiveHadamard",
     "Repetition",
     "SubsetSelection",
 ]

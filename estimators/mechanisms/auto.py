@@ -19,6 +19,8 @@ from estimators.mechanisms.laplace import Laplace, check_grid, clamped
 from estimators.mechanisms.means import ScalarMean
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.oue import Oue
+from estimators.mechanisms.projection import Projection
+from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.signs import ReportedSigns
@@ -28,7 +30,14 @@ from estimators.randomness import Bits
 from estimators.thresholds import exp_bounds
 from estimators.weights import LevelFacts
 
-CANDIDATES: tuple[Any, ...] = (Grr, SubsetSelection, Oue, Rappor)
+CANDIDATES: tuple[Any, ...] = (
+    Grr,
+    ProjectiveGeometryResponse,
+    SubsetSelection,
+    Oue,
+    Rappor,
+    Projection,
+)
 """For frequencies, all of which say how often a report supports a category."""
 
 
@@ -255,7 +264,7 @@ def _frequency_at(epsilon: Fraction, categories: int, most: int) -> SupportCount
     Examples
     --------
     >>> _frequency_at(Fraction(1), 200, 4).name, _frequency_at(Fraction(1), 200, 25).name
-    ('grr', 'subset_selection')
+    ('projective_geometry_response', 'subset_selection')
     """
     fitting: list[SupportCounts] = []
     smallest = []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.bounds import FlipNoise, limits
 from estimators.estimate import Counts, Estimate
@@ -64,20 +65,25 @@ class SupportCounts(Mechanism):
         """Return how many reports support each category, shape (levels, k)."""
         return table[:, 1:]
 
+    def support_of(self, table: Counts, asked: NDArray[Any] | None) -> Counts:
+        """Return the same for the categories that are asked for; for all of them if None."""
+        support = self.support(table)
+        return support if asked is None else support[:, asked]
+
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequency of every category, with bounds that hold for all at once.
 
         A category's support, as a sign, has mean o + a theta with theta = 2 f - 1: the estimate of
-        theta, and its interval at beta / k, are those of randomized response.
+        theta, and its interval at beta / k if k are asked for, are those of randomized response.
         """
-        counts, support = table[:, 0], self.support(table)
+        counts = table[:, 0]
         shares = level_weights(question.weights, counts, self.facts)
         if not counts.any():
-            nothing, one = np.zeros(self.categories), np.ones(self.categories)
-            return self._answer(question, counts, shares, nothing * np.nan, (nothing, one), 0.0)
+            return self._nothing(question, counts, self.categories)
+        support = self.support_of(table, question.asked)
         law = self.signs.law(counts, shares, question)
         mean = self.signs.mean(counts, shares, support)
-        log_p = math.log(question.beta / (2 * self.categories))
+        log_p = question.log_p(mean.size)
         total = total_weight(question.weights, counts, self.facts)
         noise = None
         if self.signs.offset is None:

@@ -161,8 +161,8 @@ class Hemisphere(Mechanism):
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the mean vector in the unit ball; `radius` bounds its error in the l2 norm.
 
-        The bounds of the coordinates hold for all of them at once, with probability 1 - beta; so
-        does the radius.
+        The bounds of the coordinates hold for all of them at once, with probability 1 - beta,
+        unless they are asked for one by one; so does the radius.
         """
         counts, sums = table[:, 0], table[:, 1:]
         shares = level_weights(question.weights, counts, self.facts)

@@ -37,6 +37,9 @@ class Mechanism(ABC):
         As written in a metric's definition.
     kinds : frozenset of str
         The kinds of metric it serves.
+    open_vocabulary : bool
+        Whether it can do without a list of categories: `categories` is None then, values are 64-bit
+        keys, and an estimate is about those that are asked for.
     dtype, shape : numpy dtype and tuple
         Of one report: an array of n reports has shape ``(n, *shape)``, and its little-endian bytes
         are the reports on the wire.
@@ -46,6 +49,7 @@ class Mechanism(ABC):
 
     name: ClassVar[str]
     kinds: ClassVar[frozenset[str]]
+    open_vocabulary: ClassVar[bool] = False
     dtype: np.dtype[np.integer[Any]]
     shape: tuple[int, ...] = ()
     columns: int
@@ -117,6 +121,13 @@ class Mechanism(ABC):
             heterogeneity=heterogeneity,
             radius=radius,
         )
+
+    def _nothing(self, question: Question, counts: Counts, numbers: int) -> Estimate:
+        """Answer before the first report: frequencies may be anything."""
+        size = numbers if question.asked is None else question.asked.size
+        nothing, shares = np.zeros(size), np.zeros(counts.size)
+        bounds = nothing, np.ones(size)
+        return self._answer(question, counts, shares, nothing * np.nan, bounds, 0.0)
 
     def check_values(self, levels: bytes, values: bytes) -> None:  # noqa: B027
         """Raise ReportError("bad_value") if some report is outside the mechanism's output.

@@ -18,8 +18,11 @@ from estimators.mechanisms import (
     Hemisphere,
     Laplace,
     Oue,
+    Projection,
+    ProjectiveGeometryResponse,
     RandomizedResponse,
     Rappor,
+    RecursiveHadamard,
     Repetition,
     SubsetSelection,
 )
@@ -185,6 +188,140 @@ def test_every_word_of_hadamard_response_makes_a_symbol_of_its_own(
     assert mechanism.privacy_ratio(0) == Fraction(WORD - threshold, WORD * half) / Fraction(
         threshold, WORD * (symbols - half)
     )
+
+
+@pytest.mark.parametrize("categories", [2, 3, 7, 10, 20])
+@pytest.mark.parametrize("epsilon", [0.0001, 0.25, 1.0, 2.5, 8.0])
+def test_the_law_of_projective_geometry_response_is_private_and_as_documented(
+    epsilon: float, categories: int
+) -> None:
+    """The whole law, in fractions, from the points that each word of the script makes."""
+    mechanism = ProjectiveGeometryResponse([exact(epsilon)], categories=categories)
+    geometry, misses = mechanism.geometries[0], mechanism.misses[0]
+    size, rest = geometry.size, geometry.points - geometry.size
+    first = misses >> 56
+
+    def report(category: int, byte: int, drawn: int) -> int:
+        script = ScriptedBits([byte], [0] * (byte == first), [drawn])
+        return int(mechanism.randomize(np.array([category]), np.array([0]), script)[0])
+
+    planes, laws = [], []
+    for category in range(categories):
+        inside = [report(category, 255, drawn) for drawn in range(size)]
+        outside = [report(category, 0, drawn) for drawn in range(rest)]
+        assert sorted(inside + outside) == list(range(geometry.points))
+        planes.append(set(inside))
+        chances = dict.fromkeys(inside, Fraction(WORD - misses, WORD * size))
+        chances |= dict.fromkeys(outside, Fraction(misses, WORD * rest))
+        assert sum(chances.values()) == 1
+        laws.append(chances)
+    largest = max(
+        one[y] / other[y] for one in laws for other in laws for y in range(geometry.points)
+    )
+    assert largest == mechanism.privacy_ratio(0) <= exp_bounds(exact(epsilon))[0]
+    for x, law in enumerate(laws):
+        for asked, plane in enumerate(planes):
+            assert asked == x or len(plane & planes[x]) == geometry.shared
+            chance = float(sum(law[y] for y in plane))
+            signs = mechanism.signs
+            assert chance == pytest.approx(signs.p[0] if asked == x else signs.q[0], rel=1e-15)
+
+
+@each_level
+@pytest.mark.parametrize("categories", [10, 1000])
+def test_projective_geometry_response_leaves_the_hyperplane_below_its_threshold(
+    level: int, categories: int
+) -> None:
+    mechanism = ProjectiveGeometryResponse(EPSILONS, categories=categories)
+    geometry = mechanism.geometries[level]
+    size, points = geometry.size, geometry.points
+    threshold = miss_threshold(EPSILONS[level], size, points - size)
+    first, rest = divmod(threshold, 2**56)
+
+    def is_inside(*words: int) -> bool:
+        script = ScriptedBits(words, [0])
+        point = mechanism.randomize(np.array([7]), np.array([level]), script)[0]
+        return (int(point) - 7) % points in geometry.members
+
+    bytes_inside = [is_inside(byte) for byte in range(256) if byte != first]
+    assert bytes_inside == [False] * first + [True] * (255 - first)
+    assert is_inside(first, rest << 8)
+    assert rest == 0 or not is_inside(first, (rest - 1) << 8)
+    assert mechanism.privacy_ratio(level) == Fraction(WORD - threshold, WORD * size) / Fraction(
+        threshold, WORD * (points - size)
+    )
+
+
+@each_level
+@pytest.mark.parametrize(
+    ("categories", "options"), [(3, {}), (5, {"rows": 4}), (None, {"rows": 3, "seed": 9})]
+)
+def test_projection_flips_the_sign_of_a_uniform_row_below_its_threshold(
+    level: int, categories: int | None, options: dict[str, int]
+) -> None:
+    """The whole law of the reports of each value, from the words that make them."""
+    mechanism = Projection(EPSILONS, categories=categories, **options)
+    threshold = flip_threshold(EPSILONS[level])
+    first, rest = divmod(threshold, 2**56)
+
+    def report(value: int, row: int, byte: int, tie: int = 0) -> int:
+        script = ScriptedBits([row], [byte], [tie << 8])
+        own = np.array([value], dtype=np.uint64 if categories is None else np.int64)
+        return int(mechanism.randomize(own, np.array([level]), script)[0])
+
+    laws = []
+    for value in range(categories or 8):
+        law = dict.fromkeys(range(2 * mechanism.rows), Fraction(0))
+        for row in range(mechanism.rows):
+            told = {report(value, row, byte) for byte in range(first + 1, 256)} or {
+                report(value, row, first, rest)
+            }
+            lied = told.pop() ^ 1
+            assert not told
+            assert {report(value, row, byte) for byte in range(first)} <= {lied}
+            assert report(value, row, first, rest) == lied ^ 1
+            assert rest == 0 or report(value, row, first, rest - 1) == lied
+            law[lied] = Fraction(threshold, WORD * mechanism.rows)
+            law[lied ^ 1] = Fraction(WORD - threshold, WORD * mechanism.rows)
+        assert sum(law.values()) == 1
+        laws.append(law)
+    largest = max(one[y] / other[y] for one in laws for other in laws for y in one)
+    assert largest == mechanism.privacy_ratio(level) <= exp_bounds(EPSILONS[level])[0]
+
+
+@pytest.mark.parametrize("categories", [2, 3, 7, 10])
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 2.5, 8.0])
+def test_recursive_hadamard_has_the_same_law_but_for_the_symbol_of_the_row(
+    epsilon: float, categories: int
+) -> None:
+    """The whole law of the reports, over all rows and words; no two categories differ by more."""
+    mechanism = RecursiveHadamard([exact(epsilon)], categories=categories)
+    rows, symbols = mechanism.rows[0], 2 ** mechanism.bits[0]
+    threshold = miss_threshold(exact(epsilon), 1, symbols - 1)
+    first, rest = divmod(threshold, 2**56)
+    kept, missed = Fraction(WORD - threshold, WORD), Fraction(threshold, WORD)
+    laws = []
+    for category in range(categories):
+
+        def report(row: int, words: list[int], category: int = category) -> int:
+            script = ScriptedBits([row], words)
+            return int(mechanism.randomize(np.array([category]), np.array([0]), script)[0])
+
+        law: dict[int, Fraction] = {}
+        for row in range(rows):
+            own = report(row, [first, rest << 8])
+            assert rest == 0 or report(row, [first, (rest - 1) << 8, 0]) != own
+            assert first == 0 or report(row, [first - 1, 0]) != own
+            assert report(row, [255]) == own
+            low = [first, 0] if first == 0 else [0]
+            others = [report(row, [*low, drawn]) for drawn in range(symbols - 1)]
+            assert sorted([own, *others]) == list(range(row * symbols, (row + 1) * symbols))
+            law |= dict.fromkeys(others, missed / (rows * (symbols - 1)))
+            law[own] = kept / rows
+        assert sum(law.values()) == 1
+        laws.append(law)
+    ratios = [one[x] / other[x] for one, other in itertools.permutations(laws, 2) for x in one]
+    assert max(ratios) == mechanism.privacy_ratio(0) <= exp_bounds(exact(epsilon))[0]
 
 
 @each_level

@@ -35,6 +35,9 @@ SIZES = {
     "oue": (2, 1 + CATEGORIES),
     "subset_selection": (2, 1 + CATEGORIES),
     "hadamard_response": (1, 1 + 32),
+    "projective_geometry_response": (1, 1 + 15),
+    "recursive_hadamard": (1, 1 + 32),
+    "projection": (1, 1 + 16),
     "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
     "auto_frequency": (2, 1 + CATEGORIES),
     "auto_mean": (4, 4),
@@ -278,3 +281,50 @@ def test_it_is_documented_with_an_example_and_its_source(name: str) -> None:
     text = MECHANISMS[CASES[name][0]].__doc__ or ""
     assert ">>>" in text
     assert "Source:" in text
+
+
+every_histogram = pytest.mark.parametrize(
+    "name", [name for name, (_, kind) in CASES.items() if kind == "frequency"]
+)
+
+
+@every_histogram
+@pytest.mark.parametrize("target", ["population", "sample"])
+@pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
+def test_what_is_asked_for_has_the_same_value_and_narrower_bounds(
+    name: str, bound: str, target: str
+) -> None:
+    metric, level, reports = population(name, 5000)
+    statistic = metric.zero()
+    metric.accumulate(statistic, level, reports)
+    whole = metric.estimate(statistic, bound=bound, target=target)
+    labels = (whole.labels[7], whole.labels[2])
+    some = metric.estimate(statistic, bound=bound, target=target, categories=labels)
+    assert some.labels == labels
+    assert np.allclose(some.value, np.asarray(whole.value)[[7, 2]], rtol=0, atol=1e-12)
+    alone = metric.estimate(
+        statistic, bound=bound, target=target, categories=labels, simultaneous=False
+    )
+    widths = [np.asarray(e.upper) - np.asarray(e.lower) for e in (alone, some)]
+    widths.append((np.asarray(whole.upper) - np.asarray(whole.lower))[[7, 2]])
+    assert np.all(widths[0] < widths[1])
+    assert np.all(widths[1] < widths[2])
+    pointwise = metric.estimate(statistic, bound=bound, target=target, simultaneous=False)
+    # categories with nearly the same sum may share a limit
+    assert np.all(np.abs(np.asarray(pointwise.lower)[[7, 2]] - alone.lower) < 0.02 * widths[0])
+
+
+@every_histogram
+def test_the_largest_keep_their_bounds(name: str) -> None:
+    metric, level, reports = population(name, 5000)
+    statistic = metric.zero()
+    metric.accumulate(statistic, level, reports)
+    whole = metric.estimate(statistic)
+    top = whole.top(3)
+    values = np.asarray(whole.value)
+    order = np.argsort(-values, kind="stable")[:3]
+    assert top.labels == tuple(whole.labels[i] for i in order)
+    assert np.array_equal(top.value, values[order])
+    assert np.array_equal(top.upper, np.asarray(whole.upper)[order])
+    assert whole.top(100).labels == tuple(whole.labels[i] for i in np.argsort(-values))
+    assert whole.top(0).labels == ()

@@ -320,3 +320,34 @@ def test_hemisphere_refuses_what_is_not_on_the_sphere(report: list[int]) -> None
         metric.accumulate(metric.zero(), [0], [good])
     with pytest.raises(ReportError, match="bad_value"):
         metric.accumulate(metric.zero(), [0], [report])
+
+
+def test_categories_can_be_asked_for_by_name_or_index() -> None:
+    metric = Metric(
+        name="m", kind="frequency", mechanism="grr", categories=["a", "b", "c"], levels=[1]
+    )
+    assert metric.estimate(metric.zero(), categories=["c", "a"]).labels == ("c", "a")
+    assert metric.estimate(metric.zero(), categories=[2, 0]).labels == ("c", "a")
+    assert metric.estimate(metric.zero()).labels == ("a", "b", "c")
+    with pytest.raises(ValueError, match="category 'd' of 'm': did you mean"):
+        metric.estimate(metric.zero(), categories=["d"])
+    with pytest.raises(ValueError, match="each once"):
+        metric.estimate(metric.zero(), categories=["a", "a"])
+    with pytest.raises(ValueError, match="each once"):
+        metric.estimate(metric.zero(), categories="ab")
+
+
+def test_a_mean_has_no_categories_to_ask_for() -> None:
+    metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+    with pytest.raises(ValueError, match="metric 'm' has none"):
+        metric.estimate(metric.zero(), categories=["a"])
+    assert metric.estimate(metric.zero()).top(3).labels == ()
+
+
+def test_an_open_vocabulary_needs_a_mechanism_for_it() -> None:
+    with pytest.raises(DefinitionError, match="one for an open vocabulary"):
+        Metric(name="m", kind="frequency", mechanism="grr", categories="open", levels=[1])
+    with pytest.raises(DefinitionError, match="names, their number, or 'open'"):
+        Metric(name="m", kind="frequency", mechanism="grr", categories="opne", levels=[1])
+    with pytest.raises(DefinitionError, match="no watch unless"):
+        Metric(name="m", kind="frequency", mechanism="grr", categories=3, watch=["a"], levels=[1])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from estimators.bounds import Law, RepeatedLaw, anytime, interval
+from estimators.bounds import Law, RepeatedLaw, interval
 from estimators.bounds.answer import limits
 from estimators.mechanisms import MECHANISMS, Rappor, Repetition
 from estimators.mechanisms.signs import RepeatedSigns
@@ -116,7 +116,7 @@ def test_limits_that_miss_a_frequency_were_unlikely(
     assert chance[lower > theta].sum() <= beta * (1 + 1e-9)
     assert chance[upper < theta].sum() <= beta * (1 + 1e-9)
     total = float(1 / law.coefficient.max())
-    lower, upper = anytime.interval(law, observed, np.log(beta), total)
+    lower, upper = interval(law, observed, np.log(beta), total)
     assert chance[lower > theta].sum() <= beta * (1 + 1e-9)
     assert chance[upper < theta].sum() <= beta * (1 + 1e-9)
 
@@ -177,7 +177,7 @@ def test_levels_may_have_frequencies_of_their_own(
     theta = 2 * (counts @ shares) / counts.sum() - 1
     for lower, upper in (
         interval(law, support, np.log(beta)),
-        anytime.interval(law, support, np.log(beta), float(1 / law.coefficient.max())),
+        interval(law, support, np.log(beta), float(1 / law.coefficient.max())),
     ):
         assert chance[lower > theta + 1e-12].sum() <= beta * (1 + 1e-9)
         assert chance[upper < theta - 1e-12].sum() <= beta * (1 + 1e-9)

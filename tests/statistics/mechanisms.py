@@ -13,7 +13,8 @@ import sys
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from estimators.mechanisms import MECHANISMS, HadamardResponse
+from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.means import ScalarMean
 
@@ -35,7 +36,7 @@ def build(name: str, epsilon: Fraction, **domain: int) -> Mechanism:
 
 def variance(mechanism: Mechanism) -> float:
     """Return the variance of one report at f = 1/k, averaged over the categories; or of a mean."""
-    assert isinstance(mechanism, SupportCounts | HadamardResponse | ScalarMean)
+    assert isinstance(mechanism, SupportCounts | BlockDifferences | ScalarMean)
     return float(mechanism.facts.variances[0])
 
 

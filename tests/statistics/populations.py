@@ -21,6 +21,9 @@ from estimators.mechanisms import (
     HadamardResponse,
     Laplace,
     Mechanism,
+    Projection,
+    ProjectiveGeometryResponse,
+    RecursiveHadamard,
     Repetition,
 )
 from estimators.mechanisms.frequencies import SupportCounts
@@ -28,8 +31,11 @@ from estimators.thresholds import WORD, flip_threshold
 
 if TYPE_CHECKING:
     from estimators.estimate import Counts, Estimate, Floats
+    from estimators.mechanisms import Mechanism
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+Symbols = Grr | HadamardResponse | RecursiveHadamard | ProjectiveGeometryResponse | Projection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +49,16 @@ class Population:
         A mean in [-1, 1], or the frequencies of the categories.
     counts : tuple of int
         Reports per level.
+    options : tuple of pairs
+        The mechanism's options.
+    levels : tuple of float
     """
 
     mechanism: str
     theta: float | tuple[float, ...]
     counts: tuple[int, ...]
+    options: tuple[tuple[str, int | str], ...] = ()
+    levels: tuple[float, ...] = LEVELS
 
     @functools.cached_property
     def metric(self) -> Metric:
@@ -56,7 +67,8 @@ class Population:
             if isinstance(self.theta, tuple)
             else {"kind": "mean", "range": (-1, 1)}
         )
-        return Metric(name="m", mechanism=self.mechanism, levels=LEVELS, **domain)
+        domain |= {"levels": self.levels, "options": dict(self.options)}
+        return Metric(name="m", mechanism=self.mechanism, **domain)
 
     @property
     def frequencies(self) -> Floats:
@@ -85,7 +97,7 @@ class Population:
 
     def reports(self, held: Counts, rng: np.random.Generator) -> tuple[Any, Any]:
         """Return values and levels of these users, in a random order."""
-        level = np.repeat(np.arange(len(LEVELS)), held.sum(axis=1)).astype(np.uint8)
+        level = np.repeat(np.arange(len(self.levels)), held.sum(axis=1)).astype(np.uint8)
         index = np.concatenate([np.repeat(np.arange(held.shape[1]), row) for row in held])
         order = rng.permutation(level.size)
         values = index if isinstance(self.theta, tuple) else 2.0 * index - 1
@@ -112,7 +124,7 @@ def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Coun
         )
         sums = mechanism.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
         return np.stack([n, sums, 0 * n, 0 * n], axis=1)
-    if isinstance(mechanism, Grr | HadamardResponse):
+    if isinstance(mechanism, Symbols):
         return _symbols(mechanism, held, rng)
     if isinstance(mechanism, SupportCounts):
         own = held
@@ -125,26 +137,51 @@ def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Coun
     return np.concatenate([n[:, None], ones], axis=1)
 
 
-def _symbols(mechanism: Grr | HadamardResponse, held: Counts, rng: np.random.Generator) -> Counts:
+def _symbols(mechanism: Symbols, held: Counts, rng: np.random.Generator) -> Counts:
     """Draw the counts of reports of each symbol."""
     table = np.zeros((len(held), mechanism.columns), dtype=np.int64)
     table[:, 0] = held.sum(axis=1)
     for level, row in enumerate(held):
         chances = symbol_chances(mechanism, level)
-        table[level, 1 : 1 + chances.shape[1]] = rng.multinomial(row, chances).sum(axis=0)
+        cells = symbol_cells(mechanism, rng.multinomial(row, chances).sum(axis=0))
+        table[level, 1 : 1 + cells.size] = cells
     return table
 
 
+def symbol_cells(mechanism: Mechanism, tally: Counts) -> Counts:
+    """Return the cells of the statistic for the reports of each symbol, along the last axis."""
+    if isinstance(mechanism, Projection):
+        cells: Counts = tally[..., 1::2] - tally[..., ::2]
+        return cells
+    return tally
+
+
 @functools.lru_cache(maxsize=64)
-def symbol_chances(mechanism: Grr | HadamardResponse, level: int) -> Floats:
+def symbol_chances(mechanism: Symbols, level: int) -> Floats:
     """Return the chance of each symbol for each category, from the definition."""
     e = float(np.exp(float(mechanism.epsilons[level])))
     k = np.arange(mechanism.categories)[:, None]
-    if isinstance(mechanism, Grr):
+    if isinstance(mechanism, Projection):
+        if mechanism.random:
+            columns = mechanism.positive(np.arange(mechanism.rows)[:, None], k[:, 0])
+        else:
+            columns = hadamard(mechanism.rows)[:, 1 : 1 + k.size] > 0
+        inside = np.stack([~columns, columns], axis=1).reshape(-1, k.size).T
+    elif isinstance(mechanism, Grr):
         inside = np.eye(mechanism.categories, dtype=bool)
+    elif isinstance(mechanism, ProjectiveGeometryResponse):
+        geometry = mechanism.geometries[level]
+        inside = np.isin((np.arange(geometry.points) - k) % geometry.points, geometry.members)
     else:
-        blocks, size = mechanism.blocks[level], mechanism.block_sizes[level]
-        symbol = np.arange(blocks * size)
+        blocks, symbol = mechanism.blocks[level], np.arange(mechanism.symbols[level])
+        assert isinstance(mechanism, HadamardResponse | RecursiveHadamard)
+        if isinstance(mechanism, RecursiveHadamard):
+            row, rest = np.divmod(symbol, 2 * blocks)
+            sign = hadamard(mechanism.rows[level])[row, k // blocks]
+            own = rest == 2 * (k % blocks) + (sign < 0)
+            public = np.where(own, e, 1.0) / mechanism.rows[level]
+            return np.asarray(public / (e + 2 * blocks - 1))
+        size = mechanism.block_sizes[level]
         positive = hadamard(size)[1 + k[:, 0] // blocks][:, symbol % size] > 0
         inside = (symbol // size == k % blocks) & positive
     odds = np.where(inside, e, 1.0)

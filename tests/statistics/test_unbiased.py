@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from estimators.mechanisms import MECHANISMS, HadamardResponse, Repetition
+from estimators.mechanisms import MECHANISMS, Repetition
+from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.randomness import SeededBits
 from tests.estimators.cases import COMPOSITE
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
 
 EVEN = (100,) * 5
 #: The data at which category 0's estimate has its largest variance, where not at 1/2: for Hadamard
-#: response, at epsilon = 1, all hold another category of its block.
+#: response at epsilon = 1, and recursive Hadamard at 2, all hold another category of its block.
 HARDEST = {
     "grr": ((0.755, 0.245, 0.0, 0.0, 0.0), EVEN),
     "oue": ((1.0, 0.0, 0.0, 0.0, 0.0), EVEN),
     "subset_selection": ((0.9, 0.1, 0.0, 0.0, 0.0), EVEN),
+    "projective_geometry_response": ((0.56, 0.44, 0.0, 0.0, 0.0), EVEN),
     "hadamard_response": ((0.0, 0.0, 1.0, 0.0, 0.0), (0, 0, 500, 0, 0)),
+    "recursive_hadamard": ((0.0, 0.0, 0.0, 0.0, 1.0), (0, 0, 0, 500, 0)),
+    "projection": ((0.0, 1.0, 0.0, 0.0, 0.0), EVEN),
 }
 RUNS, EACH = 200, 300
 POPULATIONS = [
@@ -124,7 +128,7 @@ def test_the_variance_of_a_report_is_as_documented(population: Population, level
 def estimated(metric: Metric, statistic: Counts, level: int) -> Floats:
     """Return the estimate of one level, without its bounds."""
     mechanism, table = metric.randomizer, statistic.reshape(len(LEVELS), -1)
-    if isinstance(mechanism, HadamardResponse):
+    if isinstance(mechanism, BlockDifferences):
         signs: Floats = mechanism.differences(table, level)[0].astype(np.float64)
         signs /= mechanism.contrast[level] * table[level, 0]
         return signs
@@ -138,10 +142,10 @@ def documented_variance(population: Population, level: int) -> Floats:
     """Return chance (1 - chance) / (p - q)^2 for the chance of support of each category.
 
     For several reports of a user, the variance given the category over their number, and f (1 - f).
-    For Hadamard response (A - (c f)^2) / c^2, A the chance of the category's block.
+    For block differences (A - (c f)^2) / c^2, A the chance of the category's block.
     """
     mechanism, f = population.metric.randomizer, population.frequencies
-    if isinstance(mechanism, HadamardResponse):
+    if isinstance(mechanism, BlockDifferences):
         contrast, blocks = mechanism.contrast[level], mechanism.blocks[level]
         share = np.array([f[x % blocks :: blocks].sum() for x in range(f.size)])
         chance = 2 * mechanism.other[level] + share * contrast

@@ -19,18 +19,18 @@ from scipy.stats import chi2
 from estimators.bounds import (
     Directions,
     Law,
-    anytime,
     flip_noise_deviation,
     interval,
     laplace_noise_deviation,
 )
-from estimators.bounds.differences import difference_interval
+from estimators.bounds.differences import difference_limits
 from estimators.bounds.spheres import width
 from estimators.discrete_laplace import variance
 from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.thresholds import WORD, flip_threshold
-from estimators.weights import level_weights
+from estimators.weights import level_weights, total_weight
 from tests.estimators.cases import exact
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def anytime_ratio(law: Law, theta: float, k: int = 1) -> float:
     if law.rate is not None:
         sd = np.sqrt(1 + variance(law.rate) * law.unit**2)
     total = float(1 / (law.coefficient * sd).max())
-    lower, upper = anytime.interval(law, np.array([theta]), log_p, total)
+    lower, upper = interval(law, np.array([theta]), log_p, total)
     half = -ndtri(np.exp(log_p)) * np.sqrt(law.largest_variance(np.array([theta])))[0]
     normal = min(1.0, theta + half) - max(-1.0, theta - half)
     return float((upper - lower)[0] / normal)
@@ -119,13 +119,18 @@ def noise_ratio(n: int, k: int) -> tuple[float, float]:
     )
 
 
-def supported(name: str, n: int, k: int, f: float, target: str = "population") -> float:
-    """Return the ratio for one category of a mechanism that counts support, at frequency f."""
+def supported(
+    name: str, n: int, k: int, f: float, target: str = "population", bound: str = "fixed"
+) -> float:
+    """Return the ratio for one category of a frequency mechanism, at frequency f.
+
+    Bounds for all times are there for block differences only.
+    """
     constructor: Any = MECHANISMS[name]
     mechanism = constructor([exact(e) for e in LEVELS], categories=k)
-    counts, question = np.full(5, n // 5), Question(target=target)
+    counts, question = np.full(5, n // 5), Question(target=target, bound=bound)
     shares, log_p = level_weights("optimal", counts, mechanism.facts), np.log(BETA / 2 / k)
-    if name == "hadamard_response":
+    if isinstance(mechanism, BlockDifferences):
         law = mechanism.law(counts, shares, question)
         # the block's other categories hold their share of the rest, all alike
         rest = (1 - f) / (k - 1)
@@ -133,8 +138,9 @@ def supported(name: str, n: int, k: int, f: float, target: str = "population") -
         inside = 2 * mechanism.other + held * mechanism.contrast
         sums = [np.array([x]) for x in counts * mechanism.contrast * f]
         sizes = [np.array([x]) for x in counts * inside]
-        lower, upper = difference_interval(law, sums, sizes, log_p)
-        one = inside - (mechanism.contrast * f) ** 2
+        total = total_weight("optimal", counts, mechanism.facts)
+        lower, upper = difference_limits(law, sums, sizes, question, log_p, total)
+        one = inside - mechanism.contrast**2 * (f if target == "sample" else f**2)
     else:
         law = mechanism.signs.law(counts, shares, question)
         lower, upper = interval(law, np.array([2 * f - 1]), log_p)
@@ -198,7 +204,15 @@ def main() -> None:
         for f in (0.3, 0.0):
             title = f"`{name}`, k = 16, frequency {f:g}"
             rows[title] = functools.partial(supported, name, k=16, f=f)
-    for name in ("grr", "oue", "subset_selection", "hadamard_response"):
+    for name in (
+        "grr",
+        "oue",
+        "subset_selection",
+        "hadamard_response",
+        "recursive_hadamard",
+        "projection",
+        "projective_geometry_response",
+    ):
         for k, f in ((16, 0.3), (1024, 0.3), (1024, 0.0)):
             title = f"`{name}`, k = {k}, frequency {f:g}"
             rows[title] = functools.partial(supported, name, k=k, f=f)
@@ -206,6 +220,12 @@ def main() -> None:
             supported, name, k=16, f=0.3, target="sample"
         )
     _print("bound", rows)
+    ever: dict[str, Callable[[int], float]] = {
+        f"`recursive_hadamard`, k = {k}, frequency {f:g}": functools.partial(
+            supported, "recursive_hadamard", k=k, f=f, bound="anytime"
+        )
+        for k, f in ((16, 0.3), (1024, 0.3), (1024, 0.0))
+    }
     _print(
         "bound for all times",
         {
@@ -226,6 +246,7 @@ def main() -> None:
             "Laplace, `uniform` weights, mean 0": lambda n: anytime_ratio(
                 laplace(n, free=True), 0.0
             ),
+            **ever,
             "for comparison: likelihood ratios, uniform prior, mean 0": lambda n: likelihood_ratio(
                 n, 0.0
             ),
