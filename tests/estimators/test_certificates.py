@@ -26,6 +26,7 @@ from estimators.mechanisms import (
     Repetition,
     SubsetSelection,
 )
+from estimators.mechanisms.repetition import FREQUENCIES
 from estimators.mechanisms.subset_selection import uniform_subsets
 from estimators.randomness import SeededBits, SystemBits
 from estimators.thresholds import WORD, exp_bounds, flip_threshold, miss_threshold
@@ -444,7 +445,7 @@ def test_a_repeated_sign_is_flipped_below_the_threshold_of_its_share_of_epsilon(
     assert mechanism.privacy_ratio(level) <= exp_bounds(epsilon)[0]
 
 
-@pytest.mark.parametrize("of", ["rappor", "grr", "oue", "subset_selection"])
+@pytest.mark.parametrize("of", [mechanism.name for mechanism in FREQUENCIES])
 @each_level
 def test_repeated_reports_of_a_category_are_private_together(level: int, of: str) -> None:
     composite: Any = Repetition
