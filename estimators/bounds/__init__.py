@@ -2,8 +2,9 @@
 
 `law` says how reports add up, `tails` bounds the chance of a large sum, `inversion` turns that
 chance into an interval for the mean, `deviations` bounds the noise alone where the users' own
-values are the target, `differences` the sums of Hadamard response, `spheres` the mean of vectors.
-`anytime` has the intervals that hold at all times at once; `answer` chooses as a question asks.
+values are the target, `spheres` the mean of vectors. Of the Hadamard mechanisms, `difference_law`
+has the law, `self_normalised` and `differences` the intervals. `anytime` has the intervals that
+hold at all times at once; `answer` chooses as a question asks.
 """
 
 from estimators.bounds.answer import limits
