@@ -1,4 +1,4 @@
-r"""Bounds for a fixed number of reports that are +1, -1 or 0: sharp to the leading order.
+r"""Bounds for a fixed number of reports that are +1, -1 or 0: near the normal law's width.
 
 Chernoff's bound alone is wider than the normal law, however many reports there are; and a union
 over tilts, which the unknown variance asks for, makes it wider still. Both are avoided here.
