@@ -145,7 +145,11 @@ def difference_interval(
             found = law.limits(tilt, moved - spent, -moved - spent)
         lower[here] = np.minimum(lower[here], found[0])
         upper[here] = np.maximum(upper[here], found[1])
-    return np.maximum(lower, within[0]), np.minimum(upper, within[1])
+    inside = np.clip(observed, 0, 1)  # where beta is near 1, both limits may be on one side of it
+    return (
+        np.minimum(np.maximum(lower, within[0]), inside),
+        np.maximum(np.minimum(upper, within[1]), inside),
+    )
 
 
 def _cells(
@@ -181,10 +185,13 @@ def _cells(
 
 
 def _tilt(law: DifferenceLaw, least: float, largest: float, log_p: float) -> tuple[float, float]:
-    """Return a cell's tilt, and ln(R / p); a few steps towards the best tilt for its middle."""
+    """Return a cell's tilt, and ln(R / p); a few steps towards the best tilt for its middle.
+
+    Where p is large, no tilt below 1 / sigma is tried.
+    """
     cost = -log_p
     for _ in range(3):
-        tilt = math.sqrt(2 * cost / math.sqrt(least * largest))
+        tilt = math.sqrt(max(2 * cost, 1.0) / math.sqrt(least * largest))
         cost = SAFETY - log_p + log_remainder(law, tilt, least)
     return tilt, cost
 

@@ -259,6 +259,22 @@ def test_reports_without_noise_have_bounds_too(name: str, weights: str, target: 
     assert np.all(upper - lower < 0.1)
 
 
+@pytest.mark.parametrize("name", ["hadamard_response", "recursive_hadamard"])
+def test_a_bound_may_fail_nearly_always(name: str) -> None:
+    metric = Metric(name="m", kind="frequency", mechanism=name, categories=2, levels=[2, 4])
+    level = np.tile([0, 1], 20_000).astype(np.uint8)
+    statistic = metric.zero()
+    metric.accumulate(statistic, level, metric.randomize(0 * level, level, SeededBits(1)))
+    before = np.zeros(2)
+    for beta in (0.999, 0.9, 0.5, 0.05, 1e-9):
+        estimate = metric.estimate(statistic, beta=beta)
+        width = np.asarray(estimate.upper) - np.asarray(estimate.lower)
+        assert np.all(estimate.lower <= np.clip(estimate.value, 0, 1))
+        assert np.all(estimate.upper >= np.clip(estimate.value, 0, 1))
+        assert np.all(width >= before)
+        before = width
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["hadamard_response", "recursive_hadamard"])
 def test_a_million_categories_are_decoded_in_seconds(name: str) -> None:
