@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from estimators import discrete_laplace
 from estimators.bounds import Law
 from estimators.bounds.difference_law import DifferenceLaw
 from estimators.estimate import Floats
@@ -62,22 +61,17 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     True
     """
     n, contrast = law.counts[:, None], law.contrast[:, None]
-    offset = np.zeros_like(contrast) if law.offset is None else law.offset[:, None]
-    noise = np.zeros_like(contrast)
-    if law.rate is not None:
-        noise = discrete_laplace.variance(law.rate)[:, None] * law.unit**2
-
-    def sign(theta: Floats) -> Floats:
-        mean: Floats = offset + contrast * np.clip(theta, -1, 1)
-        return mean
 
     def variance(theta: Floats) -> Floats:
-        spread: Floats = (1 - sign(theta) ** 2 + noise) / contrast**2
+        spread: Floats = law.variances(np.clip(theta, -1, 1)).T / contrast**2
         return np.maximum(spread, 1e-12) / n
 
     def rarer(theta: Floats) -> Floats:
-        scarce: Floats = n * ((1 - np.abs(sign(theta))) / 2 if law.rate is None else 1.0)
-        return scarce
+        scarce = (1 - np.abs(law.means(np.clip(theta, -1, 1)))).T / 2
+        if law.rate is not None:
+            scarce = np.where(np.isinf(law.rate)[:, None], scarce, 1.0)
+        result: Floats = n * scarce
+        return result
 
     return _cochran(means, 1 / variance(np.zeros(means.shape[1])), variance, rarer)
 

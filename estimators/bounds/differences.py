@@ -46,8 +46,8 @@ the true cell is among them; so each side fails with probability at most p' + 4 
 Neighbouring cells differ little, because a tilt enters to the second order: that the variance is
 unknown costs next to nothing.
 
-**All reports in the block** (one block, as at small epsilons): D is a sign of mean c f, and the
-bounds are those of :class:`estimators.bounds.law.Law`.
+**All reports in the block** (one block, as at small epsilons) and one frequency: D is a sign of
+mean c f, and the bounds are those of :class:`estimators.bounds.law.Law`, a little sharper still.
 """
 
 from __future__ import annotations
@@ -117,9 +117,8 @@ def difference_interval(
     (0.1827, 0.2172)
     """
     observed = weighted(law.coefficient, sums)
-    if law.always:
-        free = law.free or law.fixed
-        signs = Law(law.counts, law.coefficient, law.contrast, free=free)
+    if law.always and not (law.free or law.fixed):
+        signs = Law(law.counts, law.coefficient, law.contrast)
         lower, upper = interval(signs, observed, log_p)
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
     weight = law.counts * law.coefficient**2

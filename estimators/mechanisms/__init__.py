@@ -6,6 +6,7 @@ conformance suite of the tests, which goes through this list.
 
 from __future__ import annotations
 
+from estimators.mechanisms.auto import Auto
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.hadamard_response import HadamardResponse
 from estimators.mechanisms.hemisphere import Hemisphere
@@ -17,6 +18,7 @@ from estimators.mechanisms.projective_geometry_response import ProjectiveGeometr
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.recursive_hadamard import RecursiveHadamard
+from estimators.mechanisms.repetition import Repetition
 from estimators.mechanisms.subset_selection import SubsetSelection
 
 MECHANISMS: dict[str, type[Mechanism]] = {
@@ -33,11 +35,14 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         RecursiveHadamard,
         Projection,
         Hemisphere,
+        Auto,
+        Repetition,
     )
 }
 
 __all__ = [
     "MECHANISMS",
+    "Auto",
     "Grr",
     "HadamardResponse",
     "Hemisphere",
@@ -49,5 +54,6 @@ __all__ = [
     "RandomizedResponse",
     "Rappor",
     "RecursiveHadamard",
+    "Repetition",
     "SubsetSelection",
 ]

@@ -56,6 +56,11 @@ class SupportCounts(Mechanism):
             paper=np.tanh(epsilon / 2) ** 2,
         )
 
+    @classmethod
+    def least_width(cls, categories: int) -> int:
+        """Return how many bytes a report takes at least, without building the mechanism."""
+        return 1
+
     def support(self, table: Counts) -> Counts:
         """Return how many reports support each category, shape (levels, k)."""
         return table[:, 1:]
@@ -85,6 +90,7 @@ class SupportCounts(Mechanism):
             noise = FlipNoise(law.counts, law.coefficient, self.signs.q[counts > 0])
         lower, upper = limits(law, mean, question, log_p, total, noise)
         bounds = (1 + lower) / 2, (1 + upper) / 2
-        apart = heterogeneity(law, self.signs.means(counts, support)[counts > 0])
-        effective = 1 / law.worst_variance
+        users = self.signs.law(counts, shares)
+        apart = heterogeneity(users, self.signs.means(counts, support)[counts > 0])
+        effective = 1 / users.worst_variance
         return self._answer(question, counts, shares, (1 + mean) / 2, bounds, effective, apart)

@@ -28,7 +28,7 @@ class RecursiveHadamard(BlockDifferences):
     sign is -1), of 2K indices. For a category it is the reported sign times H[r, x // B] in the own
     block: see :class:`~estimators.mechanisms.block_differences.BlockDifferences` for the statistic,
     the variance and the weights. b = 1 is the one-bit Hadamard mechanism: one block, so that every
-    report speaks of every category. Source: Chen, Kairouz and Ozgur (2020), section 3.2.
+    report speaks of every category. Source: Chen, Kairouz and Ozgur (2020), theorem 3.1.
 
     Parameters
     ----------

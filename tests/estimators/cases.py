@@ -26,6 +26,16 @@ DOMAINS: dict[str, dict[str, Any]] = {
     "frequency": {"categories": CATEGORIES},
 }
 
+#: Every mechanism with every kind that it serves: its name, and the kind after it where it has two.
+CASES = {
+    name if len(mechanism.kinds) == 1 else f"{name}_{kind}": (name, kind)
+    for name, mechanism in MECHANISMS.items()
+    for kind in sorted(mechanism.kinds)
+}
+
+#: Those that other mechanisms make: they are tried less often where these are tried too.
+COMPOSITE = ("auto", "repetition")
+
 
 class ScriptedBits:
     """Hands out given words, then fails: a test says every bit that is used."""
@@ -39,9 +49,9 @@ class ScriptedBits:
         return np.array(taken, dtype=np.uint64)
 
 
-def metric_for(mechanism: str, levels: Iterable[float] = LEVELS, **changes: Any) -> Metric:
-    """Return a metric with this mechanism, of the first kind that it serves."""
-    kind = min(MECHANISMS[mechanism].kinds)
+def metric_for(case: str, levels: Iterable[float] = LEVELS, **changes: Any) -> Metric:
+    """Return a metric with the mechanism and the kind of one of the CASES."""
+    mechanism, kind = CASES[case]
     domain: dict[str, Any] = DOMAINS[kind]
     definition = {"name": "m", "kind": kind, "mechanism": mechanism, "levels": tuple(levels)}
     return Metric(**{**definition, **domain, **changes})

@@ -16,12 +16,15 @@ from scipy.linalg import hadamard
 
 from estimators import Metric
 from estimators.mechanisms import (
+    Auto,
     Grr,
     HadamardResponse,
     Laplace,
+    Mechanism,
     Projection,
     ProjectiveGeometryResponse,
     RecursiveHadamard,
+    Repetition,
 )
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.thresholds import WORD, flip_threshold
@@ -80,39 +83,7 @@ class Population:
 
     def statistic(self, held: Counts, rng: np.random.Generator) -> Counts:
         """Draw the statistic of these users' reports from its exact law."""
-        metric, n = self.metric, held.sum(axis=1)
-        epsilons = metric.randomizer.epsilons
-        if isinstance(metric.randomizer, Laplace):
-            rates = np.array([float(e) for e in epsilons]) / (2 * metric.randomizer.grid)
-            stop = -np.expm1(-rates)  # a discrete Laplace is a difference of two geometrics
-            noise = rng.negative_binomial(np.maximum(n, 1), stop) - rng.negative_binomial(
-                np.maximum(n, 1), stop
-            )
-            sums = metric.randomizer.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
-            return np.stack([n, sums, 0 * n, 0 * n], axis=1).ravel()
-        if isinstance(metric.randomizer, Symbols):
-            return self._symbols(held, rng)
-        if isinstance(metric.randomizer, SupportCounts):
-            own = held
-            p, q = metric.randomizer.signs.p[:, None], metric.randomizer.signs.q[:, None]
-        else:
-            own = held[:, 1:]
-            q = np.array([flip_threshold(e) / WORD for e in epsilons])[:, None]
-            p = 1 - q
-        ones = rng.binomial(own, p) + rng.binomial(n[:, None] - own, q)
-        return np.concatenate([n[:, None], ones], axis=1).ravel()
-
-    def _symbols(self, held: Counts, rng: np.random.Generator) -> Counts:
-        """Draw the counts of reports of each symbol."""
-        mechanism = self.metric.randomizer
-        assert isinstance(mechanism, Symbols)
-        table = np.zeros((len(self.levels), mechanism.columns), dtype=np.int64)
-        table[:, 0] = held.sum(axis=1)
-        for level, row in enumerate(held):
-            chances = symbol_chances(mechanism, level)
-            cells = symbol_cells(mechanism, rng.multinomial(row, chances).sum(axis=0))
-            table[level, 1 : 1 + cells.size] = cells
-        return table.ravel()
+        return _table(self.metric.randomizer, held, rng).ravel()
 
     def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
         """Return what the bounds have to cover."""
@@ -131,6 +102,50 @@ class Population:
         order = rng.permutation(level.size)
         values = index if isinstance(self.theta, tuple) else 2.0 * index - 1
         return values[order], level[order]
+
+
+def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Counts:
+    """Draw the table of a mechanism, given how many users of each level hold each value."""
+    n, epsilons = held.sum(axis=1), mechanism.epsilons
+    if isinstance(mechanism, Auto):
+        table = np.zeros((len(n), mechanism.columns), dtype=np.int64)
+        for level, child in enumerate(mechanism.children):
+            table[level, : child.columns] = _table(child, held[level : level + 1], rng)[0]
+        return table
+    if isinstance(mechanism, Repetition):  # given their value, one user's reports are of many users
+        table = _table(mechanism.one, held * np.array(mechanism.repeats)[:, None], rng)
+        table[:, 0] = n
+        return table
+    if isinstance(mechanism, Laplace):
+        rates = np.array([float(e) for e in epsilons]) / (2 * mechanism.grid)
+        stop = -np.expm1(-rates)  # a discrete Laplace is a difference of two geometrics
+        noise = rng.negative_binomial(np.maximum(n, 1), stop) - rng.negative_binomial(
+            np.maximum(n, 1), stop
+        )
+        sums = mechanism.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
+        return np.stack([n, sums, 0 * n, 0 * n], axis=1)
+    if isinstance(mechanism, Symbols):
+        return _symbols(mechanism, held, rng)
+    if isinstance(mechanism, SupportCounts):
+        own = held
+        p, q = mechanism.signs.p[:, None], mechanism.signs.q[:, None]
+    else:
+        own = held[:, 1:]
+        q = np.array([flip_threshold(e) / WORD for e in epsilons])[:, None]
+        p = 1 - q
+    ones = rng.binomial(own, p) + rng.binomial(n[:, None] - own, q)
+    return np.concatenate([n[:, None], ones], axis=1)
+
+
+def _symbols(mechanism: Symbols, held: Counts, rng: np.random.Generator) -> Counts:
+    """Draw the counts of reports of each symbol."""
+    table = np.zeros((len(held), mechanism.columns), dtype=np.int64)
+    table[:, 0] = held.sum(axis=1)
+    for level, row in enumerate(held):
+        chances = symbol_chances(mechanism, level)
+        cells = symbol_cells(mechanism, rng.multinomial(row, chances).sum(axis=0))
+        table[level, 1 : 1 + cells.size] = cells
+    return table
 
 
 def symbol_cells(mechanism: Mechanism, tally: Counts) -> Counts:

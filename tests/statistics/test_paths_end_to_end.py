@@ -10,8 +10,8 @@ from scipy.stats import binom
 
 from estimators import Metric
 from estimators.estimate import Estimate
-from estimators.mechanisms import MECHANISMS
 from estimators.randomness import SeededBits
+from tests.estimators.cases import CASES, COMPOSITE
 
 PATHS, BETA = 40, 0.2
 LOOKS = (20, 30, 45, 70, 100, 150, 220, 330, 500, 750, 1100, 1600)
@@ -26,8 +26,8 @@ DOMAINS: dict[str, dict[str, Any]] = {
 VECTORS = np.array([[1.0, 0.0, 0.0], [0.0, -0.6, 0.0]])
 
 
-def metric_of(mechanism: str) -> Metric:
-    (kind,) = MECHANISMS[mechanism].kinds
+def metric_of(case: str) -> Metric:
+    mechanism, kind = CASES[case]
     return Metric(name="m", kind=kind, mechanism=mechanism, levels=LEVELS, **DOMAINS[kind])
 
 
@@ -48,11 +48,12 @@ def misses(estimate: Estimate, truth: np.ndarray) -> bool:
     return bool(np.linalg.norm(estimate.value - truth) > estimate.radius)
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_bounds_for_all_times_cover_whole_paths(mechanism: str) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_bounds_for_all_times_cover_whole_paths(case: str) -> None:
     """No more paths are left than a coverage of 80% shows in all but one of 10^4 seeds."""
-    metric, rng, left = metric_of(mechanism), np.random.default_rng(8), 0
-    for path in range(PATHS):
+    metric, rng, left = metric_of(case), np.random.default_rng(8), 0
+    paths = PATHS if metric.mechanism not in COMPOSITE else 15
+    for path in range(paths):
         values, truth = drawn(metric, rng)
         level = rng.integers(0, len(LEVELS), LOOKS[-1]).astype(np.uint8)
         reports = metric.randomize(values, level, SeededBits(path))
@@ -63,4 +64,4 @@ def test_bounds_for_all_times_cover_whole_paths(mechanism: str) -> None:
             if misses(metric.estimate(statistic, BETA, bound="anytime"), truth):
                 left += 1
                 break
-    assert left <= binom.isf(1e-4, PATHS, BETA)
+    assert left <= binom.isf(1e-4, paths, BETA)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms import MECHANISMS, Repetition
 from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.randomness import SeededBits
+from tests.estimators.cases import COMPOSITE
 from tests.statistics.populations import LEVELS, Population
 
 if TYPE_CHECKING:
@@ -36,17 +37,42 @@ RUNS, EACH = 200, 300
 POPULATIONS = [
     Population("randomized_response", 0.98, ()),
     Population("laplace", -0.4, ()),
+    Population("auto", 0.5, ()),
+    Population("repetition", -0.5, ()),
     *[
         Population(name, (0.7, 0.25, 0.05, 0.0, 0.0), ())
         for name, mechanism in MECHANISMS.items()
         if "frequency" in mechanism.kinds
     ],
 ]
+SINGLE = [p for p in POPULATIONS if p.mechanism not in COMPOSITE]
+COMPOSED = [p for p in POPULATIONS if p.mechanism in COMPOSITE]
+FREQUENCIES = [p for p in POPULATIONS if isinstance(p.theta, tuple)]
 
 
-@pytest.mark.parametrize("weights", ["optimal", "paper", "uniform", "proportional"])
-@pytest.mark.parametrize("population", POPULATIONS, ids=lambda p: p.mechanism)
+def name(population: Population) -> str:
+    return f"{population.mechanism}_{population.metric.kind}"
+
+
+every_policy = pytest.mark.parametrize("weights", ["optimal", "paper", "uniform", "proportional"])
+
+
+@every_policy
+@pytest.mark.parametrize("population", SINGLE, ids=name)
 def test_the_mean_of_200_runs_is_the_truth(population: Population, weights: str) -> None:
+    expect_the_truth(population, weights)
+
+
+@pytest.mark.slow
+@every_policy
+@pytest.mark.parametrize("population", COMPOSED, ids=name)
+def test_the_mean_of_200_runs_of_several_mechanisms_is_the_truth(
+    population: Population, weights: str
+) -> None:
+    expect_the_truth(population, weights)
+
+
+def expect_the_truth(population: Population, weights: str) -> None:
     metric = population.metric
     if metric.kind == "mean":
         values = np.tile(np.linspace(-1, 1, EACH) ** 3 * 0.2 + population.frequencies[1] - 0.5, 5)
@@ -64,7 +90,7 @@ def test_the_mean_of_200_runs_is_the_truth(population: Population, weights: str)
     assert np.all(np.abs(np.mean(found, axis=0) - truth) <= 4 * error)
 
 
-@pytest.mark.parametrize("population", POPULATIONS, ids=lambda p: p.mechanism)
+@pytest.mark.parametrize("population", POPULATIONS, ids=name)
 def test_effective_reports_is_the_worst_variance_of_noise_free_reports_over_ours(
     population: Population,
 ) -> None:
@@ -78,6 +104,7 @@ def test_effective_reports_is_the_worst_variance_of_noise_free_reports_over_ours
     metric, rng = worst.metric, np.random.default_rng(3)
     found: list[Floats] = []
     runs = 1000 if population.mechanism in ("randomized_response", "laplace", "rappor") else 400
+    runs = 200 if population.mechanism in COMPOSITE else runs
     for _ in range(runs):
         statistic = worst.statistic(worst.held(rng), rng)
         found.append(np.atleast_1d(metric.estimate(statistic).value))
@@ -86,7 +113,7 @@ def test_effective_reports_is_the_worst_variance_of_noise_free_reports_over_ours
     assert measured == pytest.approx(claimed, rel=5 * np.sqrt(2 / runs))
 
 
-@pytest.mark.parametrize("population", POPULATIONS[2:], ids=lambda p: p.mechanism)
+@pytest.mark.parametrize("population", FREQUENCIES, ids=name)
 @pytest.mark.parametrize("level", range(len(LEVELS)))
 def test_the_variance_of_a_report_is_as_documented(population: Population, level: int) -> None:
     """2,000 runs, within 5 standard errors, 16%."""
@@ -114,6 +141,7 @@ def estimated(metric: Metric, statistic: Counts, level: int) -> Floats:
 def documented_variance(population: Population, level: int) -> Floats:
     """Return chance (1 - chance) / (p - q)^2 for the chance of support of each category.
 
+    For several reports of a user, the variance given the category over their number, and f (1 - f).
     For block differences (A - (c f)^2) / c^2, A the chance of the category's block.
     """
     mechanism, f = population.metric.randomizer, population.frequencies
@@ -124,5 +152,8 @@ def documented_variance(population: Population, level: int) -> Floats:
         return np.asarray((chance - (contrast * f) ** 2) / contrast**2)
     assert isinstance(mechanism, SupportCounts)
     p, q = mechanism.signs.p[level], mechanism.signs.q[level]
+    if isinstance(mechanism, Repetition):
+        given = (f * p * (1 - p) + (1 - f) * q * (1 - q)) / (p - q) ** 2
+        return np.asarray(given / mechanism.repeats[level] + f * (1 - f))
     chance = q + f * (p - q)
     return np.asarray(chance * (1 - chance) / (p - q) ** 2)
