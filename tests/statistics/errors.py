@@ -34,7 +34,7 @@ from estimators.mechanisms.frequencies import SupportCounts
 from estimators.metric import MAX_LEVELS
 from estimators.weights import level_weights
 from tests.estimators.cases import exact
-from tests.statistics.populations import Population, symbol_cells, symbol_chances
+from tests.statistics.populations import Population, Symbols, symbol_cells, symbol_chances
 from tests.statistics.test_unbiased import documented_variance
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ MIXED = (0.25, 0.5, 1.0, 2.0, 4.0)
 LEVELS: tuple[tuple[float, ...], ...] = ((0.1,), (0.5,), (1.0,), (2.0,), (4.0,), (8.0,), MIXED)
 SIZES = (2, 17, 100, 1000)
 DATA = ("uniform", "Zipf 1.1", "point mass")
-NAMES = [name for name, mechanism in MECHANISMS.items() if "frequency" in mechanism.kinds]
+NAMES = [name for name, m in MECHANISMS.items() if issubclass(m, SupportCounts | BlockDifferences)]
+"""Those that randomize by themselves: `auto` and `repetition` hand their reports to these."""
 
 LEAST_RUNS = 400
 PRECISION = 0.01
@@ -78,15 +79,14 @@ class Runs(Population):
             randomizer=constructor(epsilons, categories=len(self.frequencies))
         )
 
-    def _symbols(self, held: Counts, rng: np.random.Generator) -> Counts:
+    def _symbols(self, rng: np.random.Generator) -> Counts:
         """Draw symbols from their mixture over the categories: the law of users drawn anew."""
         mechanism = self.metric.randomizer
         chances = self.frequencies @ symbol_chances.__wrapped__(mechanism, 0)
-        counts = held.sum(axis=1)
-        tally = rng.multinomial(counts[0], chances / chances.sum(), size=self.runs)
+        tally = rng.multinomial(self.counts[0], chances / chances.sum(), size=self.runs)
         cells = symbol_cells(mechanism, tally)
         unused = np.zeros((self.runs, mechanism.columns - 1 - cells.shape[1]), dtype=np.int64)
-        return np.concatenate([counts[:, None], cells, unused], axis=1).ravel()
+        return np.concatenate([tally.sum(axis=1)[:, None], cells, unused], axis=1).ravel()
 
     @property
     def one_of_few(self) -> bool:
@@ -114,6 +114,8 @@ class Runs(Population):
         mechanism, n = self.metric.randomizer, self.counts[0]
         if self.one_of_few:
             statistic = self._subsets(rng)
+        elif isinstance(mechanism, Symbols):
+            statistic = self._symbols(rng)
         else:
             held = rng.multinomial(n, self.frequencies, size=self.runs)
             statistic = self.statistic(held, rng)
