@@ -64,9 +64,9 @@ class DifferenceLaw:
         weight = self.coefficient * self.contrast
         if self.fixed:
             return float(weight.min()) * f
-        return f**2 * (
-            1 / float(self.counts.sum()) if self.free else float(self.counts @ weight**2)
-        )
+        if self.free:
+            return f**2 / float(self.counts.sum())
+        return float(self.counts @ weight**2) * f**2
 
     @property
     def unexplained(self) -> float:
