@@ -153,8 +153,8 @@ def _log_mixture(
 ) -> tuple[Floats, Floats]:
     """Return the logarithm of the mixture at `theta` and how fast it falls, each of shape (k,)."""
     flat = tilts.ravel()
-    at = law.cumulant(np.repeat(theta, tilts.shape[1]), flat)
-    value, by_theta = at.value.reshape(tilts.shape), at.by_theta.reshape(tilts.shape)
+    at = law.log_mgf(np.repeat(theta, tilts.shape[1]), flat)
+    value, by_theta = (x.reshape(tilts.shape) for x in at)
     if law.free:
         plain = tilts * theta[:, None] + _hoeffding(law, flat).reshape(tilts.shape)
         by_theta = np.where(plain < value, tilts, by_theta)

@@ -145,6 +145,24 @@ class Law:
             third=(self.coefficient**3 * spread * (1 + tilted**2)) @ self.counts,
         )
 
+    def log_mgf(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
+        """Return the value of :meth:`cumulant` and its derivative by theta, in half the time."""
+        if self.fixed:
+            at = self.cumulant(theta, tilt)
+            return at.value, at.by_theta
+        z = tilt[:, None] * self.coefficient
+        terms, tanh, bottom = _log_mgf_of_signs(z, self.means(theta))
+        by_theta = self.contrast * tanh / bottom
+        value = terms @ self.counts
+        if self.offset is not None:
+            value -= tilt * float(self.counts @ (self.coefficient * self.offset))
+        if self.rate is not None:
+            step = self.unit * self.coefficient
+            value += discrete_laplace.cumulant(self.rate, tilt[:, None] * step)[0] @ self.counts
+        if self.free:
+            value += self._freedom(theta, by_theta)
+        return value, by_theta @ self.counts
+
     def _fixed_cumulant(self, theta: Floats, z: Floats) -> Cumulant:
         """Return the largest ln E exp(tilt S) over fixed values +-1 of weighted mean theta.
 
@@ -336,12 +354,17 @@ def tilted_signs(z: Floats, mean: Floats) -> tuple[Floats, ...]:
 
     Also tanh z and 1 + mean tanh z, which the derivatives need.
     """
+    terms, tanh, bottom = _log_mgf_of_signs(z, mean)
+    tilted = (tanh + mean) / bottom
+    return terms, tilted, (1 - tilted) * (1 + tilted), tanh, bottom
+
+
+def _log_mgf_of_signs(z: Floats, mean: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return ln E exp(z Y), tanh z and 1 + mean tanh z."""
     decay = np.expm1(-2 * z)
     tanh = -decay / (2 + decay)
     upper_side = mean >= 0
     away = (1 - np.abs(mean)) / 2
     growth = np.where(upper_side, decay, -decay / (1 + decay))
     terms = np.where(upper_side, z, -z) + np.log1p(away * growth)
-    bottom = 1 + mean * tanh
-    tilted = (tanh + mean) / bottom
-    return terms, tilted, (1 - tilted) * (1 + tilted), tanh, bottom
+    return terms, tanh, 1 + mean * tanh

@@ -83,6 +83,11 @@ class RepeatedLaw(Law):
             third=(self.coefficient**3 * spread * (1 + np.abs(tilted))) @ self.counts,
         )
 
+    def log_mgf(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
+        """Return the value of :meth:`cumulant` and its derivative by theta."""
+        at = self.cumulant(theta, tilt)
+        return at.value, at.by_theta
+
     @property
     def proxy(self) -> float:
         """Hoeffding's variance proxy: 1/r for the signs given the value, a^2 for the value."""
