@@ -14,6 +14,9 @@ it, for every t fixed before the reports were seen,
 
 The exponential of the difference is a supermartingale in the number of reports, so that (Ville)
 this holds at all numbers at once where t s, on the scale of a report, is fixed as they grow.
+
+In a count sketch, f stands for a frequency and what hash collisions add to it: any number from -1
+to 1. Nothing changes but for users with an f of their own (see :meth:`DifferenceLaw.invert`).
 """
 
 from __future__ import annotations
@@ -50,6 +53,8 @@ class DifferenceLaw:
         n s c.
     fixed : bool
         True: each user holds the category, or does not, and f is the weighted share of these.
+    signed : bool
+        Whether f may be anything in [-1, 1]; it is in [0, 1] else, and `fixed` supposes so.
     """
 
     counts: Floats
@@ -59,6 +64,12 @@ class DifferenceLaw:
     largest: Floats
     free: bool = False
     fixed: bool = False
+    signed: bool = False
+
+    @property
+    def lowest(self) -> float:
+        """The least value of f."""
+        return -1.0 if self.signed else 0.0
 
     def tilts(self, log_p: float) -> Floats:
         """Return tilts for the range of possible variances, a factor of 2 apart.
@@ -98,10 +109,32 @@ class DifferenceLaw:
         weight = self.coefficient * self.contrast
         return float((np.log1p(tanh) / weight).max()), float((-np.log1p(-tanh) / weight).min())
 
+    def invert(self, tilt: float, above: Floats, below: Floats) -> tuple[Floats, Floats]:
+        """Return limits on f: the cumulant at f is above `above`, and at -f above `below`.
+
+        Where users have an f_i of their own in [-1, 1], tanh z <= z says nothing of negative ones.
+        But f_i + 1 >= 0, so that with z = tilt s, sum n c s = 1 and G = sum n c tanh z
+
+            sum c f_i tanh z = sum c (f_i + 1) tanh z - G <= tilt (f + 1) - G:
+
+        f tilt + (tilt - G) takes the place of f tilt; for -f_i by symmetry. What this adds is below
+        tilt / 3 times the largest z^2: it falls as the reverse of the number of reports.
+        """
+        n = float(self.counts.sum())
+        if self.fixed:
+            g, h = self.fixed_slopes(tilt)
+            return above / g, -below / h
+        g, h = self.slopes(tilt)
+        low, high = n * np.expm1(above / n), -n * np.expm1(below / n)
+        if self.free and self.signed:
+            slack = tilt - float((self.counts * self.contrast) @ np.tanh(tilt * self.coefficient))
+            return (low - slack) / tilt, (high + slack) / tilt
+        return low / g, high / h
+
 
 def difference_limits(
     law: DifferenceLaw,
-    sums: list[Floats],
+    observed: Floats,
     sizes: list[Floats],
     question: Question,
     log_p: float,
@@ -109,18 +142,17 @@ def difference_limits(
 ) -> tuple[Floats, Floats]:
     """Return bounds on f as the question asks for them; `total` as in `answer.limits`."""
     if question.bound == "normal":
-        observed = sum(s * x for s, x in zip(law.coefficient.tolist(), sums, strict=True))
         spread = sum(s * s * x for s, x in zip(law.coefficient.tolist(), sizes, strict=True))
         margin = normal_quantile(log_p) * np.sqrt(spread)
-        return np.clip(observed - margin, 0, 1), np.clip(observed + margin, 0, 1)
-    return difference_interval(
-        law, sums, sizes, log_p, total if question.bound == "anytime" else None
-    )
+        low = law.lowest
+        return np.clip(observed - margin, low, 1), np.clip(observed + margin, low, 1)
+    times = total if question.bound == "anytime" else None
+    return difference_interval(law, observed, sizes, log_p, times)
 
 
 def difference_interval(
     law: DifferenceLaw,
-    sums: list[Floats],
+    observed: Floats,
     sizes: list[Floats],
     log_p: float,
     total: float | None = None,
@@ -130,8 +162,10 @@ def difference_interval(
     Parameters
     ----------
     law : DifferenceLaw
-    sums, sizes : list of ndarray of float64, shape (k,)
-        Per level, the sum of D and of abs(D), for each of k categories.
+    observed : ndarray of float64, shape (k,)
+        S, for each of k categories.
+    sizes : list of ndarray of float64, shape (k,)
+        Per level, the sum of abs(D).
     log_p : float
         ln p, the failure probability of one side.
     total : float, optional
@@ -140,7 +174,7 @@ def difference_interval(
     Returns
     -------
     lower, upper : ndarray of float64, shape (k,)
-        Within [0, 1].
+        Within [0, 1]; [-1, 1] where the law is signed.
 
     Notes
     -----
@@ -152,30 +186,23 @@ def difference_interval(
     --------
     >>> one = np.ones(1)
     >>> law = DifferenceLaw(1e4 * one, 1e-4 * one, one, 0.5 * one, one)
-    >>> lower, upper = difference_interval(law, [2000 * one], [7000 * one], np.log(0.025))
+    >>> lower, upper = difference_interval(law, 0.2 * one, [7000 * one], np.log(0.025))
     >>> float(lower[0].round(4)), float(upper[0].round(4))
     (0.1778, 0.222)
     """
-    observed = sum(s * x for s, x in zip(law.coefficient.tolist(), sums, strict=True))
-    tilts, n = law.tilts(log_p), float(law.counts.sum())
+    tilts = law.tilts(log_p)
     log_shares = np.full(len(tilts), -np.log(len(tilts)))
     if total is not None:
         steepest = STEEPEST / float(law.coefficient.max())
         grid = anytime.TILTS * total
         near = (grid >= tilts.min() / 2) & (grid <= min(2 * tilts.max(), steepest))
         tilts, log_shares = grid[near], anytime.LOG_WEIGHTS[near]
-    lower, upper = np.zeros_like(sums[0]), np.ones_like(sums[0])
+    lower, upper = np.full_like(observed, law.lowest), np.ones_like(observed)
     for tilt, log_share in zip(tilts.tolist(), log_shares.tolist(), strict=True):
         z = tilt * law.coefficient
         costs = z + np.log1p(np.exp(-2 * z)) - np.log(2)
         spent = sum(c * x for c, x in zip(costs.tolist(), sizes, strict=True))
         spent = spent + (SAFETY - log_p - log_share)
-        above, below = tilt * observed - spent, -tilt * observed - spent
-        if law.fixed:
-            g, h = law.fixed_slopes(tilt)
-            low, high = above / g, -below / h
-        else:
-            g, h = law.slopes(tilt)
-            low, high = n * np.expm1(above / n) / g, -n * np.expm1(below / n) / h
+        low, high = law.invert(tilt, tilt * observed - spent, -tilt * observed - spent)
         lower, upper = np.maximum(lower, low), np.minimum(upper, high)
-    return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
+    return np.clip(lower, law.lowest, 1), np.clip(upper, law.lowest, 1)

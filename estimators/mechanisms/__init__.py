@@ -6,6 +6,7 @@ conformance suite of the tests, which goes through this list.
 
 from __future__ import annotations
 
+from estimators.mechanisms.count_sketch import CountSketch
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.hadamard_response import HadamardResponse
 from estimators.mechanisms.hemisphere import Hemisphere
@@ -26,12 +27,14 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Oue,
         SubsetSelection,
         HadamardResponse,
+        CountSketch,
         Hemisphere,
     )
 }
 
 __all__ = [
     "MECHANISMS",
+    "CountSketch",
     "Grr",
     "HadamardResponse",
     "Hemisphere",

@@ -175,7 +175,7 @@ class HadamardResponse(Mechanism):
             value += coefficient * total
         log_p = question.log_p(value.size)
         scale = total_weight(question.weights, counts, self.facts)
-        bounds = difference_limits(law, sums, sizes, question, log_p, scale)
+        bounds = difference_limits(law, value, sizes, question, log_p, scale)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[used]))
         return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst))
 

@@ -25,6 +25,9 @@ DOMAINS: dict[str, dict[str, Any]] = {
     "vector_mean": {"dimension": DIMENSION, "radius": 1},
     "frequency": {"categories": CATEGORIES},
 }
+NAMES = tuple("abcdefghij")
+#: The domain of a mechanism that has no list of categories: the same ten are asked for.
+OPEN: dict[str, Any] = {"categories": "open", "watch": NAMES}
 
 
 class ScriptedBits:
@@ -42,7 +45,7 @@ class ScriptedBits:
 def metric_for(mechanism: str, levels: Iterable[float] = LEVELS, **changes: Any) -> Metric:
     """Return a metric with this mechanism, of the first kind that it serves."""
     kind = min(MECHANISMS[mechanism].kinds)
-    domain: dict[str, Any] = DOMAINS[kind]
+    domain = DOMAINS[kind] if MECHANISMS[mechanism].closed_vocabulary else OPEN
     definition = {"name": "m", "kind": kind, "mechanism": mechanism, "levels": tuple(levels)}
     return Metric(**{**definition, **domain, **changes})
 
@@ -58,7 +61,8 @@ def values_for(metric: Metric, n: int, seed: int = 0) -> np.ndarray[Any, np.dtyp
     uniform = np.random.default_rng(seed).random(n)
     if metric.kind == "mean":
         return 2 * uniform**2 - 1
-    return np.floor(len(metric.category_names) * uniform**2).astype(np.int64)
+    indices = np.floor(len(metric.category_names) * uniform**2).astype(np.int64)
+    return indices if metric.categories != "open" else np.array(NAMES)[indices]
 
 
 def exact(epsilon: float) -> Fraction:

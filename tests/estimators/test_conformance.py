@@ -32,6 +32,7 @@ SIZES = {
     "oue": (2, 1 + CATEGORIES),
     "subset_selection": (2, 1 + CATEGORIES),
     "hadamard_response": (1, 1 + 32),
+    "count_sketch": (2, 1 + 65536),
     "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
 }
 
@@ -152,7 +153,7 @@ def test_every_level_is_unbiased(name: str, level: int) -> None:
     if metric.kind != "frequency":
         truth, spread = np.asarray(values.mean(axis=0)), 1.0
     else:
-        truth, spread = np.bincount(values, minlength=CATEGORIES) / n, 0.5
+        truth, spread = np.unique(values, return_counts=True)[1] / n, 0.5
     error = spread / np.sqrt(estimate.effective_reports)
     assert np.all(np.abs(estimate.value - truth) < 5 * error)
     assert estimate.weights.tolist() == np.eye(len(LEVELS))[level].tolist()

@@ -67,7 +67,7 @@ def test_limits_that_miss_the_truth_were_unlikely(
     inside = ups + downs <= n
     ups, downs = ups[inside], downs[inside]
     lower, upper = difference_interval(
-        law, [(ups - downs).astype(float)], [(ups + downs).astype(float)], np.log(beta)
+        law, (ups - downs) / (n * c), [(ups + downs).astype(float)], np.log(beta)
     )
     if fixed:
         others = (u + (share - f) / max(1 - f, 1e-9) * c / 2) if holders < n else u

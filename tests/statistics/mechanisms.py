@@ -8,11 +8,13 @@ over the categories at f = 1/k, which is its largest average.
 
 from __future__ import annotations
 
+import math
 import sys
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from estimators.mechanisms import MECHANISMS, HadamardResponse
+from estimators.bounds.collisions import collision_bound
+from estimators.mechanisms import MECHANISMS, CountSketch, HadamardResponse
 from estimators.mechanisms.frequencies import SupportCounts
 
 if TYPE_CHECKING:
@@ -20,7 +22,13 @@ if TYPE_CHECKING:
 
 EPSILONS = (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4), Fraction(8))
 SIZES = (16, 1024, 65536)
-NAMES = [name for name, mechanism in MECHANISMS.items() if "frequency" in mechanism.kinds]
+SKETCHES = ((256, 32), (512, 64), (1024, 64), (1024, 128), (4096, 128))
+TEN = math.log(0.05 / 20)
+NAMES = [
+    name
+    for name, mechanism in MECHANISMS.items()
+    if "frequency" in mechanism.kinds and mechanism.closed_vocabulary
+]
 
 
 def build(name: str, epsilon: Fraction, categories: int) -> Mechanism:
@@ -52,6 +60,21 @@ def main() -> None:
             )
             variances = " | ".join(f"{variance(mechanism):.3g}" for mechanism in all_levels)
             out.write(f"| `{name}` | {sizes} | {variances} |\n")
+    _print_sketches(head)
+
+
+def _print_sketches(head: str) -> None:
+    out = sys.stdout
+    out.write(f"\n| rows x buckets | bits | cells | largest | usual | {head} |\n")
+    out.write("|---|---|---|---|---|" + "---|" * len(EPSILONS) + "\n")
+    for rows, buckets in SKETCHES:
+        sketch = CountSketch(EPSILONS, categories=None, rows=rows, buckets=buckets)
+        largest, usual = collision_bound(rows, buckets, TEN), (rows * buckets) ** -0.5
+        variances = " | ".join(f"{variance:.3g}" for variance in sketch.facts.variances)
+        out.write(
+            f"| {rows:,} x {buckets} | {8 * sketch.width} | {sketch.columns:,} | "
+            f"{largest:.4f} | {usual:.4f} | {variances} |\n"
+        )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Drawing the sums instead of the reports makes thousands of runs cheap; `test_laws.py` shows that the
 real randomizers have this law. (For subsets, whose categories are not independent, it is the law of
-each category's count.)
+each category's count.) What an open vocabulary's hashes do to it depends on their seed: `reseeded`
+gives each run its own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 from scipy.linalg import hadamard
 
 from estimators import Metric
-from estimators.mechanisms import Grr, HadamardResponse, Laplace
+from estimators.hashing import buckets_and_signs
+from estimators.mechanisms import MECHANISMS, CountSketch, Grr, HadamardResponse, Laplace
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.thresholds import WORD, flip_threshold
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from estimators.estimate import Counts, Estimate, Floats
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
+#: Of a count sketch: small enough that collisions are frequent.
+SKETCH = {"rows": 16, "buckets": 8}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,20 +40,35 @@ class Population:
         A mean in [-1, 1], or the frequencies of the categories.
     counts : tuple of int
         Reports per level.
+    seed : int
+        Of an open vocabulary's hashes.
     """
 
     mechanism: str
     theta: float | tuple[float, ...]
     counts: tuple[int, ...]
+    seed: int = 0
 
     @functools.cached_property
     def metric(self) -> Metric:
-        domain: dict[str, Any] = (
-            {"kind": "frequency", "categories": len(self.theta)}
-            if isinstance(self.theta, tuple)
-            else {"kind": "mean", "range": (-1, 1)}
-        )
+        domain: dict[str, Any] = {"kind": "mean", "range": (-1, 1)}
+        if isinstance(self.theta, tuple):
+            domain = {"kind": "frequency", "categories": len(self.theta)}
+            if not MECHANISMS[self.mechanism].closed_vocabulary:
+                options = {**SKETCH, "seed": self.seed}
+                domain |= {"categories": "open", "watch": self.names, "options": options}
         return Metric(name="m", mechanism=self.mechanism, levels=LEVELS, **domain)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the values of an open vocabulary are called."""
+        return tuple(f"name {index}" for index in range(self.frequencies.size))
+
+    def reseeded(self, seed: int) -> Population:
+        """Return the population with hashes of its own, where its mechanism has any."""
+        if MECHANISMS[self.mechanism].closed_vocabulary:
+            return self
+        return dataclasses.replace(self, seed=seed)
 
     @property
     def frequencies(self) -> Floats:
@@ -74,7 +93,7 @@ class Population:
             )
             sums = metric.randomizer.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
             return np.stack([n, sums, 0 * n, 0 * n], axis=1).ravel()
-        if isinstance(metric.randomizer, Grr | HadamardResponse):
+        if isinstance(metric.randomizer, Grr | HadamardResponse | CountSketch):
             return self._symbols(held, rng)
         if isinstance(metric.randomizer, SupportCounts):
             own = held
@@ -89,11 +108,14 @@ class Population:
     def _symbols(self, held: Counts, rng: np.random.Generator) -> Counts:
         """Draw the counts of reports of each symbol."""
         mechanism = self.metric.randomizer
-        assert isinstance(mechanism, Grr | HadamardResponse)
+        assert isinstance(mechanism, Grr | HadamardResponse | CountSketch)
         table = np.zeros((len(LEVELS), mechanism.columns), dtype=np.int64)
         table[:, 0] = held.sum(axis=1)
         for level, row in enumerate(held):
-            chances = symbol_chances(mechanism, level)
+            if isinstance(mechanism, CountSketch):
+                chances = sketch_chances(self, level)
+            else:
+                chances = symbol_chances(mechanism, level)
             table[level, 1 : 1 + chances.shape[1]] = rng.multinomial(row, chances).sum(axis=0)
         return table.ravel()
 
@@ -112,7 +134,9 @@ class Population:
         level = np.repeat(np.arange(len(LEVELS)), held.sum(axis=1)).astype(np.uint8)
         index = np.concatenate([np.repeat(np.arange(held.shape[1]), row) for row in held])
         order = rng.permutation(level.size)
-        values = index if isinstance(self.theta, tuple) else 2.0 * index - 1
+        values: Any = index if isinstance(self.theta, tuple) else 2.0 * index - 1
+        if self.metric.categories == "open":
+            values = np.array(self.names)[index]
         return values[order], level[order]
 
 
@@ -131,6 +155,33 @@ def symbol_chances(mechanism: Grr | HadamardResponse, level: int) -> Floats:
     odds = np.where(inside, e, 1.0)
     chances: Floats = odds / odds.sum(axis=1, keepdims=True)
     return chances
+
+
+def hashed(population: Population) -> tuple[Counts, Counts]:
+    """Return the bucket and the sign of each name in each row, shape (names, rows)."""
+    mechanism = population.metric.randomizer
+    assert isinstance(mechanism, CountSketch)
+    keys = population.metric.domain.own_units(np.array(population.names))
+    bits = mechanism.buckets.bit_length() - 1
+    bucket, negative = buckets_and_signs(keys[:, None], mechanism.constants, bits)
+    return bucket, 1 - 2 * negative.astype(np.int64)
+
+
+@functools.lru_cache(maxsize=64)
+def sketch_chances(population: Population, level: int) -> Floats:
+    """Return the chance of each symbol for each name, from the definition."""
+    mechanism = population.metric.randomizer
+    assert isinstance(mechanism, CountSketch)
+    e, blocks = float(np.exp(LEVELS[level])), mechanism.blocks[level]
+    size = mechanism.buckets // blocks
+    bucket, sign = hashed(population)
+    signs = sign[:, :, None] * hadamard(size)[:, bucket % size].transpose(1, 2, 0)
+    shape = (len(bucket), mechanism.rows, blocks, size, 2)
+    own = np.zeros(shape, dtype=bool)
+    for name, row in np.ndindex(bucket.shape):
+        own[name, row, bucket[name, row] // size] = signs[name, row][:, None] == (1, -1)
+    chances: Floats = np.where(own, e, 1.0) / (e + 2 * blocks - 1) / (mechanism.rows * size)
+    return chances.reshape(len(bucket), -1)
 
 
 def covers(estimate: Estimate, truth: float | Floats) -> bool:

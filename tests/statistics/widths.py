@@ -131,9 +131,8 @@ def supported(name: str, n: int, k: int, f: float, target: str = "population") -
         rest = (1 - f) / (k - 1)
         held = np.array([f + rest * (-(-k // blocks) - 1) for blocks in mechanism.blocks])
         inside = 2 * mechanism.other + held * mechanism.contrast
-        sums = [np.array([x]) for x in counts * mechanism.contrast * f]
         sizes = [np.array([x]) for x in counts * inside]
-        lower, upper = difference_interval(law, sums, sizes, log_p)
+        lower, upper = difference_interval(law, np.array([f]), sizes, log_p)
         one = inside - (mechanism.contrast * f) ** 2
     else:
         law = mechanism.signs.law(counts, shares, question)
