@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import structlog
 
-from benchmarks import accumulate, ask, commit, consume, count, end_to_end, randomize
+from benchmarks import accumulate, ask, commit, consume, count, end_to_end, randomize, read
 from benchmarks.measure import Benchmark, Result, measure
 from benchmarks.places import Places
 
@@ -21,6 +21,7 @@ STAGES: dict[str, Prepare] = {
     "accumulate": lambda _: accumulate.benchmarks(),
     "ask": lambda _: ask.benchmarks(),
     "count": lambda _: count.benchmarks(),
+    "read": lambda _: read.benchmarks(),
     "consume": consume.benchmarks,
     "commit": commit.benchmarks,
     "end to end": end_to_end.benchmarks,

@@ -6,14 +6,13 @@ values are the target, `differences` the sums of Hadamard response, `spheres` th
 `anytime` has the intervals that hold at all times at once; `answer` chooses as a question asks.
 """
 
-from estimators.bounds.answer import limits
+from estimators.bounds.answer import interval, limits
 from estimators.bounds.deviations import (
     FlipNoise,
     LaplaceNoise,
     flip_noise_deviation,
     laplace_noise_deviation,
 )
-from estimators.bounds.inversion import interval
 from estimators.bounds.law import Law
 from estimators.bounds.spheres import Directions
 

@@ -69,8 +69,8 @@ LOG_WEIGHTS = -np.log1p((_OFFSETS / SPREAD) ** 2)
 LOG_WEIGHTS -= np.log(np.exp(LOG_WEIGHTS).sum())
 
 
-def interval(law: Law, observed: Floats, log_p: float, total: float) -> tuple[Floats, Floats]:
-    """Return bounds on theta that hold at all times at once, each side failing with chance p.
+def lower_limit(law: Law, observed: Floats, log_p: float, total: float) -> Floats:
+    """Return a theta that the mixture rejects as too small, or -1: now, or at any time before.
 
     Parameters
     ----------
@@ -79,32 +79,22 @@ def interval(law: Law, observed: Floats, log_p: float, total: float) -> tuple[Fl
     observed : ndarray of float64, shape (k,)
         The sums S, one a category; the law is the same for all.
     log_p : float
-        ln p, the failure probability of one side over all times.
+        ln p, the failure probability over all times.
     total : float
         N, from :func:`estimators.weights.total_weight`.
 
     Returns
     -------
-    lower, upper : ndarray of float64, shape (k,)
-        Within [-1, 1].
-
-    Examples
-    --------
-    >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))
-    >>> lower, upper = interval(law, np.array([0.5]), np.log(0.025), total=1e4)
-    >>> float(lower[0].round(3)), float(upper[0].round(3))
-    (0.47, 0.529)
+    ndarray of float64, shape (k,)
+        At least -1.
     """
     rows = max(1, BLOCK // (TERMS * law.counts.size))
     starts = range(0, observed.size, rows)
-    lower = [lower_limit(law, observed[i : i + rows], log_p, total) for i in starts]
-    other = law.mirrored()
-    upper = [-lower_limit(other, -observed[i : i + rows], log_p, total) for i in starts]
-    return np.concatenate(lower), np.concatenate(upper)
+    found = [_lower_limit(law, observed[i : i + rows], log_p, total) for i in starts]
+    return np.concatenate([np.empty(0), *found])
 
 
-def lower_limit(law: Law, observed: Floats, log_p: float, total: float) -> Floats:
-    """Return a theta that the mixture rejects as too small, or -1; shape (k,)."""
+def _lower_limit(law: Law, observed: Floats, log_p: float, total: float) -> Floats:
     goal = SAFETY - log_p
     tilts, log_weights, width = _terms(law, observed, goal, total)
     found = np.full_like(observed, -1.0)

@@ -1,8 +1,8 @@
 """Bounds on the noise alone, for targets that are the users' own values: no mean enters them.
 
-Both are the smaller of Chernoff's bound and of Berry-Esseen's; which one is smaller depends on the
-counts and on public constants only. Chernoff's bound holds for every tilt, so the best of a row of
-tilts will do.
+Both are the smaller of Chernoff's bound, for flips with the tilted law's remainder, and of
+Berry-Esseen's; which one is smaller depends on the counts and on public constants only. Chernoff's
+bound holds for every tilt, so the best of a row of tilts will do.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 
 from estimators import discrete_laplace
-from estimators.bounds.law import STEEPEST
-from estimators.bounds.tails import BERRY_ESSEEN
+from estimators.bounds.law import STEEPEST, tilted_sign_extremes
+from estimators.bounds.tails import BERRY_ESSEEN, log_dense_remainder
 from estimators.estimate import Floats
 
 TILTS = np.geomspace(0.05, 4, 400)[:, None]  # in units of the normal law's; 1.1% apart
@@ -120,11 +120,16 @@ def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_
     """
     proxy = (1 - 2 * flip) / np.log((1 - flip) / flip)
     scale = np.sqrt(-2 * log_p / float(counts @ (2 * coefficient**2 * proxy)))
-    tilt = np.minimum(TILTS * scale, 20 / coefficient.max())
-    chernoff = (_flip_cumulant(counts, coefficient, flip, tilt) - log_p) / tilt[:, 0]
+    tilt = np.minimum(TILTS * scale, STEEPEST / coefficient.max())
+    least, largest = tilted_sign_extremes(tilt * coefficient, np.zeros_like(flip), 1 - 2 * flip)
+    log_remainder = log_dense_remainder(
+        tilt[:, 0], least @ (counts * coefficient**2), largest @ (counts * coefficient**3)
+    )
+    cumulant = _flip_cumulant(counts, coefficient, flip, tilt)
+    tilted = (cumulant + log_remainder - log_p) / tilt[:, 0]
     variance = float(counts @ (coefficient**2 * 4 * flip * (1 - flip)))
     third = float(counts @ (coefficient**3 * (1 - (1 - 2 * flip) ** 4)))
-    return min(float(chernoff.min()), normal_deviation(variance, variance, third, log_p))
+    return min(float(tilted.min()), normal_deviation(variance, variance, third, log_p))
 
 
 def laplace_noise_deviation(

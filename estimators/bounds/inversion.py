@@ -24,8 +24,8 @@ STEPS = 40
 CLOSE = 1e-3  # in ln p: below 0.03% of the half-width
 
 
-def interval(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
-    """Return bounds on theta, each side failing with probability at most p.
+def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
+    """Return a theta that each observed sum rejects as too small, or -1.
 
     Parameters
     ----------
@@ -33,29 +33,13 @@ def interval(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
     observed : ndarray of float64, shape (k,)
         The sums S, one a category; the law is the same for all.
     log_p : float
-        ln p, the failure probability of one side.
+        ln p, the failure probability.
 
     Returns
     -------
-    lower, upper : ndarray of float64, shape (k,)
-        Within [-1, 1].
-
-    Examples
-    --------
-    >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))
-    >>> lower, upper = interval(law, np.array([0.5]), np.log(0.025))
-    >>> float(lower[0].round(4)), float(upper[0].round(4))
-    (0.4825, 0.5172)
+    ndarray of float64, shape (k,)
+        At least -1.
     """
-    if law.offset is not None:
-        return lower_limit(law, observed, log_p), -lower_limit(law.mirrored(), -observed, log_p)
-    k = observed.size
-    limits = lower_limit(law, np.concatenate([observed, -observed]), log_p)
-    return limits[:k], -limits[k:]
-
-
-def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
-    """Return a theta that the observed sum rejects as too small, or -1; shape (k,)."""
     goal = log_p - SAFETY
     aim = goal - CLOSE / 2
     # for a normal tail, the slope of ln p(theta) is that of the cumulant times this

@@ -167,6 +167,18 @@ class Law:
             third=(self.coefficient**3 * spread) @ self.counts * 2,
         )
 
+    def tilted_extremes(self, tilt: Floats) -> tuple[Floats, Floats]:
+        """Return least variances and largest third moments under the tilted law, each (k,).
+
+        Over all fixed values +-1 of the users; the third moments are absolute and central.
+        """
+        z = tilt[:, None] * self.coefficient
+        offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
+        least, largest = tilted_sign_extremes(z, offset, self.contrast)
+        return least @ (self.counts * self.coefficient**2), largest @ (
+            self.counts * self.coefficient**3
+        )
+
     def _freedom(self, theta: Floats, by_theta: Floats) -> Floats:
         """Bound what a concave sum over levels can gain if levels have means of their own.
 
@@ -292,6 +304,17 @@ class Law:
         mixed = np.minimum(variance * first, np.sqrt(variance) * second)
         result: Floats = third * weight.sum() + cube + 3 * mixed
         return result
+
+
+def tilted_sign_extremes(z: Floats, offset: Floats, contrast: Floats) -> tuple[Floats, Floats]:
+    """Return the least variance and the largest third moment of signs that stand for +1 or -1.
+
+    Under the law tilted by z, of signs with mean `offset` + or - `contrast`; the third moment, 1 -
+    m^4 at mean m, is absolute and central. Shapes as `z`.
+    """
+    means = [_tilted_signs(z, offset + sign * contrast)[1] for sign in (1, -1)]
+    square = np.square(means)
+    return 1 - square.max(axis=0), 1 - square.min(axis=0) ** 2
 
 
 def _tilted_signs(z: Floats, mean: Floats) -> tuple[Floats, ...]:

@@ -30,8 +30,8 @@ def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, at: Cumula
         The least of the bounds that this law allows.
     """
     chernoff = at.value - tilt * observed
-    if law.fixed:
-        return chernoff  # the only one whose bound grows with theta where values are fixed
+    if law.fixed:  # a remainder that knows nothing of theta: the bound has to grow with theta
+        return chernoff + log_dense_remainder(tilt, *law.tilted_extremes(tilt))
     if law.exact:
         return chernoff + _log_tilted_remainder(tilt, observed, at)
     bounds = [chernoff, _log_berry_esseen(law, theta, observed)]
@@ -60,6 +60,25 @@ def _log_tilted_remainder(tilt: Floats, observed: Floats, at: Cumulant) -> Float
     steps = tilt * sd
     normal = np.exp(np.minimum(log_ndtr(shift - steps) + steps * (steps / 2 - shift), 0))
     remainder = np.where(helps, normal + 2 * BERRY_ESSEEN * at.third / sd**3, 1.0)
+    result: Floats = np.log(np.minimum(remainder, 1))
+    return result
+
+
+def log_dense_remainder(tilt: Floats, variance: Floats, third: Floats) -> Floats:
+    """Bound the remainder above for all laws at once whose tilted moments are known up to a side.
+
+    P' of an interval of length u is at most u / sqrt(2 pi v), the normal law's largest density,
+    plus twice the Berry-Esseen term; so the expectation is at most 1 / (tilt sqrt(2 pi v)) + 2 *
+    0.56 * sum rho / v^1.5, which falls with v and grows with rho.
+
+    Parameters
+    ----------
+    tilt : ndarray of float64, shape (k,)
+    variance, third : ndarray of float64, shape (k,)
+        Of the tilted law: the least variance v and the largest sum of third absolute moments.
+    """
+    sd = np.sqrt(np.maximum(variance, 1e-60))
+    remainder = 1 / (np.sqrt(2 * np.pi) * tilt * sd) + 2 * BERRY_ESSEEN * third / sd**3
     result: Floats = np.log(np.minimum(remainder, 1))
     return result
 

@@ -13,6 +13,7 @@ from estimators.mechanisms.hemisphere import Hemisphere
 from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.oue import Oue
+from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.subset_selection import SubsetSelection
@@ -27,6 +28,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         Oue,
         SubsetSelection,
         HadamardResponse,
+        ProjectiveGeometryResponse,
         CountSketch,
         Hemisphere,
     )
@@ -41,6 +43,7 @@ __all__ = [
     "Laplace",
     "Mechanism",
     "Oue",
+    "ProjectiveGeometryResponse",
     "RandomizedResponse",
     "Rappor",
     "SubsetSelection",

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from estimators import hadamard
 from estimators.bounds.differences import DifferenceLaw, difference_limits
-from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
-from estimators.mechanisms.grr import index_dtype
-from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.symbols import ReportedSymbols
 from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli, uniform_below
@@ -22,7 +21,7 @@ from estimators.thresholds import WORD, exp_bounds, miss_threshold
 from estimators.weights import LevelFacts, level_weights, total_weight
 
 
-class HadamardResponse(Mechanism):
+class HadamardResponse(ReportedSymbols):
     """Hadamard response: a symbol from half a block of symbols, which the category chooses.
 
     At a level there are K = B b symbols in B blocks of b. Category x belongs to block x mod B and
@@ -77,8 +76,7 @@ class HadamardResponse(Mechanism):
         """b, per level."""
         self.symbols = [n * b for n, b in zip(self.blocks, self.block_sizes, strict=True)]
         """K, per level."""
-        self.columns = 1 + max(self.symbols)
-        self.dtype = index_dtype(max(self.symbols))
+        self._count_symbols(self.symbols)
         self.misses = [
             miss_threshold(epsilon, size // 2, symbols - size // 2)
             for epsilon, size, symbols in zip(
@@ -89,7 +87,6 @@ class HadamardResponse(Mechanism):
         self._thresholds = np.array(self.misses, dtype=np.uint64)
         self._block_counts = np.array(self.blocks, dtype=np.int64)
         self._sizes = np.array(self.block_sizes, dtype=np.int64)
-        self._symbols = np.array(self.symbols, dtype=np.int64)
         other = [
             Fraction(t, WORD) * Fraction(b // 2, n - b // 2)
             for t, b, n in zip(self.misses, self.block_sizes, self.symbols, strict=True)
@@ -133,22 +130,6 @@ class HadamardResponse(Mechanism):
         far = drawn - size // 2
         far += np.where(far >= block * size, size, 0)
         return np.where(elsewhere, far, block * size + column).astype(self.dtype)
-
-    def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a report that is no symbol of its level."""
-        reports = np.frombuffer(values, dtype=self.dtype)
-        symbols = self._symbols[np.frombuffer(levels, dtype=np.uint8)]
-        if (reports >= symbols).any():
-            index = int((reports >= symbols).argmax())
-            raise ReportError(
-                "bad_value",
-                f"report {reports[index]}: expected 0 to {symbols[index] - 1} at its level",
-            )
-
-    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports to a table with columns (reports, reports of symbol 0, 1, ...)."""
-        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
-        np.add.at(table, (level.astype(np.intp), 1 + reports.astype(np.intp)), 1)
 
     def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from estimators.bounds import FlipNoise, Law, anytime
+from estimators.bounds import FlipNoise, Law, anytime, interval
 from estimators.weights import POLICIES, LevelFacts, level_weights, total_weight
 from tests.statistics.widths import anytime_ratio, signs
 
@@ -58,7 +58,7 @@ def test_the_exact_chance_of_ever_leaving_the_bounds_is_below_beta(
         inside = np.append(inside * (1 - p), 0) + np.append(0, inside * p)
         law = Law(np.array([float(n)]), np.array([1 / (n * contrast)]), np.array([contrast]))
         observed = (2 * np.arange(n + 1) - n) / (n * contrast)
-        lower, upper = anytime.interval(law, observed, np.log(beta / 2), n * contrast)
+        lower, upper = interval(law, observed, np.log(beta / 2), n * contrast)
         outside = (theta < lower) | (theta > upper)
         left += inside[outside].sum()
         inside[outside] = 0

@@ -236,3 +236,19 @@ def test_a_thousand_categories_at_any_scale_take_well_under_a_second(k: int, n: 
     assert time.perf_counter() - start < 1
     assert np.all((lower >= -1) & (lower <= upper) & (upper <= 1))
     assert np.all(np.diff(lower) >= -2e-3 * (upper - lower)[1:])
+
+
+@pytest.mark.parametrize("total", [None, 1e5])
+def test_sums_that_share_a_limit_have_one_hardly_wider(total: float | None) -> None:
+    """By GRAIN of a half-width; the search itself stops within 1% of a width."""
+    law, rng = mixed(10**5), np.random.default_rng(3)
+    observed = rng.normal(0, 2 * law.worst_variance**0.5, 2000)
+    log_p = np.log(0.025 / 2000)
+    shared = interval(law, observed, log_p, total)
+    alone = [interval(law, observed[i : i + 1], log_p, total) for i in range(0, 2000, 10)]
+    lower, upper = (np.concatenate(side) for side in zip(*alone, strict=True))
+    width = upper - lower
+    assert np.all(shared[0][::10] <= lower + 0.01 * width)
+    assert np.all(shared[0][::10] >= lower - 0.013 * width)
+    assert np.all(shared[1][::10] >= upper - 0.01 * width)
+    assert np.all(shared[1][::10] <= upper + 0.013 * width)

@@ -16,6 +16,7 @@ from estimators.mechanisms import (
     Hemisphere,
     Laplace,
     Oue,
+    ProjectiveGeometryResponse,
     RandomizedResponse,
     Rappor,
     SubsetSelection,
@@ -217,6 +218,68 @@ def test_every_word_of_a_count_sketch_makes_a_symbol_of_the_row_that_was_drawn(
     threshold = miss_threshold(exact(epsilon), 1, 2 * blocks - 1)
     assert mechanism.privacy_ratio(0) == Fraction(WORD - threshold, WORD) / Fraction(
         threshold, WORD * (2 * blocks - 1)
+    )
+
+
+@pytest.mark.parametrize("categories", [2, 3, 7, 10, 20])
+@pytest.mark.parametrize("epsilon", [0.0001, 0.25, 1.0, 2.5, 8.0])
+def test_the_law_of_projective_geometry_response_is_private_and_as_documented(
+    epsilon: float, categories: int
+) -> None:
+    """The whole law, in fractions, from the points that each word of the script makes."""
+    mechanism = ProjectiveGeometryResponse([exact(epsilon)], categories=categories)
+    geometry, misses = mechanism.geometries[0], mechanism.misses[0]
+    size, rest = geometry.size, geometry.points - geometry.size
+    first = misses >> 56
+
+    def report(category: int, byte: int, drawn: int) -> int:
+        script = ScriptedBits([byte], [0] * (byte == first), [drawn])
+        return int(mechanism.randomize(np.array([category]), np.array([0]), script)[0])
+
+    planes, laws = [], []
+    for category in range(categories):
+        inside = [report(category, 255, drawn) for drawn in range(size)]
+        outside = [report(category, 0, drawn) for drawn in range(rest)]
+        assert sorted(inside + outside) == list(range(geometry.points))
+        planes.append(set(inside))
+        chances = dict.fromkeys(inside, Fraction(WORD - misses, WORD * size))
+        chances |= dict.fromkeys(outside, Fraction(misses, WORD * rest))
+        assert sum(chances.values()) == 1
+        laws.append(chances)
+    largest = max(
+        one[y] / other[y] for one in laws for other in laws for y in range(geometry.points)
+    )
+    assert largest == mechanism.privacy_ratio(0) <= exp_bounds(exact(epsilon))[0]
+    for x, law in enumerate(laws):
+        for asked, plane in enumerate(planes):
+            assert asked == x or len(plane & planes[x]) == geometry.shared
+            chance = float(sum(law[y] for y in plane))
+            signs = mechanism.signs
+            assert chance == pytest.approx(signs.p[0] if asked == x else signs.q[0], rel=1e-15)
+
+
+@each_level
+@pytest.mark.parametrize("categories", [10, 1000])
+def test_projective_geometry_response_leaves_the_hyperplane_below_its_threshold(
+    level: int, categories: int
+) -> None:
+    mechanism = ProjectiveGeometryResponse(EPSILONS, categories=categories)
+    geometry = mechanism.geometries[level]
+    size, points = geometry.size, geometry.points
+    threshold = miss_threshold(EPSILONS[level], size, points - size)
+    first, rest = divmod(threshold, 2**56)
+
+    def is_inside(*words: int) -> bool:
+        script = ScriptedBits(words, [0])
+        point = mechanism.randomize(np.array([7]), np.array([level]), script)[0]
+        return (int(point) - 7) % points in geometry.members
+
+    bytes_inside = [is_inside(byte) for byte in range(256) if byte != first]
+    assert bytes_inside == [False] * first + [True] * (255 - first)
+    assert is_inside(first, rest << 8)
+    assert rest == 0 or not is_inside(first, (rest - 1) << 8)
+    assert mechanism.privacy_ratio(level) == Fraction(WORD - threshold, WORD * size) / Fraction(
+        threshold, WORD * (points - size)
     )
 
 

@@ -32,6 +32,7 @@ SIZES = {
     "oue": (2, 1 + CATEGORIES),
     "subset_selection": (2, 1 + CATEGORIES),
     "hadamard_response": (1, 1 + 32),
+    "projective_geometry_response": (1, 1 + 15),
     "count_sketch": (2, 1 + 65536),
     "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
 }

@@ -17,7 +17,14 @@ from scipy.linalg import hadamard
 
 from estimators import Metric
 from estimators.hashing import buckets_and_signs
-from estimators.mechanisms import MECHANISMS, CountSketch, Grr, HadamardResponse, Laplace
+from estimators.mechanisms import (
+    MECHANISMS,
+    CountSketch,
+    Grr,
+    HadamardResponse,
+    Laplace,
+    ProjectiveGeometryResponse,
+)
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.thresholds import WORD, flip_threshold
 
@@ -27,6 +34,8 @@ if TYPE_CHECKING:
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 #: Of a count sketch: small enough that collisions are frequent.
 SKETCH = {"rows": 16, "buckets": 8}
+
+Symbols = Grr | HadamardResponse | ProjectiveGeometryResponse
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +102,7 @@ class Population:
             )
             sums = metric.randomizer.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
             return np.stack([n, sums, 0 * n, 0 * n], axis=1).ravel()
-        if isinstance(metric.randomizer, Grr | HadamardResponse | CountSketch):
+        if isinstance(metric.randomizer, Symbols | CountSketch):
             return self._symbols(held, rng)
         if isinstance(metric.randomizer, SupportCounts):
             own = held
@@ -108,7 +117,7 @@ class Population:
     def _symbols(self, held: Counts, rng: np.random.Generator) -> Counts:
         """Draw the counts of reports of each symbol."""
         mechanism = self.metric.randomizer
-        assert isinstance(mechanism, Grr | HadamardResponse | CountSketch)
+        assert isinstance(mechanism, Symbols | CountSketch)
         table = np.zeros((len(LEVELS), mechanism.columns), dtype=np.int64)
         table[:, 0] = held.sum(axis=1)
         for level, row in enumerate(held):
@@ -141,12 +150,15 @@ class Population:
 
 
 @functools.lru_cache(maxsize=64)
-def symbol_chances(mechanism: Grr | HadamardResponse, level: int) -> Floats:
+def symbol_chances(mechanism: Symbols, level: int) -> Floats:
     """Return the chance of each symbol for each category, from the definition."""
     e = float(np.exp(float(mechanism.epsilons[level])))
     k = np.arange(mechanism.categories)[:, None]
     if isinstance(mechanism, Grr):
         inside = np.eye(mechanism.categories, dtype=bool)
+    elif isinstance(mechanism, ProjectiveGeometryResponse):
+        geometry = mechanism.geometries[level]
+        inside = np.isin((np.arange(geometry.points) - k) % geometry.points, geometry.members)
     else:
         blocks, size = mechanism.blocks[level], mechanism.block_sizes[level]
         symbol = np.arange(blocks * size)

@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from estimators.mechanisms import CountSketch, HadamardResponse, Laplace, SubsetSelection
+from estimators.mechanisms import CountSketch, Laplace, SubsetSelection
 from estimators.randomness import SeededBits, SystemBits
 from estimators.thresholds import WORD, flip_threshold
-from tests.statistics.populations import LEVELS, Population, sketch_chances, symbol_chances
+from tests.statistics.populations import (
+    LEVELS,
+    Population,
+    Symbols,
+    sketch_chances,
+    symbol_chances,
+)
 
 FALSE_ALARM = 1e-6
 N = 100_000
@@ -104,14 +110,15 @@ def test_subsets_of_a_size_with_or_without_the_category_are_alike(index: int) ->
 
 @every_level
 @pytest.mark.parametrize("category", [0, 9])
-def test_hadamard_response(index: int, category: int) -> None:
-    mechanism = Population("hadamard_response", (0.1,) * 10, ()).metric.randomizer
-    assert isinstance(mechanism, HadamardResponse)
+@pytest.mark.parametrize("name", ["hadamard_response", "projective_geometry_response"])
+def test_symbols_of_a_set_or_not_are_alike(index: int, category: int, name: str) -> None:
+    mechanism = Population(name, (0.1,) * 10, ()).metric.randomizer
+    assert isinstance(mechanism, Symbols)
     level, values = np.full(N, index, dtype=np.uint8), np.full(N, category)
     reports = mechanism.randomize(values, level, SeededBits(index))
-    tally = np.bincount(reports, minlength=mechanism.symbols[index])
-    expected = N * symbol_chances(mechanism, index)[category]
-    assert chisquare(tally, expected).pvalue > FALSE_ALARM
+    chances = symbol_chances(mechanism, index)[category]
+    tally = np.bincount(reports, minlength=chances.size)
+    assert chisquare(tally, N * chances).pvalue > FALSE_ALARM
 
 
 @every_level

@@ -26,6 +26,7 @@ HARDEST = {
     "grr": ((0.755, 0.245, 0.0, 0.0, 0.0), EVEN),
     "oue": ((1.0, 0.0, 0.0, 0.0, 0.0), EVEN),
     "subset_selection": ((0.9, 0.1, 0.0, 0.0, 0.0), EVEN),
+    "projective_geometry_response": ((0.56, 0.44, 0.0, 0.0, 0.0), EVEN),
     "hadamard_response": ((0.0, 0.0, 1.0, 0.0, 0.0), (0, 0, 500, 0, 0)),
     "count_sketch": ((0.0, 1.0, 0.0, 0.0, 0.0), (0, 0, 500, 0, 0)),
 }
@@ -112,7 +113,7 @@ def estimated(metric: Metric, statistic: Counts, level: int) -> Floats:
         return signs
     assert isinstance(mechanism, SupportCounts)
     share = np.eye(len(LEVELS))[level]
-    mean: Floats = mechanism.signs.mean(table[:, 0], share, table[:, 1:])
+    mean: Floats = mechanism.signs.mean(table[:, 0], share, mechanism.support(table))
     return (1 + mean) / 2
 
 

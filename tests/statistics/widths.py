@@ -19,7 +19,6 @@ from scipy.stats import chi2
 from estimators.bounds import (
     Directions,
     Law,
-    anytime,
     flip_noise_deviation,
     interval,
     laplace_noise_deviation,
@@ -74,7 +73,7 @@ def anytime_ratio(law: Law, theta: float, k: int = 1) -> float:
     if law.rate is not None:
         sd = np.sqrt(1 + variance(law.rate) * law.unit**2)
     total = float(1 / (law.coefficient * sd).max())
-    lower, upper = anytime.interval(law, np.array([theta]), log_p, total)
+    lower, upper = interval(law, np.array([theta]), log_p, total)
     half = -ndtri(np.exp(log_p)) * np.sqrt(law.largest_variance(np.array([theta])))[0]
     normal = min(1.0, theta + half) - max(-1.0, theta - half)
     return float((upper - lower)[0] / normal)
@@ -183,7 +182,13 @@ def main() -> None:
         "Laplace, users' own values": lambda n: noise_ratio(n, 16)[0],
         "RAPPOR, k = 16, users' own values": lambda n: noise_ratio(n, 16)[1],
     }
-    for name in ("grr", "oue", "subset_selection", "hadamard_response"):
+    for name in (
+        "grr",
+        "oue",
+        "subset_selection",
+        "hadamard_response",
+        "projective_geometry_response",
+    ):
         for k, f in ((16, 0.3), (1024, 0.3), (1024, 0.0)):
             title = f"`{name}`, k = {k}, frequency {f:g}"
             rows[title] = functools.partial(supported, name, k=k, f=f)

@@ -1,0 +1,45 @@
+"""Reading estimates with bounds that hold, against the same with the normal law's."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks.measure import Benchmark, repeated
+from estimators import Metric
+from estimators.mechanisms import MECHANISMS
+from estimators.randomness import SeededBits
+
+CATEGORIES = 1024
+LEVELS = [0.1 * step for step in range(1, 65)]
+REPORTS = 20_000
+COPIES = 50
+"""Of every report: a million in all."""
+
+
+def benchmarks() -> Iterator[Benchmark]:
+    level = np.arange(REPORTS) % len(LEVELS)
+    held = np.floor(CATEGORIES * np.random.default_rng(7).random(REPORTS) ** 3).astype(np.int64)
+    for name, mechanism in MECHANISMS.items():
+        if "frequency" not in mechanism.kinds or not mechanism.closed_vocabulary:
+            continue
+        metric = Metric(
+            name="m",
+            kind="frequency",
+            mechanism=name,
+            categories=CATEGORIES,
+            levels=[round(epsilon, 1) for epsilon in LEVELS],
+        )
+        statistic = metric.zero()
+        reports = metric.randomize(held, level, SeededBits(7))
+        metric.accumulate(statistic, level, reports)
+        statistic *= COPIES
+        for bound in ("fixed", "anytime"):
+            yield Benchmark(
+                f"read/{name} {bound}/normal",
+                "estimates/s",
+                repeated(1, functools.partial(metric.estimate, statistic, bound=bound)),
+                repeated(1, functools.partial(metric.estimate, statistic, bound="normal")),
+            )

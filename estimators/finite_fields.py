@@ -1,0 +1,183 @@
+"""Finite fields: polynomials over GF(p), modulo one of which x is a generator."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Element = tuple[int, ...]
+Matrix = NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class FiniteField:
+    """The field of p^n elements: polynomials over GF(p) modulo one of degree n.
+
+    An element is the tuple of its n coefficients, the constant one first. All elements but zero
+    are powers of the element x.
+
+    Parameters
+    ----------
+    prime : int
+        p.
+    degree : int
+        n, at least 2.
+
+    Examples
+    --------
+    >>> field = FiniteField(3, 2)
+    >>> field.power_of_x
+    (1, 1)
+    >>> [field.power(field.x, exponent) for exponent in range(4)]
+    [(1, 0), (0, 1), (1, 1), (1, 2)]
+    """
+
+    prime: int
+    degree: int
+
+    @property
+    def order(self) -> int:
+        """The number of elements, p^n."""
+        return int(self.prime**self.degree)
+
+    @property
+    def one(self) -> Element:
+        """The element 1."""
+        return (1,) + (0,) * (self.degree - 1)
+
+    @property
+    def x(self) -> Element:
+        """The generator."""
+        return (0, 1) + (0,) * (self.degree - 2)
+
+    @property
+    def power_of_x(self) -> Element:
+        """The element x^n: what every multiplication reduces by."""
+        return _power_of_x(self.prime, self.degree)
+
+    def multiply(self, one: Element, other: Element) -> Element:
+        """Return the product of two elements."""
+        return _multiply(one, other, self.power_of_x, self.prime)
+
+    def power(self, element: Element, exponent: int) -> Element:
+        """Return an element to a power of at least 0."""
+        return _power(element, exponent, self.power_of_x, self.prime)
+
+    def matrix(self, exponent: int) -> Matrix:
+        """Return the matrix that multiplies row vectors of coefficients by x^exponent."""
+        rows = [self.power(self.x, exponent)]
+        for _ in range(1, self.degree):
+            rows.append(self.multiply(rows[-1], self.x))
+        return np.array(rows, dtype=np.int64)
+
+    def orbit(self, start: NDArray[Any], step: Matrix, count: int) -> Matrix:
+        """Return start, start step, start step^2, ... as `count` rows; by doubling.
+
+        Examples
+        --------
+        >>> field = FiniteField(3, 2)
+        >>> field.orbit(np.array(field.one), field.matrix(1), 4).tolist()
+        [[1, 0], [0, 1], [1, 1], [1, 2]]
+        """
+        rows = np.asarray(start, dtype=np.int64)[None]
+        while len(rows) < count:
+            rows = np.concatenate([rows, rows @ step % self.prime])
+            step = step @ step % self.prime
+        return rows[:count]
+
+
+def prime_factors(n: int) -> list[int]:
+    """Return the primes that divide n, each once, ascending.
+
+    Examples
+    --------
+    >>> prime_factors(360)
+    [2, 3, 5]
+    """
+    found, divisor = [], 2
+    while divisor * divisor <= n:
+        if n % divisor == 0:
+            found.append(divisor)
+            while n % divisor == 0:
+                n //= divisor
+        divisor += 1
+    return [*found, n] if n > 1 else found
+
+
+def prime_power(n: int) -> tuple[int, int] | None:
+    """Return p and m where n = p^m with p a prime and m at least 1; else None.
+
+    Examples
+    --------
+    >>> [prime_power(n) for n in (1, 2, 6, 49)]
+    [None, (2, 1), None, (7, 2)]
+    """
+    factors = prime_factors(n)
+    if len(factors) != 1:
+        return None
+    exponent = 1
+    while factors[0] ** exponent < n:
+        exponent += 1
+    return factors[0], exponent
+
+
+@functools.lru_cache(maxsize=256)
+def _power_of_x(prime: int, degree: int) -> Element:
+    """Return the x^n with which x has the order p^n - 1, so that its powers are a field.
+
+    The first in the order of the coefficients, the constant one apart: that is, up to a sign, the
+    norm of x, hence a generator of GF(p), and every generator is the norm of some such x.
+    """
+    order = prime**degree - 1
+    factors = prime_factors(order)
+    constant = _primitive_root(prime)
+    if degree % 2 == 0:
+        constant = prime - constant
+    one = (1,) + (0,) * (degree - 1)
+    x = (0, 1) + (0,) * (degree - 2)
+    for number in itertools.count(1):
+        rest = tuple(number // prime**i % prime for i in range(degree - 1))
+        reduced = (constant, *rest)
+        if _power(x, order, reduced, prime) == one and all(
+            _power(x, order // factor, reduced, prime) != one for factor in factors
+        ):
+            return reduced
+    raise AssertionError  # pragma: no cover
+
+
+def _primitive_root(prime: int) -> int:
+    """Return the least generator of the integers modulo a prime, without zero."""
+    factors = prime_factors(prime - 1)
+    return next(
+        g for g in itertools.count(1) if all(pow(g, (prime - 1) // r, prime) != 1 for r in factors)
+    )
+
+
+def _multiply(one: Element, other: Element, power_of_x: Element, prime: int) -> Element:
+    degree = len(one)
+    product = [0] * (2 * degree - 1)
+    for i, a in enumerate(one):
+        if a:
+            for j, b in enumerate(other):
+                product[i + j] += a * b
+    terms = [(j, c) for j, c in enumerate(power_of_x) if c]
+    for i in range(2 * degree - 2, degree - 1, -1):
+        a = product[i] % prime
+        if a:
+            for j, c in terms:
+                product[i - degree + j] += a * c
+    return tuple(c % prime for c in product[:degree])
+
+
+def _power(element: Element, exponent: int, power_of_x: Element, prime: int) -> Element:
+    result = (1,) + (0,) * (len(element) - 1)
+    for bit in f"{exponent:b}":
+        result = _multiply(result, result, power_of_x, prime)
+        if bit == "1":
+            result = _multiply(result, element, power_of_x, prime)
+    return result

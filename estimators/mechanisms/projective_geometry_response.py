@@ -1,0 +1,184 @@
+"""Projective geometry response: one symbol, as informative as the best subset."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.difference_sets import DifferenceSet, geometric_sum
+from estimators.estimate import Counts
+from estimators.finite_fields import prime_power
+from estimators.mechanisms.frequencies import SupportCounts
+from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.signs import ReportedSigns
+from estimators.mechanisms.symbols import ReportedSymbols
+from estimators.randomness import Bits
+from estimators.sampling import bernoulli, uniform_below
+from estimators.thresholds import WORD, exp_bounds, miss_threshold
+
+LARGEST_SHARE = 4
+"""K / k is at most this: what the statistic may cost for the sake of a better order d."""
+
+
+class ProjectiveGeometryResponse(ReportedSymbols, SupportCounts):
+    """A point of a projective space, of the category's hyperplane with odds s e^epsilon to K - s.
+
+    At a level there are K = (d^t - 1) / (d - 1) points, those of the projective space over GF(d)
+    with t coordinates, and as many hyperplanes, each of s = (d^(t-1) - 1) / (d - 1) points, any two
+    with c = (d^(t-2) - 1) / (d - 1) in common. A category has a hyperplane; the report is uniform
+    on it, or else uniform off it. Points are numbered so that the hyperplane of category x is D + x
+    modulo K, D a difference set (:mod:`estimators.difference_sets`). A report is a point's number,
+    in the smallest of 1, 2 or 4 bytes that holds all levels' K. Statistic of a level: the number of
+    reports and those of each point; cells beyond a level's own K stay zero. Source: Feldman,
+    Nelson, Nguyen and Talwar (2022); HIST, section 3.4.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    categories : int
+        k, at least 2.
+
+    Notes
+    -----
+    **Privacy.** A 64-bit word below T = ceil(2^64 (K - s) / (s e^epsilon + K - s)) draws a point
+    off the hyperplane, by a uniform integer with rejection; so a point has probability (2^64 - T) /
+    (2^64 s) on it and T / (2^64 (K - s)) off it.
+
+    **Variance.** A report supports its own category with p = (2^64 - T) / 2^64 and any other with q
+    = p c / s + (1 - p)(s - c) / (K - s), exactly, as two hyperplanes share c points whichever they
+    are. As K grows, a rare category's variance tends to (e^epsilon + d - 1)^2 / ((d - 1)(e^epsilon
+    - 1)^2): with d = e^epsilon + 1 that of subset selection, 4 e^epsilon / (e^epsilon - 1)^2. See
+    :func:`best_geometry` for d and t.
+
+    **Decoding.** The support of category x is the sum of the counts over D + x, so that of all
+    categories is one cyclic correlation: O(K log K), in exact integers, memory linear in k.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> mechanism = ProjectiveGeometryResponse([Fraction(1), Fraction(4)], categories=1000)
+    >>> [(g.order, g.coordinates, g.points) for g in mechanism.geometries]
+    [(4, 6, 1365), (53, 3, 2863)]
+    >>> mechanism.randomize(np.full(4, 3), np.array([0, 0, 1, 1]), SeededBits(1))
+    array([ 804,  729, 1429, 2234], dtype=uint16)
+    """
+
+    name = "projective_geometry_response"
+
+    def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
+        self.geometries = [best_geometry(epsilon, categories) for epsilon in epsilons]
+        """Each level's K, s, c and D."""
+        self.misses = [
+            miss_threshold(epsilon, g.size, g.points - g.size)
+            for epsilon, g in zip(epsilons, self.geometries, strict=True)
+        ]
+        """T, per level."""
+        chances = [support_chances(e, g) for e, g in zip(epsilons, self.geometries, strict=True)]
+        signs = ReportedSigns([p for p, _ in chances], [q for _, q in chances])
+        super().__init__(epsilons, categories, signs)
+        self._count_symbols([g.points for g in self.geometries])
+        self._thresholds = np.array(self.misses, dtype=np.uint64)
+        self._sizes = np.array([g.size for g in self.geometries], dtype=np.int64)
+
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return the number of one point for each category index."""
+        points, size = self._symbols[level], self._sizes[level]
+        missed = bernoulli(bits, self._thresholds[level])
+        bound = np.where(missed, points - size, size)
+        rank = uniform_below(bits, bound.astype(np.uint64)).astype(np.int64)
+        point = np.empty_like(rank)
+        for used in np.unique(level).tolist():
+            geometry, on = self.geometries[used], level == used
+            point[on & ~missed] = geometry.inside(rank[on & ~missed])
+            point[on & missed] = geometry.outside(rank[on & missed])
+        reports: Reports = ((point + values) % points).astype(self.dtype)
+        return reports
+
+    def support(self, table: Counts) -> Counts:
+        """Return how many reports lie on the hyperplane of each category, shape (levels, k)."""
+        result = np.zeros((len(table), self.categories), dtype=np.int64)
+        for level in np.flatnonzero(table[:, 0]).tolist():
+            geometry = self.geometries[level]
+            counts = table[level, 1 : 1 + geometry.points]
+            result[level] = geometry.translated_sums(counts, self.categories)
+        return result
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return (2^64 - T) (K - s) / (T s), exactly: a point on the hyperplane and off it."""
+        misses, geometry = self.misses[level], self.geometries[level]
+        return Fraction((WORD - misses) * (geometry.points - geometry.size), misses * geometry.size)
+
+
+def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fraction, Fraction]:
+    """Return p and q: the chance that a report supports its own category, and any other."""
+    points, size, shared = geometry.points, geometry.size, geometry.shared
+    p = 1 - Fraction(miss_threshold(epsilon, size, points - size), WORD)
+    return p, p * shared / size + (1 - p) * (size - shared) / (points - size)
+
+
+def best_geometry(epsilon: Fraction, categories: int) -> DifferenceSet:
+    """Return the geometry of the least variance at f = 1/k, among those with k <= K <= 4k.
+
+    For each number of coordinates from 3 it looks at the prime powers next to e^epsilon + 1 on
+    both sides that fit. With two coordinates a hyperplane is one point, K = k needs no field, and
+    the mechanism is randomized response over k symbols. All arithmetic is exact: every device and
+    the aggregator have to agree.
+
+    Examples
+    --------
+    >>> for epsilon in (1, 4, 8):
+    ...     geometry = best_geometry(Fraction(epsilon), 10**6)
+    ...     print(geometry.order, geometry.coordinates, geometry.points)
+    4 11 1398101
+    43 5 3500201
+    1999 3 3998001
+    """
+
+    def variance(geometry: DifferenceSet) -> Fraction:
+        p, q = support_chances(epsilon, geometry)
+        chance = q + (p - q) / categories
+        return chance * (1 - chance) / (p - q) ** 2
+
+    return min(_candidates(epsilon, categories), key=variance)
+
+
+def _candidates(epsilon: Fraction, categories: int) -> Iterator[DifferenceSet]:
+    yield DifferenceSet(categories - 1, 2)
+    below = _floor_exp(epsilon) + 1
+    for coordinates in itertools.count(3):
+        smallest = _least_base(categories, coordinates)
+        largest = _least_base(LARGEST_SHARE * categories + 1, coordinates) - 1
+        if largest < 2:
+            return
+        for orders in (
+            range(min(below, largest), smallest - 1, -1),
+            range(max(below + 1, smallest), largest + 1),
+        ):
+            if (order := next(filter(prime_power, orders), None)) is not None:
+                yield DifferenceSet(order, coordinates)
+
+
+def _floor_exp(epsilon: Fraction) -> int:
+    precision = 128
+    while True:
+        low, high = map(int, exp_bounds(epsilon, precision))
+        if low == high:
+            return low
+        precision *= 2
+
+
+def _least_base(total: int, terms: int) -> int:
+    """Return the least base with 1 + base + ... + base^(terms - 1) >= total, by bisection."""
+    low, high = 0, 1
+    while geometric_sum(high, terms) < total:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if geometric_sum(middle, terms) >= total else (middle, high)
+    return high

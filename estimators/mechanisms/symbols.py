@@ -1,0 +1,44 @@
+"""Reports that are one symbol each: what is checked of them and how they are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.errors import ReportError
+from estimators.estimate import Counts
+from estimators.mechanisms.grr import index_dtype
+from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+
+
+class ReportedSymbols(Mechanism):
+    """A mechanism whose report is one of the symbols 0 to K - 1, K depending on the level.
+
+    In the smallest of 1, 2 or 4 bytes that holds all levels' symbols. Statistic of a level: the
+    number of reports and those of each symbol; cells beyond a level's own K stay zero.
+    """
+
+    def _count_symbols(self, symbols: Sequence[int]) -> None:
+        """Lay out reports and statistic for these K, one a level."""
+        self.columns = 1 + max(symbols)
+        self.dtype = index_dtype(max(symbols))
+        self._symbols: NDArray[Any] = np.array(symbols, dtype=np.int64)
+
+    def check_values(self, levels: bytes, values: bytes) -> None:
+        """Refuse a report that is no symbol of its level."""
+        reports = np.frombuffer(values, dtype=self.dtype)
+        symbols = self._symbols[np.frombuffer(levels, dtype=np.uint8)]
+        if (reports >= symbols).any():
+            index = int((reports >= symbols).argmax())
+            raise ReportError(
+                "bad_value",
+                f"report {reports[index]}: expected 0 to {symbols[index] - 1} at its level",
+            )
+
+    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
+        """Add reports to a table with columns (reports, reports of symbol 0, 1, ...)."""
+        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
+        np.add.at(table, (level.astype(np.intp), 1 + reports.astype(np.intp)), 1)
