@@ -20,11 +20,20 @@ where nobody holds much, b is far below B.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import math
 
 import numpy as np
 
+from estimators.bounds.answer import normal_quantile
+from estimators.bounds.differences import DifferenceLaw, difference_limits
+from estimators.estimate import Floats
+from estimators.question import Question
+
 _TILTS = np.geomspace(2.0**-12, 2.0**6, 1000)  # z / t, 1.3% apart
+_SPLITS = (0.5, 0.2, 0.05, 0.01, 0.001)
+"""Shares of the failure probability that collisions may have; the noise has the rest."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -45,3 +54,74 @@ def collision_bound(rows: int, buckets: int, log_p: float) -> float:
     """
     cumulant = rows * np.log1p((np.cosh(_TILTS) - 1) / buckets)
     return min(1.0, float(((cumulant - log_p) / (rows * _TILTS)).min()))
+
+
+@dataclasses.dataclass(frozen=True)
+class Collisions:
+    """What collides in a sketch of t rows of M buckets."""
+
+    rows: int
+    buckets: int
+
+    def limits(
+        self,
+        law: DifferenceLaw,
+        observed: Floats,
+        sizes: list[Floats],
+        question: Question,
+        total: float,
+        *,
+        own: bool,
+    ) -> tuple[Floats, Floats]:
+        """Return bounds on f as the question asks for them: those on f + b with b taken off.
+
+        Parameters
+        ----------
+        law : DifferenceLaw
+            Of f + b, signed.
+        observed, sizes, total
+            As in :func:`estimators.bounds.differences.difference_limits`.
+        own : bool
+            Whether users may have values, or distributions, of their own.
+
+        Returns
+        -------
+        lower, upper : ndarray of float64, shape (k,)
+            Within [0, 1].
+
+        Notes
+        -----
+        Noise and collisions share p. The proportion depends on the counts and public constants
+        alone; for all times it is the same at each. Where all reports come from one distribution, b
+        is the same at all times too. Where users have their own, b is at any time a weighted mean
+        of theirs and at most the largest: the k-th user's may exceed its bound with probability p /
+        (k (k + 1)), which sums to p over all users to come.
+
+        ``normal`` takes b for normal as well, with the variance 1 / (t M) of the worst data.
+        """
+        log_p = question.log_p(observed.size)
+        if question.bound == "normal":
+            noise = law.coefficient**2 @ np.array(sizes)
+            margin = normal_quantile(log_p) * np.sqrt(noise + 1 / (self.rows * self.buckets))
+            return np.clip(observed - margin, 0, 1), np.clip(observed + margin, 0, 1)
+        split, log_users = self._best_split(law, log_p), 0.0
+        if question.bound == "anytime":
+            split, n = _SPLITS[0], float(law.counts.sum())
+            log_users = math.log(n) + math.log1p(n) if own else 0.0
+        lower, upper = difference_limits(
+            law, observed, sizes, question, log_p + math.log1p(-split), total
+        )
+        bias = collision_bound(self.rows, self.buckets, log_p + math.log(split) - log_users)
+        # f + b is from f - (1 - f) B to f + (1 - f) B
+        lower = (lower - bias) / max(1 - bias, 1e-12)
+        return np.clip(lower, 0, 1), np.clip((upper + bias) / (1 + bias), 0, 1)
+
+    def _best_split(self, law: DifferenceLaw, log_p: float) -> float:
+        """Return the share of p for collisions with the least width at small frequencies."""
+        variance = float(law.counts @ (law.coefficient**2 * law.least))
+
+        def width(split: float) -> float:
+            noise = math.sqrt(-2 * (log_p + math.log1p(-split)) * variance)
+            return noise + collision_bound(self.rows, self.buckets, log_p + math.log(split))
+
+        return min(_SPLITS, key=width)

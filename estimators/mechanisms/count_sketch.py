@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -11,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators import hadamard
-from estimators.bounds.answer import normal_quantile
-from estimators.bounds.collisions import collision_bound
-from estimators.bounds.differences import DifferenceLaw, difference_limits
+from estimators.bounds.collisions import Collisions
+from estimators.bounds.differences import DifferenceLaw
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.hashing import buckets_and_signs, row_constants
@@ -26,8 +24,6 @@ from estimators.thresholds import WORD, exp_bounds, miss_threshold
 from estimators.weights import LevelFacts, level_weights, total_weight
 
 LARGEST_SKETCH = 2**24
-SPLITS = (0.5, 0.2, 0.05, 0.01, 0.001)
-"""Shares of the failure probability that the collisions may have; the noise has the rest."""
 KEYS_AT_A_TIME = 64  # times 512 rows: what a cache holds
 
 
@@ -117,6 +113,7 @@ class CountSketch(Mechanism):
         if not 0 <= seed < WORD:
             raise ValueError(f"seed = {seed}: expected 0 to 2^64 - 1")
         self.rows, self.buckets, self.seed = rows, buckets, seed
+        self.collisions = Collisions(rows, buckets)
         self.symbols = 2 * rows * buckets
         """2 t M, at every level."""
         self.columns = 1 + self.symbols
@@ -203,7 +200,9 @@ class CountSketch(Mechanism):
             return self._nothing(question, counts, keys.size)
         law = self.law(counts, shares, question)
         value, sizes = self._gathered(table, law.coefficient, keys)
-        bounds = self._limits(law, value, sizes, question, counts)
+        total = total_weight(question.weights, counts, self.facts)
+        own = not question.one_mean(len(self.epsilons))
+        bounds = self.collisions.limits(law, value, sizes, question, total, own=own)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
         return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst))
 
@@ -244,59 +243,6 @@ class CountSketch(Mechanism):
             free=not question.one_mean(len(n)),
             signed=True,
         )
-
-    def _limits(
-        self,
-        law: DifferenceLaw,
-        value: Floats,
-        sizes: list[Floats],
-        question: Question,
-        counts: Counts,
-    ) -> tuple[Floats, Floats]:
-        """Return bounds on f: those on f + b, widened by what is left of beta for b.
-
-        The part of p that collisions may have depends on the counts and public constants alone; for
-        all times it is the same at each. Where all reports come from one distribution, b is the
-        same at all times too. Where users have values, or distributions, of their own, b is at any
-        time a weighted mean of theirs and at most the largest: the k-th user's may exceed its bound
-        with probability p / (k (k + 1)), which sums to p over all users to come.
-        """
-        log_p = question.log_p(value.size)
-        if question.bound == "normal":
-            margin = self._normal_margin(law, sizes, log_p)
-            return np.clip(value - margin, 0, 1), np.clip(value + margin, 0, 1)
-        log_users = 0.0
-        if question.bound == "anytime":
-            split = SPLITS[0]
-            if law.free:
-                reports = float(law.counts.sum())
-                log_users = math.log(reports) + math.log1p(reports)
-        else:
-            split = self._best_split(law, log_p)
-        scale = total_weight(question.weights, counts, self.facts)
-        lower, upper = difference_limits(
-            law, value, sizes, question, log_p + math.log1p(-split), scale
-        )
-        bias = collision_bound(self.rows, self.buckets, log_p + math.log(split) - log_users)
-        # f + b lies within (1 - f) times the bound of f
-        lower = (lower - bias) / max(1 - bias, 1e-12)
-        return np.clip(lower, 0, 1), np.clip((upper + bias) / (1 + bias), 0, 1)
-
-    def _normal_margin(self, law: DifferenceLaw, sizes: list[Floats], log_p: float) -> Floats:
-        """Take collisions of the worst data for normal too, in many rows: variance 1 / (t M)."""
-        noise = law.coefficient**2 @ np.array(sizes)
-        margin: Floats = normal_quantile(log_p) * np.sqrt(noise + 1 / (self.rows * self.buckets))
-        return margin
-
-    def _best_split(self, law: DifferenceLaw, log_p: float) -> float:
-        """Return the share of p for collisions with the least width at small frequencies."""
-        variance = float(law.counts @ (law.coefficient**2 * law.least))
-
-        def width(split: float) -> float:
-            noise = math.sqrt(-2 * (log_p + math.log1p(-split)) * variance)
-            return noise + collision_bound(self.rows, self.buckets, log_p + math.log(split))
-
-        return min(SPLITS, key=width)
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) (2w - 1) / T, exactly: a symbol under its own bucket and another's."""

@@ -26,7 +26,7 @@ from estimators.bounds import (
 from estimators.bounds.differences import difference_interval
 from estimators.bounds.spheres import width
 from estimators.discrete_laplace import variance
-from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms import MECHANISMS, CountSketch
 from estimators.question import Question
 from estimators.thresholds import WORD, flip_threshold
 from estimators.weights import level_weights
@@ -148,6 +148,19 @@ def supported(name: str, n: int, k: int, f: float, target: str = "population") -
     return float((upper - lower)[0] / normal)
 
 
+def sketched(n: int, f: float) -> float:
+    """Return the ratio for one of ten strings of a count sketch; normal is the noise alone."""
+    sketch = CountSketch([exact(e) for e in LEVELS], categories=None)
+    counts, question = np.full(5, n // 5), Question()
+    law = sketch.law(counts, level_weights("optimal", counts, sketch.facts), question)
+    chance, ten = sketch.chance(np.full(5, f)), np.full(10, f)
+    sizes, total = [np.full(10, x) for x in counts * chance], 1.0
+    lower, upper = sketch.collisions.limits(law, ten, sizes, question, total, own=False)
+    spread = law.counts @ (law.coefficient**2 * (chance - (sketch.contrast * f) ** 2))
+    half = -float(ndtri(np.exp(question.log_p(10)))) * float(np.sqrt(spread))
+    return float((upper - lower)[0] / (min(1.0, f + half) - max(0.0, f - half)))
+
+
 def vector_ratios(n: int, dimension: int) -> tuple[float, float, float]:
     """Return a coordinate's width, the radius and McDiarmid's, over those of the normal law."""
     contrast, counts = np.tanh(LEVELS / 2), np.full(5, n / 5)
@@ -195,6 +208,9 @@ def main() -> None:
         rows[f"`{name}`, k = 16, frequency 0.3, users' own values"] = functools.partial(
             supported, name, k=16, f=0.3, target="sample"
         )
+    for f in (0.3, 0.0):
+        title = f"`count_sketch`, ten strings, frequency {f:g}"
+        rows[title] = functools.partial(sketched, f=f)
     _print("bound", rows)
     _print(
         "bound for all times",
