@@ -28,6 +28,7 @@ import numpy as np
 
 from estimators.bounds.answer import normal_quantile
 from estimators.bounds.differences import DifferenceLaw, difference_limits
+from estimators.bounds.own_signs import own_sign_limits
 from estimators.estimate import Floats
 from estimators.question import Question
 
@@ -67,6 +68,7 @@ class Collisions:
         self,
         law: DifferenceLaw,
         observed: Floats,
+        scatter: Floats,
         sizes: list[Floats],
         question: Question,
         total: float,
@@ -79,6 +81,8 @@ class Collisions:
         ----------
         law : DifferenceLaw
             Of f + b, signed.
+        scatter : ndarray of float64, shape (k,)
+            As in :func:`estimators.bounds.own_signs.own_sign_limits`.
         observed, sizes, total
             As in :func:`estimators.bounds.differences.difference_limits`.
         own : bool
@@ -91,6 +95,10 @@ class Collisions:
 
         Notes
         -----
+        A number of reports that is fixed in advance has two bounds, at half of p each: this one
+        and that of :mod:`estimators.bounds.own_signs`, which knows how much collides but not the
+        law of it. The narrower one counts, on each side.
+
         Noise and collisions share p. The proportion depends on the counts and public constants
         alone; for all times it is the same at each. Where all reports come from one distribution, b
         is the same at all times too. Where users have their own, b is at any time a weighted mean
@@ -104,15 +112,24 @@ class Collisions:
             noise = law.coefficient**2 @ np.array(sizes)
             margin = normal_quantile(log_p) * np.sqrt(noise + 1 / (self.rows * self.buckets))
             return np.clip(observed - margin, 0, 1), np.clip(observed + margin, 0, 1)
-        split, log_users = self._best_split(law, log_p), 0.0
         if question.bound == "anytime":
-            split, n = _SPLITS[0], float(law.counts.sum())
+            n = float(law.counts.sum())
             log_users = math.log(n) + math.log1p(n) if own else 0.0
-        lower, upper = difference_limits(
+            noise_p = log_p + math.log1p(-_SPLITS[0])
+            limits = difference_limits(law, observed, sizes, question, noise_p, total)
+            return self._wider(*limits, log_p + math.log(_SPLITS[0]) - log_users)
+        log_p -= math.log(2)
+        split = self._best_split(law, log_p)
+        limits = difference_limits(
             law, observed, sizes, question, log_p + math.log1p(-split), total
         )
-        bias = collision_bound(self.rows, self.buckets, log_p + math.log(split) - log_users)
-        # f + b is from f - (1 - f) B to f + (1 - f) B
+        lower, upper = self._wider(*limits, log_p + math.log(split))
+        low, high = own_sign_limits(law, observed, scatter, self.rows, log_p)
+        return np.maximum(lower, low), np.minimum(upper, high)
+
+    def _wider(self, lower: Floats, upper: Floats, log_p: float) -> tuple[Floats, Floats]:
+        """Return bounds on f from those on f + b, which is from f - (1 - f) B to f + (1 - f) B."""
+        bias = collision_bound(self.rows, self.buckets, log_p)
         lower = (lower - bias) / max(1 - bias, 1e-12)
         return np.clip(lower, 0, 1), np.clip((upper + bias) / (1 + bias), 0, 1)
 

@@ -199,36 +199,49 @@ class CountSketch(Mechanism):
         if not counts.any():
             return self._nothing(question, counts, keys.size)
         law = self.law(counts, shares, question)
-        value, sizes = self._gathered(table, law.coefficient, keys)
+        value, scatter, sizes = self._gathered(table, law.coefficient, keys)
         total = total_weight(question.weights, counts, self.facts)
         own = not question.one_mean(len(self.epsilons))
-        bounds = self.collisions.limits(law, value, sizes, question, total, own=own)
+        bounds = self.collisions.limits(law, value, scatter, sizes, question, total, own=own)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
         return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst))
 
     def _gathered(
         self, table: Counts, coefficient: Floats, keys: Words
-    ) -> tuple[Floats, list[Floats]]:
-        """Return each key's weighted sum of D, and per level its number of reports with D != 0."""
+    ) -> tuple[Floats, Floats, list[Floats]]:
+        """Read what bounds need of each key.
+
+        Returns
+        -------
+        value, scatter : ndarray of float64, shape (k,)
+            The weighted sum of D, and how its parts in the rows scatter: the sum of their squared
+            distances from their mean.
+        sizes : list of ndarray of float64, shape (k,)
+            Per level, the number of reports with D != 0.
+        """
         used = np.flatnonzero(table[:, 0]).tolist()
         sketch, blocks = np.zeros(self.rows * self.buckets), []
         for level, s in zip(used, coefficient.tolist(), strict=True):
             signs, sizes = self.differences(table, level)
             sketch += s * signs
             blocks.append((self._bits - self.blocks[level].bit_length() + 1, sizes))
-        value, found = np.empty(keys.size), np.empty((len(used), keys.size))
+        value, scatter = np.empty((2, keys.size))
+        found = np.empty((len(used), keys.size))
         first = np.arange(self.rows) * self.buckets
         for start in range(0, keys.size, KEYS_AT_A_TIME):
             part = slice(start, start + KEYS_AT_A_TIME)
             place, negative = buckets_and_signs(keys[part, None], self.constants, self._bits)
             place += first
-            value[part] = np.einsum("ij,ij->i", sketch.take(place), 1.0 - 2.0 * negative)
+            parts = sketch.take(place) * (1.0 - 2.0 * negative)
+            value[part] = parts.sum(axis=1)
+            parts -= parts.mean(axis=1, keepdims=True)
+            scatter[part] = np.einsum("ij,ij->i", parts, parts)
             for row, (shift, sizes) in zip(found, blocks, strict=True):
                 if shift == self._bits:  # one block: every report of the level
                     row[part] = sizes.sum()
                 else:
                     row[part] = sizes.take(place >> shift).sum(axis=1)
-        return value, list(found)
+        return value, scatter, list(found)
 
     def law(self, counts: Counts, shares: Floats, question: Question) -> DifferenceLaw:
         """Return the law of the weighted mean of unbiased reports; some count is above zero."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from fractions import Fraction
 
@@ -14,6 +15,7 @@ from scipy.stats import binom, chisquare
 from estimators import DefinitionError, Metric
 from estimators.bounds.collisions import collision_bound
 from estimators.bounds.differences import DifferenceLaw, difference_interval
+from estimators.bounds.own_signs import own_sign_limits
 from estimators.domains import string_key
 from estimators.hashing import buckets_and_signs, mix, row_constants
 from estimators.mechanisms import CountSketch
@@ -149,6 +151,66 @@ def test_limits_of_signed_means_miss_as_seldom_as_they_say(
     assert chance[lower > truth + 1e-12].sum() <= beta
     assert chance[upper < truth - 1e-12].sum() <= beta
     assert np.all((lower <= np.clip(observed, -1, 1)) & (np.clip(observed, -1, 1) <= upper))
+
+
+@pytest.mark.parametrize("f", [0.0, 0.01, 0.3, 1.0])
+@pytest.mark.parametrize("others", ["alike", "one row"])
+def test_limits_from_a_strings_own_signs_miss_as_seldom_as_they_say(f: float, others: str) -> None:
+    """4,000 sketches at once, of two levels; each side may miss a tenth of them."""
+    rng, runs, rows, log_p = np.random.default_rng(3), 4000, 100, np.log(0.1)
+    n, p, q = np.array([3000, 2000]), np.array([0.7, 0.45]), np.array([0.2, 0.01])
+    coefficient = 1 / (n.sum() * (p - q))
+    held = rng.binomial(n, f, (runs, 2))
+    parts = np.zeros((runs, rows))
+    for level in range(2):
+        for chance, sign in ((p[level], 1), (q[level], -1)):
+            reports = rng.binomial(held[:, level], chance)
+            where = rng.multinomial(reports, np.full(rows, 1 / rows))
+            parts += sign * coefficient[level] * where
+    noise = np.zeros(rows)
+    noise[: rows if others == "alike" else 1] = 0.01
+    parts += noise * rng.choice((-1, 1), (runs, rows))
+    observed, scatter = parts.sum(axis=1), rows * parts.var(axis=1)
+    law = DifferenceLaw(n.astype(float), coefficient, p - q, 2 * q, p + q, signed=True)
+    for free in (False, True):
+        exact = dataclasses.replace(law, free=free)
+        lower, upper = own_sign_limits(exact, observed, scatter, rows, log_p)
+        assert (lower > f).sum() <= binom.isf(FALSE_ALARM, runs, 0.1)
+        assert (upper < f).sum() <= binom.isf(FALSE_ALARM, runs, 0.1)
+        assert np.all((lower <= np.clip(observed, 0, 1)) & (np.clip(observed, 0, 1) <= upper))
+
+
+def test_too_few_rows_say_nothing_by_their_signs() -> None:
+    one = np.ones(1)
+    law = DifferenceLaw(1e4 * one, 1e-4 * one, one, one, one, signed=True)
+    lower, upper = own_sign_limits(law, 0.5 * one, 0 * one, 10, np.log(0.001))
+    assert (lower[0], upper[0]) == (0, 1)
+
+
+def test_a_sketchs_bounds_fall_below_what_the_worst_collisions_allow() -> None:
+    """Where no string is frequent: 100,000 people of whom no two hold the same."""
+    metric, n = sketch(levels=[8], watch=["never"]), 100_000
+    statistic = metric.zero()
+    level, names = np.zeros(n, dtype=np.uint8), np.array([f"name {i}" for i in range(n)])
+    metric.accumulate(statistic, level, metric.randomize(names, level, SeededBits(2)))
+    found = metric.estimate(statistic)
+    assert np.asarray(found.upper)[0] < collision_bound(512, 64, np.log(0.025)) / 1.5
+    assert np.asarray(metric.estimate(statistic, bound="anytime").upper)[0] > 0.015
+
+
+@pytest.mark.parametrize("target", ["population", "sample"])
+def test_strings_are_covered_beside_a_heavy_one_that_collides_in_many_rows(target: str) -> None:
+    """100 seeds of the hashes, two buckets a row; a fifth of the intervals may miss."""
+    missed, n = 0, 4000
+    values = np.where(np.arange(n) < 3600, "heavy", "asked")
+    level = (np.arange(n) % 3).astype(np.uint8)
+    for seed in range(100):
+        metric = sketch(options={"rows": 256, "buckets": 2, "seed": seed}, watch=["asked"])
+        statistic = metric.zero()
+        metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(seed)))
+        found = metric.estimate(statistic, 0.2, "uniform", target=target)
+        missed += not found.lower[0] <= 0.1 <= found.upper[0]  # type: ignore[index]
+    assert missed <= binom.isf(FALSE_ALARM, 100, 0.2)
 
 
 def test_the_number_of_blocks_has_the_least_variance() -> None:

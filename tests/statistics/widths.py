@@ -155,8 +155,9 @@ def sketched(n: int, f: float) -> float:
     law = sketch.law(counts, level_weights("optimal", counts, sketch.facts), question)
     chance, ten = sketch.chance(np.full(5, f)), np.full(10, f)
     sizes, total = [np.full(10, x) for x in counts * chance], 1.0
-    lower, upper = sketch.collisions.limits(law, ten, sizes, question, total, own=False)
     spread = law.counts @ (law.coefficient**2 * (chance - (sketch.contrast * f) ** 2))
+    scatter = np.full(10, spread)  # no collisions to speak of, as where no string is frequent
+    lower, upper = sketch.collisions.limits(law, ten, scatter, sizes, question, total, own=False)
     half = -float(ndtri(np.exp(question.log_p(10)))) * float(np.sqrt(spread))
     return float((upper - lower)[0] / (min(1.0, f + half) - max(0.0, f - half)))
 
