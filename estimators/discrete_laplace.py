@@ -1,4 +1,7 @@
-"""The discrete Laplace law: P(z) proportional to exp(-rate |z|) on the integers."""
+"""The discrete Laplace law: P(z) proportional to exp(-rate |z|) on the integers.
+
+An infinite rate is no noise: all moments and cumulants are zero.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ def absolute_moment(rate: Floats) -> Floats:
 def third_absolute_moment(rate: Floats) -> Floats:
     """Return E |z|^3 = (cosh(rate) + 2) / (4 sinh^3(rate / 2) cosh(rate / 2))."""
     half = rate / 2
-    result: Floats = (np.cosh(rate) + 2) / (4 * np.sinh(half) ** 3 * np.cosh(half))
+    sinh = np.sinh(half)
+    result: Floats = (3 / sinh**2 + 2) / (4 * sinh * np.cosh(half))
     return result
 
 

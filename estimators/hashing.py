@@ -6,8 +6,6 @@ SplitMix64 (Stafford's variant 13), which is a bijection of 64-bit words, and it
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -81,7 +79,7 @@ def buckets_and_signs(
     >>> buckets.tolist(), negative.astype(int).tolist()
     ([[39, 2, 43, 62], [15, 11, 9, 11]], [[1, 0, 0, 0], [1, 0, 0, 0]])
     """
-    words: NDArray[Any] = mix(keys ^ constants)
+    words = mix(keys ^ constants)
     # the top bits alone: shifting by 64, for a single bucket, is not defined
     top = (words >> np.uint64(1)) >> np.uint64(63 - bits)
     return top.astype(np.int64), (words & np.uint64(1)).astype(np.bool_)

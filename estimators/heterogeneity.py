@@ -6,10 +6,12 @@ estimate the mean of another population, and this test says so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from estimators import discrete_laplace
 from estimators.bounds import Law
+from estimators.bounds.difference_law import DifferenceLaw
 from estimators.estimate import Floats
 
 LEAST_EXPECTED = 25.0
@@ -58,35 +60,78 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     >>> heterogeneity(law, np.array([[0.10], [0.30]])) < 1e-12
     True
     """
-    from scipy.special import chdtrc
-
     n, contrast = law.counts[:, None], law.contrast[:, None]
-    offset = np.zeros_like(contrast) if law.offset is None else law.offset[:, None]
-    noise = np.zeros_like(contrast)
-    if law.rate is not None:
-        noise = discrete_laplace.variance(law.rate)[:, None] * law.unit**2
-
-    def sign(theta: Floats) -> Floats:
-        mean: Floats = offset + contrast * np.clip(theta, -1, 1)
-        return mean
 
     def variance(theta: Floats) -> Floats:
-        spread: Floats = (1 - sign(theta) ** 2 + noise) / contrast**2
+        spread: Floats = law.variances(np.clip(theta, -1, 1)).T / contrast**2
         return np.maximum(spread, 1e-12) / n
+
+    def rarer(theta: Floats) -> Floats:
+        scarce = (1 - np.abs(law.means(np.clip(theta, -1, 1)))).T / 2
+        if law.rate is not None:
+            scarce = np.where(np.isinf(law.rate)[:, None], scarce, 1.0)
+        result: Floats = n * scarce
+        return result
+
+    return _cochran(means, 1 / variance(np.zeros(means.shape[1])), variance, rarer)
+
+
+def heterogeneity_of_differences(
+    law: DifferenceLaw, sums: list[Floats], sizes: list[Floats]
+) -> float | None:
+    """Return the same p-value for reports that are +1, -1 or 0.
+
+    The variance of a level's mean D / c is (A - (c f)^2) / (n c^2), with the observed share of
+    reports that are not 0 for A: the share of a block may differ from one category to the next, and
+    is not assumed to be the same at all levels' blocks. Levels whose sum of D has a variance below
+    25 are left out, as those with fewer than 25 of the rarer sign are above.
+
+    Parameters
+    ----------
+    law : DifferenceLaw
+    sums, sizes : list of ndarray of float64, shape (k,)
+        Per level, the sum of D and of abs(D), for each of k categories.
+    """
+    n, contrast, least = (x[:, None] for x in (law.counts, law.contrast, law.least))
+    means, nonzero = np.array(sums) / (n * contrast), np.array(sizes)
+
+    def scatter(theta: Floats) -> Floats:
+        spread: Floats = np.maximum(nonzero, n * least) - n * (contrast * np.clip(theta, 0, 1)) ** 2
+        return np.maximum(spread, 1e-12)
+
+    def variance(theta: Floats) -> Floats:
+        result: Floats = scatter(theta) / (n * contrast) ** 2
+        return result
+
+    none = np.zeros(means.shape[1])
+    return _cochran(means, (nonzero >= LEAST_EXPECTED) / variance(none), variance, scatter)
+
+
+def _cochran(
+    means: Floats,
+    precision: Floats,
+    variance: Callable[[Floats], Floats],
+    scatter: Callable[[Floats], Floats],
+) -> float | None:
+    """Return the p-value of Q: `variance` and `scatter` at a mean, for each level and category.
+
+    Levels count for which `scatter` is LEAST_EXPECTED or more; `precision` weighs a first mean.
+    """
+    from scipy.special import chdtrc
 
     def pooled(precision: Floats) -> Floats:
         total = np.maximum(precision.sum(axis=0), 1e-300)
         result: Floats = (precision * means).sum(axis=0) / total
         return result
 
-    theta = pooled(1 / variance(np.zeros(means.shape[1])))
-    rarer = (1 - np.abs(sign(theta))) / 2 if law.rate is None else 1.0
-    kept = n * rarer >= LEAST_EXPECTED
+    theta = pooled(precision)
+    kept = scatter(theta) >= LEAST_EXPECTED
     theta = pooled(kept / variance(theta))
     statistic = (kept * (means - theta) ** 2 / variance(theta)).sum(axis=0)
     freedom = kept.sum(axis=0) - 1
     tested = freedom >= 1
     if not tested.any():
         return None
-    least = float(chdtrc(freedom[tested], statistic[tested]).min())
+    largest = [(d, statistic[freedom == d].max()) for d in np.unique(freedom[tested]).tolist()]
+    least = min(float(chdtrc(d, q)) for d, q in largest)
     return min(1.0, least * int(tested.sum()))

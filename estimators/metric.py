@@ -218,6 +218,8 @@ class Metric:
         if self.kind == "vector_mean":
             assert self.radius is not None  # noqa: S101
             meaning |= {"dimension": self.dimension, "radius": float(self.radius)}
+        if set(chosen := self.randomizer.chosen) != {self.mechanism}:
+            meaning["chosen"] = chosen
         text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") or 1
 

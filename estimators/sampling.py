@@ -100,6 +100,27 @@ def uniform_below(bits: Bits, bound: Words) -> Words:
     return drawn % bound
 
 
+def uniform_other(bits: Bits, values: NDArray[Any], bound: Words) -> Words:
+    """Draw integers uniform on [0, bound) without `values`, as in k-ary randomized response.
+
+    Parameters
+    ----------
+    bits : Bits
+    values : ndarray of integers, shape (n,)
+        In [0, bound).
+    bound : ndarray of uint64, shape (n,)
+        At least 2.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> uniform_other(SeededBits(1), np.array([0, 1]), np.full(2, 2, dtype=np.uint64))
+    array([1, 0], dtype=uint64)
+    """
+    drawn = uniform_below(bits, bound - np.uint64(1))
+    return drawn + (drawn >= values.astype(np.uint64)).astype(np.uint64)
+
+
 def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64]:
     """Draw unit vectors, uniform on the sphere but for the rounding of doubles.
 

@@ -42,7 +42,7 @@ def metrics(settings: Settings, as_json: bool) -> None:
         (
             row["metric"],
             row["kind"],
-            row["mechanism"],
+            _mechanism(defined[row["metric"]]),
             _domain(defined[row["metric"]]),
             " ".join(f"{e:g}" for e in row["levels"]),
             row["pane"],
@@ -69,6 +69,7 @@ def _row(metric: Metric, reports: int, event_ms: int | None) -> dict[str, Any]:
         "revision": f"{metric.revision:08x}",
         "kind": metric.kind,
         "mechanism": metric.mechanism,
+        "chosen": metric.randomizer.chosen,
         "range": None if metric.range is None else list(metric.range),
         "categories": OPEN if metric.categories == OPEN else list(metric.category_names) or None,
         "levels": list(metric.levels),
@@ -79,6 +80,14 @@ def _row(metric: Metric, reports: int, event_ms: int | None) -> dict[str, Any]:
         "reports": reports,
         "event_time": moment and f"{moment:%Y-%m-%dT%H:%M:%SZ}",
     }
+
+
+def _mechanism(metric: Metric) -> str:
+    """Return the mechanism, and what it chose where that is something else."""
+    chosen = dict.fromkeys(metric.randomizer.chosen)
+    if set(chosen) == {metric.mechanism}:
+        return metric.mechanism
+    return f"{metric.mechanism} ({', '.join(chosen)})"
 
 
 def _domain(metric: Metric) -> str:

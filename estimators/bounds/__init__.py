@@ -1,9 +1,10 @@
 """Confidence bounds that hold, whatever the number of reports.
 
-`law` says how reports add up, `tails` bounds the chance of a large sum, `inversion` turns that
-chance into an interval for the mean, `deviations` bounds the noise alone where the users' own
-values are the target, `differences` the sums of Hadamard response, `spheres` the mean of vectors.
-`anytime` has the intervals that hold at all times at once; `answer` chooses as a question asks.
+`law` says how reports add up, `repeated` how several of one user do, `tails` bounds the chance of a
+large sum, `inversion` turns that chance into an interval for the mean, `deviations` bounds the
+noise alone where the users' own values are the target, `differences` the sums of Hadamard response,
+`projections` the bias of random signs, `spheres` the mean of vectors. `anytime` has the intervals
+that hold at all times at once; `answer` chooses as a question asks.
 """
 
 from estimators.bounds.answer import interval, limits
@@ -14,6 +15,7 @@ from estimators.bounds.deviations import (
     laplace_noise_deviation,
 )
 from estimators.bounds.law import Law
+from estimators.bounds.repeated import RepeatedLaw
 from estimators.bounds.spheres import Directions
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "FlipNoise",
     "LaplaceNoise",
     "Law",
+    "RepeatedLaw",
     "flip_noise_deviation",
     "interval",
     "laplace_noise_deviation",

@@ -45,6 +45,8 @@ def limits(
     lower, upper : ndarray of float64, shape (k,)
         Within [-1, 1].
     """
+    if not observed.size:  # an open vocabulary of which nothing is asked for
+        return observed, observed
     if question.target == "sample" and noise is not None:
         if question.bound == "normal":
             margin = normal_quantile(log_p) * noise.variance**0.5

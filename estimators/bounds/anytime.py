@@ -172,7 +172,7 @@ def _hoeffding(law: Law, tilts: Floats) -> Floats:
     """Bound ln E exp(tilt (S - theta)) by Hoeffding's lemma: every mean may be another one."""
     from estimators import discrete_laplace
 
-    result: Floats = tilts**2 / 2 * float(law.counts @ law.coefficient**2)
+    result: Floats = tilts**2 / 2 * law.proxy
     if law.rate is not None:
         step = law.unit * law.coefficient
         result = result + discrete_laplace.cumulant(law.rate, tilts[:, None] * step)[0] @ law.counts

@@ -27,8 +27,9 @@ import math
 import numpy as np
 
 from estimators.bounds.answer import normal_quantile
-from estimators.bounds.differences import DifferenceLaw, difference_limits
+from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.own_signs import own_sign_limits
+from estimators.bounds.self_normalised import self_normalised_interval
 from estimators.estimate import Floats
 from estimators.question import Question
 
@@ -83,8 +84,10 @@ class Collisions:
             Of f + b, signed.
         scatter : ndarray of float64, shape (k,)
             As in :func:`estimators.bounds.own_signs.own_sign_limits`.
-        observed, sizes, total
-            As in :func:`estimators.bounds.differences.difference_limits`.
+        observed : ndarray of float64, shape (k,)
+            S, for each of k strings.
+        sizes, total
+            As in :func:`estimators.bounds.self_normalised.self_normalised_interval`.
         own : bool
             Whether users may have values, or distributions, of their own.
 
@@ -112,17 +115,17 @@ class Collisions:
             noise = law.coefficient**2 @ np.array(sizes)
             margin = normal_quantile(log_p) * np.sqrt(noise + 1 / (self.rows * self.buckets))
             return np.clip(observed - margin, 0, 1), np.clip(observed + margin, 0, 1)
+        # of the levels' sums only the weighted total counts
+        sums = [observed / (s * law.counts.size) for s in law.coefficient.tolist()]
         if question.bound == "anytime":
             n = float(law.counts.sum())
             log_users = math.log(n) + math.log1p(n) if own else 0.0
             noise_p = log_p + math.log1p(-_SPLITS[0])
-            limits = difference_limits(law, observed, sizes, question, noise_p, total)
+            limits = self_normalised_interval(law, sums, sizes, noise_p, total)
             return self._wider(*limits, log_p + math.log(_SPLITS[0]) - log_users)
         log_p -= math.log(2)
         split = self._best_split(law, log_p)
-        limits = difference_limits(
-            law, observed, sizes, question, log_p + math.log1p(-split), total
-        )
+        limits = self_normalised_interval(law, sums, sizes, log_p + math.log1p(-split))
         lower, upper = self._wider(*limits, log_p + math.log(split))
         low, high = own_sign_limits(law, observed, scatter, self.rows, log_p)
         return np.maximum(lower, low), np.minimum(upper, high)

@@ -68,32 +68,78 @@ class FlipNoise:
 
 @dataclasses.dataclass(frozen=True)
 class LaplaceNoise:
-    """Discrete Laplace noise and rounding: see :func:`laplace_noise_deviation`."""
+    """Discrete Laplace noise and rounding, to a grid or to signs.
+
+    Parameters
+    ----------
+    counts, coefficient, rate : ndarray of float64, shape (levels,)
+        n_l, s_l and the noise's rate, levels with reports only. Infinite at a level of randomized
+        response, which rounds a value to a sign with the mean a_l x.
+    unit : float
+        The step of grid and noise.
+    contrast : ndarray of float64, shape (levels,), optional
+        a_l; read where the rate is infinite.
+
+    Notes
+    -----
+    The noise's moment generating function is exact. Random rounding to a grid of step u has range u
+    and mean zero: E exp(z rounding) <= exp(z^2 u^2 / 8) by Hoeffding's lemma, variance at most u^2
+    / 4 and third absolute moment at most u^3 / 8. A sign is rounding with u = 2, whose variance is
+    1 - a^2 x^2, at least 1 - a^2.
+    """
 
     counts: Floats
     coefficient: Floats
     rate: Floats
     unit: float
+    contrast: Floats | None = None
+
+    @functools.cached_property
+    def _step(self) -> Floats:
+        result: Floats = np.where(np.isinf(self.rate), 2.0, self.unit) * self.coefficient
+        return result
+
+    @functools.cached_property
+    def _least(self) -> float:
+        kept = discrete_laplace.variance(self.rate) * self._step**2
+        if self.contrast is not None:
+            flips = (1 - self.contrast) * (1 + self.contrast)
+            kept = kept + np.isinf(self.rate) * flips * self.coefficient**2
+        return float(self.counts @ kept)
 
     @functools.cached_property
     def variance(self) -> float:
         """That of the noise, and the largest of the rounding."""
-        step = self.unit * self.coefficient
-        return float(self.counts @ (step**2 * (discrete_laplace.variance(self.rate) + 1 / 4)))
+        return float(self.counts @ (self._step**2 * (discrete_laplace.variance(self.rate) + 1 / 4)))
 
     @functools.cached_property
     def steepest(self) -> float:
-        """Beyond the rate, the moment generating function is infinite."""
-        return 0.999 * float((self.rate / (self.unit * self.coefficient)).min())
+        """Beyond the rate, the moment generating function is infinite; of signs, as elsewhere."""
+        limit = np.where(np.isinf(self.rate), 2 * STEEPEST, 0.999 * self.rate)
+        return float((limit / self._step).min())
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt noise), on either side."""
-        step = self.unit * self.coefficient
-        return _laplace_cumulant(self.counts, step, self.rate, tilt[:, None])
+        noise = discrete_laplace.cumulant(self.rate, tilt[:, None] * self._step)[0] @ self.counts
+        result: Floats = noise + float(self.counts @ self._step**2) / 8 * tilt**2
+        return result
 
     def deviation(self, log_p: float) -> float:
         """Bound |noise| with probability 1 - 2 p."""
-        return laplace_noise_deviation(self.counts, self.coefficient, self.rate, self.unit, log_p)
+        tilt = np.minimum(TILTS[:, 0] * np.sqrt(-2 * log_p / self.variance), self.steepest)
+        chernoff = (self.cumulant(tilt) - log_p) / tilt
+        first, second = (
+            f(self.rate) for f in (discrete_laplace.absolute_moment, discrete_laplace.variance)
+        )
+        cube = (
+            discrete_laplace.third_absolute_moment(self.rate)
+            + 3 * np.minimum(first, second)
+            + 1 / 8
+        )
+        third = float(self.counts @ (self._step**3 * cube))
+        return min(
+            float(chernoff.min()), normal_deviation(self._least, self.variance, third, log_p)
+        )
 
 
 def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_p: float) -> float:
@@ -135,41 +181,8 @@ def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_
 def laplace_noise_deviation(
     counts: Floats, coefficient: Floats, rate: Floats, unit: float, log_p: float
 ) -> float:
-    """Bound discrete Laplace noise and the rounding to its grid, with probability 1 - 2 p.
-
-    Parameters
-    ----------
-    counts, coefficient, rate : ndarray of float64, shape (levels,)
-        n_l, s_l and the noise's rate, levels with reports only.
-    unit : float
-        The step of grid and noise.
-    log_p : float
-        ln p, the failure probability of one side.
-
-    Returns
-    -------
-    float
-        In the unit of S.
-
-    Notes
-    -----
-    The noise's moment generating function is exact. Random rounding to a grid of step u has range u
-    and mean zero: E exp(z rounding) <= exp(z^2 u^2 / 8) by Hoeffding's lemma, variance at most u^2
-    / 4.
-    """
-    step = unit * coefficient
-    variance = float(counts @ (step**2 * discrete_laplace.variance(rate)))
-    rounding = float(counts @ step**2) / 4
-    scale = np.sqrt(-2 * log_p / (variance + rounding))
-    tilt = np.minimum(TILTS * scale, 0.999 * float((rate / step).min()))
-    chernoff = (_laplace_cumulant(counts, step, rate, tilt) - log_p) / tilt[:, 0]
-    cube = step**3 * (
-        discrete_laplace.third_absolute_moment(rate)
-        + 3 * np.minimum(discrete_laplace.variance(rate), discrete_laplace.absolute_moment(rate))
-        + 1
-    )
-    third = float(counts @ cube)
-    return min(float(chernoff.min()), normal_deviation(variance, variance + rounding, third, log_p))
+    """Bound discrete Laplace noise and the rounding to its grid: see :class:`LaplaceNoise`."""
+    return LaplaceNoise(counts, coefficient, rate, unit).deviation(log_p)
 
 
 def _flip_cumulant(counts: Floats, coefficient: Floats, flip: Floats, tilt: Floats) -> Floats:
@@ -177,12 +190,6 @@ def _flip_cumulant(counts: Floats, coefficient: Floats, flip: Floats, tilt: Floa
     grows = np.log1p(flip * np.expm1(2 * z)) - 2 * flip * z
     falls = np.log1p(flip * np.expm1(-2 * z)) + 2 * flip * z
     result: Floats = np.maximum(grows, falls) @ counts
-    return result
-
-
-def _laplace_cumulant(counts: Floats, step: Floats, rate: Floats, tilt: Floats) -> Floats:
-    noise = discrete_laplace.cumulant(rate, tilt * step)[0] @ counts
-    result: Floats = noise + float(counts @ step**2) / 8 * tilt[:, 0] ** 2
     return result
 
 

@@ -1,208 +1,203 @@
-"""Bounds for a sum of reports that are +1, -1 or 0, where it is not known how many are 0.
+r"""Bounds for a fixed number of reports that are +1, -1 or 0: sharp to the leading order.
 
-A report D of Hadamard response is +1 or -1 in the category's block of symbols and 0 elsewhere, with
-E D = c f for a frequency f and P(D != 0) = A, which depends on how frequent the block's other
-categories are. For every A,
+Chernoff's bound alone is wider than the normal law, however many reports there are; and a union
+over tilts, which the unknown variance asks for, makes it wider still. Both are avoided here.
 
-    E exp(t D - |D| ln cosh t) = 1 - A + A + c f sinh t / cosh t = 1 + c f tanh t,
+**One tilt.** Let W = sum (x D - psi |D|), x = t s, psi = ln cosh x, for a fixed t; D stands for
+both D and -D, phi = E D (+- c f of the user), A = P(D != 0), T = tanh x. E e^W = prod (1 + phi T) =
+e^K exactly, whatever A is (:class:`estimators.bounds.difference_law.DifferenceLaw`). Under the law
+P' with density e^(W - K),
 
-so that the number of reports in the block, which is observed, stands in for the unknown A: a
-self-normalised Chernoff bound (after de la Pena, Lai and Shao, 2009). Markov's inequality makes of
-it, for every t fixed before the reports were seen,
+    P(W >= K + x0) = e^-x0 E'[e^-U; U >= 0],    U = W - K - x0,
 
-    P(sum t s D - sum |D| ln cosh(t s) >= sum ln(1 + c f tanh(t s)) + x) <= e^-x.
+and E'[e^-U; U >= 0] is the integral of e^-u P'(0 <= U <= u) over u > 0. With v' = Var' W and r' the
+sum of the third absolute central moments, P'(0 <= U <= u) <= 2 Phi(u / (2 sqrt v')) - 1 + 2 * 0.56
+r' / v'^1.5 by the Berry-Esseen theorem (Shevtsova, 2010), so that it is at most
 
-The exponential of the difference is a supermartingale in the number of reports, so that (Ville)
-this holds at all numbers at once where t s, on the scale of a report, is fixed as they grow.
+    R = erfcx(sqrt(2 v')) + 1.12 r' / v'^1.5,    erfcx(a) = e^(a^2) erfc(a), and at most 1.
 
-In a count sketch, f stands for a frequency and what hash collisions add to it: any number from -1
-to 1. Nothing changes but for users with an f of their own (see :meth:`DifferenceLaw.invert`).
+**Moments.** A report adds w = x D - psi |D| to W. Its density under P' is at least e^(-x - psi) /
+(1 + phi T) = (1 - T) / (1 + phi T), and a variance is the least mean square about any point, so
+Var' w >= (1 - T) / (1 + c T) Var w. As Var |D| <= Var D, Var w >= (x - psi)^2 Var D (Minkowski).
+Hence v' >= t^2 sigma^2 min_l (1 - T)(1 - psi / x)^2 / (1 + c T), where sigma^2 = Var S = sum s^2 (A
+- phi^2) is the variance of the estimate. Of the third moment, r' <= v' max |w - E' w|, and
+
+    E' w = (A xi + phi zeta) / (1 + phi T),    xi = x T - psi >= 0, zeta = x - psi T >= 0,
+
+grows with phi and A, so for |phi| <= c and A <= A_max no w is farther from it than 2 x, x + psi +
+(A_max xi + c zeta) / (1 + c T) for D and x - psi + c zeta / (1 - c T) for -D.
+
+So R is known as soon as a lower bound of sigma^2 is, and only its logarithm counts.
+
+**Cells.** With V = sum s^2 A, the best tilt depends on tau^2 = V - e(f), e(f) the part that K
+takes account of: `DifferenceLaw.explained`. For one frequency tau^2 = sigma^2, else sigma^2 is at
+least a known share of it. The range of tau^2 is cut into cells. Each has a tilt t that suits it, an
+R for its lower end, and thus limits that fail with probability p' a side for all laws in the cell:
+f is rejected where W - ln(R / p') >= K(f). Cells are fixed by the counts and public constants. In
+the lowest one, where there are too few reports for R to gain, the limits are those of
+:func:`~estimators.bounds.self_normalised.self_normalised_interval`, which hold for every law.
+
+**Which cell?** V is estimated by sum s^2 |D|, a sum of independent terms in [0, q]. Its exponential
+moments are below those of q times a Poisson variable of mean V / q (the exponential lies below its
+chord), so Bernstein's inequality gives an interval for V that fails with probability d p a side.
+The self-normalised interval for f fails with d p a side, and e grows with f. Together they give an
+interval for tau^2. The limits shown are the *widest* over the cells that it meets. If it covers,
+the true cell is among them; so each side fails with probability at most p' + 4 d p = p.
+Neighbouring cells differ little, because a tilt enters to the second order: that the variance is
+unknown costs next to nothing.
+
+**All reports in the block** (one block, as at small epsilons) and one frequency: D is a sign of
+mean c f, and the bounds are those of :class:`estimators.bounds.law.Law`, a little sharper still.
 """
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
-from estimators.bounds import anytime
-from estimators.bounds.answer import normal_quantile
+from estimators.bounds.answer import interval, normal_quantile
+from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.inversion import SAFETY
-from estimators.bounds.law import STEEPEST
+from estimators.bounds.law import Law
+from estimators.bounds.self_normalised import log_cosh, self_normalised_interval, weighted
+from estimators.bounds.tails import BERRY_ESSEEN
 from estimators.estimate import Floats
 from estimators.question import Question
 
-
-@dataclasses.dataclass(frozen=True)
-class DifferenceLaw:
-    """The law of S = sum of s_l D over independent reports of several levels, with E S = f.
-
-    Parameters
-    ----------
-    counts : ndarray of float64, shape (levels,)
-        Reports per level, each above zero.
-    coefficient : ndarray of float64, shape (levels,)
-        s_l, above zero; sum n_l s_l c_l = 1.
-    contrast : ndarray of float64, shape (levels,)
-        c_l, in (0, 1].
-    least, largest : ndarray of float64, shape (levels,)
-        Of P(D != 0) over all data: they say where good tilts lie, and nothing of the bound's
-        validity depends on them.
-    free : bool
-        False: f is the same at all levels. True: it is the mean of the levels' own, weighted by
-        n s c.
-    fixed : bool
-        True: each user holds the category, or does not, and f is the weighted share of these.
-    signed : bool
-        Whether f may be anything in [-1, 1]; it is in [0, 1] else, and `fixed` supposes so.
-    """
-
-    counts: Floats
-    coefficient: Floats
-    contrast: Floats
-    least: Floats
-    largest: Floats
-    free: bool = False
-    fixed: bool = False
-    signed: bool = False
-
-    @property
-    def lowest(self) -> float:
-        """The least value of f."""
-        return -1.0 if self.signed else 0.0
-
-    def tilts(self, log_p: float) -> Floats:
-        """Return tilts for the range of possible variances, a factor of 2 apart.
-
-        The worst of them is a factor of sqrt 2 from the best tilt, which costs 6% of the width.
-        """
-        weight = self.counts * self.coefficient**2
-        # a steeper tilt than this gains nothing, and loses digits
-        floor = -2 * log_p * (float(self.coefficient.max()) / STEEPEST) ** 2
-        least = max(float(weight @ self.least), floor)
-        largest = max(float(weight @ self.largest), 2 * floor)
-        steps = max(1, int(np.ceil(np.log2(largest / least) / 2)))
-        spread = np.geomspace(least, largest, 2 * steps + 1)[1::2]
-        tilts: Floats = np.sqrt(-2 * log_p / spread)
-        return tilts
-
-    def slopes(self, tilt: float) -> tuple[float, float]:
-        """Return g and h: the cumulants above are at most N ln(1 + f g / N) and N ln(1 - f h / N).
-
-        N is the number of reports. One frequency: Jensen's inequality over the levels, g = h = sum
-        n c tanh(t s). Frequencies of the users' own: Jensen over the users, and tanh z <= z for g,
-        tanh z >= z tanh(z') / z' up to the largest z' for h, with sum n c s f = f.
-        """
-        z = tilt * self.coefficient
-        if self.free:
-            largest = float(z.max())
-            return tilt, tilt * float(np.tanh(largest)) / largest
-        slope = float((self.counts * self.contrast) @ np.tanh(z))
-        return slope, slope
-
-    def fixed_slopes(self, tilt: float) -> tuple[float, float]:
-        """Return g and h: where users' values are fixed, the cumulants are at most g f and -h f.
-
-        One who holds the category adds ln(1 +- c tanh(t s)) and weighs s c; others add nothing.
-        """
-        tanh = self.contrast * np.tanh(tilt * self.coefficient)
-        weight = self.coefficient * self.contrast
-        return float((np.log1p(tanh) / weight).max()), float((-np.log1p(-tanh) / weight).min())
-
-    def invert(self, tilt: float, above: Floats, below: Floats) -> tuple[Floats, Floats]:
-        """Return limits on f: the cumulant at f is above `above`, and at -f above `below`.
-
-        Where users have an f_i of their own in [-1, 1], tanh z <= z says nothing of negative ones.
-        But f_i + 1 >= 0, so that with z = tilt s, sum n c s = 1 and G = sum n c tanh z
-
-            sum c f_i tanh z = sum c (f_i + 1) tanh z - G <= tilt (f + 1) - G:
-
-        f tilt + (tilt - G) takes the place of f tilt; for -f_i by symmetry. What this adds is below
-        tilt / 3 times the largest z^2: it falls as the reverse of the number of reports.
-        """
-        n = float(self.counts.sum())
-        if self.fixed:
-            g, h = self.fixed_slopes(tilt)
-            return above / g, -below / h
-        g, h = self.slopes(tilt)
-        low, high = n * np.expm1(above / n), -n * np.expm1(below / n)
-        if self.free and self.signed:
-            slack = tilt - float((self.counts * self.contrast) @ np.tanh(tilt * self.coefficient))
-            return (low - slack) / tilt, (high + slack) / tilt
-        return low / g, high / h
+SHARE = 0.01
+"""d: of the failure probability, for each of the four statements that choose cells."""
+RATIO = 1.25  # between neighbouring cells: with finer ones, no width gains more than 1%
+FEWEST = 16.0  # reports' worth of variance per -ln p: below, R gains nothing; measured
 
 
 def difference_limits(
     law: DifferenceLaw,
-    observed: Floats,
+    sums: list[Floats],
     sizes: list[Floats],
     question: Question,
     log_p: float,
     total: float,
 ) -> tuple[Floats, Floats]:
-    """Return bounds on f as the question asks for them; `total` as in `answer.limits`."""
+    """Return bounds on f as the question asks for them; `total` as in `answer.limits`.
+
+    `sums`, `sizes` and `log_p` as in :func:`difference_interval`.
+    """
     if question.bound == "normal":
-        spread = sum(s * s * x for s, x in zip(law.coefficient.tolist(), sizes, strict=True))
-        margin = normal_quantile(log_p) * np.sqrt(spread)
-        low = law.lowest
-        return np.clip(observed - margin, low, 1), np.clip(observed + margin, low, 1)
-    times = total if question.bound == "anytime" else None
-    return difference_interval(law, observed, sizes, log_p, times)
+        observed = weighted(law.coefficient, sums)
+        margin = normal_quantile(log_p) * np.sqrt(weighted(law.coefficient**2, sizes))
+        return np.clip(observed - margin, 0, 1), np.clip(observed + margin, 0, 1)
+    if question.bound == "anytime":
+        return self_normalised_interval(law, sums, sizes, log_p, total)
+    return difference_interval(law, sums, sizes, log_p)
 
 
 def difference_interval(
-    law: DifferenceLaw,
-    observed: Floats,
-    sizes: list[Floats],
-    log_p: float,
-    total: float | None = None,
+    law: DifferenceLaw, sums: list[Floats], sizes: list[Floats], log_p: float
 ) -> tuple[Floats, Floats]:
     """Return bounds on f, each side failing with probability at most p.
 
     Parameters
     ----------
     law : DifferenceLaw
-    observed : ndarray of float64, shape (k,)
-        S, for each of k categories.
-    sizes : list of ndarray of float64, shape (k,)
-        Per level, the sum of abs(D).
+    sums, sizes : list of ndarray of float64, shape (k,)
+        Per level, the sum of D and of abs(D), for each of k categories.
     log_p : float
         ln p, the failure probability of one side.
-    total : float, optional
-        From :func:`estimators.weights.total_weight`: the bounds then hold at all times at once.
 
     Returns
     -------
     lower, upper : ndarray of float64, shape (k,)
-        Within [0, 1]; [-1, 1] where the law is signed.
-
-    Notes
-    -----
-    Each of J tilts gives a limit that fails with probability p / J; the narrowest one counts. For
-    all times, the tilts and their shares of p are those of `anytime`, fixed once and for all;
-    which of them are tried may depend on anything.
+        Within [0, 1].
 
     Examples
     --------
     >>> one = np.ones(1)
     >>> law = DifferenceLaw(1e4 * one, 1e-4 * one, one, 0.5 * one, one)
-    >>> lower, upper = difference_interval(law, 0.2 * one, [7000 * one], np.log(0.025))
+    >>> lower, upper = difference_interval(law, [2000 * one], [7000 * one], np.log(0.025))
     >>> float(lower[0].round(4)), float(upper[0].round(4))
-    (0.1778, 0.222)
+    (0.1827, 0.2172)
     """
-    tilts = law.tilts(log_p)
-    log_shares = np.full(len(tilts), -np.log(len(tilts)))
-    if total is not None:
-        steepest = STEEPEST / float(law.coefficient.max())
-        grid = anytime.TILTS * total
-        near = (grid >= tilts.min() / 2) & (grid <= min(2 * tilts.max(), steepest))
-        tilts, log_shares = grid[near], anytime.LOG_WEIGHTS[near]
-    lower, upper = np.full_like(observed, law.lowest), np.ones_like(observed)
-    for tilt, log_share in zip(tilts.tolist(), log_shares.tolist(), strict=True):
-        z = tilt * law.coefficient
-        costs = z + np.log1p(np.exp(-2 * z)) - np.log(2)
-        spent = sum(c * x for c, x in zip(costs.tolist(), sizes, strict=True))
-        spent = spent + (SAFETY - log_p - log_share)
-        low, high = law.invert(tilt, tilt * observed - spent, -tilt * observed - spent)
-        lower, upper = np.maximum(lower, low), np.minimum(upper, high)
-    return np.clip(lower, law.lowest, 1), np.clip(upper, law.lowest, 1)
+    observed = weighted(law.coefficient, sums)
+    if law.always and not (law.free or law.fixed):
+        signs = Law(law.counts, law.coefficient, law.contrast)
+        lower, upper = interval(signs, observed, log_p)
+        return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
+    weight = law.counts * law.coefficient**2
+    top = float(weight @ law.largest)
+    floor = -FEWEST * log_p * float(law.coefficient.max()) ** 2
+    number = max(0, int(np.ceil(np.log(top / floor) / np.log(RATIO))))
+    edges = floor * RATIO ** np.arange(number + 1, dtype=np.float64)
+    first, last, within = _cells(law, sums, sizes, log_p + np.log(SHARE), edges)
+    log_left = log_p + np.log1p(-4 * SHARE)
+    lower, upper = np.ones_like(observed), np.zeros_like(observed)
+    for cell in range(int(first.min(initial=0)), int(last.max(initial=0)) + 1):
+        here = np.flatnonzero((first <= cell) & (cell <= last))
+        if here.size == 0:
+            continue
+        nonzero = [size[here] for size in sizes]
+        if cell == 0:
+            found = self_normalised_interval(law, [s[here] for s in sums], nonzero, log_left)
+        else:
+            tilt, cost = _tilt(law, edges[cell - 1], edges[cell], log_left)
+            spent = weighted(log_cosh(tilt * law.coefficient), nonzero) + cost
+            moved = tilt * observed[here]
+            found = law.limits(tilt, moved - spent, -moved - spent)
+        lower[here] = np.minimum(lower[here], found[0])
+        upper[here] = np.maximum(upper[here], found[1])
+    return np.maximum(lower, within[0]), np.minimum(upper, within[1])
+
+
+def _cells(
+    law: DifferenceLaw, sums: list[Floats], sizes: list[Floats], log_p: float, edges: Floats
+) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
+    """Return the first and last cell that tau^2 may lie in, and an interval for f.
+
+    Each of four statements fails with probability p. Cell 0 ends at the first of the edges.
+    """
+    within = self_normalised_interval(law, sums, sizes, log_p)
+    square, known = law.coefficient**2, law.least == law.largest
+    weight = law.counts * square
+    least, largest = float(weight @ law.least), float(weight @ law.largest)
+    if known.all():
+        low = high = np.full_like(sums[0], least)
+    else:
+        sure = float(weight[known] @ law.least[known])
+        unit, x = float(square[~known].max()), -log_p
+        seen = weighted(np.where(known, 0, square), sizes) / unit
+        low = seen + 2 * x / 3 - np.sqrt(4 * x**2 / 9 + 2 * x * seen)
+        high = seen + x + np.sqrt(x**2 + 2 * x * seen)
+        low = np.clip(sure + unit * low, least, largest)
+        high = np.clip(sure + unit * high, least, largest)
+    rounding = 1e-12 * largest
+    low = low - law.explained(within[1]) - rounding
+    high = high - law.explained(within[0]) + rounding
+    last = edges.size - 1
+    return (
+        np.minimum(np.searchsorted(edges, low, side="right"), last),
+        np.minimum(np.searchsorted(edges, high, side="right"), last),
+        within,
+    )
+
+
+def _tilt(law: DifferenceLaw, least: float, largest: float, log_p: float) -> tuple[float, float]:
+    """Return a cell's tilt, and ln(R / p); a few steps towards the best tilt for its middle."""
+    cost = -log_p
+    for _ in range(3):
+        tilt = float(np.sqrt(2 * cost / np.sqrt(least * largest)))
+        cost = SAFETY - log_p + log_remainder(law, tilt, least)
+    return tilt, cost
+
+
+def log_remainder(law: DifferenceLaw, tilt: float, least: float) -> float:
+    """Return ln R for all laws whose tau^2 is at least `least`."""
+    from scipy.special import erfcx
+
+    x = tilt * law.coefficient
+    tanh, psi, c = np.tanh(x), log_cosh(x), law.contrast
+    kept = (1 - tanh) * (1 - psi / x) ** 2 / (1 + c * tanh)
+    sd = tilt * np.sqrt(float(kept.min()) * law.unexplained * least)
+    xi, zeta = x * tanh - psi, x - psi * tanh
+    up = x + psi + (law.largest * xi + c * zeta) / (1 + c * tanh)
+    down = x - psi + c * zeta / (1 - c * tanh)
+    farthest = float(np.minimum(2 * x, np.maximum(up, down)).max())
+    remainder = float(erfcx(np.sqrt(2) * sd)) + 2 * BERRY_ESSEEN * farthest / sd
+    return float(np.log(min(remainder, 1.0)))

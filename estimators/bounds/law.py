@@ -4,7 +4,8 @@ Every estimate of a mean is S = sum of s_l Y over all reports, with E S = theta 
 randomized response and for one category of RAPPOR, Y is a sign with mean a_l x; for a category of
 the other frequency mechanisms, whose ones have probability p among those who hold it and q among
 the others, a sign with mean o_l + a_l x, o = p + q - 1, a = p - q, of which o_l is taken off; for
-the Laplace mechanism, Y is x itself (a_l = 1) plus discrete Laplace noise.
+the Laplace mechanism, Y is x itself (a_l = 1) plus discrete Laplace noise. Levels of signs and of
+noisy values may be mixed.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Law:
     contrast : ndarray of float64, shape (levels,)
         a_l, in (0, 1].
     rate : ndarray of float64, shape (levels,), optional
-        Of the discrete Laplace noise, if there is any.
+        Of the discrete Laplace noise, if there is any; infinite at a level of signs.
     unit : float
         The step of the noise.
     free : bool
@@ -118,7 +119,7 @@ class Law:
         if self.fixed:
             return self._fixed_cumulant(theta, z)
         mean = self.means(theta)
-        terms, tilted, spread, tanh, bottom = _tilted_signs(z, mean)
+        terms, tilted, spread, tanh, bottom = tilted_signs(z, mean)
         by_theta = self.contrast * tanh / bottom
         cross = self.contrast * self.coefficient * (1 - tanh) * (1 + tanh) / bottom**2
         slope, bend = self.coefficient * tilted, self.coefficient**2 * spread
@@ -152,8 +153,8 @@ class Law:
         """
         offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
         share = (1 + theta[:, None]) / 2
-        own = _tilted_signs(z, offset + self.contrast)
-        other = _tilted_signs(z, offset - self.contrast)
+        own = tilted_signs(z, offset + self.contrast)
+        other = tilted_signs(z, offset - self.contrast)
         by_theta = (own[0] - other[0]) / 2
         tilted = other[1] + share * (own[1] - other[1])
         spread = other[2] + share * (own[2] - other[2])
@@ -217,14 +218,24 @@ class Law:
             discrete_laplace.third_absolute_moment(self.rate) * self.unit**3,
         )
 
+    def variances(self, theta: Floats) -> Floats:
+        """Return the largest variance of one report Y at each level, shape (k, levels)."""
+        mean = self.means(theta)
+        result: Floats = (1 - mean) * (1 + mean) + self._noise_moments[1]
+        return result
+
+    def _variance_slopes(self, theta: Floats) -> Floats:
+        """Return the derivative of :meth:`variances`, linear in theta."""
+        return -2 * self.contrast * self.means(theta)
+
     @functools.cached_property
     def worst_variance(self) -> float:
         """The largest variance of S over all data of one mean: signs with mean zero, or nearest."""
+        weight, hardest = self.counts * self.coefficient**2, 0.0
         if self.offset is not None:
-            weight = self.counts * self.coefficient**2
-            hardest = -(weight @ (self.offset * self.contrast)) / (weight @ self.contrast**2)
-            return float(weight @ (1 - self.means(np.clip([hardest], -1, 1))[0] ** 2))
-        return float(self.counts @ (self.coefficient**2 * (1 + self._noise_moments[1])))
+            at_zero, at_one = self._variance_slopes(np.array([0.0, 1.0])) @ weight
+            hardest = min(1.0, max(-1.0, float(at_zero / (at_zero - at_one))))
+        return float(self.variances(np.array([hardest]))[0] @ weight)
 
     @functools.cached_property
     def proxy(self) -> float:
@@ -244,10 +255,10 @@ class Law:
         an offset, the variance is concave in the levels' means.
         """
         if self.offset is not None:
-            mean = self.means(theta)
-            variance: Floats = (self.coefficient**2 * (1 - mean) * (1 + mean)) @ self.counts
+            square = self.coefficient**2
+            variance: Floats = (square * self.variances(theta)) @ self.counts
             if self.free:
-                variance += self._freedom(theta, -2 * self.coefficient**2 * self.contrast * mean)
+                variance += self._freedom(theta, square * self._variance_slopes(theta))
             return np.maximum(variance, 1e-12 * self.worst_variance)
         if self.free:
             saved = 1 / self.counts.sum()
@@ -266,7 +277,8 @@ class Law:
         and B, B symmetric, E |A + B|^3 <= E |A|^3 + E |B|^3 + 3 min(E A^2 E |B|, E |A| E B^2): with
         m the larger and s the smaller of |A| and |B|, the mean over the sign of B is m^3 + 3 m s^2.
 
-        With noise and one common mean, v is common too, and its range is cut into pieces.
+        With noise and one common mean, v is common too, and its range is cut into pieces. A level
+        of signs has variance 1 - m^2 and third absolute moment 1 - m^4 at its mean m.
         """
         if self.offset is not None:
             return self._free_sign_moments(theta, self.offset)
@@ -274,16 +286,18 @@ class Law:
         if self.rate is None or self.free:
             kept = (1 - self.contrast) * (1 + self.contrast) + self._noise_moments[1]
             least = np.full_like(rest, self.counts @ (self.coefficient**2 * kept))
-            ones = np.ones_like(rest)
-            return Moments(
-                least, self.largest_variance(theta)[:, None], self._third_moment(ones, ones)
-            )
+            third = self.counts @ self.coefficient**3 + self._noise_third(np.ones_like(rest))
+            return Moments(least, self.largest_variance(theta)[:, None], third)
         edges = rest * np.linspace(0, 1, PIECES + 1)
-        data = self.counts @ self.coefficient**2
-        variance = self.worst_variance - data * (1 - edges)
+        signs, mean = np.isinf(self.rate), self.means(theta)
+        data = self.counts * self.coefficient**2
+        variance = self.worst_variance - data[~signs].sum() * (1 - edges)
+        variance -= (mean**2 @ (data * signs))[:, None]
         high = edges[:, 1:]
         skew = np.minimum(1 - (1 - rest) ** 2, (1 + np.abs(theta))[:, None] * high)
-        return Moments(variance[:, :-1], variance[:, 1:], self._third_moment(high, skew))
+        weight = self.counts * self.coefficient**3
+        third = skew * weight[~signs].sum() + ((1 - mean**4) @ (weight * signs))[:, None]
+        return Moments(variance[:, :-1], variance[:, 1:], third + self._noise_third(high))
 
     def _free_sign_moments(self, theta: Floats, offset: Floats) -> Moments:
         """Enclose the moments of signs: 1 - m^2 and 1 - m^4, concave in the means m."""
@@ -298,11 +312,11 @@ class Law:
             third[:, None],
         )
 
-    def _third_moment(self, variance: Floats, third: Floats) -> Floats:
+    def _noise_third(self, variance: Floats) -> Floats:
+        """Bound what noise adds to the third moment of values that have this variance."""
         weight = self.counts * self.coefficient**3
         first, second, cube = (float(weight @ moment) for moment in self._noise_moments)
-        mixed = np.minimum(variance * first, np.sqrt(variance) * second)
-        result: Floats = third * weight.sum() + cube + 3 * mixed
+        result: Floats = cube + 3 * np.minimum(variance * first, np.sqrt(variance) * second)
         return result
 
 
@@ -312,12 +326,12 @@ def tilted_sign_extremes(z: Floats, offset: Floats, contrast: Floats) -> tuple[F
     Under the law tilted by z, of signs with mean `offset` + or - `contrast`; the third moment, 1 -
     m^4 at mean m, is absolute and central. Shapes as `z`.
     """
-    means = [_tilted_signs(z, offset + sign * contrast)[1] for sign in (1, -1)]
+    means = [tilted_signs(z, offset + sign * contrast)[1] for sign in (1, -1)]
     square = np.square(means)
     return 1 - square.max(axis=0), 1 - square.min(axis=0) ** 2
 
 
-def _tilted_signs(z: Floats, mean: Floats) -> tuple[Floats, ...]:
+def tilted_signs(z: Floats, mean: Floats) -> tuple[Floats, ...]:
     """Return ln E exp(z Y) of signs with these means, then the tilted law's mean and variance.
 
     Also tanh z and 1 + mean tanh z, which the derivatives need.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from estimators import hadamard
 from estimators.bounds.collisions import Collisions
-from estimators.bounds.differences import DifferenceLaw
+from estimators.bounds.difference_law import DifferenceLaw
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.hashing import buckets_and_signs, row_constants

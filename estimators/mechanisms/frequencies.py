@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.bounds import FlipNoise, limits
 from estimators.estimate import Counts, Estimate
@@ -54,9 +56,19 @@ class SupportCounts(Mechanism):
             paper=np.tanh(epsilon / 2) ** 2,
         )
 
+    @classmethod
+    def least_width(cls, categories: int) -> int:
+        """Return how many bytes a report takes at least, without building the mechanism."""
+        return 1
+
     def support(self, table: Counts) -> Counts:
         """Return how many reports support each category, shape (levels, k)."""
         return table[:, 1:]
+
+    def support_of(self, table: Counts, asked: NDArray[Any] | None) -> Counts:
+        """Return the same for the categories that are asked for; for all of them if None."""
+        support = self.support(table)
+        return support if asked is None else support[:, asked]
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequency of every category, with bounds that hold for all at once.
@@ -68,9 +80,7 @@ class SupportCounts(Mechanism):
         shares = level_weights(question.weights, counts, self.facts)
         if not counts.any():
             return self._nothing(question, counts, self.categories)
-        support = self.support(table)
-        if question.asked is not None:
-            support = support[:, question.asked]
+        support = self.support_of(table, question.asked)
         law = self.signs.law(counts, shares, question)
         mean = self.signs.mean(counts, shares, support)
         log_p = question.log_p(mean.size)
@@ -80,6 +90,7 @@ class SupportCounts(Mechanism):
             noise = FlipNoise(law.counts, law.coefficient, self.signs.q[counts > 0])
         lower, upper = limits(law, mean, question, log_p, total, noise)
         bounds = (1 + lower) / 2, (1 + upper) / 2
-        apart = heterogeneity(law, self.signs.means(counts, support)[counts > 0])
-        effective = 1 / law.worst_variance
+        users = self.signs.law(counts, shares)
+        apart = heterogeneity(users, self.signs.means(counts, support)[counts > 0])
+        effective = 1 / users.worst_variance
         return self._answer(question, counts, shares, (1 + mean) / 2, bounds, effective, apart)

@@ -15,7 +15,7 @@ from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.signs import ReportedSigns
 from estimators.randomness import Bits
-from estimators.sampling import bernoulli, uniform_below
+from estimators.sampling import bernoulli, uniform_other
 from estimators.thresholds import WORD, miss_threshold
 
 
@@ -62,9 +62,8 @@ class Grr(SupportCounts):
         """Return one category index for each category index."""
         reports = values.astype(self.dtype)
         missed = np.flatnonzero(bernoulli(bits, self._thresholds[level]))
-        others = uniform_below(bits, np.full(missed.size, self.categories - 1, dtype=np.uint64))
-        shift = others >= values[missed].astype(np.uint64)
-        reports[missed] = (others + shift.astype(np.uint64)).astype(self.dtype)
+        others = np.full(missed.size, self.categories, dtype=np.uint64)
+        reports[missed] = uniform_other(bits, values[missed], others).astype(self.dtype)
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:

@@ -10,26 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators import hadamard
-from estimators.bounds.differences import DifferenceLaw, difference_limits
-from estimators.estimate import Counts, Estimate, Floats
+from estimators.estimate import Counts
+from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.mechanism import Levels, Reports
-from estimators.mechanisms.symbols import ReportedSymbols
-from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli, uniform_below
 from estimators.thresholds import WORD, exp_bounds, miss_threshold
-from estimators.weights import LevelFacts, level_weights, total_weight
 
 
-class HadamardResponse(ReportedSymbols):
+class HadamardResponse(BlockDifferences):
     """Hadamard response: a symbol from half a block of symbols, which the category chooses.
 
     At a level there are K = B b symbols in B blocks of b. Category x belongs to block x mod B and
     to row r = 1 + x // B of the b by b Hadamard matrix; its set C is the b / 2 symbols of the block
     where row r is +1. The report is uniform on C with odds s e^epsilon to K - s, s = b / 2, and
-    else uniform on all other symbols; the symbol's index, in the smallest of 1, 2 or 4 bytes that
-    holds all levels' K. Statistic of a level: the number of reports and those of each symbol; cells
-    beyond a level's own K stay zero. Source: Acharya, Sun and Zhang (2019), section 5.
+    else uniform on all other symbols. For the category it is +1 in C and -1 in the rest of the
+    block: see :class:`~estimators.mechanisms.block_differences.BlockDifferences` for the statistic,
+    the variance and the weights. Source: Acharya, Sun and Zhang (2019), section 5.
 
     Parameters
     ----------
@@ -48,12 +45,6 @@ class HadamardResponse(ReportedSymbols):
     n f c with c = P(C | x) - P(rest of the block | x); f is the share of x. A report of another
     category falls on both halves alike, since rows are orthogonal. O(K log b), memory linear in K.
 
-    **Variance.** (A - (c f)^2) / c^2 a report, where A = 2u + g c is the chance of the block, g the
-    share of all the block's categories and u = P(C | another block). At worst all hold another
-    category of the block; where a block has one category, 1/2 or more hold that one. ``optimal``
-    weights take it at f = 1/k, averaged over the categories. ``paper`` is HLDP's Algorithm 5,
-    tanh^2(epsilon / 2).
-
     Examples
     --------
     >>> from estimators.randomness import SeededBits
@@ -65,54 +56,20 @@ class HadamardResponse(ReportedSymbols):
     """
 
     name = "hadamard_response"
-    kinds = frozenset({"frequency"})
 
     def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
-        super().__init__(epsilons)
-        self.categories = categories
-        self.blocks = [block_count(epsilon, categories) for epsilon in self.epsilons]
-        """B, per level."""
-        self.block_sizes = [1 << (-(-categories // blocks)).bit_length() for blocks in self.blocks]
+        blocks = [block_count(epsilon, categories) for epsilon in epsilons]
+        self.block_sizes = [1 << (-(-categories // n)).bit_length() for n in blocks]
         """b, per level."""
-        self.symbols = [n * b for n, b in zip(self.blocks, self.block_sizes, strict=True)]
-        """K, per level."""
-        self._count_symbols(self.symbols)
-        self.misses = [
-            miss_threshold(epsilon, size // 2, symbols - size // 2)
-            for epsilon, size, symbols in zip(
-                self.epsilons, self.block_sizes, self.symbols, strict=True
-            )
-        ]
+        symbols = [n * b for n, b in zip(blocks, self.block_sizes, strict=True)]
+        halves = [(b // 2, n - b // 2) for b, n in zip(self.block_sizes, symbols, strict=True)]
+        self.misses = [miss_threshold(e, *half) for e, half in zip(epsilons, halves, strict=True)]
         """T, per level."""
+        own = [Fraction(WORD - t, WORD) for t in self.misses]
+        other = [(1 - p) * Fraction(*half) for p, half in zip(own, halves, strict=True)]
+        super().__init__(epsilons, categories, blocks, symbols, own, other)
         self._thresholds = np.array(self.misses, dtype=np.uint64)
-        self._block_counts = np.array(self.blocks, dtype=np.int64)
         self._sizes = np.array(self.block_sizes, dtype=np.int64)
-        other = [
-            Fraction(t, WORD) * Fraction(b // 2, n - b // 2)
-            for t, b, n in zip(self.misses, self.block_sizes, self.symbols, strict=True)
-        ]
-        contrast = [Fraction(WORD - t, WORD) - u for t, u in zip(self.misses, other, strict=True)]
-        self.other = np.array([float(u) for u in other])
-        """u per level: the chance of the half block of a category in a block not one's own."""
-        self.contrast = np.array([float(c) for c in contrast])
-        """c per level."""
-        shared = self._block_counts < categories
-        alone = np.minimum(1, 1 / (2 * self.contrast)) * self.contrast
-        self._worst = 2 * self.other + np.where(shared, self.contrast, alone - alone**2)
-        epsilon = np.array([float(e) for e in self.epsilons])
-        chance = 2 * self.other + self.contrast * self._even_share()
-        self.facts = LevelFacts(
-            epsilons=epsilon,
-            variances=chance / self.contrast**2 - 1 / categories**2,
-            paper=np.tanh(epsilon / 2) ** 2,
-        )
-
-    def _even_share(self) -> Floats:
-        """Return the share of a category's own block, of frequencies 1/k, averaged over them."""
-        small, larger = np.divmod(self.categories, self._block_counts)
-        squares = larger * (small + 1) ** 2 + (self._block_counts - larger) * small**2
-        share: Floats = squares / self.categories**2
-        return share
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one symbol for each category index."""
@@ -137,42 +94,7 @@ class HadamardResponse(ReportedSymbols):
         counts = table[level, 1 : 1 + blocks * size].reshape(blocks, size)
         signs = hadamard.transform(counts).T  # rows of the matrix, by blocks: categories in order
         rest = self.categories
-        return signs[1:].ravel()[:rest], np.resize(signs[0], rest)
-
-    def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the frequency of every category, with bounds that hold for all at once."""
-        counts = table[:, 0]
-        shares = level_weights(question.weights, counts, self.facts)
-        if not counts.any():
-            return self._nothing(question, counts, self.categories)
-        used = np.flatnonzero(counts)
-        parts = [self.differences(table, level) for level in used.tolist()]
-        asked = slice(None) if question.asked is None else question.asked
-        sums = [part[0][asked].astype(np.float64) for part in parts]
-        sizes = [part[1][asked].astype(np.float64) for part in parts]
-        law = self.law(counts, shares, question)
-        value = np.zeros_like(sums[0])
-        for coefficient, total in zip(law.coefficient.tolist(), sums, strict=True):
-            value += coefficient * total
-        log_p = question.log_p(value.size)
-        scale = total_weight(question.weights, counts, self.facts)
-        bounds = difference_limits(law, value, sizes, question, log_p, scale)
-        worst = float(law.counts @ (law.coefficient**2 * self._worst[used]))
-        return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst))
-
-    def law(self, counts: Counts, shares: Floats, question: Question) -> DifferenceLaw:
-        """Return the law of the weighted mean of unbiased reports; some count is above zero."""
-        used = counts > 0
-        n, contrast, other = counts[used], self.contrast[used], self.other[used]
-        return DifferenceLaw(
-            counts=n.astype(np.float64),
-            coefficient=shares[used] / (n * contrast),
-            contrast=contrast,
-            least=2 * other,
-            largest=2 * other + contrast,
-            free=not question.one_mean(len(n)),
-            fixed=question.target == "sample",
-        )
+        return signs[1:].ravel()[:rest], np.tile(signs[0], -(-rest // blocks))[:rest]
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) (K - s) / (T s), exactly: a symbol in the set and out of it."""

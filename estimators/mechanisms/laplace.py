@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -11,22 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators import discrete_laplace
-from estimators.bounds import LaplaceNoise, Law, limits
+from estimators.bounds import LaplaceNoise, Law
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Estimate
-from estimators.heterogeneity import heterogeneity
-from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.estimate import Counts, Floats
+from estimators.mechanisms.means import ScalarMean
+from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import round_up, sample_discrete_laplace
 from estimators.thresholds import WORD, exp_bounds
-from estimators.weights import LevelFacts, level_weights, total_weight
+from estimators.weights import LevelFacts
 
 LOW_BITS = 31
 MOST_REPORTS = 2**32  # that a statistic can hold
 
 
-class Laplace(Mechanism):
+class Laplace(ScalarMean):
     """Discrete Laplace noise on a grid.
 
     A value x in [-1, 1] is rounded at random to the grid of step 1/g (unbiased), and an integer z
@@ -73,14 +72,12 @@ class Laplace(Mechanism):
     """
 
     name = "laplace"
-    kinds = frozenset({"mean"})
     dtype = np.dtype("<i4")
     columns = 4
 
     def __init__(self, epsilons: Sequence[Fraction], *, grid: int = 1024) -> None:
         super().__init__(epsilons)
-        if grid < 1 or grid & (grid - 1):
-            raise ValueError(f"grid = {grid}: expected a power of two")
+        check_grid(grid)
         self.grid = grid
         self._rates = [epsilon / (2 * grid) for epsilon in self.epsilons]
         limits = [grid + -(-92 * grid // epsilon) for epsilon in self.epsilons]
@@ -93,11 +90,12 @@ class Laplace(Mechanism):
         """M per level: the largest report."""
         self._numerators = np.array([rate.numerator for rate in self._rates], dtype=np.uint64)
         self._denominators = np.array([rate.denominator for rate in self._rates], dtype=np.uint64)
-        self._rate = np.array([float(rate) for rate in self._rates])
+        self.rate = np.array([float(rate) for rate in self._rates])
+        """Of the noise, per level: epsilon / (2 g)."""
         epsilon = np.array([float(e) for e in self.epsilons])
         self.facts = LevelFacts(
             epsilons=epsilon,
-            variances=1 + discrete_laplace.variance(self._rate) / grid**2,
+            variances=1 + discrete_laplace.variance(self.rate) / grid**2,
             paper=1 / (1 + 1 / epsilon**2),
         )
 
@@ -132,28 +130,25 @@ class Laplace(Mechanism):
         np.add.at(table[:, 2], level, square >> LOW_BITS)
         np.add.at(table[:, 3], level, square & (2**LOW_BITS - 1))
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the mean in [-1, 1]."""
-        counts, sums = table[:, 0], table[:, 1]
-        shares = level_weights(question.weights, counts, self.facts)
-        if not counts.any():
-            return self._answer(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
+    def level_means(self, table: Counts) -> Floats:
+        """Return the unbiased mean of each level, zero where there is no report."""
+        means: Floats = table[:, 1] / (np.maximum(table[:, 0], 1) * self.grid)
+        return means
+
+    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
+        """Return the law of the weighted mean of values with noise; some count is above zero."""
         used = counts > 0
-        n, rate = counts[used].astype(np.float64), self._rate[used]
-        free = not question.one_mean(len(n))
-        law = Law(n, shares[used] / n, np.ones(len(n)), rate, 1 / self.grid, free)
-        mean = float(law.coefficient @ sums[used]) / self.grid
-        most = MOST_REPORTS if question.bound == "anytime" else int(counts.sum())
-        beta = question.beta - most / WORD
-        lower, upper = -1.0, 1.0
-        if beta > 0 and counts.sum() <= most:
-            noise = LaplaceNoise(n, law.coefficient, rate, law.unit)
-            total = total_weight(question.weights, counts, self.facts)
-            low, high = limits(law, np.array([mean]), question, math.log(beta / 2), total, noise)
-            lower, upper = float(low[0]), float(high[0])
-        effective = 1 / law.worst_variance
-        apart = heterogeneity(law, (sums[used] / (n * self.grid))[:, None])
-        return self._answer(question, counts, shares, mean, (lower, upper), effective, apart)
+        n, rate = counts[used].astype(np.float64), self.rate[used]
+        free = question is not None and not question.one_mean(len(n))
+        return Law(n, shares[used] / n, np.ones(len(n)), rate, 1 / self.grid, free)
+
+    def noise(self, law: Law, counts: Counts) -> LaplaceNoise:
+        """Return the law of noise and rounding alone."""
+        return LaplaceNoise(law.counts, law.coefficient, self.rate[counts > 0], law.unit)
+
+    def outside_law(self, question: Question, counts: Counts) -> float:
+        """Return the chance that some report is clamped; 1 if a statistic cannot hold them all."""
+        return clamped(question, counts)
 
     def privacy_exponent(self, level: int) -> Fraction:
         """Return x such that the largest ratio of output probabilities is e^x, exactly.
@@ -174,3 +169,19 @@ class Laplace(Mechanism):
     def is_private(self, level: int) -> bool:
         """Return whether the exact exponent is at most epsilon."""
         return self.privacy_exponent(level) <= self.epsilons[level]
+
+
+def check_grid(grid: int) -> None:
+    """Raise ValueError unless the grid is a power of two."""
+    if grid < 1 or grid & (grid - 1):
+        raise ValueError(f"grid = {grid}: expected a power of two")
+
+
+def clamped(question: Question, counts: Counts) -> float:
+    """Bound the chance that a clamp changes one of these reports; 1 beyond MOST_REPORTS.
+
+    At all times at once: one of all the reports that a statistic can hold.
+    """
+    reports = int(counts.sum())
+    most = MOST_REPORTS if question.bound == "anytime" else reports
+    return most / WORD if reports <= most else 1.0

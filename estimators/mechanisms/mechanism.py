@@ -66,6 +66,11 @@ class Mechanism(ABC):
         """Bytes per report on the wire."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def chosen(self) -> list[str]:
+        """What makes the reports at each level: the mechanism itself, or those it is made of."""
+        return [self.name] * len(self.epsilons)
+
     @abstractmethod
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one private report for each value; `level` has shape (n,), `values` n rows."""

@@ -28,9 +28,14 @@ class PackedBits(SupportCounts):
 
     def __init__(self, epsilons: Sequence[Fraction], categories: int, signs: ReportedSigns) -> None:
         super().__init__(epsilons, categories, signs)
-        self.shape = (-(-categories // 8),)
+        self.shape = (self.least_width(categories),)
         used_bits = categories % 8 or 8
         self._valid_last = bytes(range(2**used_bits))
+
+    @classmethod
+    def least_width(cls, categories: int) -> int:
+        """Return the bytes of k bits."""
+        return -(-categories // 8)
 
     @abstractmethod
     def _bits(self, values: NDArray[Any], level: Levels, bits: Bits) -> Bools:

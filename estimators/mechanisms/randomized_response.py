@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -10,19 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds import limits
+from estimators.bounds import Law
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Estimate
-from estimators.heterogeneity import heterogeneity
-from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
-from estimators.mechanisms.signs import FlippedSigns
+from estimators.estimate import Counts, Floats
+from estimators.mechanisms.means import ScalarMean
+from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.signs import FlippedSigns, ReportedSigns
 from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli, round_up
-from estimators.weights import LevelFacts, level_weights, total_weight
+from estimators.weights import LevelFacts
 
 
-class RandomizedResponse(Mechanism):
+class RandomizedResponse(ScalarMean):
     """Randomized response: a sign, flipped with probability 1 / (1 + e^epsilon).
 
     A value x in [-1, 1] is first rounded at random to +1, with probability (1 + x) / 2, or to -1;
@@ -43,13 +42,13 @@ class RandomizedResponse(Mechanism):
     """
 
     name = "randomized_response"
-    kinds = frozenset({"mean"})
     dtype = np.dtype(np.uint8)
     columns = 2
 
     def __init__(self, epsilons: Sequence[Fraction]) -> None:
         super().__init__(epsilons)
-        self.signs = FlippedSigns(self.epsilons)
+        self._flipped = FlippedSigns(self.epsilons)
+        self.signs: ReportedSigns = self._flipped
         self.facts = LevelFacts(
             epsilons=np.array([float(e) for e in self.epsilons]),
             variances=1 / self.signs.contrast**2,
@@ -59,7 +58,7 @@ class RandomizedResponse(Mechanism):
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one report, 0 or 1, for each value in [-1, 1]."""
         positive = round_up(bits, (1 + values) / 2)
-        return (positive ^ bernoulli(bits, self.signs.thresholds[level])).astype(np.uint8)
+        return (positive ^ bernoulli(bits, self._flipped.thresholds[level])).astype(np.uint8)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Refuse a report other than 0 or 1."""
@@ -73,21 +72,14 @@ class RandomizedResponse(Mechanism):
         table[:, 0] += tally.sum(axis=1)
         table[:, 1] += tally[:, 1]
 
-    def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the mean in [-1, 1]."""
-        counts, ones = table[:, 0], table[:, 1:]
-        shares = level_weights(question.weights, counts, self.facts)
-        if not counts.any():
-            return self._answer(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
-        law = self.signs.law(counts, shares, question)
-        mean = self.signs.mean(counts, shares, ones)
-        total = total_weight(question.weights, counts, self.facts)
-        lower, upper = limits(law, mean, question, math.log(question.beta / 2), total)
-        bounds = float(lower[0]), float(upper[0])
-        effective = 1 / law.worst_variance
-        apart = heterogeneity(law, self.signs.means(counts, ones)[counts > 0])
-        return self._answer(question, counts, shares, float(mean[0]), bounds, effective, apart)
+    def level_means(self, table: Counts) -> Floats:
+        """Return the unbiased mean of each level, zero where there is no report."""
+        return self.signs.means(table[:, 0], table[:, 1:])[:, 0]
+
+    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
+        """Return the law of the weighted mean of unbiased signs; some count is above zero."""
+        return self.signs.law(counts, shares, question)
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) / T, exactly: the ratio of either report under x = +1 and x = -1."""
-        return self.signs.ratio(level)
+        return self._flipped.ratio(level)

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from estimators.bounds import Law
+from estimators.bounds import Law, RepeatedLaw
 from estimators.estimate import Counts, Floats
 from estimators.question import Question
 from estimators.thresholds import WORD, flip_threshold
@@ -26,6 +26,8 @@ class ReportedSigns:
 
     Attributes
     ----------
+    exact : list of pairs of Fraction
+        p and q, per level.
     p, q : ndarray of float64, shape (levels,)
     contrast : ndarray of float64, shape (levels,)
         a = p - q.
@@ -34,15 +36,19 @@ class ReportedSigns:
     """
 
     def __init__(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> None:
+        self.exact = list(zip(p, q, strict=True))
         self.p = np.array([float(x) for x in p])
         self.q = np.array([float(x) for x in q])
         self.contrast = np.array([float(x - y) for x, y in zip(p, q, strict=True)])
         offset = [x + y - 1 for x, y in zip(p, q, strict=True)]
         self.offset = np.array([float(x) for x in offset]) if any(offset) else None
 
-    def law(self, counts: Counts, shares: Floats, question: Question) -> Law:
-        """Return the law of the weighted mean of unbiased signs; some count is above zero."""
-        used = counts > 0
+    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
+        """Return the law of the weighted mean of unbiased signs; some count is above zero.
+
+        Without a question, that of users from one population.
+        """
+        used, question = counts > 0, question or Question()
         n, contrast = counts[used].astype(np.float64), self.contrast[used]
         coefficient, free = shares[used] / (n * contrast), not question.one_mean(len(n))
         if self.offset is None:
@@ -84,6 +90,62 @@ class ReportedSigns:
         """
         one = self.q + self.contrast / categories
         result: Floats = one * (1 - one) / self.contrast**2
+        return result
+
+    def exact_even_variance(self, level: int, categories: int) -> Fraction:
+        """Return :meth:`even_variance` of a level as a fraction."""
+        p, q = self.exact[level]
+        one = q + (p - q) / categories
+        return one * (1 - one) / (p - q) ** 2
+
+
+class RepeatedSigns(ReportedSigns):
+    """Signs of which a user reports several, all of the same value.
+
+    Parameters
+    ----------
+    signs : ReportedSigns
+        A single one.
+    repeats : sequence of int
+        r, per level.
+    values : bool
+        True: they stand for values in [-1, 1], rounded to a sign each time; False: for signs.
+    """
+
+    def __init__(
+        self, signs: ReportedSigns, repeats: Sequence[int], *, values: bool = False
+    ) -> None:
+        super().__init__(*zip(*signs.exact, strict=True))
+        self.repeats = np.array(repeats, dtype=np.int64)
+        self.values = values
+
+    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
+        """Return the law for users; for the users' own values, that of n r independent signs."""
+        if question is not None and question.target == "sample":
+            return super().law(counts * self.repeats, shares, question)
+        one, repeats = super().law(counts, shares, question), self.repeats[counts > 0]
+        return RepeatedLaw(
+            one.counts,
+            one.coefficient,
+            one.contrast,
+            free=one.free,
+            offset=one.offset,
+            repeats=repeats.astype(np.float64),
+            values=self.values,
+        )
+
+    def means(self, counts: Counts, ones: Counts) -> Floats:
+        """Return each level's unbiased mean; `counts` are users, `ones` are of all their signs."""
+        return super().means(counts * self.repeats, ones)
+
+    def even_variance(self, categories: int) -> Floats:
+        """Return the variance of a user's unbiased indicator at f = 1/k, per level.
+
+        Given the category it is linear in f, and f (1 - f) is concave: f = 1/k is the largest mean.
+        """
+        share = 1 / categories
+        given = share * self.p * (1 - self.p) + (1 - share) * self.q * (1 - self.q)
+        result: Floats = given / (self.repeats * self.contrast**2) + share * (1 - share)
         return result
 
 

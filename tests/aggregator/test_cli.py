@@ -187,6 +187,16 @@ ON_REDIS = [["estimate", "delay"], ["serve"]]
 EVERYWHERE = [*ON_KAFKA, *ON_REDIS, ["metrics"]]
 
 
+def test_the_metrics_say_what_auto_chose() -> None:
+    text = METRICS.replace('"randomized_response"', '"auto"').replace("[0.5, 1]", "[0.5, 1, 4]")
+    Path("metrics.toml").write_text(text)
+    told = run("metrics", *NOWHERE).stdout
+    assert "auto (randomized_response, laplace)" in told
+    listed = json.loads(run("metrics", *NOWHERE, "--json").stdout)
+    assert listed[0]["chosen"] == ["randomized_response", "randomized_response", "laplace"]
+    assert listed[1]["chosen"] == ["rappor"]
+
+
 @pytest.mark.parametrize("arguments", ON_KAFKA, ids=" ".join)
 def test_a_missing_broker_is_one_message_that_says_what_to_do(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
@@ -315,8 +325,8 @@ def strict(text: str) -> Any:
 
 
 METRIC_KEYS = [
-    *("metric", "revision", "kind", "mechanism", "range", "categories", "levels", "pane"),
-    *("lateness", "unit", "description", "reports", "event_time"),
+    *("metric", "revision", "kind", "mechanism", "chosen", "range", "categories", "levels"),
+    *("pane", "lateness", "unit", "description", "reports", "event_time"),
 ]
 ESTIMATE_KEYS = [
     *("metric", "unit", "status", "value", "lower", "upper", "reports", "effective_reports"),

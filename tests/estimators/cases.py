@@ -25,9 +25,20 @@ DOMAINS: dict[str, dict[str, Any]] = {
     "vector_mean": {"dimension": DIMENSION, "radius": 1},
     "frequency": {"categories": CATEGORIES},
 }
+
 NAMES = tuple("abcdefghij")
 #: The domain of a mechanism that has no list of categories: the same ten are asked for.
 OPEN: dict[str, Any] = {"categories": "open", "watch": NAMES}
+
+#: Every mechanism with every kind that it serves: its name, and the kind after it where it has two.
+CASES = {
+    name if len(mechanism.kinds) == 1 else f"{name}_{kind}": (name, kind)
+    for name, mechanism in MECHANISMS.items()
+    for kind in sorted(mechanism.kinds)
+}
+
+#: Those that other mechanisms make: they are tried less often where these are tried too.
+COMPOSITE = ("auto", "repetition")
 
 
 class ScriptedBits:
@@ -42,9 +53,9 @@ class ScriptedBits:
         return np.array(taken, dtype=np.uint64)
 
 
-def metric_for(mechanism: str, levels: Iterable[float] = LEVELS, **changes: Any) -> Metric:
-    """Return a metric with this mechanism, of the first kind that it serves."""
-    kind = min(MECHANISMS[mechanism].kinds)
+def metric_for(case: str, levels: Iterable[float] = LEVELS, **changes: Any) -> Metric:
+    """Return a metric with the mechanism and the kind of one of the CASES."""
+    mechanism, kind = CASES[case]
     domain = DOMAINS[kind] if MECHANISMS[mechanism].closed_vocabulary else OPEN
     definition = {"name": "m", "kind": kind, "mechanism": mechanism, "levels": tuple(levels)}
     return Metric(**{**definition, **domain, **changes})

@@ -5,24 +5,31 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 
 from estimators.mechanisms import (
+    MECHANISMS,
+    Auto,
     CountSketch,
     Grr,
     HadamardResponse,
     Hemisphere,
     Laplace,
     Oue,
+    Projection,
     ProjectiveGeometryResponse,
     RandomizedResponse,
     Rappor,
+    RecursiveHadamard,
+    Repetition,
     SubsetSelection,
 )
+from estimators.mechanisms.repetition import FREQUENCIES
 from estimators.mechanisms.subset_selection import uniform_subsets
-from estimators.randomness import SystemBits
+from estimators.randomness import SeededBits, SystemBits
 from estimators.thresholds import WORD, exp_bounds, flip_threshold, miss_threshold
 from tests.estimators.cases import MANY_LEVELS, ScriptedBits, exact
 
@@ -185,42 +192,6 @@ def test_every_word_of_hadamard_response_makes_a_symbol_of_its_own(
     )
 
 
-@pytest.mark.parametrize("epsilon", [0.25, 1.0, 2.5, 8.0])
-def test_every_word_of_a_count_sketch_makes_a_symbol_of_the_row_that_was_drawn(
-    epsilon: float,
-) -> None:
-    """A key names one symbol of each row; the row's others come from words that miss, once each."""
-    mechanism = CountSketch([exact(epsilon)], categories=None, rows=2, buckets=8)
-    blocks, first = mechanism.blocks[0], mechanism.misses[0] >> 56
-    size = mechanism.buckets // blocks
-    named = []
-    for key in range(6):
-
-        def report(drawn: int, byte: int, other: int = 0, key: int = key) -> int:
-            ties = [0] if byte == first else []
-            script = ScriptedBits([drawn], [byte], ties, [other])
-            keys = np.array([key], dtype=np.uint64)
-            return int(mechanism.randomize(keys, np.array([0]), script)[0])
-
-        for drawn in range(2 * size):
-            kept = report(drawn, 255)
-            missed = {report(drawn, 0, other) for other in range(2 * blocks - 1)}
-            row, r = divmod(drawn, size)
-            symbols = {
-                2 * (8 * row + size * block + r) + sign
-                for block in range(blocks)
-                for sign in (0, 1)
-            }
-            assert missed | {kept} == symbols
-            assert kept not in missed
-            named.append(kept)
-    assert len(set(named)) > 2 * size  # the keys do not all name the same
-    threshold = miss_threshold(exact(epsilon), 1, 2 * blocks - 1)
-    assert mechanism.privacy_ratio(0) == Fraction(WORD - threshold, WORD) / Fraction(
-        threshold, WORD * (2 * blocks - 1)
-    )
-
-
 @pytest.mark.parametrize("categories", [2, 3, 7, 10, 20])
 @pytest.mark.parametrize("epsilon", [0.0001, 0.25, 1.0, 2.5, 8.0])
 def test_the_law_of_projective_geometry_response_is_private_and_as_documented(
@@ -280,6 +251,114 @@ def test_projective_geometry_response_leaves_the_hyperplane_below_its_threshold(
     assert rest == 0 or not is_inside(first, (rest - 1) << 8)
     assert mechanism.privacy_ratio(level) == Fraction(WORD - threshold, WORD * size) / Fraction(
         threshold, WORD * (points - size)
+    )
+
+
+@each_level
+@pytest.mark.parametrize(
+    ("categories", "options"), [(3, {}), (5, {"rows": 4}), (None, {"rows": 3, "seed": 9})]
+)
+def test_projection_flips_the_sign_of_a_uniform_row_below_its_threshold(
+    level: int, categories: int | None, options: dict[str, int]
+) -> None:
+    """The whole law of the reports of each value, from the words that make them."""
+    mechanism = Projection(EPSILONS, categories=categories, **options)
+    threshold = flip_threshold(EPSILONS[level])
+    first, rest = divmod(threshold, 2**56)
+
+    def report(value: int, row: int, byte: int, tie: int = 0) -> int:
+        script = ScriptedBits([row], [byte], [tie << 8])
+        own = np.array([value], dtype=np.uint64 if categories is None else np.int64)
+        return int(mechanism.randomize(own, np.array([level]), script)[0])
+
+    laws = []
+    for value in range(categories or 8):
+        law = dict.fromkeys(range(2 * mechanism.rows), Fraction(0))
+        for row in range(mechanism.rows):
+            told = {report(value, row, byte) for byte in range(first + 1, 256)} or {
+                report(value, row, first, rest)
+            }
+            lied = told.pop() ^ 1
+            assert not told
+            assert {report(value, row, byte) for byte in range(first)} <= {lied}
+            assert report(value, row, first, rest) == lied ^ 1
+            assert rest == 0 or report(value, row, first, rest - 1) == lied
+            law[lied] = Fraction(threshold, WORD * mechanism.rows)
+            law[lied ^ 1] = Fraction(WORD - threshold, WORD * mechanism.rows)
+        assert sum(law.values()) == 1
+        laws.append(law)
+    largest = max(one[y] / other[y] for one in laws for other in laws for y in one)
+    assert largest == mechanism.privacy_ratio(level) <= exp_bounds(EPSILONS[level])[0]
+
+
+@pytest.mark.parametrize("categories", [2, 3, 7, 10])
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 2.5, 8.0])
+def test_recursive_hadamard_has_the_same_law_but_for_the_symbol_of_the_row(
+    epsilon: float, categories: int
+) -> None:
+    """The whole law of the reports, over all rows and words; no two categories differ by more."""
+    mechanism = RecursiveHadamard([exact(epsilon)], categories=categories)
+    rows, symbols = mechanism.rows[0], 2 ** mechanism.bits[0]
+    threshold = miss_threshold(exact(epsilon), 1, symbols - 1)
+    first, rest = divmod(threshold, 2**56)
+    kept, missed = Fraction(WORD - threshold, WORD), Fraction(threshold, WORD)
+    laws = []
+    for category in range(categories):
+
+        def report(row: int, words: list[int], category: int = category) -> int:
+            script = ScriptedBits([row], words)
+            return int(mechanism.randomize(np.array([category]), np.array([0]), script)[0])
+
+        law: dict[int, Fraction] = {}
+        for row in range(rows):
+            own = report(row, [first, rest << 8])
+            assert rest == 0 or report(row, [first, (rest - 1) << 8, 0]) != own
+            assert first == 0 or report(row, [first - 1, 0]) != own
+            assert report(row, [255]) == own
+            low = [first, 0] if first == 0 else [0]
+            others = [report(row, [*low, drawn]) for drawn in range(symbols - 1)]
+            assert sorted([own, *others]) == list(range(row * symbols, (row + 1) * symbols))
+            law |= dict.fromkeys(others, missed / (rows * (symbols - 1)))
+            law[own] = kept / rows
+        assert sum(law.values()) == 1
+        laws.append(law)
+    ratios = [one[x] / other[x] for one, other in itertools.permutations(laws, 2) for x in one]
+    assert max(ratios) == mechanism.privacy_ratio(0) <= exp_bounds(exact(epsilon))[0]
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 2.5, 8.0])
+def test_every_word_of_a_count_sketch_makes_a_symbol_of_the_row_that_was_drawn(
+    epsilon: float,
+) -> None:
+    """A key names one symbol of each row; the row's others come from words that miss, once each."""
+    mechanism = CountSketch([exact(epsilon)], categories=None, rows=2, buckets=8)
+    blocks, first = mechanism.blocks[0], mechanism.misses[0] >> 56
+    size = mechanism.buckets // blocks
+    named = []
+    for key in range(6):
+
+        def report(drawn: int, byte: int, other: int = 0, key: int = key) -> int:
+            ties = [0] if byte == first else []
+            script = ScriptedBits([drawn], [byte], ties, [other])
+            keys = np.array([key], dtype=np.uint64)
+            return int(mechanism.randomize(keys, np.array([0]), script)[0])
+
+        for drawn in range(2 * size):
+            kept = report(drawn, 255)
+            missed = {report(drawn, 0, other) for other in range(2 * blocks - 1)}
+            row, r = divmod(drawn, size)
+            symbols = {
+                2 * (8 * row + size * block + r) + sign
+                for block in range(blocks)
+                for sign in (0, 1)
+            }
+            assert missed | {kept} == symbols
+            assert kept not in missed
+            named.append(kept)
+    assert len(set(named)) > 2 * size  # the keys do not all name the same
+    threshold = miss_threshold(exact(epsilon), 1, 2 * blocks - 1)
+    assert mechanism.privacy_ratio(0) == Fraction(WORD - threshold, WORD) / Fraction(
+        threshold, WORD * (2 * blocks - 1)
     )
 
 
@@ -355,3 +434,66 @@ def test_hemisphere_turns_its_vector_below_the_threshold_and_only_there(level: i
     assert rest == 0 or report(first, rest - 1) == turned
     assert turns + rest == threshold
     assert mechanism.privacy_ratio(level) == Fraction(WORD - threshold, threshold)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"categories": 6}], ids=["mean", "frequency"])
+@each_level
+def test_auto_draws_what_the_chosen_mechanism_draws(level: int, parameters: dict[str, int]) -> None:
+    """Same words, same bytes, whatever else is on offer; and so the same certificate."""
+    composite: Any = Auto
+    mechanism = composite(EPSILONS, **parameters)
+    build: Any = MECHANISMS[mechanism.chosen[level]]
+    chosen = build([EPSILONS[level]], **parameters)
+    value = np.array([2]) if parameters else np.array([1.0])
+    for seed in range(20):
+        own = chosen.randomize(value, np.array([0]), SeededBits(seed))
+        drawn = mechanism.randomize(value, np.array([level]), SeededBits(seed))
+        assert mechanism.encode(drawn) == chosen.encode(own).ljust(mechanism.width, b"\0")
+    assert mechanism.privacy_ratio(level) == chosen.privacy_ratio(0)
+    assert mechanism.is_private(level)
+
+
+@each_level
+def test_a_repeated_sign_is_flipped_below_the_threshold_of_its_share_of_epsilon(level: int) -> None:
+    """Every report has words of its own; all of them read a threshold off the output."""
+    composite: Any = Repetition
+    mechanism, epsilon = composite(EPSILONS), EPSILONS[level]
+    times = math.ceil(epsilon)
+    threshold = flip_threshold(epsilon / times)
+    first, rest = divmod(threshold, 2**56)
+
+    def reports(bytes_drawn: list[int], ties: list[int]) -> list[int]:
+        coins = int.from_bytes(bytes(bytes_drawn), "little")
+        words = [coins >> shift & (WORD - 1) for shift in range(0, 8 * times, 64)]
+        script = ScriptedBits([0] * times, words, [tie << 8 for tie in ties])
+        row = mechanism.randomize(np.ones(1), np.array([level]), script)[0]
+        assert not script.words
+        assert not row[times:].any()
+        return list(map(int, row[:times]))
+
+    for place in range(times):
+        kept = [255] * place, [255] * (times - 1 - place)
+        assert reports([*kept[0], first, *kept[1]], [rest]) == [1] * times
+        if first:
+            flipped = [int(index != place) for index in range(times)]
+            assert reports([*kept[0], first - 1, *kept[1]], []) == flipped
+    ratio = Fraction(WORD - threshold, threshold)
+    assert mechanism.privacy_ratio(level) == ratio**times
+    assert mechanism.privacy_ratio(level) <= exp_bounds(epsilon)[0]
+
+
+@pytest.mark.parametrize("of", [mechanism.name for mechanism in FREQUENCIES])
+@each_level
+def test_repeated_reports_of_a_category_are_private_together(level: int, of: str) -> None:
+    composite: Any = Repetition
+    mechanism, epsilon = composite(EPSILONS, of=of, categories=6), EPSILONS[level]
+    times = math.ceil(epsilon)
+    build: Any = MECHANISMS[of]
+    one = build([epsilon / times], categories=6)
+    for seed in range(5):
+        drawn = mechanism.randomize(np.array([2]), np.array([level]), SeededBits(seed))[0]
+        own = one.randomize(np.full(times, 2), np.zeros(times, dtype=int), SeededBits(seed))
+        assert np.array_equal(drawn[:times], own)
+        assert not drawn[times:].any()
+    assert mechanism.privacy_ratio(level) == one.privacy_ratio(0) ** times
+    assert mechanism.is_private(level)

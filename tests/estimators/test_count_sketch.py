@@ -14,8 +14,9 @@ from scipy.stats import binom, chisquare
 
 from estimators import DefinitionError, Metric
 from estimators.bounds.collisions import collision_bound
-from estimators.bounds.differences import DifferenceLaw, difference_interval
+from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.own_signs import own_sign_limits
+from estimators.bounds.self_normalised import self_normalised_interval
 from estimators.domains import string_key
 from estimators.hashing import buckets_and_signs, mix, row_constants
 from estimators.mechanisms import CountSketch
@@ -143,11 +144,12 @@ def test_limits_of_signed_means_miss_as_seldom_as_they_say(
     i, j = (x.ravel() for x in np.indices((chances[0].size, chances[1].size)))
     chance = chances[0][i] * chances[1][j]
     assert chance.sum() == pytest.approx(1)
-    observed = coefficient[0] * outcomes[0][0][i] + coefficient[1] * outcomes[1][0][j]
+    sums = [outcomes[0][0][i].astype(float), outcomes[1][0][j].astype(float)]
+    observed = coefficient[0] * sums[0] + coefficient[1] * sums[1]
     sizes = [outcomes[0][1][i].astype(float), outcomes[1][1][j].astype(float)]
     ends = np.full(2, 0.1), np.ones(2)
     law_of = DifferenceLaw(n.astype(float), coefficient, contrast, *ends, free=free, signed=True)
-    lower, upper = difference_interval(law_of, observed, sizes, np.log(beta))
+    lower, upper = self_normalised_interval(law_of, sums, sizes, np.log(beta))
     assert chance[lower > truth + 1e-12].sum() <= beta
     assert chance[upper < truth - 1e-12].sum() <= beta
     assert np.all((lower <= np.clip(observed, -1, 1)) & (np.clip(observed, -1, 1) <= upper))

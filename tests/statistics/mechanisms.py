@@ -1,9 +1,11 @@
-"""Print what a report of each frequency mechanism costs and says.
+"""Print what a report of each mechanism for frequencies, or for a mean, costs and says.
 
 ``python -m tests.statistics.mechanisms`` prints the tables of docs/mechanisms.md: the size of a
 report, the cells of the statistic at one level, and the variance of one unbiased report, all at a
 single level. The variance is that of a category's estimate, times the number of reports, averaged
-over the categories at f = 1/k, which is its largest average.
+over the categories at f = 1/k, which is its largest average; for a count sketch that of a rare
+string, beside what collisions add to the bounds of ten strings. For a mean it is that of a value
+which is -1 or 1, either with probability 1/2, and its report.
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from estimators.bounds.collisions import collision_bound
-from estimators.mechanisms import MECHANISMS, CountSketch, HadamardResponse
+from estimators.mechanisms import MECHANISMS, CountSketch
+from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.frequencies import SupportCounts
+from estimators.mechanisms.means import ScalarMean
 
 if TYPE_CHECKING:
     from estimators.mechanisms import Mechanism
 
 EPSILONS = (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4), Fraction(8))
 SIZES = (16, 1024, 65536)
+MEANS = [name for name, mechanism in MECHANISMS.items() if "mean" in mechanism.kinds]
 SKETCHES = ((256, 32), (512, 64), (1024, 64), (1024, 128), (4096, 128))
 TEN = math.log(0.05 / 20)
 NAMES = [
@@ -31,16 +36,16 @@ NAMES = [
 ]
 
 
-def build(name: str, epsilon: Fraction, categories: int) -> Mechanism:
+def build(name: str, epsilon: Fraction, **domain: int) -> Mechanism:
     """Return the mechanism for one level."""
     mechanism: Any = MECHANISMS[name]
-    built: Mechanism = mechanism([epsilon], categories=categories)
+    built: Mechanism = mechanism([epsilon], **domain)
     return built
 
 
 def variance(mechanism: Mechanism) -> float:
-    """Return the variance of one report at f = 1/k, averaged over the categories."""
-    assert isinstance(mechanism, SupportCounts | HadamardResponse)
+    """Return the variance of one report at f = 1/k, averaged over the categories; or of a mean."""
+    assert isinstance(mechanism, SupportCounts | BlockDifferences | ScalarMean)
     return float(mechanism.facts.variances[0])
 
 
@@ -48,11 +53,19 @@ def main() -> None:
     """Print the tables of docs/mechanisms.md."""
     out = sys.stdout
     head = " | ".join(f"epsilon {float(e):g}" for e in EPSILONS)
+    out.write(f"\n| a mean in [-1, 1] | bytes a report | {head} |\n")
+    out.write("|---|---|" + "---|" * len(EPSILONS) + "\n")
+    for name in MEANS:
+        all_levels = [build(name, epsilon) for epsilon in EPSILONS]
+        widths = sorted({mechanism.width for mechanism in all_levels})
+        size = f"{widths[0]}" if len(widths) == 1 else f"{widths[0]} to {widths[-1]}"
+        variances = " | ".join(f"{variance(mechanism):.3g}" for mechanism in all_levels)
+        out.write(f"| `{name}` | {size} | {variances} |\n")
     for categories in SIZES:
         out.write(f"\n| k = {categories:,} | bits a report | cells a level | {head} |\n")
         out.write("|---|---|---|" + "---|" * len(EPSILONS) + "\n")
         for name in NAMES:
-            all_levels = [build(name, epsilon, categories) for epsilon in EPSILONS]
+            all_levels = [build(name, epsilon, categories=categories) for epsilon in EPSILONS]
             bits = sorted({8 * mechanism.width for mechanism in all_levels})
             cells = sorted({mechanism.columns for mechanism in all_levels})
             sizes = " | ".join(

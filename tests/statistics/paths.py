@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from estimators.bounds import FlipNoise, LaplaceNoise, Law, limits
-from estimators.mechanisms import Laplace, Rappor
+from estimators.bounds import FlipNoise, limits
+from estimators.mechanisms import Auto, Laplace, Repetition
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 from tests.statistics.populations import LEVELS, Population
@@ -26,6 +26,7 @@ from tests.statistics.populations import LEVELS, Population
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from estimators.bounds.deviations import Noise
     from estimators.estimate import Counts, Floats
 
 LAST = 100_000
@@ -67,15 +68,18 @@ class Paths:
     def frequencies(self) -> Floats:
         return self.population.frequencies
 
+    @property
+    def histogram(self) -> bool:
+        return isinstance(self.population.theta, tuple)
+
     def statistics(self) -> Iterator[tuple[Counts, Counts, Counts]]:
         """Yield at every look: counts (levels,), held (levels, runs, values), sums.
 
-        Sums are ones per value for RAPPOR, (levels, runs, 1) ones or grid sums for a mean.
+        Sums are ones per category for frequencies, (levels, runs, 1) ones or grid sums for a mean.
         """
         rng = np.random.default_rng(self.seed)
-        mechanism: Any = self.population.metric.randomizer
         held = np.zeros((len(LEVELS), self.runs, self.frequencies.size), dtype=np.int64)
-        columns = self.frequencies.size if isinstance(mechanism, Rappor) else 1
+        columns = self.frequencies.size if self.histogram else 1
         sums = np.zeros((len(LEVELS), self.runs, columns), dtype=np.int64)
         before = np.zeros(len(LEVELS), dtype=np.int64)
         for look, counts in enumerate(levels_over_time()):
@@ -94,15 +98,15 @@ class Paths:
 
     def reported(self, held: Counts, n: int, level: int, rng: np.random.Generator) -> Counts:
         """Draw the sums of `n` reports of users who hold these values."""
-        mechanism: Any = self.population.metric.randomizer
+        mechanism, index, times = made_by(self.population.metric.randomizer, level)
         if isinstance(mechanism, Laplace):
-            stop = -math.expm1(-float(mechanism.epsilons[level]) / (2 * mechanism.grid))
+            stop = -math.expm1(-float(mechanism.epsilons[index]) / (2 * mechanism.grid))
             up, down = rng.negative_binomial(n, stop, size=(2, self.runs, 1))
             grid: Counts = mechanism.grid * (held[:, 1:] - held[:, :1]) + up - down
             return grid
-        own = held if isinstance(mechanism, Rappor) else held[:, 1:]
-        flip = mechanism.signs.q[level]
-        ones: Counts = rng.binomial(own, 1 - flip) + rng.binomial(n - own, flip)
+        own, reports = times * (held if self.histogram else held[:, 1:]), times * n
+        p, q = mechanism.signs.p[index], mechanism.signs.q[index]
+        ones: Counts = rng.binomial(own, p) + rng.binomial(reports - own, q)
         return ones
 
     def missed(self, question: Question) -> Counts:
@@ -119,7 +123,7 @@ class Paths:
                 truth = np.broadcast_to(drifting / arrived, total_held.shape[1:])
             else:
                 truth = np.tensordot(shares / np.maximum(counts, 1), total_held, axes=1)
-            if not isinstance(self.population.metric.randomizer, Rappor):
+            if not self.histogram:
                 truth = truth[:, 1:]
             truth = np.clip(2 * truth - 1, -1, 1)
             missed += np.any((truth < lower) | (truth > upper), axis=1)
@@ -134,24 +138,39 @@ class Paths:
         shares = level_weights(question.weights, counts, facts)
         total = total_weight(question.weights, counts, facts)
         used, columns = counts > 0, sums.shape[2]
-        n = counts[used].astype(np.float64)
         flat = sums.reshape(len(LEVELS), -1)
         log_p = math.log(question.beta / (2 * columns))
-        noise: LaplaceNoise | FlipNoise | None = None
-        if isinstance(mechanism, Laplace):
-            rate, unit = mechanism._rate[used], 1 / mechanism.grid
-            free = not question.one_mean(len(n))
-            law = Law(n, shares[used] / n, np.ones(len(n)), rate, unit, free)
-            mean = law.coefficient @ flat[used] * unit
-            noise = LaplaceNoise(n, law.coefficient, rate, unit)
+        noise: Noise | None
+        if self.histogram:
+            law = mechanism.signs.law(counts, shares, question)
+            mean, flip = mechanism.signs.mean(counts, shares, flat), mechanism.signs.q[used]
+            noise = FlipNoise(law.counts, law.coefficient, flip)
+            noise = noise if mechanism.signs.offset is None else None
         else:
-            signs = mechanism.signs
-            law = signs.law(counts, shares, question)
-            mean = signs.mean(counts, shares, flat)
-            if isinstance(mechanism, Rappor):
-                noise = FlipNoise(n, law.coefficient, signs.flip[used])
+            law = mechanism.law(counts, shares, question)
+            noise = mechanism.noise(law, counts)
+            mean = np.zeros(flat.shape[1])
+            for level in np.flatnonzero(used).tolist():
+                mean += shares[level] * level_mean(mechanism, level, counts[level], flat[level])
         lower, upper = limits(law, mean, question, log_p, total, noise)
         return lower.reshape(self.runs, columns), upper.reshape(self.runs, columns), shares
+
+
+def made_by(mechanism: Any, level: int) -> tuple[Any, int, int]:
+    """Return what makes the reports of a level, which level of that it is, and how many a user."""
+    if isinstance(mechanism, Auto):
+        return mechanism.children[level], 0, 1
+    if isinstance(mechanism, Repetition):
+        return mechanism.one, level, mechanism.repeats[level]
+    return mechanism, level, 1
+
+
+def level_mean(mechanism: Any, level: int, n: int, sums: Counts) -> Floats:
+    """Return the unbiased mean of `n` users for each sum of their reports."""
+    one, index, times = made_by(mechanism, level)
+    if isinstance(one, Laplace):
+        return np.asarray(sums / (n * one.grid))
+    return np.asarray((2 * sums - n * times) / (n * times * one.signs.contrast[index]))
 
 
 HARD = [
@@ -163,6 +182,10 @@ HARD = [
     Population("rappor", (1.0, 0.0, 0.0, 0.0), ()),
     Population("rappor", (0.97, 0.03, 0.0, 0.0), ()),
     Population("rappor", (0.5, 0.5), ()),
+    Population("auto", 0.98, ()),
+    Population("auto", (0.97, 0.03, 0.0, 0.0), ()),
+    Population("repetition", -0.98, ()),
+    Population("repetition", (0.97, 0.03, 0.0, 0.0), ()),
 ]
 
 

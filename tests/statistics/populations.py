@@ -19,23 +19,29 @@ from estimators import Metric
 from estimators.hashing import buckets_and_signs
 from estimators.mechanisms import (
     MECHANISMS,
+    Auto,
     CountSketch,
     Grr,
     HadamardResponse,
     Laplace,
+    Mechanism,
+    Projection,
     ProjectiveGeometryResponse,
+    RecursiveHadamard,
+    Repetition,
 )
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.thresholds import WORD, flip_threshold
 
 if TYPE_CHECKING:
     from estimators.estimate import Counts, Estimate, Floats
+    from estimators.mechanisms import Mechanism
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 #: Of a count sketch: small enough that collisions are frequent.
 SKETCH = {"rows": 16, "buckets": 8}
 
-Symbols = Grr | HadamardResponse | ProjectiveGeometryResponse
+Symbols = Grr | HadamardResponse | RecursiveHadamard | ProjectiveGeometryResponse | Projection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,24 +55,28 @@ class Population:
         A mean in [-1, 1], or the frequencies of the categories.
     counts : tuple of int
         Reports per level.
-    seed : int
-        Of an open vocabulary's hashes.
+    options : tuple of pairs
+        The mechanism's options.
+    levels : tuple of float
     """
 
     mechanism: str
     theta: float | tuple[float, ...]
     counts: tuple[int, ...]
-    seed: int = 0
+    options: tuple[tuple[str, int | str], ...] = ()
+    levels: tuple[float, ...] = LEVELS
 
     @functools.cached_property
     def metric(self) -> Metric:
         domain: dict[str, Any] = {"kind": "mean", "range": (-1, 1)}
+        options = dict(self.options)
         if isinstance(self.theta, tuple):
             domain = {"kind": "frequency", "categories": len(self.theta)}
             if not MECHANISMS[self.mechanism].closed_vocabulary:
-                options = {**SKETCH, "seed": self.seed}
-                domain |= {"categories": "open", "watch": self.names, "options": options}
-        return Metric(name="m", mechanism=self.mechanism, levels=LEVELS, **domain)
+                domain |= {"categories": "open", "watch": self.names}
+                options = {**SKETCH, **options}
+        domain |= {"levels": self.levels, "options": options}
+        return Metric(name="m", mechanism=self.mechanism, **domain)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,10 +84,10 @@ class Population:
         return tuple(f"name {index}" for index in range(self.frequencies.size))
 
     def reseeded(self, seed: int) -> Population:
-        """Return the population with hashes of its own, where its mechanism has any."""
+        """Return the population with hashes of its own, where its mechanism cannot do without."""
         if MECHANISMS[self.mechanism].closed_vocabulary:
             return self
-        return dataclasses.replace(self, seed=seed)
+        return dataclasses.replace(self, options=(("seed", seed),))
 
     @property
     def frequencies(self) -> Floats:
@@ -92,41 +102,9 @@ class Population:
 
     def statistic(self, held: Counts, rng: np.random.Generator) -> Counts:
         """Draw the statistic of these users' reports from its exact law."""
-        metric, n = self.metric, held.sum(axis=1)
-        epsilons = metric.randomizer.epsilons
-        if isinstance(metric.randomizer, Laplace):
-            rates = np.array([float(e) for e in epsilons]) / (2 * metric.randomizer.grid)
-            stop = -np.expm1(-rates)  # a discrete Laplace is a difference of two geometrics
-            noise = rng.negative_binomial(np.maximum(n, 1), stop) - rng.negative_binomial(
-                np.maximum(n, 1), stop
-            )
-            sums = metric.randomizer.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
-            return np.stack([n, sums, 0 * n, 0 * n], axis=1).ravel()
-        if isinstance(metric.randomizer, Symbols | CountSketch):
-            return self._symbols(held, rng)
-        if isinstance(metric.randomizer, SupportCounts):
-            own = held
-            p, q = metric.randomizer.signs.p[:, None], metric.randomizer.signs.q[:, None]
-        else:
-            own = held[:, 1:]
-            q = np.array([flip_threshold(e) / WORD for e in epsilons])[:, None]
-            p = 1 - q
-        ones = rng.binomial(own, p) + rng.binomial(n[:, None] - own, q)
-        return np.concatenate([n[:, None], ones], axis=1).ravel()
-
-    def _symbols(self, held: Counts, rng: np.random.Generator) -> Counts:
-        """Draw the counts of reports of each symbol."""
-        mechanism = self.metric.randomizer
-        assert isinstance(mechanism, Symbols | CountSketch)
-        table = np.zeros((len(LEVELS), mechanism.columns), dtype=np.int64)
-        table[:, 0] = held.sum(axis=1)
-        for level, row in enumerate(held):
-            if isinstance(mechanism, CountSketch):
-                chances = sketch_chances(self, level)
-            else:
-                chances = symbol_chances(mechanism, level)
-            table[level, 1 : 1 + chances.shape[1]] = rng.multinomial(row, chances).sum(axis=0)
-        return table.ravel()
+        if isinstance(self.metric.randomizer, CountSketch):
+            return _sketch(self, held, rng).ravel()
+        return _table(self.metric.randomizer, held, rng).ravel()
 
     def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
         """Return what the bounds have to cover."""
@@ -140,7 +118,7 @@ class Population:
 
     def reports(self, held: Counts, rng: np.random.Generator) -> tuple[Any, Any]:
         """Return values and levels of these users, in a random order."""
-        level = np.repeat(np.arange(len(LEVELS)), held.sum(axis=1)).astype(np.uint8)
+        level = np.repeat(np.arange(len(self.levels)), held.sum(axis=1)).astype(np.uint8)
         index = np.concatenate([np.repeat(np.arange(held.shape[1]), row) for row in held])
         order = rng.permutation(level.size)
         values: Any = index if isinstance(self.theta, tuple) else 2.0 * index - 1
@@ -149,24 +127,98 @@ class Population:
         return values[order], level[order]
 
 
+def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Counts:
+    """Draw the table of a mechanism, given how many users of each level hold each value."""
+    n, epsilons = held.sum(axis=1), mechanism.epsilons
+    if isinstance(mechanism, Auto):
+        table = np.zeros((len(n), mechanism.columns), dtype=np.int64)
+        for level, child in enumerate(mechanism.children):
+            table[level, : child.columns] = _table(child, held[level : level + 1], rng)[0]
+        return table
+    if isinstance(mechanism, Repetition):  # given their value, one user's reports are of many users
+        table = _table(mechanism.one, held * np.array(mechanism.repeats)[:, None], rng)
+        table[:, 0] = n
+        return table
+    if isinstance(mechanism, Laplace):
+        rates = np.array([float(e) for e in epsilons]) / (2 * mechanism.grid)
+        stop = -np.expm1(-rates)  # a discrete Laplace is a difference of two geometrics
+        noise = rng.negative_binomial(np.maximum(n, 1), stop) - rng.negative_binomial(
+            np.maximum(n, 1), stop
+        )
+        sums = mechanism.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
+        return np.stack([n, sums, 0 * n, 0 * n], axis=1)
+    if isinstance(mechanism, Symbols):
+        return _symbols(mechanism, held, rng)
+    if isinstance(mechanism, SupportCounts):
+        own = held
+        p, q = mechanism.signs.p[:, None], mechanism.signs.q[:, None]
+    else:
+        own = held[:, 1:]
+        q = np.array([flip_threshold(e) / WORD for e in epsilons])[:, None]
+        p = 1 - q
+    ones = rng.binomial(own, p) + rng.binomial(n[:, None] - own, q)
+    return np.concatenate([n[:, None], ones], axis=1)
+
+
+def _symbols(mechanism: Symbols, held: Counts, rng: np.random.Generator) -> Counts:
+    """Draw the counts of reports of each symbol."""
+    table = np.zeros((len(held), mechanism.columns), dtype=np.int64)
+    table[:, 0] = held.sum(axis=1)
+    for level, row in enumerate(held):
+        chances = symbol_chances(mechanism, level)
+        cells = symbol_cells(mechanism, rng.multinomial(row, chances).sum(axis=0))
+        table[level, 1 : 1 + cells.size] = cells
+    return table
+
+
+def symbol_cells(mechanism: Mechanism, tally: Counts) -> Counts:
+    """Return the cells of the statistic for the reports of each symbol, along the last axis."""
+    if isinstance(mechanism, Projection):
+        cells: Counts = tally[..., 1::2] - tally[..., ::2]
+        return cells
+    return tally
+
+
 @functools.lru_cache(maxsize=64)
 def symbol_chances(mechanism: Symbols, level: int) -> Floats:
     """Return the chance of each symbol for each category, from the definition."""
     e = float(np.exp(float(mechanism.epsilons[level])))
     k = np.arange(mechanism.categories)[:, None]
-    if isinstance(mechanism, Grr):
+    if isinstance(mechanism, Projection):
+        if mechanism.random:
+            columns = mechanism.positive(np.arange(mechanism.rows)[:, None], k[:, 0])
+        else:
+            columns = hadamard(mechanism.rows)[:, 1 : 1 + k.size] > 0
+        inside = np.stack([~columns, columns], axis=1).reshape(-1, k.size).T
+    elif isinstance(mechanism, Grr):
         inside = np.eye(mechanism.categories, dtype=bool)
     elif isinstance(mechanism, ProjectiveGeometryResponse):
         geometry = mechanism.geometries[level]
         inside = np.isin((np.arange(geometry.points) - k) % geometry.points, geometry.members)
     else:
-        blocks, size = mechanism.blocks[level], mechanism.block_sizes[level]
-        symbol = np.arange(blocks * size)
+        blocks, symbol = mechanism.blocks[level], np.arange(mechanism.symbols[level])
+        assert isinstance(mechanism, HadamardResponse | RecursiveHadamard)
+        if isinstance(mechanism, RecursiveHadamard):
+            row, rest = np.divmod(symbol, 2 * blocks)
+            sign = hadamard(mechanism.rows[level])[row, k // blocks]
+            own = rest == 2 * (k % blocks) + (sign < 0)
+            public = np.where(own, e, 1.0) / mechanism.rows[level]
+            return np.asarray(public / (e + 2 * blocks - 1))
+        size = mechanism.block_sizes[level]
         positive = hadamard(size)[1 + k[:, 0] // blocks][:, symbol % size] > 0
         inside = (symbol // size == k % blocks) & positive
     odds = np.where(inside, e, 1.0)
     chances: Floats = odds / odds.sum(axis=1, keepdims=True)
     return chances
+
+
+def _sketch(population: Population, held: Counts, rng: np.random.Generator) -> Counts:
+    """Draw the table of a count sketch."""
+    table = np.zeros((len(held), population.metric.randomizer.columns), dtype=np.int64)
+    table[:, 0] = held.sum(axis=1)
+    for level, row in enumerate(held):
+        table[level, 1:] = rng.multinomial(row, sketch_chances(population, level)).sum(axis=0)
+    return table
 
 
 def hashed(population: Population) -> tuple[Counts, Counts]:

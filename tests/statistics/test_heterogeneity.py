@@ -28,7 +28,21 @@ INDEPENDENT = [
     Population("laplace", -0.9, UNEVEN),
     Population("rappor", (0.6, 0.3, 0.1, 0.0), EVEN),
     Population("rappor", (1.0, *[0.0] * 15), UNEVEN),
+    *[
+        Population(mechanism, frequencies, counts)
+        for mechanism in ("hadamard_response", "recursive_hadamard")
+        for frequencies, counts in (
+            ((0.6, 0.3, 0.1, 0.0), EVEN),
+            ((1.0, *[0.0] * 15), UNEVEN),
+            ((0.3, 0.3, *[0.4 / 14] * 14), EVEN),
+        )
+    ],
+    Population("auto", 0.9, UNEVEN),
+    Population("auto", (0.6, 0.3, 0.1, 0.0), EVEN),
+    Population("repetition", 0.9, EVEN),
+    Population("repetition", (0.6, 0.3, 0.1, 0.0), UNEVEN),
 ]
+FREQUENCIES = ("rappor", "hadamard_response", "recursive_hadamard")
 
 
 def p_values(population: Population, runs: int = RUNS) -> Floats:
@@ -59,13 +73,13 @@ def test_for_randomized_response_it_is_uniform(theta: float) -> None:
     assert kstest(found, "uniform").pvalue > 1e-4
 
 
-@pytest.mark.parametrize("mechanism", ["randomized_response", "laplace", "rappor"])
+@pytest.mark.parametrize("mechanism", ["randomized_response", "laplace", *FREQUENCIES])
 def test_values_that_go_with_the_level_are_found(mechanism: str) -> None:
     """The mean, or the share of one category of 16, falls from 0.6 to 0.2 as epsilon grows."""
     rng, parts = np.random.default_rng(1), []
     for share in np.linspace(0.6, 0.2, len(LEVELS)):
         rest = (1 - share) / 15
-        theta = (share, *[rest] * 15) if mechanism == "rappor" else 2 * share - 1
+        theta = (share, *[rest] * 15) if mechanism in FREQUENCIES else 2 * share - 1
         parts.append(Population(mechanism, theta, (4000,) * 5))
     held = np.stack([part.held(rng)[i] for i, part in enumerate(parts)])
     estimate = parts[0].metric.estimate(parts[0].statistic(held, rng))
@@ -73,9 +87,9 @@ def test_values_that_go_with_the_level_are_found(mechanism: str) -> None:
     assert estimate.heterogeneity < 1e-9
 
 
-@pytest.mark.parametrize("mechanism", ["randomized_response", "laplace", "rappor"])
+@pytest.mark.parametrize("mechanism", ["randomized_response", "laplace", *FREQUENCIES])
 def test_one_level_or_a_handful_of_reports_cannot_be_compared(mechanism: str) -> None:
-    theta = (0.5, 0.5) if mechanism == "rappor" else 0.0
+    theta = (0.5, 0.5) if mechanism in FREQUENCIES else 0.0
     rng = np.random.default_rng(2)
     for counts in ((0, 0, 5000, 0, 0), (0, 5000, 3, 0, 0), (0, 0, 0, 0, 0), (1, 1, 1, 1, 1)):
         population = Population(mechanism, theta, counts)

@@ -9,16 +9,10 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from estimators.mechanisms import CountSketch, Laplace, SubsetSelection
+from estimators.mechanisms import CountSketch, Laplace, Projection, SubsetSelection
 from estimators.randomness import SeededBits, SystemBits
 from estimators.thresholds import WORD, flip_threshold
-from tests.statistics.populations import (
-    LEVELS,
-    Population,
-    Symbols,
-    sketch_chances,
-    symbol_chances,
-)
+from tests.statistics.populations import LEVELS, Population, Symbols, sketch_chances, symbol_chances
 
 FALSE_ALARM = 1e-6
 N = 100_000
@@ -110,7 +104,9 @@ def test_subsets_of_a_size_with_or_without_the_category_are_alike(index: int) ->
 
 @every_level
 @pytest.mark.parametrize("category", [0, 9])
-@pytest.mark.parametrize("name", ["hadamard_response", "projective_geometry_response"])
+@pytest.mark.parametrize(
+    "name", ["hadamard_response", "recursive_hadamard", "projective_geometry_response"]
+)
 def test_symbols_of_a_set_or_not_are_alike(index: int, category: int, name: str) -> None:
     mechanism = Population(name, (0.1,) * 10, ()).metric.randomizer
     assert isinstance(mechanism, Symbols)
@@ -119,6 +115,18 @@ def test_symbols_of_a_set_or_not_are_alike(index: int, category: int, name: str)
     chances = symbol_chances(mechanism, index)[category]
     tally = np.bincount(reports, minlength=chances.size)
     assert chisquare(tally, N * chances).pvalue > FALSE_ALARM
+
+
+@every_level
+@pytest.mark.parametrize("options", [(), (("rows", 12), ("seed", 5))], ids=["hadamard", "random"])
+def test_projection(index: int, options: tuple[tuple[str, int], ...]) -> None:
+    mechanism = Population("projection", (0.1,) * 10, (), options).metric.randomizer
+    assert isinstance(mechanism, Projection)
+    level, values = np.full(N, index, dtype=np.uint8), np.full(N, 6)
+    reports = mechanism.randomize(values, level, SeededBits(index))
+    tally = np.bincount(reports, minlength=2 * mechanism.rows)
+    expected = N * symbol_chances(mechanism, index)[6]
+    assert chisquare(tally, expected).pvalue > FALSE_ALARM
 
 
 @every_level

@@ -51,6 +51,23 @@ def test_the_users_own_values_are_covered_along_whole_paths(population: Populati
     assert found <= most(0.2, 100)
 
 
+@pytest.mark.parametrize(
+    ("population", "target", "weights"),
+    [
+        (HARD[8], "sample", "uniform"),
+        (HARD[9], "population", "optimal"),
+        (HARD[10], "population", "uniform"),
+        (HARD[11], "sample", "optimal"),
+    ],
+    ids=str,
+)
+def test_levels_that_are_not_alike_are_covered_along_whole_paths(
+    population: Population, target: str, weights: str
+) -> None:
+    found = failed(Paths(population, 50), beta=0.2, target=target, weights=weights)
+    assert found <= most(0.2, 50)
+
+
 @pytest.mark.parametrize("weights", ["optimal", "uniform"])
 def test_an_order_of_levels_that_follows_the_reports_so_far_is_covered(weights: str) -> None:
     """The lowest level reports while the estimate is too high, the highest while it is too low."""
@@ -81,11 +98,21 @@ def test_a_bound_for_a_fixed_number_of_reports_fails_when_it_is_looked_at_again(
     assert failed(paths, bound="fixed") > 0.3 * 200
 
 
-@pytest.mark.parametrize("mechanism", ["randomized_response", "laplace", "rappor"])
+@pytest.mark.parametrize(
+    ("mechanism", "theta"),
+    [
+        ("randomized_response", 0.3),
+        ("laplace", 0.3),
+        ("rappor", NEARLY),
+        ("auto", 0.3),
+        ("repetition", NEARLY),
+    ],
+)
 @pytest.mark.parametrize("target", ["population", "sample"])
 @pytest.mark.parametrize("weights", ["optimal", "paper", "uniform", "proportional"])
-def test_a_paths_bounds_are_those_of_the_metric(mechanism: str, target: str, weights: str) -> None:
-    theta = 0.3 if mechanism != "rappor" else NEARLY
+def test_a_paths_bounds_are_those_of_the_metric(
+    mechanism: str, theta: float | tuple[float, ...], target: str, weights: str
+) -> None:
     paths = Paths(Population(mechanism, theta, ()), 1)
     metric = paths.population.metric
     for bound in ("fixed", "anytime", "normal"):
@@ -94,12 +121,12 @@ def test_a_paths_bounds_are_those_of_the_metric(mechanism: str, target: str, wei
             if look % 40:
                 continue
             columns = [counts[:, None], sums[:, 0]]
-            if mechanism == "laplace":
-                columns.append(np.zeros((len(counts), 2), dtype=np.int64))
+            left = metric.randomizer.columns - sum(part.shape[1] for part in columns)
+            columns.append(np.zeros((len(counts), left), dtype=np.int64))
             statistic = np.concatenate(columns, axis=1).ravel()
             shown = metric.estimate(statistic, bound=bound, target=target, weights=weights)
             lower, upper, _ = paths.bounds(counts, sums, question)
-            if mechanism == "rappor":
+            if metric.kind == "frequency":
                 lower, upper = (1 + lower) / 2, (1 + upper) / 2
             assert np.allclose(np.ravel(shown.lower), lower[0], atol=1e-6)
             assert np.allclose(np.ravel(shown.upper), upper[0], atol=1e-6)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from estimators.mechanisms import MECHANISMS, CountSketch, HadamardResponse
+from estimators.mechanisms import MECHANISMS, CountSketch, Repetition
+from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.randomness import SeededBits
+from tests.estimators.cases import COMPOSITE
 from tests.statistics.populations import LEVELS, Population, hashed
 
 if TYPE_CHECKING:
@@ -21,32 +23,58 @@ if TYPE_CHECKING:
 
 EVEN = (100,) * 5
 #: The data at which category 0's estimate has its largest variance, where not at 1/2: for Hadamard
-#: response, at epsilon = 1, all hold another category of its block.
+#: response at epsilon = 1, and recursive Hadamard at 2, all hold another category of its block.
 HARDEST = {
     "grr": ((0.755, 0.245, 0.0, 0.0, 0.0), EVEN),
     "oue": ((1.0, 0.0, 0.0, 0.0, 0.0), EVEN),
     "subset_selection": ((0.9, 0.1, 0.0, 0.0, 0.0), EVEN),
     "projective_geometry_response": ((0.56, 0.44, 0.0, 0.0, 0.0), EVEN),
     "hadamard_response": ((0.0, 0.0, 1.0, 0.0, 0.0), (0, 0, 500, 0, 0)),
+    "recursive_hadamard": ((0.0, 0.0, 0.0, 0.0, 1.0), (0, 0, 0, 500, 0)),
+    "projection": ((0.0, 1.0, 0.0, 0.0, 0.0), EVEN),
     "count_sketch": ((0.0, 1.0, 0.0, 0.0, 0.0), (0, 0, 500, 0, 0)),
 }
 RUNS, EACH = 200, 300
 POPULATIONS = [
     Population("randomized_response", 0.98, ()),
     Population("laplace", -0.4, ()),
+    Population("auto", 0.5, ()),
+    Population("repetition", -0.5, ()),
     *[
         Population(name, (0.7, 0.25, 0.05, 0.0, 0.0), ())
         for name, mechanism in MECHANISMS.items()
         if "frequency" in mechanism.kinds
     ],
 ]
+SINGLE = [p for p in POPULATIONS if p.mechanism not in COMPOSITE]
+COMPOSED = [p for p in POPULATIONS if p.mechanism in COMPOSITE]
+FREQUENCIES = [p for p in POPULATIONS if isinstance(p.theta, tuple)]
 
 
-@pytest.mark.parametrize("weights", ["optimal", "paper", "uniform", "proportional"])
-@pytest.mark.parametrize("population", POPULATIONS, ids=lambda p: p.mechanism)
+def name(population: Population) -> str:
+    return f"{population.mechanism}_{population.metric.kind}"
+
+
+every_policy = pytest.mark.parametrize("weights", ["optimal", "paper", "uniform", "proportional"])
+
+
+@every_policy
+@pytest.mark.parametrize("population", SINGLE, ids=name)
 def test_the_mean_of_200_runs_is_the_truth(population: Population, weights: str) -> None:
-    kind = population.metric.kind
-    if kind == "mean":
+    expect_the_truth(population, weights)
+
+
+@pytest.mark.slow
+@every_policy
+@pytest.mark.parametrize("population", COMPOSED, ids=name)
+def test_the_mean_of_200_runs_of_several_mechanisms_is_the_truth(
+    population: Population, weights: str
+) -> None:
+    expect_the_truth(population, weights)
+
+
+def expect_the_truth(population: Population, weights: str) -> None:
+    if population.metric.kind == "mean":
         values = np.tile(np.linspace(-1, 1, EACH) ** 3 * 0.2 + population.frequencies[1] - 0.5, 5)
         truth = np.atleast_1d(values.mean())
     else:
@@ -65,7 +93,7 @@ def test_the_mean_of_200_runs_is_the_truth(population: Population, weights: str)
     assert np.all(np.abs(np.mean(found, axis=0) - truth) <= 4 * error)
 
 
-@pytest.mark.parametrize("population", POPULATIONS, ids=lambda p: p.mechanism)
+@pytest.mark.parametrize("population", POPULATIONS, ids=name)
 def test_effective_reports_is_the_worst_variance_of_noise_free_reports_over_ours(
     population: Population,
 ) -> None:
@@ -79,6 +107,7 @@ def test_effective_reports_is_the_worst_variance_of_noise_free_reports_over_ours
     metric, rng = worst.metric, np.random.default_rng(3)
     found: list[Floats] = []
     runs = 1000 if population.mechanism in ("randomized_response", "laplace", "rappor") else 400
+    runs = 200 if population.mechanism in COMPOSITE else runs
     for _ in range(runs):
         statistic = worst.statistic(worst.held(rng), rng)
         found.append(np.atleast_1d(metric.estimate(statistic).value))
@@ -87,7 +116,7 @@ def test_effective_reports_is_the_worst_variance_of_noise_free_reports_over_ours
     assert measured == pytest.approx(claimed, rel=5 * np.sqrt(2 / runs))
 
 
-@pytest.mark.parametrize("population", POPULATIONS[2:], ids=lambda p: p.mechanism)
+@pytest.mark.parametrize("population", FREQUENCIES, ids=name)
 @pytest.mark.parametrize("level", range(len(LEVELS)))
 def test_the_variance_of_a_report_is_as_documented(population: Population, level: int) -> None:
     """2,000 runs (a count sketch's 500), within 5 standard errors, 16% (32%)."""
@@ -107,7 +136,7 @@ def estimated(metric: Metric, statistic: Counts, level: int) -> Floats:
         alone = np.zeros_like(table)
         alone[level] = table[level]
         return np.asarray(metric.estimate(alone.ravel(), bound="normal").value)
-    if isinstance(mechanism, HadamardResponse):
+    if isinstance(mechanism, BlockDifferences):
         signs: Floats = mechanism.differences(table, level)[0].astype(np.float64)
         signs /= mechanism.contrast[level] * table[level, 0]
         return signs
@@ -120,7 +149,8 @@ def estimated(metric: Metric, statistic: Counts, level: int) -> Floats:
 def documented_variance(population: Population, level: int) -> Floats:
     """Return chance (1 - chance) / (p - q)^2 for the chance of support of each category.
 
-    For Hadamard response (A - (c f)^2) / c^2, A the chance of the category's block; for count
+    For several reports of a user, the variance given the category over their number, and f (1 - f).
+    For block differences (A - (c f)^2) / c^2, A the chance of the category's block; for a count
     sketch too, at these hashes, with f and what collides.
     """
     mechanism, f = population.metric.randomizer, population.frequencies
@@ -132,12 +162,15 @@ def documented_variance(population: Population, level: int) -> Floats:
         contrast = mechanism.contrast[level]
         chance = 2 * mechanism.other[level] + contrast * share
         return np.asarray((chance - (contrast * collided) ** 2) / contrast**2)
-    if isinstance(mechanism, HadamardResponse):
+    if isinstance(mechanism, BlockDifferences):
         contrast, blocks = mechanism.contrast[level], mechanism.blocks[level]
         share = np.array([f[x % blocks :: blocks].sum() for x in range(f.size)])
         chance = 2 * mechanism.other[level] + share * contrast
         return np.asarray((chance - (contrast * f) ** 2) / contrast**2)
     assert isinstance(mechanism, SupportCounts)
     p, q = mechanism.signs.p[level], mechanism.signs.q[level]
+    if isinstance(mechanism, Repetition):
+        given = (f * p * (1 - p) + (1 - f) * q * (1 - q)) / (p - q) ** 2
+        return np.asarray(given / mechanism.repeats[level] + f * (1 - f))
     chance = q + f * (p - q)
     return np.asarray(chance * (1 - chance) / (p - q) ** 2)

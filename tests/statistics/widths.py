@@ -23,13 +23,14 @@ from estimators.bounds import (
     interval,
     laplace_noise_deviation,
 )
-from estimators.bounds.differences import difference_interval
+from estimators.bounds.differences import difference_limits
 from estimators.bounds.spheres import width
 from estimators.discrete_laplace import variance
 from estimators.mechanisms import MECHANISMS, CountSketch
+from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.thresholds import WORD, flip_threshold
-from estimators.weights import level_weights
+from estimators.weights import level_weights, total_weight
 from tests.estimators.cases import exact
 
 if TYPE_CHECKING:
@@ -118,34 +119,48 @@ def noise_ratio(n: int, k: int) -> tuple[float, float]:
     )
 
 
-def supported(name: str, n: int, k: int, f: float, target: str = "population") -> float:
-    """Return the ratio for one category of a mechanism that counts support, at frequency f."""
+def supported(
+    name: str, n: int, k: int, f: float, target: str = "population", bound: str = "fixed"
+) -> float:
+    """Return the ratio for one category of a frequency mechanism, at frequency f.
+
+    Bounds for all times are there for block differences only.
+    """
     constructor: Any = MECHANISMS[name]
     mechanism = constructor([exact(e) for e in LEVELS], categories=k)
-    counts, question = np.full(5, n // 5), Question(target=target)
+    counts, question = np.full(5, n // 5), Question(target=target, bound=bound)
     shares, log_p = level_weights("optimal", counts, mechanism.facts), np.log(BETA / 2 / k)
-    if name == "hadamard_response":
+    if isinstance(mechanism, BlockDifferences):
         law = mechanism.law(counts, shares, question)
         # the block's other categories hold their share of the rest, all alike
         rest = (1 - f) / (k - 1)
         held = np.array([f + rest * (-(-k // blocks) - 1) for blocks in mechanism.blocks])
         inside = 2 * mechanism.other + held * mechanism.contrast
+        sums = [np.array([x]) for x in counts * mechanism.contrast * f]
         sizes = [np.array([x]) for x in counts * inside]
-        lower, upper = difference_interval(law, np.array([f]), sizes, log_p)
-        one = inside - (mechanism.contrast * f) ** 2
+        total = total_weight("optimal", counts, mechanism.facts)
+        lower, upper = difference_limits(law, sums, sizes, question, log_p, total)
+        one = inside - mechanism.contrast**2 * (f if target == "sample" else f**2)
     else:
         law = mechanism.signs.law(counts, shares, question)
         lower, upper = interval(law, np.array([2 * f - 1]), log_p)
         lower, upper = (1 + lower) / 2, (1 + upper) / 2
         p, q = mechanism.signs.p, mechanism.signs.q
-        chance = q + f * (p - q)
-        one = chance * (1 - chance)
+        one = law.variances(np.array([2 * f - 1]))[0] / 4
         if target == "sample":
             one = f * p * (1 - p) + (1 - f) * q * (1 - q)
     spread = law.counts @ (law.coefficient**2 * one)
     half = -ndtri(np.exp(log_p)) * np.sqrt(spread)
     normal = min(1.0, f + half) - max(0.0, f - half)
     return float((upper - lower)[0] / normal)
+
+
+def mean(name: str, n: int, theta: float) -> float:
+    """Return the ratio for signs of mean theta, the law and weights being a mechanism's own."""
+    constructor: Any = MECHANISMS[name]
+    mechanism = constructor([exact(e) for e in LEVELS])
+    counts = np.full(5, n // 5)
+    return ratio(mechanism.law(counts, level_weights("optimal", counts, mechanism.facts)), theta)
 
 
 def sketched(n: int, f: float) -> float:
@@ -196,11 +211,20 @@ def main() -> None:
         "Laplace, users' own values": lambda n: noise_ratio(n, 16)[0],
         "RAPPOR, k = 16, users' own values": lambda n: noise_ratio(n, 16)[1],
     }
+    for name in ("auto", "repetition"):
+        for theta in (0.0, 0.9):
+            title = f"`{name}`, signs with mean {theta:g}"
+            rows[title] = functools.partial(mean, name, theta=theta)
+        for f in (0.3, 0.0):
+            title = f"`{name}`, k = 16, frequency {f:g}"
+            rows[title] = functools.partial(supported, name, k=16, f=f)
     for name in (
         "grr",
         "oue",
         "subset_selection",
         "hadamard_response",
+        "recursive_hadamard",
+        "projection",
         "projective_geometry_response",
     ):
         for k, f in ((16, 0.3), (1024, 0.3), (1024, 0.0)):
@@ -213,6 +237,12 @@ def main() -> None:
         title = f"`count_sketch`, ten strings, frequency {f:g}"
         rows[title] = functools.partial(sketched, f=f)
     _print("bound", rows)
+    ever: dict[str, Callable[[int], float]] = {
+        f"`recursive_hadamard`, k = {k}, frequency {f:g}": functools.partial(
+            supported, "recursive_hadamard", k=k, f=f, bound="anytime"
+        )
+        for k, f in ((16, 0.3), (1024, 0.3), (1024, 0.0))
+    }
     _print(
         "bound for all times",
         {
@@ -233,6 +263,7 @@ def main() -> None:
             "Laplace, `uniform` weights, mean 0": lambda n: anytime_ratio(
                 laplace(n, free=True), 0.0
             ),
+            **ever,
             "for comparison: likelihood ratios, uniform prior, mean 0": lambda n: likelihood_ratio(
                 n, 0.0
             ),

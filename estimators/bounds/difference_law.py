@@ -1,0 +1,168 @@
+"""The law of a sum of reports that are +1, -1 or 0, as far as it is known."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from estimators.estimate import Floats
+
+NEWTON_STEPS = 2  # from Jensen's bound, which is within a few percent
+
+
+@dataclasses.dataclass(frozen=True)
+class DifferenceLaw:
+    """The law of S = sum of s_l D over independent reports of several levels, with E S = f.
+
+    A report D is +1 or -1 in the category's block of symbols and 0 elsewhere, with E D = c f, f the
+    share of those who hold the category. P(D != 0) = A depends on how frequent the block's other
+    categories are, and is unknown within a range. Whatever A is,
+
+        E exp(x D - |D| ln cosh x) = 1 - A + A + c f sinh x / cosh x = 1 + c f tanh x,
+
+    so that the number of reports in the block, which is observed, stands in for it.
+
+    Parameters
+    ----------
+    counts : ndarray of float64, shape (levels,)
+        Reports per level, each above zero.
+    coefficient : ndarray of float64, shape (levels,)
+        s_l, above zero; sum n_l s_l c_l = 1.
+    contrast : ndarray of float64, shape (levels,)
+        c_l, in (0, 1].
+    least, largest : ndarray of float64, shape (levels,)
+        Of A over all data; among those who hold the category with probability f_i, A is at least
+        `largest` - c (1 - f_i).
+    free : bool
+        False: f is the same at all levels. True: it is the mean of the levels' own, weighted by
+        n s c.
+    fixed : bool
+        True: each user holds the category, or does not, and f is the weighted share of these.
+    signed : bool
+        Whether f may be anything in [-1, 1], as a frequency and what hash collisions add to it; it
+        is in [0, 1] else. Not with `fixed`.
+    """
+
+    counts: Floats
+    coefficient: Floats
+    contrast: Floats
+    least: Floats
+    largest: Floats
+    free: bool = False
+    fixed: bool = False
+    signed: bool = False
+
+    @property
+    def lowest(self) -> float:
+        """The least value of f."""
+        return -1.0 if self.signed else 0.0
+
+    @property
+    def always(self) -> bool:
+        """Whether every report is in every category's block: D is a sign, of mean c f."""
+        return bool(np.all(self.least > 1 - 1e-12))
+
+    def explained(self, f: Floats) -> Floats:
+        """Return e(f), at most the sum of (s E D)^2, which the variance lacks of sum s^2 A.
+
+        One frequency: that sum. With f_i of their own, f^2 / n by Cauchy and Schwarz; where values
+        are fixed, f_i^2 = f_i.
+        """
+        weight = self.coefficient * self.contrast
+        if self.fixed:
+            return float(weight.min()) * f
+        return f**2 * (
+            1 / float(self.counts.sum()) if self.free else float(self.counts @ weight**2)
+        )
+
+    @property
+    def unexplained(self) -> float:
+        """The least share of sum s^2 A - e(f) that is variance, over all data.
+
+        A user's part of the variance is s^2 (A - c^2 f_i^2), where A is at least its largest value
+        less c (1 - f_i): the smallest share of s^2 A at f_i = 1. Where values are fixed, one who
+        holds the category adds s^2 A - e(1) s c to the other, and the rest add the same to both.
+        """
+        if not (self.free or self.fixed):
+            return 1.0
+        whole = self.largest
+        if self.fixed:
+            weight = self.coefficient * self.contrast
+            whole = whole - float(weight.min()) * self.contrast / self.coefficient
+        return float(((self.largest - self.contrast**2) / whole).min())
+
+    def limits(self, tilt: float, above: Floats, below: Floats) -> tuple[Floats, Floats]:
+        """Return frequencies that two sums reject: too small ones, and too large ones.
+
+        Parameters
+        ----------
+        tilt : float
+            t.
+        above, below : ndarray of float64, shape (k,)
+            Values of K+(f) = sum ln(1 + c f tanh(t s)) and K-(f) = sum ln(1 - c f tanh(t s)).
+
+        Returns
+        -------
+        lower, upper : ndarray of float64, shape (k,)
+            Within [0, 1], or [-1, 1]: K+ is at most `above` at `lower` and below, unless that is
+            the least f; K- at most `below` at `upper` and above, unless that is 1.
+
+        Notes
+        -----
+        One frequency: K is at most N ln(1 +- f g / N), g = sum n c tanh(t s) (Jensen), which is
+        solved for f. From there, Newton's method for a concave function stays on its side of the
+        root.
+
+        Frequencies of their own: Jensen over the users, with tanh z <= z for K+, tanh z >= z
+        tanh(z') / z' up to the largest z' for K-, and sum n c s f = f. Fixed values: one who holds
+        the category adds ln(1 +- c tanh(t s)) and weighs s c; others add nothing.
+
+        Signed frequencies of their own: tanh z <= z says nothing of negative ones. But f_i + 1 >=
+        0, so that with z = t s, sum n c s = 1 and g as above
+
+            sum c f_i tanh z = sum c (f_i + 1) tanh z - g <= t (f + 1) - g:
+
+        f t + (t - g) takes the place of f t; for -f_i by symmetry. What this adds is below t / 3
+        times the largest z^2: it falls as the reverse of the number of reports.
+        """
+        z = tilt * self.coefficient
+        total, tanh = float(self.counts.sum()), self.contrast * np.tanh(z)
+        if self.signed:
+            slope = float(self.counts @ tanh)
+            lower, upper = total * np.expm1(above / total), -total * np.expm1(below / total)
+            if self.free:
+                slack = tilt - slope
+                lower, upper = (lower - slack) / tilt, (upper + slack) / tilt
+            else:
+                lower, upper = lower / slope, upper / slope
+            return np.clip(lower, -1, 1), np.clip(upper, -1, 1)
+        if self.fixed:
+            weight = self.coefficient * self.contrast
+            lower = above / float((np.log1p(tanh) / weight).max())
+            upper = -below / float((-np.log1p(-tanh) / weight).min())
+        elif self.free:
+            steepest = float(z.max())
+            lower = total * np.expm1(above / total) / tilt
+            slope = tilt * float(np.tanh(steepest)) / steepest
+            upper = -total * np.expm1(below / total) / slope
+        else:
+            slope = float(self.counts @ tanh)
+            lower = total * np.expm1(above / total) / slope
+            upper = -total * np.expm1(below / total) / slope
+        lower, upper = np.clip(lower, 0, 1), np.clip(upper, 0, 1)
+        if not (self.fixed or self.free):
+            some = np.flatnonzero(lower > 0)
+            lower[some] = self._newton(lower[some], above[some], tanh)
+            upper = self._newton(upper, below, -tanh)
+        return lower, upper
+
+    def _newton(self, f: Floats, goal: Floats, slopes: Floats) -> Floats:
+        """Move f towards the root of sum n ln(1 + slope f) = goal."""
+        for _ in range(NEWTON_STEPS):
+            value, slope = np.zeros_like(f), np.zeros_like(f)
+            for n, by_f in zip(self.counts.tolist(), slopes.tolist(), strict=True):
+                value += n * np.log1p(by_f * f)
+                slope += n * by_f / (1 + by_f * f)
+            f = np.clip(f + (goal - value) / slope, 0, 1)
+        return f

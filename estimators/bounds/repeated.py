@@ -1,0 +1,137 @@
+"""The law of signs that a user reports more than once, all of the same value.
+
+A user of a level sends r signs; Y is their mean. Given what the user holds, the signs are
+independent with mean o + a h; without it they are not, because all share it. A user who holds +1
+with probability w = (1 + m) / 2, else -1, has
+
+    E exp(z Y) = w (cosh z/r + (o + a) sinh z/r)^r + (1 - w) (cosh z/r + (o - a) sinh z/r)^r.
+
+**Values between -1 and 1**, rounded to a sign for each report afresh: given x, the expectation is
+(cosh z/r + a x sinh z/r)^r, a power r >= 1 of a positive number that is linear in x. It is convex
+in x, so it lies below its chord: signs that are held are the worst data of a mean, and the formula
+above bounds the law of every value.
+
+It is linear in m, so its logarithm is concave, and Jensen's inequality covers users by their mean;
+it grows with m, as a holder's signs are stochastically larger. r = 1 is the law of single signs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from estimators.bounds.law import PIECES, Cumulant, Law, Moments, tilted_signs
+from estimators.estimate import Floats
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RepeatedLaw(Law):
+    """Independent users of several levels, who report `repeats` signs each; Y is their mean.
+
+    Its population is users: where their values are fixed, all signs are independent, and the law is
+    that of n r single ones.
+
+    Parameters
+    ----------
+    repeats : ndarray of float64, shape (levels,)
+        r_l, at least 1.
+    values : bool
+        False: users hold signs. True: they hold values in [-1, 1].
+    """
+
+    repeats: Floats
+    values: bool = False
+
+    @property
+    def exact(self) -> bool:
+        """Whether theta alone fixes the law of the sum: not where values share a mean only."""
+        return super().exact and not (self.values and bool((self.repeats > 1).any()))
+
+    @property
+    def _offsets(self) -> Floats:
+        return np.zeros_like(self.contrast) if self.offset is None else self.offset
+
+    def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
+        """Bound ln E exp(tilt S) from above; exact for signs that are held, with one mean.
+
+        The third moment of the tilted law is bounded by its variance times its range: |Y - E Y| <=
+        1 + |E Y|.
+        """
+        z = tilt[:, None] * self.coefficient
+        share = (1 + theta[:, None]) / 2
+        other = tilted_signs(z / self.repeats, self._offsets - self.contrast)
+        own = tilted_signs(z / self.repeats, self._offsets + self.contrast)
+        apart = own[1] - other[1]
+        growth = np.expm1(self.repeats * np.log1p(2 * self.contrast * other[3] / other[4]))
+        bottom = 1 + share * growth
+        holders = share * (1 + growth) / bottom
+        terms = self.repeats * other[0] + np.log1p(share * growth) - z * self._offsets
+        by_theta = growth / (2 * bottom)
+        tilted = other[1] + holders * apart
+        spread = (other[2] + holders * (own[2] - other[2])) / self.repeats
+        spread = spread + holders * (1 - holders) * apart**2
+        value = terms @ self.counts
+        if self.free:
+            value = value + self._freedom(theta, by_theta)
+        return Cumulant(
+            value=value,
+            by_tilt=(self.coefficient * (tilted - self._offsets)) @ self.counts,
+            by_theta=by_theta @ self.counts,
+            curvature=(self.coefficient**2 * spread) @ self.counts,
+            cross=(self.coefficient * apart * (1 + growth) / (2 * bottom**2)) @ self.counts,
+            third=(self.coefficient**3 * spread * (1 + np.abs(tilted))) @ self.counts,
+        )
+
+    @property
+    def proxy(self) -> float:
+        """Hoeffding's variance proxy: 1/r for the signs given the value, a^2 for the value."""
+        one = np.minimum(1, 1 / self.repeats + self.contrast**2)
+        return float(self.counts @ (self.coefficient**2 * one))
+
+    def variances(self, theta: Floats) -> Floats:
+        """Return the largest variance of Y at each level, shape (k, levels): of signs held.
+
+        E[1 - (o + a h)^2] / r + a^2 (1 - theta^2), where h is held: concave in theta.
+        """
+        theta = theta[:, None]
+        flips = 1 - self._offsets**2 - self.contrast**2
+        within = flips - 2 * self._offsets * self.contrast * theta
+        result: Floats = within / self.repeats + self.contrast**2 * (1 - theta) * (1 + theta)
+        return result
+
+    def _variance_slopes(self, theta: Floats) -> Floats:
+        within = self._offsets * self.contrast / self.repeats
+        return -2 * (within + self.contrast**2 * theta[:, None])
+
+    def moments(self, theta: Floats) -> Moments:
+        """Enclose the moments of S that the mean leaves possible.
+
+        Users of their own means: the variance is least where all hold one sign. One mean of values
+        with variance v, at most 1 - theta^2: Var Y = (1 - a^2 (theta^2 + v)) / r + a^2 v, which
+        grows with v; its range is cut into pieces. E |Y - E Y|^3 <= (1 + |E Y|) Var Y.
+        """
+        square, cube = self.coefficient**2, self.coefficient**3
+        if self.free:
+            farthest = np.abs(self._offsets) + self.contrast
+            least = (square * (1 - farthest) * (1 + farthest) / self.repeats) @ self.counts
+            third = (cube * (1 + farthest) * self.variances(theta)) @ self.counts
+            slopes = cube * (1 + farthest) * self._variance_slopes(theta)
+            third = third + self._freedom(theta, slopes)
+            return Moments(
+                np.full((theta.size, 1), max(float(least), 0.0)),
+                self.largest_variance(theta)[:, None],
+                third[:, None],
+            )
+        edges = (1 - theta[:, None] ** 2) * np.linspace(0, 1, PIECES + 1)
+        mean = self.means(theta)
+        kept = (1 - mean) * (1 + mean) / self.repeats
+        grows = self.contrast**2 * (1 - 1 / self.repeats)
+
+        def summed(weight: Floats) -> Floats:
+            result: Floats = ((weight * kept) @ self.counts)[:, None]
+            return result + ((weight * grows) @ self.counts)[:, None] * edges
+
+        variance = summed(np.broadcast_to(square, mean.shape))
+        third = summed(cube * (1 + np.abs(mean)))
+        return Moments(variance[:, :-1], variance[:, 1:], third[:, 1:])

@@ -1,0 +1,106 @@
+"""Bounds for a sum of reports that are +1, -1 or 0, whatever the number of those that are 0.
+
+By the identity of :class:`estimators.bounds.difference_law.DifferenceLaw`, Markov's inequality says
+for every t fixed before the reports were seen
+
+    P(sum t s D - sum |D| ln cosh(t s) >= sum ln(1 + c f tanh(t s)) + x) <= e^-x,
+
+and the same for -D: a self-normalised Chernoff bound (after de la Pena, Lai and Shao, 2009). The
+exponential of the difference is a supermartingale in the number of reports, so that (Ville) this
+holds at all numbers at once where t s, on the scale of a report, is fixed as they grow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from estimators.bounds import anytime
+from estimators.bounds.difference_law import DifferenceLaw
+from estimators.bounds.inversion import SAFETY
+from estimators.bounds.law import STEEPEST
+from estimators.estimate import Floats
+
+
+def self_normalised_interval(
+    law: DifferenceLaw,
+    sums: list[Floats],
+    sizes: list[Floats],
+    log_p: float,
+    total: float | None = None,
+) -> tuple[Floats, Floats]:
+    """Return bounds on f, each side failing with probability at most p.
+
+    Parameters
+    ----------
+    law : DifferenceLaw
+    sums, sizes : list of ndarray of float64, shape (k,)
+        Per level, the sum of D and of abs(D), for each of k categories.
+    log_p : float
+        ln p, the failure probability of one side.
+    total : float, optional
+        From :func:`estimators.weights.total_weight`: the bounds then hold at all times at once.
+
+    Returns
+    -------
+    lower, upper : ndarray of float64, shape (k,)
+        Within [0, 1]; [-1, 1] where the law is signed.
+
+    Notes
+    -----
+    Each of J tilts gives a limit that fails with probability p / J; the narrowest one counts. For
+    all times, the tilts and their shares of p are those of `anytime`, fixed once and for all;
+    which of them are tried may depend on anything.
+
+    Examples
+    --------
+    >>> one = np.ones(1)
+    >>> law = DifferenceLaw(1e4 * one, 1e-4 * one, one, 0.5 * one, one)
+    >>> lower, upper = self_normalised_interval(law, [2000 * one], [7000 * one], np.log(0.025))
+    >>> float(lower[0].round(4)), float(upper[0].round(4))
+    (0.1778, 0.222)
+    """
+    observed = weighted(law.coefficient, sums)
+    tilts = _tilts(law, log_p)
+    log_shares = np.full(len(tilts), -np.log(len(tilts)))
+    if total is not None:
+        steepest = STEEPEST / float(law.coefficient.max())
+        grid = anytime.TILTS * total
+        near = (grid >= tilts.min() / 2) & (grid <= min(2 * tilts.max(), steepest))
+        tilts, log_shares = grid[near], anytime.LOG_WEIGHTS[near]
+    lower, upper = np.full_like(sums[0], law.lowest), np.ones_like(sums[0])
+    for tilt, log_share in zip(tilts.tolist(), log_shares.tolist(), strict=True):
+        spent = weighted(log_cosh(tilt * law.coefficient), sizes)
+        spent += SAFETY - log_p - log_share
+        low, high = law.limits(tilt, tilt * observed - spent, -tilt * observed - spent)
+        lower, upper = np.maximum(lower, low), np.minimum(upper, high)
+    return lower, upper
+
+
+def _tilts(law: DifferenceLaw, log_p: float) -> Floats:
+    """Return tilts for the range of possible variances, a factor of 2 apart.
+
+    The worst of them is a factor of sqrt 2 from the best tilt, which costs 6% of the width.
+    """
+    weight = law.counts * law.coefficient**2
+    # a steeper tilt than this gains nothing, and loses digits
+    floor = -2 * log_p * (float(law.coefficient.max()) / STEEPEST) ** 2
+    least = max(float(weight @ law.least), floor)
+    largest = max(float(weight @ law.largest), 2 * floor)
+    steps = max(1, int(np.ceil(np.log2(largest / least) / 2)))
+    spread = np.geomspace(least, largest, 2 * steps + 1)[1::2]
+    tilts: Floats = np.sqrt(-2 * log_p / spread)
+    return tilts
+
+
+def log_cosh(z: Floats) -> Floats:
+    """Return ln cosh z for z >= 0, which never overflows."""
+    result: Floats = z + np.log1p(np.exp(-2 * z)) - np.log(2)
+    return result
+
+
+def weighted(weights: Floats, parts: list[Floats]) -> Floats:
+    """Return the weighted sum over levels, shape (k,)."""
+    result = np.zeros_like(parts[0])
+    for weight, part in zip(weights.tolist(), parts, strict=True):
+        result += weight * part
+    return result

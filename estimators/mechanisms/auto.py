@@ -1,0 +1,284 @@
+"""At each level the mechanism that says most about the data, of those that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bounds import LaplaceNoise, Law
+from estimators.bounds.deviations import Noise
+from estimators.errors import ReportError
+from estimators.estimate import Counts, Floats
+from estimators.mechanisms.frequencies import SupportCounts
+from estimators.mechanisms.grr import Grr
+from estimators.mechanisms.laplace import Laplace, check_grid, clamped
+from estimators.mechanisms.means import ScalarMean
+from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.mechanisms.oue import Oue
+from estimators.mechanisms.projection import Projection
+from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
+from estimators.mechanisms.randomized_response import RandomizedResponse
+from estimators.mechanisms.rappor import Rappor
+from estimators.mechanisms.signs import ReportedSigns
+from estimators.mechanisms.subset_selection import SubsetSelection
+from estimators.question import Question
+from estimators.randomness import Bits
+from estimators.thresholds import exp_bounds
+from estimators.weights import LevelFacts
+
+CANDIDATES: tuple[Any, ...] = (
+    Grr,
+    ProjectiveGeometryResponse,
+    SubsetSelection,
+    Oue,
+    Rappor,
+    Projection,
+)
+"""For frequencies, all of which say how often a report supports a category."""
+
+
+class Auto(Mechanism):
+    """At each level the mechanism with the least variance of one report in the worst case.
+
+    For a mean, `randomized_response` or `laplace`, whichever has the smaller largest variance over
+    all values: they cross at epsilon = 2.32. For frequencies, the one with the smallest variance
+    averaged over the categories, at worst data (f = 1/k), among those whose reports fit; of two
+    alike, the one with the smaller reports. A report is the bytes of its level's mechanism, filled
+    up with zeros to the widest in use. Statistic of a level: that of its mechanism; the other
+    columns stay zero. Source: HLDP, Algorithms 1 and 2; HIST, section 2.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    categories : int, optional
+        k for frequencies; left out for a mean.
+    grid : int
+        For a mean: g of `laplace`.
+    report_bytes : int
+        For frequencies: the most that a report may take.
+
+    Raises
+    ------
+    ValueError
+        If no report fits: it names the smallest possible.
+
+    Notes
+    -----
+    The choice depends on epsilon and the options alone, and is made in exact fractions: devices and
+    aggregators agree on it. Privacy and checks are those of the chosen mechanisms. Estimates weigh
+    the levels as if each had a metric of its own; the bounds are those of mixed levels in
+    :class:`estimators.bounds.Law`.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> mechanism = Auto([Fraction(1), Fraction(4)])
+    >>> mechanism
+    Auto(chosen=['randomized_response', 'laplace'])
+    >>> mechanism.randomize(np.array([0.5, 0.5]), np.array([0, 1]), SeededBits(1))
+    array([[ 1,  0,  0,  0],
+           [88,  1,  0,  0]], dtype=uint8)
+    >>> Auto([Fraction(1), Fraction(4)], categories=16)
+    Auto(chosen=['subset_selection', 'grr'])
+    """
+
+    name = "auto"
+    kinds = frozenset({"mean", "frequency"})
+    dtype = np.dtype(np.uint8)
+    children: Sequence[Any]
+    """The mechanism of each level, built for that level alone."""
+
+    def __new__(cls, *_: Any, categories: int | None = None, **__: Any) -> Auto:
+        """Return the mechanism for a mean, or for frequencies where there are categories."""
+        wanted = AutoMean if categories is None else AutoFrequency
+        return super().__new__(wanted if cls is Auto else cls)
+
+    def __repr__(self) -> str:
+        return f"Auto(chosen={self.chosen})"
+
+    @property
+    def chosen(self) -> list[str]:
+        """The mechanism of each level."""
+        return [child.name for child in self.children]
+
+    def _choose(self, children: Sequence[ScalarMean | SupportCounts]) -> LevelFacts:
+        """Take these mechanisms, one a level; return what is publicly known of the levels."""
+        self.children = children
+        self.shape = (max(child.width for child in children),)
+        self.columns = max(child.columns for child in children)
+        return LevelFacts(
+            epsilons=np.array([float(e) for e in self.epsilons]),
+            variances=np.array([child.facts.variances[0] for child in children]),
+            paper=np.array([child.facts.paper[0] for child in children]),
+        )
+
+    def _by_level(self, level: Levels) -> Iterator[tuple[int, Any, NDArray[np.intp]]]:
+        """Yield each level in use, its mechanism, and which rows are at it."""
+        order = np.argsort(level, kind="stable")
+        ends = np.cumsum(np.bincount(level, minlength=len(self.epsilons)))
+        for index, rows in enumerate(np.split(order, ends[:-1])):
+            if rows.size:
+                yield index, self.children[index], rows
+
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return the bytes of one report of its level's mechanism for each value."""
+        reports = np.zeros((len(level), *self.shape), dtype=np.uint8)
+        for _, child, rows in self._by_level(level):
+            own = child.randomize(values[rows], np.zeros(rows.size, dtype=np.uint8), bits)
+            wire = np.frombuffer(child.encode(own), dtype=np.uint8)
+            reports[rows, : child.width] = wire.reshape(rows.size, child.width)
+        return reports
+
+    def check_values(self, levels: bytes, values: bytes) -> None:
+        """Refuse a report that its level's mechanism refuses, or that is not filled with zeros."""
+        reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, self.width)
+        for _, child, rows in self._by_level(np.frombuffer(levels, dtype=np.uint8)):
+            if (rest := reports[rows, child.width :]).any():
+                raise ReportError(
+                    "bad_value", f"byte {rest.max()} after {child.width} bytes: expected zeros"
+                )
+            child.check_values(bytes(rows.size), reports[rows, : child.width].tobytes())
+
+    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
+        """Add reports to a table; each row has the columns of its level's mechanism."""
+        for index, child, rows in self._by_level(level):
+            own = child.decode(reports[rows, : child.width].tobytes())
+            child.accumulate(self._row(table, index), np.zeros(rows.size, dtype=np.uint8), own)
+
+    def _row(self, table: Counts, level: int) -> Counts:
+        """Return the table of one level's mechanism, not copied."""
+        return table[level : level + 1, : self.children[level].columns]
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return the ratio of the level's mechanism."""
+        ratio: Fraction = self.children[level].privacy_ratio(0)
+        return ratio
+
+    def is_private(self, level: int) -> bool:
+        """Return whether the level's mechanism is."""
+        return bool(self.children[level].is_private(0))
+
+
+class AutoMean(Auto, ScalarMean):
+    """Signs at small epsilons, Laplace noise at large ones."""
+
+    def __init__(self, epsilons: Sequence[Fraction], *, grid: int = 1024) -> None:
+        Mechanism.__init__(self, epsilons)
+        check_grid(grid)
+        self.facts = self._choose([_mean_at(epsilon, grid) for epsilon in self.epsilons])
+        self._noisy = np.array([isinstance(child, Laplace) for child in self.children])
+        self._contrast = np.array(
+            [1.0 if isinstance(x, Laplace) else x.signs.contrast[0] for x in self.children]
+        )
+        self._rate = np.array(
+            [x.rate[0] if isinstance(x, Laplace) else np.inf for x in self.children]
+        )
+        self._unit = 1 / grid
+
+    def level_means(self, table: Counts) -> Floats:
+        """Return the unbiased mean of each level, zero where there is no report."""
+        rows = [self._row(table, level) for level in range(len(self.epsilons))]
+        parts = [x.level_means(row) for x, row in zip(self.children, rows, strict=True)]
+        return np.concatenate(parts)
+
+    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
+        """Return the law of signs and of values with noise; some count is above zero."""
+        used = counts > 0
+        n, contrast = counts[used].astype(np.float64), self._contrast[used]
+        free = question is not None and not question.one_mean(len(n))
+        rate = self._rate[used] if self._noisy[used].any() else None
+        return Law(n, shares[used] / (n * contrast), contrast, rate, self._unit, free)
+
+    def noise(self, law: Law, counts: Counts) -> Noise | None:
+        """Return the law of noise and rounding; None if no level has noise.
+
+        It depends on the levels on offer, not on those in use: bounds for all times have to be of
+        one kind throughout.
+        """
+        if not self._noisy.any():
+            return None
+        rate = self._rate[counts > 0]
+        return LaplaceNoise(law.counts, law.coefficient, rate, self._unit, law.contrast)
+
+    def outside_law(self, question: Question, counts: Counts) -> float:
+        """Return the chance that some report of `laplace` is clamped."""
+        return clamped(question, counts[self._noisy]) if self._noisy.any() else 0.0
+
+
+class AutoFrequency(Auto, SupportCounts):
+    """The mechanism of least variance among those that fit."""
+
+    def __init__(
+        self, epsilons: Sequence[Fraction], *, categories: int, report_bytes: int = 16
+    ) -> None:
+        if report_bytes < 1:
+            raise ValueError(f"report_bytes = {report_bytes}: expected 1 or more")
+        chosen = [_frequency_at(epsilon, categories, report_bytes) for epsilon in epsilons]
+        signs = ReportedSigns(*zip(*(child.signs.exact[0] for child in chosen), strict=True))
+        SupportCounts.__init__(self, epsilons, categories, signs)
+        self.facts = self._choose(chosen)
+
+    def support(self, table: Counts) -> Counts:
+        """Return how many reports support each category, shape (levels, k)."""
+        result = np.zeros((len(self.epsilons), self.categories), dtype=np.int64)
+        for level in np.flatnonzero(table[:, 0]).tolist():
+            result[level] = self.children[level].support(self._row(table, level))[0]
+        return result
+
+
+def _mean_at(epsilon: Fraction, grid: int) -> RandomizedResponse | Laplace:
+    """Return the mechanism with the smaller largest variance over all values.
+
+    A sign's is 1 / a^2, at the value 0; that of noise with q = e^(-epsilon / 2g), rounding
+    included, is (2q / (1 - q)^2 + 1/4) / g^2. The second is irrational, so that the comparison
+    ends.
+
+    Examples
+    --------
+    >>> [_mean_at(Fraction(e), 1024).name for e in ("2.3", "2.32", "2.33")]
+    ['randomized_response', 'randomized_response', 'laplace']
+    """
+    signs = RandomizedResponse([epsilon])
+    ((p, q),) = signs.signs.exact
+    precision = 128
+    while True:
+        least, largest = (
+            (2 * e / (e - 1) ** 2 + Fraction(1, 4)) / grid**2
+            for e in reversed(exp_bounds(epsilon / (2 * grid), precision))
+        )
+        if 1 / (p - q) ** 2 <= least:
+            return signs
+        if 1 / (p - q) ** 2 >= largest:
+            return Laplace([epsilon], grid=grid)
+        precision *= 2
+
+
+def _frequency_at(epsilon: Fraction, categories: int, most: int) -> SupportCounts:
+    """Return the candidate of least variance whose report takes at most this many bytes.
+
+    Examples
+    --------
+    >>> _frequency_at(Fraction(1), 200, 4).name, _frequency_at(Fraction(1), 200, 25).name
+    ('projective_geometry_response', 'subset_selection')
+    """
+    fitting: list[SupportCounts] = []
+    smallest = []
+    for candidate in CANDIDATES:
+        width = candidate.least_width(categories)
+        if width <= most:
+            built: SupportCounts = candidate([epsilon], categories=categories)
+            width = built.width
+            if width <= most:
+                fitting.append(built)
+        smallest.append(width)
+    if not fitting:
+        raise ValueError(
+            f"report_bytes = {most} at epsilon = {float(epsilon)}: expected {min(smallest)} or "
+            f"more for {categories} categories"
+        )
+    return min(fitting, key=lambda x: (x.signs.exact_even_variance(0, categories), x.width))

@@ -1,0 +1,130 @@
+"""What mechanisms share whose reports name a block of the categories and a sign within it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from estimators.bounds.difference_law import DifferenceLaw
+from estimators.bounds.differences import difference_limits
+from estimators.estimate import Counts, Estimate, Floats
+from estimators.heterogeneity import heterogeneity_of_differences
+from estimators.mechanisms.symbols import ReportedSymbols
+from estimators.question import Question
+from estimators.weights import LevelFacts, level_weights, total_weight
+
+
+class BlockDifferences(ReportedSymbols):
+    """A frequency mechanism whose reports are +1, -1 or 0 for each category.
+
+    At a level, category x belongs to block x mod B, and a report names one block. For the
+    categories of other blocks it is D = 0; for those of its own, +1 or -1. One who holds the
+    category makes it +1 with probability p and -1 with u; one who holds another of its block makes
+    it either with (p + u) / 2; all others make it either with u. Hence E D = c f, c = p - u, f the
+    category's share, and P(D != 0) = 2u + g c, g the share of its block.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    categories : int
+        k, at least 2.
+    blocks, symbols : sequence of int
+        B and the number of symbols, per level.
+    own, other : sequence of Fraction
+        p and u per level, as the integer thresholds make them.
+
+    Notes
+    -----
+    The variance of a report is (2u + g c - (c f)^2) / c^2. At worst all hold another category of
+    the block; where a block has one category, 1/2 or more hold that one. ``optimal`` weights take
+    it at f = 1/k, averaged over the categories. ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon/2).
+    """
+
+    kinds = frozenset({"frequency"})
+
+    def __init__(
+        self,
+        epsilons: Sequence[Fraction],
+        categories: int,
+        blocks: Sequence[int],
+        symbols: Sequence[int],
+        own: Sequence[Fraction],
+        other: Sequence[Fraction],
+    ) -> None:
+        super().__init__(epsilons)
+        self.categories = categories
+        self.blocks = list(blocks)
+        """B, per level."""
+        self.symbols = list(symbols)
+        """Per level."""
+        self._count_symbols(symbols)
+        self._block_counts = np.array(blocks, dtype=np.int64)
+        self.other = np.array([float(u) for u in other])
+        """u per level."""
+        self.contrast = np.array([float(p - u) for p, u in zip(own, other, strict=True)])
+        """c per level."""
+        alone = np.minimum(1, 1 / (2 * self.contrast)) * self.contrast
+        shared = self._block_counts < categories
+        self._worst = 2 * self.other + np.where(shared, self.contrast, alone - alone**2)
+        epsilon = np.array([float(e) for e in self.epsilons])
+        variances = [
+            float(even_variance(categories, *level))
+            for level in zip(blocks, own, other, strict=True)
+        ]
+        self.facts = LevelFacts(
+            epsilons=epsilon, variances=np.array(variances), paper=np.tanh(epsilon / 2) ** 2
+        )
+
+    @abstractmethod
+    def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
+        """Return the sums of D and of abs(D) over a level's reports, for each category."""
+
+    def estimate(self, table: Counts, question: Question) -> Estimate:
+        """Estimate the frequency of every category, with bounds that hold for all at once."""
+        counts = table[:, 0]
+        shares = level_weights(question.weights, counts, self.facts)
+        if not counts.any():
+            return self._nothing(question, counts, self.categories)
+        used = np.flatnonzero(counts)
+        parts = [self.differences(table, level) for level in used.tolist()]
+        asked = slice(None) if question.asked is None else question.asked
+        sums = [part[0][asked].astype(np.float64) for part in parts]
+        sizes = [part[1][asked].astype(np.float64) for part in parts]
+        law = self.law(counts, shares, question)
+        value = np.zeros_like(sums[0])
+        for coefficient, total in zip(law.coefficient.tolist(), sums, strict=True):
+            value += coefficient * total
+        log_p = question.log_p(value.size)
+        scale = total_weight(question.weights, counts, self.facts)
+        bounds = difference_limits(law, sums, sizes, question, log_p, scale)
+        apart = heterogeneity_of_differences(law, sums, sizes)
+        worst = float(law.counts @ (law.coefficient**2 * self._worst[used]))
+        return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst), apart)
+
+    def law(self, counts: Counts, shares: Floats, question: Question) -> DifferenceLaw:
+        """Return the law of the weighted mean of unbiased reports; some count is above zero."""
+        used = counts > 0
+        n, contrast, other = counts[used], self.contrast[used], self.other[used]
+        known = self._block_counts[used] == 1  # all categories are in the one block: g = 1
+        return DifferenceLaw(
+            counts=n.astype(np.float64),
+            coefficient=shares[used] / (n * contrast),
+            contrast=contrast,
+            least=2 * other + np.where(known, contrast, 0.0),
+            largest=2 * other + contrast,
+            free=not question.one_mean(len(n)),
+            fixed=question.target == "sample",
+        )
+
+
+def even_variance(categories: int, blocks: int, own: Fraction, other: Fraction) -> Fraction:
+    """Return the variance of a report where all frequencies are 1/k, averaged over categories."""
+    small, larger = divmod(categories, blocks)
+    squares = larger * (small + 1) ** 2 + (blocks - larger) * small**2
+    block = Fraction(squares, categories**2)
+    contrast = own - other
+    return (2 * other + contrast * block) / contrast**2 - Fraction(1, categories**2)

@@ -1,0 +1,65 @@
+"""What mechanisms for the mean share: an estimate from the unbiased mean of each level."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+
+import numpy as np
+
+from estimators.bounds import Law, limits
+from estimators.bounds.deviations import Noise
+from estimators.estimate import Counts, Estimate, Floats
+from estimators.heterogeneity import heterogeneity
+from estimators.mechanisms.mechanism import Mechanism
+from estimators.question import Question
+from estimators.weights import LevelFacts, level_weights, total_weight
+
+
+class ScalarMean(Mechanism):
+    """A mechanism for the mean of a value in [-1, 1], with a law for the sum of its reports.
+
+    Attributes
+    ----------
+    facts : LevelFacts
+    """
+
+    kinds = frozenset({"mean"})
+    facts: LevelFacts
+
+    @abstractmethod
+    def level_means(self, table: Counts) -> Floats:
+        """Return the unbiased mean of each level, zero where there is no report."""
+
+    @abstractmethod
+    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
+        """Return the law of the weighted mean of unbiased reports; some count is above zero.
+
+        Without a question, that of users from one population.
+        """
+
+    def noise(self, law: Law, counts: Counts) -> Noise | None:
+        """Return the law of the noise alone; None where :meth:`law` serves the users' values."""
+
+    def outside_law(self, question: Question, counts: Counts) -> float:
+        """Return the chance that the reports are not those of the law."""
+        return 0.0
+
+    def estimate(self, table: Counts, question: Question) -> Estimate:
+        """Estimate the mean in [-1, 1]."""
+        counts, means = table[:, 0], self.level_means(table)
+        shares = level_weights(question.weights, counts, self.facts)
+        if not counts.any():
+            return self._answer(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
+        mean = float(shares @ means)
+        bounds, beta = (-1.0, 1.0), question.beta - self.outside_law(question, counts)
+        if beta > 0:
+            law = self.law(counts, shares, question)
+            total = total_weight(question.weights, counts, self.facts)
+            noise, log_p = self.noise(law, counts), math.log(beta / 2)
+            lower, upper = limits(law, np.array([mean]), question, log_p, total, noise)
+            bounds = float(lower[0]), float(upper[0])
+        users = self.law(counts, shares)
+        apart = heterogeneity(users, means[counts > 0, None])
+        effective = 1 / users.worst_variance
+        return self._answer(question, counts, shares, mean, bounds, effective, apart)

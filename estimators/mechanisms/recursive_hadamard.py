@@ -1,0 +1,128 @@
+"""Recursive Hadamard response: b bits a report, and one category in 2^(b-1) that they speak of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators import hadamard
+from estimators.estimate import Counts
+from estimators.mechanisms.block_differences import BlockDifferences, even_variance
+from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.randomness import Bits
+from estimators.sampling import bernoulli, uniform_below, uniform_other
+from estimators.thresholds import WORD, miss_threshold
+
+
+class RecursiveHadamard(BlockDifferences):
+    """Recursive Hadamard response (RHR): a block and a sign, through randomized response.
+
+    At a level there are B = 2^(b-1) blocks and R = K / B rows, K = 2^ceil(log2 k). Category x
+    belongs to block x mod B and to column x // B of the R by R Hadamard matrix H. The device draws
+    a row r without looking at x; one of 2^b symbols, the block with the sign H[r, x // B], goes
+    through randomized response over these symbols. The report is r 2^b + 2 block + (1 where the
+    sign is -1), of 2K indices. For a category it is the reported sign times H[r, x // B] in the own
+    block: see :class:`~estimators.mechanisms.block_differences.BlockDifferences` for the statistic,
+    the variance and the weights. b = 1 is the one-bit Hadamard mechanism: one block, so that every
+    report speaks of every category. Source: Chen, Kairouz and Ozgur (2020), theorem 3.1.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    categories : int
+        k, at least 2.
+
+    Notes
+    -----
+    **Bits.** b has the least variance at f = 1/k, in exact arithmetic; 2^b is near e^epsilon - 1,
+    and at most 2K.
+
+    **Privacy.** The row carries nothing: only the symbol costs. A 64-bit word below T = ceil(2^64
+    (2^b - 1) / (e^epsilon + 2^b - 1)) chooses another symbol, by a uniform integer drawn with
+    rejection.
+
+    **Decoding.** Per block, the transform over r of (reports of +1) - (reports of -1): another
+    category of the block gets both signs from half of the rows each, because columns are
+    orthogonal. O(K log R), memory linear in K.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> mechanism = RecursiveHadamard([Fraction(1), Fraction(4)], categories=100)
+    >>> mechanism.bits, mechanism.rows
+    ([1, 6], [128, 4])
+    >>> mechanism.randomize(np.full(4, 3), np.array([0, 0, 1, 1]), SeededBits(1))
+    array([253, 187, 223,   6], dtype=uint8)
+    """
+
+    name = "recursive_hadamard"
+
+    def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
+        self.bits = [best_bits(epsilon, categories) for epsilon in epsilons]
+        """b, per level."""
+        blocks = [1 << (bits - 1) for bits in self.bits]
+        size = 1 << (categories - 1).bit_length()
+        self.rows = [size // n for n in blocks]
+        """R, per level."""
+        self.misses = [
+            miss_threshold(epsilon, 1, 2 * n - 1)
+            for epsilon, n in zip(epsilons, blocks, strict=True)
+        ]
+        """T, per level."""
+        own, other = zip(*map(_chances, self.misses, self.bits), strict=True)
+        super().__init__(epsilons, categories, blocks, [2 * size] * len(blocks), own, other)
+        self._thresholds = np.array(self.misses, dtype=np.uint64)
+        self._rows = np.array(self.rows, dtype=np.uint64)
+
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return a row and a symbol, as one index, for each category index."""
+        blocks = self._block_counts[level]
+        column, block = np.divmod(values.astype(np.int64), blocks)
+        row = uniform_below(bits, self._rows[level]).astype(np.int64)
+        symbol: Reports = 2 * block + hadamard.is_odd(row, column)
+        missed = np.flatnonzero(bernoulli(bits, self._thresholds[level]))
+        bound = 2 * blocks[missed]
+        symbol[missed] = uniform_other(bits, symbol[missed], bound.astype(np.uint64))
+        reports: Reports = (2 * blocks * row + symbol).astype(self.dtype)
+        return reports
+
+    def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
+        """Return, per category, the sum of signs in its block and the number of reports there."""
+        counts = table[level, 1:].reshape(self.rows[level], self.blocks[level], 2)
+        signs = hadamard.transform((counts[:, :, 0] - counts[:, :, 1]).T).T
+        repeats = -(-self.categories // self.blocks[level])
+        sizes = np.tile(counts.sum((0, 2)), repeats)
+        return signs.ravel()[: self.categories], sizes[: self.categories]
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return (2^64 - T) (2^b - 1) / T, exactly: a symbol under itself and under another."""
+        own, other = _chances(self.misses[level], self.bits[level])
+        return own / other
+
+
+def best_bits(epsilon: Fraction, categories: int) -> int:
+    """Return the b of the least variance at f = 1/k, 2^b at most 2K, in exact arithmetic.
+
+    Every device and the aggregator have to agree on it.
+
+    Examples
+    --------
+    >>> [best_bits(Fraction(e), 1000) for e in (1, 2, 4, 16)]
+    [1, 3, 6, 11]
+    """
+
+    def variance(bits: int) -> Fraction:
+        misses = miss_threshold(epsilon, 1, 2**bits - 1)
+        return even_variance(categories, 2 ** (bits - 1), *_chances(misses, bits))
+
+    return min(range(1, (categories - 1).bit_length() + 2), key=variance)
+
+
+def _chances(misses: int, bits: int) -> tuple[Fraction, Fraction]:
+    """Return the chance of the own symbol and of any other one."""
+    return Fraction(WORD - misses, WORD), Fraction(misses, WORD * (2**bits - 1))

@@ -1,0 +1,188 @@
+"""Repetition: a mechanism for small epsilons serves large ones by several reports of a value."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.errors import ReportError, nearest
+from estimators.estimate import Counts
+from estimators.mechanisms.frequencies import SupportCounts
+from estimators.mechanisms.grr import Grr
+from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.mechanisms.oue import Oue
+from estimators.mechanisms.randomized_response import RandomizedResponse
+from estimators.mechanisms.rappor import Rappor
+from estimators.mechanisms.signs import RepeatedSigns
+from estimators.mechanisms.subset_selection import SubsetSelection
+from estimators.randomness import Bits
+from estimators.sampling import Bools
+from estimators.weights import LevelFacts
+
+FREQUENCIES: tuple[Any, ...] = (Rappor, Grr, Oue, SubsetSelection)
+"""The mechanisms for frequencies that can be repeated; the first one by default."""
+LARGEST_REPORT = 2**16
+"""Bytes of all reports of a user together."""
+
+
+class Repetition(Mechanism):
+    """r = ceil(epsilon) independent reports of another mechanism, at epsilon / r each.
+
+    The reports of a user stand side by side, as many as the largest level has; the places that a
+    level does not use are zero. Statistic of a level: the number of users, and the sums of the
+    other mechanism over all their reports. Source: HIST, Proposition 2 and Corollary 3.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    of : str, optional
+        The mechanism that is repeated: ``"randomized_response"`` for a mean; ``"rappor"``,
+        ``"grr"``, ``"oue"`` or ``"subset_selection"`` for frequencies. The first one by default.
+    categories : int, optional
+        k for frequencies; left out for a mean.
+
+    Raises
+    ------
+    ValueError
+        If the mechanism cannot be repeated, or the reports of a user are too large.
+
+    Notes
+    -----
+    **Privacy.** Given the value the reports are independent, so the largest ratio of their
+    probabilities together is the product of their own: at most (e^(epsilon/r))^r = e^epsilon. The
+    share epsilon / r is an exact fraction.
+
+    **Variance.** v / r + s for a user, where v is the variance of an estimate from one report given
+    the value, and s that of the values: all reports of a user share one. The same mechanism made
+    for the whole epsilon has less (docs/mechanisms.md): repetition is the generic transformation
+    that HIST compares with, and for what has only a mechanism for small epsilons.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> mechanism = Repetition([Fraction(1), Fraction(5, 2)], of="grr", categories=10)
+    >>> mechanism.repeats, mechanism.chosen
+    ([1, 3], ['1 x grr', '3 x grr'])
+    >>> mechanism.randomize(np.array([3, 3]), np.array([0, 1]), SeededBits(1))
+    array([[3, 0, 0],
+           [6, 1, 8]], dtype=uint8)
+    """
+
+    name = "repetition"
+    kinds = frozenset({"mean", "frequency"})
+
+    def __new__(cls, *_: Any, categories: int | None = None, **__: Any) -> Repetition:
+        """Return the mechanism for a mean, or for frequencies where there are categories."""
+        wanted = RepeatedMean if categories is None else RepeatedFrequency
+        return super().__new__(wanted if cls is Repetition else cls)
+
+    def _repeat(self, of: str | None, known: Sequence[type[Any]], **parameters: int) -> None:
+        """Build the mechanism `of`, one of those known, and lay out its reports."""
+        names = {mechanism.name: mechanism for mechanism in known}
+        if of is not None and of not in names:
+            raise ValueError(f"of = {of!r}: did you mean {nearest(str(of), names)}")
+        self.repeats = [math.ceil(epsilon) for epsilon in self.epsilons]
+        """r, per level."""
+        parts = [epsilon / r for epsilon, r in zip(self.epsilons, self.repeats, strict=True)]
+        self.one: Mechanism = names[of or known[0].name](parts, **parameters)
+        """The mechanism that is repeated."""
+        self._repeats = np.array(self.repeats, dtype=np.int64)
+        self.dtype, self.columns = self.one.dtype, self.one.columns
+        self.shape = (max(self.repeats), *self.one.shape)
+        if self.width > LARGEST_REPORT:
+            raise ValueError(
+                f"{max(self.repeats)} reports of {self.one.width} bytes for one user: expected at "
+                f"most {LARGEST_REPORT} bytes in all; offer smaller epsilons or repeat another "
+                "mechanism"
+            )
+
+    @property
+    def chosen(self) -> list[str]:
+        """How often which mechanism reports, per level."""
+        return [f"{r} x {self.one.name}" for r in self.repeats]
+
+    def _used(self, level: Levels) -> Bools:
+        """Return which places of a report are used, shape (n, places)."""
+        result: Bools = np.arange(self.shape[0]) < self._repeats[level][:, None]
+        return result
+
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return one row of independent reports for each value."""
+        times = self._repeats[level]
+        reports: Reports = np.zeros((len(level), *self.shape), dtype=self.dtype)
+        reports[self._used(level)] = self.one.randomize(
+            np.repeat(values, times), np.repeat(level, times), bits
+        )
+        return reports
+
+    def check_values(self, levels: bytes, values: bytes) -> None:
+        """Refuse a report that the repeated mechanism refuses, or bytes in a place not used."""
+        level = np.frombuffer(levels, dtype=np.uint8)
+        places = np.frombuffer(values, dtype=np.uint8).reshape(
+            level.size, self.shape[0], self.one.width
+        )
+        used = self._used(level)
+        if (unused := places[~used]).any():
+            raise ReportError("bad_value", f"byte {unused.max()} in a place not used: expected 0")
+        times = self._repeats[level]
+        self.one.check_values(np.repeat(level, times).tobytes(), places[used].tobytes())
+
+    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
+        """Add reports to a table with the columns of the repeated mechanism; the first: users."""
+        users = table[:, 0] + np.bincount(level, minlength=len(self.epsilons))
+        self.one.accumulate(
+            table, np.repeat(level, self._repeats[level]), reports[self._used(level)]
+        )
+        table[:, 0] = users
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return the r-th power of the ratio of one report, exactly."""
+        return self.one.privacy_ratio(level) ** self.repeats[level]
+
+
+class RepeatedMean(Repetition, RandomizedResponse):
+    """The mean of values: a sign's rounding is drawn afresh for each report."""
+
+    def __init__(self, epsilons: Sequence[Fraction], *, of: str | None = None) -> None:
+        Mechanism.__init__(self, epsilons)
+        self._repeat(of, [RandomizedResponse])
+        assert isinstance(self.one, RandomizedResponse)  # noqa: S101
+        signs = RepeatedSigns(self.one.signs, self.repeats, values=True)
+        self.signs = signs
+        paper = signs.repeats * signs.contrast**2
+        self.facts = LevelFacts(
+            epsilons=np.array([float(e) for e in self.epsilons]),
+            variances=1 / paper + 1 - 1 / signs.repeats,
+            paper=paper,
+        )
+
+
+class RepeatedFrequency(Repetition, SupportCounts):
+    """Frequencies: every report of a user supports categories."""
+
+    def __init__(
+        self, epsilons: Sequence[Fraction], *, categories: int, of: str | None = None
+    ) -> None:
+        Mechanism.__init__(self, epsilons)
+        self._repeat(of, FREQUENCIES, categories=categories)
+        columns = self.one.columns
+        assert isinstance(self.one, SupportCounts)  # noqa: S101
+        signs = RepeatedSigns(self.one.signs, self.repeats)
+        SupportCounts.__init__(self, epsilons, categories, signs)
+        self.columns = columns
+        paper = signs.repeats * self.one.facts.paper
+        self.facts = dataclasses.replace(self.facts, paper=paper)
+
+    def support(self, table: Counts) -> Counts:
+        """Return how many reports of all users support each category, shape (levels, k)."""
+        assert isinstance(self.one, SupportCounts)  # noqa: S101
+        reports = table.copy()
+        reports[:, 0] *= self._repeats
+        return self.one.support(reports)

@@ -1,0 +1,216 @@
+"""Several signs of one user: their law and their limits, against exact probabilities."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from estimators.bounds import Law, RepeatedLaw, interval
+from estimators.bounds.answer import limits
+from estimators.mechanisms import MECHANISMS, Rappor, Repetition
+from estimators.mechanisms.signs import RepeatedSigns
+from estimators.question import Question
+
+PAIRS = [(0.62, 0.38), (0.5, 0.27), (0.02, 0.001), (0.9, 0.6)]
+
+
+def one_level(n: int, r: int, p: float, q: float, *, values: bool = False) -> RepeatedLaw:
+    contrast, counts = np.array([p - q]), np.array([float(n)])
+    offset = None if abs(p + q - 1) < 1e-12 else np.array([p + q - 1])
+    return RepeatedLaw(
+        counts,
+        1 / (counts * contrast),
+        contrast,
+        offset=offset,
+        repeats=np.array([float(r)]),
+        values=values,
+    )
+
+
+def user(r: int, p: float, q: float, holders: float) -> np.ndarray:
+    """Return the chances of 0 to r ones from a user who holds the category with this chance."""
+    ones = np.arange(r + 1)
+    chance: np.ndarray = holders * binom.pmf(ones, r, p) + (1 - holders) * binom.pmf(ones, r, q)
+    return chance
+
+
+def users(n: int, one: np.ndarray) -> np.ndarray:
+    chance = np.ones(1)
+    for _ in range(n):
+        chance = np.convolve(chance, one)
+    return chance
+
+
+def centred(ones: np.ndarray, n: int, r: int, p: float, q: float) -> np.ndarray:
+    result: np.ndarray = (2 * ones - n * r * (p + q)) / (n * r * (p - q))
+    return result
+
+
+@pytest.mark.parametrize("r", [1, 2, 5])
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("theta", [-1.0, -0.9, 0.2, 1.0])
+def test_the_law_of_held_signs_is_exact(r: int, pair: tuple[float, float], theta: float) -> None:
+    """Value, derivatives and variance of one user's mean sign, from its whole distribution."""
+    law = one_level(1, r, *pair)
+    chance = user(r, *pair, (1 + theta) / 2)
+    y = centred(np.arange(r + 1), 1, r, *pair)
+    for tilt in law.steepest * np.array([1e-4, 0.01, 0.3]):
+        at = law.cumulant(np.array([theta]), np.array([tilt]))
+        tilted = chance * np.exp(tilt * y)
+        total = tilted.sum()
+        mean = tilted @ y / total
+        assert at.value[0] == pytest.approx(np.log(total), rel=1e-7)
+        assert at.by_tilt[0] == pytest.approx(mean, rel=1e-7)
+        assert at.curvature[0] == pytest.approx(tilted @ (y - mean) ** 2 / total, rel=1e-7)
+        assert at.third[0] >= tilted @ np.abs(y - mean) ** 3 / total * (1 - 1e-9)
+        step = 1e-6 if theta < 1 else -1e-6
+        moved = law.cumulant(np.array([theta + step]), np.array([tilt]))
+        slope = (moved.value - at.value)[0] / step
+        cross = (moved.by_tilt - at.by_tilt)[0] / step
+        assert at.by_theta[0] == pytest.approx(slope, rel=1e-3)
+        assert at.cross[0] == pytest.approx(cross, rel=1e-3)
+    spread = chance @ y**2 - (chance @ y) ** 2
+    assert law.largest_variance(np.array([theta]))[0] == pytest.approx(spread, rel=1e-7)
+
+
+def test_one_report_each_has_the_law_of_single_signs() -> None:
+    counts, contrast = np.array([30.0, 50.0]), np.array([0.2, 0.6])
+    offset, coefficient = np.array([-0.3, 0.1]), 1 / (counts.sum() * contrast)
+    theta, tilt = np.array([-0.95, 0.3]), np.array([0.8, 20.0])
+    for free in (False, True):
+        one = Law(counts, coefficient, contrast, offset=offset, free=free)
+        repeated = RepeatedLaw(
+            counts, coefficient, contrast, offset=offset, free=free, repeats=np.ones(2)
+        )
+        for found, expected in zip(
+            repeated.cumulant(theta, tilt)[:5], one.cumulant(theta, tilt)[:5], strict=True
+        ):
+            assert found == pytest.approx(expected)
+        assert repeated.worst_variance == pytest.approx(one.worst_variance)
+        assert repeated.largest_variance(theta) == pytest.approx(one.largest_variance(theta))
+        assert repeated.proxy == pytest.approx(one.proxy)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    n=st.integers(1, 60),
+    r=st.sampled_from([2, 3, 8]),
+    pair=st.sampled_from(PAIRS),
+    f=st.floats(0, 1),
+    beta=st.sampled_from([0.5, 0.05, 1e-3]),
+)
+def test_limits_that_miss_a_frequency_were_unlikely(
+    n: int, r: int, pair: tuple[float, float], f: float, beta: float
+) -> None:
+    """Whole regions, by enumeration: the limits of all outcomes miss with chance at most beta."""
+    chance, theta = users(n, user(r, *pair, f)), 2 * f - 1
+    observed = centred(np.arange(n * r + 1), n, r, *pair)
+    law = one_level(n, r, *pair)
+    lower, upper = interval(law, observed, np.log(beta))
+    assert chance[lower > theta].sum() <= beta * (1 + 1e-9)
+    assert chance[upper < theta].sum() <= beta * (1 + 1e-9)
+    total = float(1 / law.coefficient.max())
+    lower, upper = interval(law, observed, np.log(beta), total)
+    assert chance[lower > theta].sum() <= beta * (1 + 1e-9)
+    assert chance[upper < theta].sum() <= beta * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    n=st.integers(1, 60),
+    r=st.sampled_from([2, 3, 8]),
+    contrast=st.sampled_from([0.1, 0.46]),
+    values=st.tuples(st.floats(-1, 1), st.floats(-1, 1)),
+    share=st.floats(0, 1),
+    beta=st.sampled_from([0.5, 0.05, 1e-3]),
+)
+def test_limits_that_miss_a_mean_of_values_were_unlikely(
+    n: int, r: int, contrast: float, values: tuple[float, float], share: float, beta: float
+) -> None:
+    """Values that are no signs: two of them, in any shares."""
+    p, q = (1 + contrast) / 2, (1 - contrast) / 2
+    own, other = ((1 + (p - q) * x) / 2 for x in values)
+    chance = users(n, user(r, own, other, share))
+    theta = share * values[0] + (1 - share) * values[1]
+    observed = centred(np.arange(n * r + 1), n, r, p, q)
+    law = one_level(n, r, p, q, values=True)
+    assert not law.exact
+    lower, upper = interval(law, observed, np.log(beta))
+    assert chance[lower > theta + 1e-12].sum() <= beta * (1 + 1e-9)
+    assert chance[upper < theta - 1e-12].sum() <= beta * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    shares=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    offsets=st.booleans(),
+    beta=st.sampled_from([0.5, 0.05, 1e-3]),
+)
+def test_levels_may_have_frequencies_of_their_own(
+    shares: tuple[float, float], offsets: bool, beta: float
+) -> None:
+    """Two levels of different repeats: all outcomes by enumeration."""
+    counts, repeats = np.array([12.0, 9.0]), np.array([1.0, 4.0])
+    p = np.array([0.3, 0.5]) if offsets else np.array([0.6, 0.7])
+    q = np.array([0.2, 0.1]) if offsets else 1 - p
+    law = RepeatedLaw(
+        counts,
+        1 / (counts.sum() * (p - q)),
+        p - q,
+        free=True,
+        offset=p + q - 1 if offsets else None,
+        repeats=repeats,
+    )
+    support, chance = np.zeros(1), np.ones(1)
+    for level in range(2):
+        n, r = int(counts[level]), int(repeats[level])
+        part = users(n, user(r, p[level], q[level], shares[level]))
+        y = 2 * np.arange(n * r + 1) / r - n * (p[level] + q[level])
+        support = (support[:, None] + law.coefficient[level] * y).ravel()
+        chance = (chance[:, None] * part).ravel()
+    theta = 2 * (counts @ shares) / counts.sum() - 1
+    for lower, upper in (
+        interval(law, support, np.log(beta)),
+        interval(law, support, np.log(beta), float(1 / law.coefficient.max())),
+    ):
+        assert chance[lower > theta + 1e-12].sum() <= beta * (1 + 1e-9)
+        assert chance[upper < theta - 1e-12].sum() <= beta * (1 + 1e-9)
+
+
+def test_all_signs_are_independent_where_the_users_values_are_fixed() -> None:
+    signs = RepeatedSigns(Rappor([Fraction(1)], categories=4).signs, [3])
+    counts, shares = np.array([50]), np.ones(1)
+    law = signs.law(counts, shares, Question(target="sample"))
+    assert not isinstance(law, RepeatedLaw)
+    assert law.counts.tolist() == [150.0]
+    assert law.coefficient @ (law.counts * law.contrast) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("theta", [0.0, 0.9])
+@pytest.mark.parametrize("values", [False, True])
+def test_bounds_are_as_narrow_as_those_of_single_signs(theta: float, values: bool) -> None:
+    """Over the normal law's width: within 2% at 10^5 users, or 6% where a variance is unknown."""
+    law = one_level(100_000, 4, 0.75, 0.25, values=values)
+    observed = np.array([theta])
+    fixed = interval(law, observed, np.log(0.025))
+    normal = limits(law, observed, Question(bound="normal"), np.log(0.025), 1.0)
+    ratio = (fixed[1] - fixed[0]) / (normal[1] - normal[0])
+    assert 0.99 < ratio[0] < (1.06 if values else 1.02)
+
+
+@pytest.mark.parametrize("of", ["rappor", "grr", "oue", "subset_selection"])
+def test_a_mechanism_for_the_whole_epsilon_has_less_variance(of: str) -> None:
+    epsilons = [Fraction(x, 2) for x in range(1, 17)]
+    for categories in (2, 16, 1024):
+        build: Any = MECHANISMS[of]
+        whole = build(epsilons, categories=categories).facts.variances
+        repeated: Any = Repetition
+        parts = repeated(epsilons, of=of, categories=categories).facts.variances
+        assert parts[:2] == pytest.approx(whole[:2])
+        assert np.all(parts[2:] > whole[2:])
