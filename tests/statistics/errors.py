@@ -38,7 +38,11 @@ MIXED = (0.25, 0.5, 1.0, 2.0, 4.0)
 LEVELS: tuple[tuple[float, ...], ...] = ((0.1,), (0.5,), (1.0,), (2.0,), (4.0,), (8.0,), MIXED)
 SIZES = (2, 17, 100, 1000)
 DATA = ("uniform", "Zipf 1.1", "point mass")
-NAMES = [name for name, mechanism in MECHANISMS.items() if "frequency" in mechanism.kinds]
+NAMES = [
+    name
+    for name, mechanism in MECHANISMS.items()
+    if "frequency" in mechanism.kinds and mechanism.closed_vocabulary
+]
 
 LEAST_RUNS = 200
 PRECISION = 0.01
