@@ -2,9 +2,10 @@
 
 `law` says how reports add up, `repeated` how several of one user do, `tails` bounds the chance of a
 large sum, `inversion` turns that chance into an interval for the mean, `deviations` bounds the
-noise alone where the users' own values are the target, `differences` the sums of Hadamard response,
-`projections` the bias of random signs, `spheres` the mean of vectors. `anytime` has the intervals
-that hold at all times at once; `answer` chooses as a question asks.
+noise alone where the users' own values are the target, `projections` the bias of random signs,
+`spheres` the mean of vectors. Of the Hadamard mechanisms, `difference_law` has the law,
+`self_normalised` and `differences` the intervals. `anytime` has the mixture that holds at all times
+at once; `answer` chooses as a question asks.
 """
 
 from estimators.bounds.answer import interval, limits

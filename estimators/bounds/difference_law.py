@@ -90,7 +90,8 @@ class DifferenceLaw:
         if self.fixed:
             weight = self.coefficient * self.contrast
             whole = whole - float(weight.min()) * self.contrast / self.coefficient
-        return float(((self.largest - self.contrast**2) / whole).min())
+        spread = np.maximum(self.largest - self.contrast**2, 0)  # none at all where epsilon is huge
+        return float((spread / np.maximum(whole, 1e-300)).min())
 
     def limits(self, tilt: float, above: Floats, below: Floats) -> tuple[Floats, Floats]:
         """Return frequencies that two sums reject: too small ones, and too large ones.

@@ -1,4 +1,4 @@
-r"""Bounds for a fixed number of reports that are +1, -1 or 0: sharp to the leading order.
+r"""Bounds for a fixed number of reports that are +1, -1 or 0: near the normal law's width.
 
 Chernoff's bound alone is wider than the normal law, however many reports there are; and a union
 over tilts, which the unknown variance asks for, makes it wider still. Both are avoided here.
@@ -52,6 +52,8 @@ mean c f, and the bounds are those of :class:`estimators.bounds.law.Law`, a litt
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from estimators.bounds.answer import interval, normal_quantile
@@ -65,7 +67,7 @@ from estimators.question import Question
 
 SHARE = 0.01
 """d: of the failure probability, for each of the four statements that choose cells."""
-RATIO = 1.25  # between neighbouring cells: with finer ones, no width gains more than 1%
+RATIO = 1.25  # between neighbouring cells: with finer ones, no width gains more than 2%
 FEWEST = 16.0  # reports' worth of variance per -ln p: below, R gains nothing; measured
 
 
@@ -124,10 +126,10 @@ def difference_interval(
     weight = law.counts * law.coefficient**2
     top = float(weight @ law.largest)
     floor = -FEWEST * log_p * float(law.coefficient.max()) ** 2
-    number = max(0, int(np.ceil(np.log(top / floor) / np.log(RATIO))))
+    number = max(0, math.ceil(math.log(top / floor) / math.log(RATIO)))
     edges = floor * RATIO ** np.arange(number + 1, dtype=np.float64)
-    first, last, within = _cells(law, sums, sizes, log_p + np.log(SHARE), edges)
-    log_left = log_p + np.log1p(-4 * SHARE)
+    first, last, within = _cells(law, sums, sizes, log_p + math.log(SHARE), edges)
+    log_left = log_p + math.log1p(-4 * SHARE)
     lower, upper = np.ones_like(observed), np.zeros_like(observed)
     for cell in range(int(first.min(initial=0)), int(last.max(initial=0)) + 1):
         here = np.flatnonzero((first <= cell) & (cell <= last))
@@ -137,13 +139,17 @@ def difference_interval(
         if cell == 0:
             found = self_normalised_interval(law, [s[here] for s in sums], nonzero, log_left)
         else:
-            tilt, cost = _tilt(law, edges[cell - 1], edges[cell], log_left)
+            tilt, cost = _tilt(law, float(edges[cell - 1]), float(edges[cell]), log_left)
             spent = weighted(log_cosh(tilt * law.coefficient), nonzero) + cost
             moved = tilt * observed[here]
             found = law.limits(tilt, moved - spent, -moved - spent)
         lower[here] = np.minimum(lower[here], found[0])
         upper[here] = np.maximum(upper[here], found[1])
-    return np.maximum(lower, within[0]), np.minimum(upper, within[1])
+    inside = np.clip(observed, 0, 1)  # where beta is near 1, both limits may be on one side of it
+    return (
+        np.minimum(np.maximum(lower, within[0]), inside),
+        np.maximum(np.minimum(upper, within[1]), inside),
+    )
 
 
 def _cells(
@@ -179,10 +185,13 @@ def _cells(
 
 
 def _tilt(law: DifferenceLaw, least: float, largest: float, log_p: float) -> tuple[float, float]:
-    """Return a cell's tilt, and ln(R / p); a few steps towards the best tilt for its middle."""
+    """Return a cell's tilt, and ln(R / p); a few steps towards the best tilt for its middle.
+
+    Where p is large, no tilt below 1 / sigma is tried.
+    """
     cost = -log_p
     for _ in range(3):
-        tilt = float(np.sqrt(2 * cost / np.sqrt(least * largest)))
+        tilt = math.sqrt(max(2 * cost, 1.0) / math.sqrt(least * largest))
         cost = SAFETY - log_p + log_remainder(law, tilt, least)
     return tilt, cost
 
@@ -194,10 +203,12 @@ def log_remainder(law: DifferenceLaw, tilt: float, least: float) -> float:
     x = tilt * law.coefficient
     tanh, psi, c = np.tanh(x), log_cosh(x), law.contrast
     kept = (1 - tanh) * (1 - psi / x) ** 2 / (1 + c * tanh)
-    sd = tilt * np.sqrt(float(kept.min()) * law.unexplained * least)
+    sd = tilt * math.sqrt(float(kept.min()) * law.unexplained * least)
+    if sd == 0:
+        return 0.0
     xi, zeta = x * tanh - psi, x - psi * tanh
     up = x + psi + (law.largest * xi + c * zeta) / (1 + c * tanh)
     down = x - psi + c * zeta / (1 - c * tanh)
     farthest = float(np.minimum(2 * x, np.maximum(up, down)).max())
-    remainder = float(erfcx(np.sqrt(2) * sd)) + 2 * BERRY_ESSEEN * farthest / sd
-    return float(np.log(min(remainder, 1.0)))
+    remainder = float(erfcx(math.sqrt(2) * sd)) + 2 * BERRY_ESSEEN * farthest / sd
+    return math.log(min(remainder, 1.0))

@@ -17,6 +17,8 @@ from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.oue import Oue
+from estimators.mechanisms.projection import Projection
+from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.signs import RepeatedSigns
@@ -25,7 +27,14 @@ from estimators.randomness import Bits
 from estimators.sampling import Bools
 from estimators.weights import LevelFacts
 
-FREQUENCIES: tuple[Any, ...] = (Rappor, Grr, Oue, SubsetSelection)
+FREQUENCIES: tuple[Any, ...] = (
+    Rappor,
+    Grr,
+    Oue,
+    SubsetSelection,
+    ProjectiveGeometryResponse,
+    Projection,
+)
 """The mechanisms for frequencies that can be repeated; the first one by default."""
 LARGEST_REPORT = 2**16
 """Bytes of all reports of a user together."""
@@ -44,7 +53,8 @@ class Repetition(Mechanism):
         The privacy levels, ascending.
     of : str, optional
         The mechanism that is repeated: ``"randomized_response"`` for a mean; ``"rappor"``,
-        ``"grr"``, ``"oue"`` or ``"subset_selection"`` for frequencies. The first one by default.
+        ``"grr"``, ``"oue"``, ``"subset_selection"``, ``"projective_geometry_response"`` or
+        ``"projection"`` for frequencies. The first one by default.
     categories : int, optional
         k for frequencies; left out for a mean.
 
@@ -60,9 +70,9 @@ class Repetition(Mechanism):
     share epsilon / r is an exact fraction.
 
     **Variance.** v / r + s for a user, where v is the variance of an estimate from one report given
-    the value, and s that of the values: all reports of a user share one. The same mechanism made
-    for the whole epsilon has less (docs/mechanisms.md): repetition is the generic transformation
-    that HIST compares with, and for what has only a mechanism for small epsilons.
+    the value, and s that of the values: all reports of a user share one. It falls as 1 / epsilon.
+    Most mechanisms have less when made for the whole epsilon (docs/mechanisms.md); repetition is
+    for those that are good at small epsilons alone, as `projection` is.
 
     Examples
     --------

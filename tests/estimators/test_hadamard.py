@@ -244,6 +244,37 @@ def _sum_of_two(
     return np.asarray(np.maximum(law, 0))
 
 
+@pytest.mark.parametrize("name", ["hadamard_response", "recursive_hadamard"])
+@pytest.mark.parametrize("weights", ["optimal", "uniform"])
+@pytest.mark.parametrize("target", ["population", "sample"])
+def test_reports_without_noise_have_bounds_too(name: str, weights: str, target: str) -> None:
+    metric = Metric(name="m", kind="frequency", mechanism=name, categories=4, levels=[32, 64])
+    values, level = np.repeat([0, 1], [3000, 1000]), np.tile([0, 1], 2000).astype(np.uint8)
+    statistic = metric.zero()
+    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(1)))
+    estimate = metric.estimate(statistic, weights=weights, target=target)
+    lower, upper = np.atleast_1d(estimate.lower), np.atleast_1d(estimate.upper)
+    assert np.all(lower <= [0.75, 0.25, 0, 0])
+    assert np.all(upper >= [0.75, 0.25, 0, 0])
+    assert np.all(upper - lower < 0.1)
+
+
+@pytest.mark.parametrize("name", ["hadamard_response", "recursive_hadamard"])
+def test_a_bound_may_fail_nearly_always(name: str) -> None:
+    metric = Metric(name="m", kind="frequency", mechanism=name, categories=2, levels=[2, 4])
+    level = np.tile([0, 1], 20_000).astype(np.uint8)
+    statistic = metric.zero()
+    metric.accumulate(statistic, level, metric.randomize(0 * level, level, SeededBits(1)))
+    before = np.zeros(2)
+    for beta in (0.999, 0.9, 0.5, 0.05, 1e-9):
+        estimate = metric.estimate(statistic, beta=beta)
+        width = np.asarray(estimate.upper) - np.asarray(estimate.lower)
+        assert np.all(estimate.lower <= np.clip(estimate.value, 0, 1))
+        assert np.all(estimate.upper >= np.clip(estimate.value, 0, 1))
+        assert np.all(width >= before)
+        before = width
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["hadamard_response", "recursive_hadamard"])
 def test_a_million_categories_are_decoded_in_seconds(name: str) -> None:

@@ -217,18 +217,19 @@ def test_a_million_categories_are_decoded_in_seconds() -> None:
     level = np.tile([0, 1], 50_000).astype(np.uint8)
     statistic = metric.zero()
     metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(1)))
-    tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     estimate = metric.estimate(statistic)
-    seconds, peak = time.perf_counter() - start, tracemalloc.get_traced_memory()[1]
-    start = time.perf_counter()
-    asked = metric.estimate(statistic, categories=["17", "999999", "3"])
-    few = time.perf_counter() - start
+    middle = time.process_time()
+    asked = metric.estimate(statistic, categories=[17, 999_999, 3])
+    seconds, few = middle - start, time.process_time() - middle
+    tracemalloc.start()
+    metric.estimate(statistic)
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert isinstance(estimate.value, np.ndarray)
     assert np.argsort(estimate.value)[-2:].tolist() == [999_999, 17]
     assert estimate.lower[17] <= 0.6 <= estimate.upper[17]  # type: ignore[index]
     assert np.allclose(asked.value, estimate.value[[17, 999_999, 3]], rtol=0, atol=1e-12)
     assert seconds < 10
-    assert few < 2
+    assert few < seconds
     assert peak < 100 * 8 * 10**6

@@ -13,7 +13,8 @@ from scipy.stats import binom
 
 from estimators.bounds import Law, RepeatedLaw, interval
 from estimators.bounds.answer import limits
-from estimators.mechanisms import MECHANISMS, Rappor, Repetition
+from estimators.mechanisms import MECHANISMS, Projection, Rappor, Repetition
+from estimators.mechanisms.repetition import FREQUENCIES
 from estimators.mechanisms.signs import RepeatedSigns
 from estimators.question import Question
 
@@ -204,7 +205,7 @@ def test_bounds_are_as_narrow_as_those_of_single_signs(theta: float, values: boo
     assert 0.99 < ratio[0] < (1.06 if values else 1.02)
 
 
-@pytest.mark.parametrize("of", ["rappor", "grr", "oue", "subset_selection"])
+@pytest.mark.parametrize("of", [x.name for x in FREQUENCIES if x is not Projection])
 def test_a_mechanism_for_the_whole_epsilon_has_less_variance(of: str) -> None:
     epsilons = [Fraction(x, 2) for x in range(1, 17)]
     for categories in (2, 16, 1024):
@@ -214,3 +215,13 @@ def test_a_mechanism_for_the_whole_epsilon_has_less_variance(of: str) -> None:
         parts = repeated(epsilons, of=of, categories=categories).facts.variances
         assert parts[:2] == pytest.approx(whole[:2])
         assert np.all(parts[2:] > whole[2:])
+
+
+def test_repetition_helps_a_mechanism_whose_report_says_no_more_at_large_epsilons() -> None:
+    """A single sign of projection has variance 1 or so, however large epsilon is."""
+    epsilons = [Fraction(x) for x in (5, 6, 7, 8)]
+    build: Any = Repetition
+    for categories in (16, 1024):
+        whole = Projection(epsilons, categories=categories).facts.variances
+        parts = build(epsilons, of="projection", categories=categories).facts.variances
+        assert np.all(parts < whole)

@@ -60,6 +60,11 @@ def name(population: Population) -> str:
     return f"{population.mechanism}_{population.metric.kind}"
 
 
+def fast_runs(mechanism: str, most: int, others: int) -> int:
+    """Return how often a mechanism runs among the fast tests."""
+    return 100 if mechanism in COMPOSITE else most if mechanism in FAST else others
+
+
 def covered(population: Population, runs: int, **question: Any) -> int:
     rng, hits = np.random.default_rng(2026), 0
     for run in range(runs):
@@ -72,14 +77,13 @@ def covered(population: Population, runs: int, **question: Any) -> int:
 
 @pytest.mark.parametrize("population", HARDEST, ids=name)
 def test_bounds_cover_the_population_at_the_hardest_data(population: Population) -> None:
-    runs = 2000 if population.mechanism in FAST else 400
-    runs = 200 if population.mechanism in COMPOSITE else runs
+    runs = fast_runs(population.mechanism, 2000, 400)
     assert covered(population, runs) >= 0.945 * runs
 
 
 @pytest.mark.parametrize("population", HARDEST, ids=name)
 def test_bounds_cover_the_users_own_values_at_the_hardest_data(population: Population) -> None:
-    runs = 400 if population.mechanism in FAST else 200
+    runs = fast_runs(population.mechanism, 400, 200)
     hits = covered(population, runs, target="sample", weights="uniform")
     assert hits >= 0.945 * runs
 
@@ -154,7 +158,7 @@ def test_uniform_weights_cover_a_population_whose_values_go_with_the_level(
     truth: Any = np.mean([p.frequencies for p in parts], axis=0)
     if kind == "mean":
         truth = truth[1] - truth[0]
-    hits, runs = 0, 400 if mechanism in FAST else 200
+    hits, runs = 0, fast_runs(mechanism, 400, 200)
     for run in range(runs):
         drawn = parts[0].reseeded(run)
         held = np.stack([part.held(rng)[i] for i, part in enumerate(parts)])

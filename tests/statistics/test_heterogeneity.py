@@ -38,8 +38,6 @@ INDEPENDENT = [
         )
     ],
     Population("auto", 0.9, UNEVEN),
-    Population("auto", (0.6, 0.3, 0.1, 0.0), EVEN),
-    Population("repetition", 0.9, EVEN),
     Population("repetition", (0.6, 0.3, 0.1, 0.0), UNEVEN),
 ]
 FREQUENCIES = ("rappor", "hadamard_response", "recursive_hadamard")

@@ -119,17 +119,16 @@ def noise_ratio(n: int, k: int) -> tuple[float, float]:
     )
 
 
-def supported(
-    name: str, n: int, k: int, f: float, target: str = "population", bound: str = "fixed"
-) -> float:
+def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
     """Return the ratio for one category of a frequency mechanism, at frequency f.
 
-    Bounds for all times are there for block differences only.
+    Other weights than `optimal` and other bounds than `fixed` for block differences only.
     """
     constructor: Any = MECHANISMS[name]
     mechanism = constructor([exact(e) for e in LEVELS], categories=k)
-    counts, question = np.full(5, n // 5), Question(target=target, bound=bound)
-    shares, log_p = level_weights("optimal", counts, mechanism.facts), np.log(BETA / 2 / k)
+    counts, question = np.full(5, n // 5), Question(**asked)
+    shares = level_weights(question.weights, counts, mechanism.facts)
+    target, log_p = question.target, np.log(BETA / 2 / k)
     if isinstance(mechanism, BlockDifferences):
         law = mechanism.law(counts, shares, question)
         # the block's other categories hold their share of the rest, all alike
@@ -138,7 +137,7 @@ def supported(
         inside = 2 * mechanism.other + held * mechanism.contrast
         sums = [np.array([x]) for x in counts * mechanism.contrast * f]
         sizes = [np.array([x]) for x in counts * inside]
-        total = total_weight("optimal", counts, mechanism.facts)
+        total = total_weight(question.weights, counts, mechanism.facts)
         lower, upper = difference_limits(law, sums, sizes, question, log_p, total)
         one = inside - mechanism.contrast**2 * (f if target == "sample" else f**2)
     else:
@@ -232,6 +231,12 @@ def main() -> None:
             rows[title] = functools.partial(supported, name, k=k, f=f)
         rows[f"`{name}`, k = 16, frequency 0.3, users' own values"] = functools.partial(
             supported, name, k=16, f=0.3, target="sample"
+        )
+    for target, title in (("population", ""), ("sample", ", users' own values")):
+        rows[f"`recursive_hadamard`, `uniform` weights, k = 16, frequency 0.3{title}"] = (
+            functools.partial(
+                supported, "recursive_hadamard", k=16, f=0.3, target=target, weights="uniform"
+            )
         )
     for f in (0.3, 0.0):
         title = f"`count_sketch`, ten strings, frequency {f:g}"
