@@ -73,7 +73,7 @@ class CountSketch(Mechanism):
 
     **Bounds** hold for the noise and, over the hashes, for what collides, together. Which strings
     are asked for must not depend on the seed, nor may what people hold: see
-    :mod:`estimators.bounds.collisions`.
+    :mod:`estimators.bounds.collisions` and :mod:`estimators.bounds.own_signs`.
 
     Examples
     --------
