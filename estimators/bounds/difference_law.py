@@ -9,6 +9,7 @@ import numpy as np
 from estimators.estimate import Floats
 
 NEWTON_STEPS = 2  # from Jensen's bound, which is within a few percent
+TANGENTS = 64  # more gain less than 0.1% of a width
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,11 +160,18 @@ class DifferenceLaw:
         return lower, upper
 
     def _newton(self, f: Floats, goal: Floats, slopes: Floats) -> Floats:
-        """Move f towards the root of sum n ln(1 + slope f) = goal."""
+        """Move f towards the root of sum n ln(1 + slope f) = goal.
+
+        A tangent at any point is on the same side of a concave function, so that categories of
+        nearly the same f share one.
+        """
         for _ in range(NEWTON_STEPS):
-            value, slope = np.zeros_like(f), np.zeros_like(f)
-            for n, by_f in zip(self.counts.tolist(), slopes.tolist(), strict=True):
-                value += n * np.log1p(by_f * f)
-                slope += n * by_f / (1 + by_f * f)
-            f = np.clip(f + (goal - value) / slope, 0, 1)
+            point, nearest = f, np.arange(f.size)
+            if f.size > TANGENTS:
+                ranks = np.linspace(0, f.size - 1, TANGENTS).astype(np.intp)
+                point = np.unique(np.sort(f)[ranks])
+                nearest = np.searchsorted((point[1:] + point[:-1]) / 2, f)
+            grown = point[:, None] * slopes
+            value, slope = np.log1p(grown) @ self.counts, (slopes / (1 + grown)) @ self.counts
+            f = np.clip(point[nearest] + ((goal - value[nearest]) / slope[nearest]), 0, 1)
         return f
