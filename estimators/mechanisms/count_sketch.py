@@ -19,7 +19,7 @@ from estimators.mechanisms.grr import index_dtype
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
 from estimators.randomness import Bits, Words
-from estimators.sampling import bernoulli, uniform_below
+from estimators.sampling import bernoulli, uniform_below, uniform_other
 from estimators.thresholds import WORD, exp_bounds, miss_threshold
 from estimators.weights import LevelFacts, level_weights, total_weight
 
@@ -161,8 +161,8 @@ class CountSketch(Mechanism):
         block, place = np.divmod(bucket, size)
         symbol = 2 * block + (negative ^ hadamard.is_odd(r, place))
         missed = np.flatnonzero(bernoulli(bits, self._thresholds[level]))
-        others = uniform_below(bits, (2 * self._blocks[level[missed]] - 1).astype(np.uint64))
-        symbol[missed] = others + (others >= symbol[missed].astype(np.uint64))
+        bound = (2 * self._blocks[level[missed]]).astype(np.uint64)
+        symbol[missed] = uniform_other(bits, symbol[missed], bound)
         block, sign = np.divmod(symbol, 2)
         return (2 * (row * self.buckets + block * size + r) + sign).astype(self.dtype)
 
