@@ -48,7 +48,7 @@ class View:
     truths : dict of str to Truth
         What the devices hold whose reports are counted; known only because they are simulated.
     estimates : dict of str to Estimate
-    units, categories : dict
+    units, labels : dict
         From the metrics' definitions.
     seconds : float
         Since the replay began.
@@ -60,7 +60,7 @@ class View:
     truths: dict[str, Truth]
     estimates: dict[str, Estimate]
     units: dict[str, str]
-    categories: dict[str, tuple[str, ...]]
+    labels: dict[str, tuple[str, ...]]
     seconds: float
     url: str
     places: str
@@ -77,12 +77,12 @@ class Outcome:
     differences: list[str]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return truth, estimate and bounds for every metric and category."""
+        """Return truth, estimate and bounds for every metric and category, or coordinate."""
         found: list[dict[str, Any]] = []
         for name, estimate in self.view.estimates.items():
             columns = (self.view.truths[name].value, estimate.value, estimate.lower, estimate.upper)
             truths, values, lowers, uppers = (np.atleast_1d(column) for column in columns)
-            for i, category in enumerate(self.view.categories[name] or (None,)):
+            for i, category in enumerate(self.view.labels[name] or (None,)):
                 found.append(
                     {
                         "metric": name,
@@ -205,7 +205,7 @@ class Demonstration:
             truths={name: self._truth(name, found.reports) for name, found in estimates.items()},
             estimates=estimates,
             units={name: metric.unit for name, metric in self.metrics.items()},
-            categories={name: metric.category_names for name, metric in self.metrics.items()},
+            labels={name: metric.labels for name, metric in self.metrics.items()},
             seconds=time.monotonic() - self._began,
             url=self.url,
             places=self._places,

@@ -78,13 +78,14 @@ class Exporter(Collector):
             return
         shown = estimate.top(self.top_categories)
         numbers = (np.atleast_1d(x).tolist() for x in (shown.value, shown.lower, shown.upper))
-        for label, value, lower, upper in zip(shown.labels or ("",), *numbers, strict=True):
+        labels = shown.labels if np.ndim(shown.value) else ("",)
+        for label, value, lower, upper in zip(labels, *numbers, strict=True):
             put(exported.ESTIMATE, value, metric.name, label)
             put(exported.LOWER, lower, metric.name, label)
             put(exported.UPPER, upper, metric.name, label)
         if estimate.radius is not None:
             put(exported.RADIUS, estimate.radius, metric.name)
-        if metric.labels:
+        if estimate.labels:
             left_out = len(estimate.labels) - len(shown.labels)
             put(exported.CATEGORIES_LEFT_OUT, left_out, metric.name)
 

@@ -84,8 +84,9 @@ def _estimates(view: View) -> Table:
             np.atleast_1d(x) for x in (estimate.value, estimate.lower, estimate.upper)
         )
         true = np.atleast_1d(truth.value)
-        names = view.categories[name] or ("",)
-        shown = np.argsort(-true, kind="stable")[:TOP]
+        names = view.labels[name] or ("",)
+        by_size = estimate.radius is None  # coordinates have an order of their own
+        shown = np.argsort(-true if by_size else np.zeros(true.size), kind="stable")[:TOP]
         for rank, i in enumerate(shown):
             covered = lower[i] <= true[i] <= upper[i]
             table.add_row(

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import structlog
 
-from benchmarks import accumulate, commit, consume, count, end_to_end, randomize, read
+from benchmarks import accumulate, ask, commit, consume, count, end_to_end, randomize, read
 from benchmarks.measure import Benchmark, Result, measure
 from benchmarks.places import Places
 
@@ -19,6 +19,7 @@ Prepare = Callable[[Places], Iterator[Benchmark]]
 STAGES: dict[str, Prepare] = {
     "randomize": lambda _: randomize.benchmarks(),
     "accumulate": lambda _: accumulate.benchmarks(),
+    "ask": lambda _: ask.benchmarks(),
     "count": lambda _: count.benchmarks(),
     "read": lambda _: read.benchmarks(),
     "consume": consume.benchmarks,

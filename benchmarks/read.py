@@ -23,7 +23,7 @@ def benchmarks() -> Iterator[Benchmark]:
     level = np.arange(REPORTS) % len(LEVELS)
     held = np.floor(CATEGORIES * np.random.default_rng(7).random(REPORTS) ** 3).astype(np.int64)
     for name, mechanism in MECHANISMS.items():
-        if "frequency" not in mechanism.kinds or mechanism.open_vocabulary:
+        if "frequency" not in mechanism.kinds or not mechanism.closed_vocabulary:
             continue
         metric = Metric(
             name="m",

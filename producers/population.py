@@ -20,9 +20,9 @@ class Population:
     ----------
     time_ms : ndarray of int64, shape (n,)
         Event times, ascending, in milliseconds since the epoch.
-    columns : mapping of str to ndarray, shape (n,)
-        By metric name: float64 values (NaN: this device has nothing to report), or int64 indices of
-        categories (-1: nothing).
+    columns : mapping of str to ndarray, shape (n,); (n, d) for vectors
+        By metric name: float64 values or vectors (NaN: this device has nothing to report), int64
+        indices of categories (-1: nothing), or strings of an open vocabulary ("": nothing).
     skipped : int
         Rows of the source that were left out because they have no event time.
 
@@ -39,7 +39,7 @@ class Population:
     def __post_init__(self) -> None:
         """Refuse columns that do not belong together."""
         for name, column in self.columns.items():
-            if column.shape != self.time_ms.shape:
+            if column.shape[:1] != self.time_ms.shape:
                 raise ValueError(
                     f"column {name!r} of shape {column.shape} with times of shape "
                     f"{self.time_ms.shape}: expected the same length"
@@ -75,7 +75,13 @@ class Population:
     def present(self, name: str) -> NDArray[np.bool_]:
         """Return which devices have something to report for a metric, shape (n,)."""
         column = self.columns[name]
-        here: NDArray[np.bool_] = ~np.isnan(column) if column.dtype.kind == "f" else column >= 0
+        here: NDArray[np.bool_]
+        if column.dtype.kind != "f":
+            here = column >= 0 if column.dtype.kind in "iu" else column != ""
+        elif column.ndim == 1:
+            here = ~np.isnan(column)
+        else:
+            here = np.logical_and.reduce(~np.isnan(column), axis=1)
         return here
 
     def missing(self, name: str) -> int:

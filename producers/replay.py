@@ -156,7 +156,7 @@ class Replay:
             times = part.time_ms[present].view("datetime64[ms]")
             reporter.report(values, epsilon=demanded, time=times)
             self.truth[name].add(values, reporter.metric.level_of(demanded))
-            reports += values.size
+            reports += len(values)
         return reports
 
     def _progress(self, done: int, reports: int, started: float) -> Progress:

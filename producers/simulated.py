@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.domains import OPEN
 from estimators.errors import nearest
 from estimators.metric import Metric
 from producers.population import Arrivals, Column, Population
+
+WORDS = 1000
+"""In use where the vocabulary is open."""
 
 DISTRIBUTIONS = {
     "mean": {
@@ -59,7 +65,10 @@ def simulate(
     if metric.kind == "mean":
         column: Column = _numbers(metric, count, distribution, generator)
     else:
-        column = _categories(metric, count, distribution, generator)
+        names = _words(metric) if metric.categories == OPEN else None
+        size = len(metric.category_names if names is None else names)
+        column = _categories(metric, size, count, distribution, generator)
+        column = column if names is None else names[column]
     return Population(arrivals.times(count), {metric.name: column})
 
 
@@ -84,10 +93,16 @@ def _numbers(
             raise _wrong_parameters(distribution, metric.kind, name)
 
 
+def _words(metric: Metric) -> NDArray[Any]:
+    """Return what devices say where nobody lists it: the strings on watch, then invented words."""
+    invented = (f"word {number}" for number in range(1, WORDS + 1))
+    return np.array([*metric.labels, *invented][:WORDS], dtype=object)
+
+
 def _categories(
-    metric: Metric, count: int, distribution: str, generator: np.random.Generator
+    metric: Metric, size: int, count: int, distribution: str, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    ranks = np.arange(1, len(metric.category_names) + 1, dtype=np.float64)
+    ranks = np.arange(1, size + 1, dtype=np.float64)
     match _parse(distribution, metric.kind):
         case "uniform", []:
             weights = np.ones_like(ranks)

@@ -16,6 +16,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.domains import OPEN
 from estimators.errors import nearest
 from estimators.metric import Metric
 from producers.population import Arrivals, Column, Population
@@ -28,7 +29,7 @@ _BLOCK = 500  # rows turned into columns at once: measured, twice as fast as 20,
 def read_population(
     path: str | Path,
     metrics: Mapping[str, Metric],
-    columns: Mapping[str, str],
+    columns: Mapping[str, str | Sequence[str]],
     *,
     time: str | Sequence[str] = (),
     arrivals: Arrivals | None = None,
@@ -41,8 +42,9 @@ def read_population(
         A CSV file with a header, or a zip with exactly one CSV file in it.
     metrics : mapping of str to Metric
         By name.
-    columns : mapping of str to str
-        The CSV column of each metric. Empty cells, NA, NaN and null mean: nothing to report.
+    columns : mapping of str to str or sequence of str
+        The CSV column of each metric; of a vector mean, one for each coordinate. Empty cells, NA,
+        NaN and null mean: nothing to report.
     time : str or sequence of str
         The column of event times: ISO 8601 (UTC where it names no zone) or seconds since the epoch.
         Several columns, a date and a time for instance, are joined with a space. Rows without one
@@ -62,11 +64,9 @@ def read_population(
         raise ValueError(
             f"time columns {time_columns} and arrivals {arrivals}: expected one of the two"
         )
-    cells = read_columns(path, [*columns.values(), *time_columns])
-    values = {
-        name: read_values(metrics[name], cells[column], f"{path}: column {column!r}")
-        for name, column in columns.items()
-    }
+    named = {name: [given] if isinstance(given, str) else given for name, given in columns.items()}
+    cells = read_columns(path, [*itertools.chain(*named.values()), *time_columns])
+    values = {name: _read(metrics[name], given, cells, path) for name, given in named.items()}
     if arrivals is not None:
         return Population(arrivals.times(len(next(iter(cells.values())))), values)
     texts = [" ".join(row) for row in zip(*(cells[c] for c in time_columns), strict=True)]
@@ -77,6 +77,19 @@ def read_population(
         {name: column[known] for name, column in values.items()},
         skipped=int((~known).sum()),
     )
+
+
+def _read(
+    metric: Metric, names: Sequence[str], cells: Mapping[str, list[str]], path: str | Path
+) -> Column:
+    expected = metric.dimension or 1
+    if len(names) != expected:
+        raise ValueError(
+            f"{path}: {len(names)} columns for {metric.name!r}: expected {expected}"
+            + (", one for each coordinate" if expected > 1 else "")
+        )
+    columns = [read_values(metric, cells[name], f"{path}: column {name!r}") for name in names]
+    return columns[0] if metric.dimension is None else np.stack(columns, axis=1)
 
 
 def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, list[str]]:
@@ -142,7 +155,7 @@ def _open(path: Path) -> Iterator[TextIO]:
 
 
 def read_values(metric: Metric, cells: Sequence[str], place: str) -> Column:
-    """Return cells as a metric's column of a population.
+    """Return cells as a metric's column of a population, or as a coordinate of its vectors.
 
     Raises
     ------
@@ -155,10 +168,12 @@ def read_values(metric: Metric, cells: Sequence[str], place: str) -> Column:
     >>> read_values(metric, ["1.5", "NA", "-3"], "x.csv")
     array([ 1.5,  nan, -3. ])
     """
-    if metric.kind == "vector_mean":
-        raise ValueError(f"{place}: {metric.name!r} is a vector_mean, which no column holds")
-    if metric.kind == "mean":
+    if metric.kind != "frequency":
         return _numbers(cells, place)
+    if metric.categories == OPEN:
+        missing = MISSING - set(metric.labels)
+        stripped = [cell.strip() for cell in cells]
+        return np.array(["" if cell in missing else cell for cell in stripped], dtype=object)
     indices = {name: index for index, name in enumerate(metric.category_names)}
     indices.update(dict.fromkeys(MISSING - indices.keys(), -1))
     try:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
-from typing import Any
+from collections import Counter
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.domains import OPEN
 from estimators.metric import Metric
+
+MOST_FREQUENT = 10
+"""Strings of an open vocabulary that a truth is about if none are on watch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,16 +25,20 @@ class Truth:
     Attributes
     ----------
     reports : int
-    value : float, or ndarray of float64 of shape (categories,)
-        The mean after clipping to the metric's range, or the categories' frequencies; NaN as long
-        as there are no reports.
+    value : float, or ndarray of float64 of shape (categories,) or (dimension,)
+        The mean of what devices hold after clipping to the metric's range or ball, or the
+        categories' frequencies; NaN as long as there are no reports.
     levels : ndarray of int64, shape (levels,)
         Reports at each of the metric's levels.
+    labels : tuple of str
+        What the numbers are called, as in an estimate; of an open vocabulary without a watch, the
+        most frequent strings.
     """
 
     reports: int
     value: float | NDArray[np.float64]
     levels: NDArray[np.int64]
+    labels: tuple[str, ...] = ()
 
 
 class RunningTruth:
@@ -41,36 +50,104 @@ class RunningTruth:
     >>> truth = RunningTruth(metric)
     >>> truth.add(np.array([4.0, 99.0]), metric.level_of([1, 2]))
     >>> truth.now()
-    Truth(reports=2, value=7.0, levels=array([1, 1]))
+    Truth(reports=2, value=7.0, levels=array([1, 1]), labels=())
     """
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
         self._lock = threading.Lock()
         self._levels = np.zeros(len(metric.levels), dtype=np.int64)
-        self._counts = np.zeros(len(metric.category_names), dtype=np.int64)
-        self._sum: list[float] = []  # a rounded sum and what the rounding lost
+        self._tally = _tally(metric)
 
     def add(self, values: NDArray[Any], level: NDArray[Any]) -> None:
-        """Add what was reported: values, or indices of categories, and their levels."""
+        """Add what was reported, rows of a population's column, and their levels."""
         with self._lock:
             self._levels += np.bincount(level, minlength=self._levels.size)
-            if self.metric.kind == "frequency":
-                self._counts += np.bincount(values, minlength=self._counts.size)
-            elif self.metric.range is not None:
-                low, high = self.metric.range
-                self._sum = _precise_sum([*self._sum, *np.clip(values, low, high).tolist()])
+            self._tally.add(values)
 
     def now(self) -> Truth:
         """Return the truth of everything added so far."""
         with self._lock:
             reports = int(self._levels.sum())
-            value: float | NDArray[np.float64]
-            if self.metric.kind == "frequency":
-                value = self._counts / reports if reports else np.full(self._counts.size, np.nan)
-            else:
-                value = math.fsum(self._sum) / reports if reports else float("nan")
-            return Truth(reports, value, self._levels.copy())
+            value, labels = self._tally.mean(reports)
+            return Truth(reports, value, self._levels.copy(), labels)
+
+
+class _Tally(Protocol):
+    """Sums up what one kind of metric is about."""
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Add the values of some devices."""
+
+    def mean(self, reports: int) -> tuple[float | NDArray[np.float64], tuple[str, ...]]:
+        """Return the sums over the number of reports, and what they are called."""
+
+
+def _tally(metric: Metric) -> _Tally:
+    if metric.categories == OPEN:
+        return _Strings(metric)
+    if metric.kind == "frequency":
+        return _Indices(metric)
+    return _Vectors(metric) if metric.kind == "vector_mean" else _Numbers(metric)
+
+
+class _Numbers:
+    def __init__(self, metric: Metric) -> None:
+        assert metric.range is not None  # noqa: S101
+        self.low, self.high = metric.range
+        self.sum: list[float] = []  # a rounded sum and what the rounding lost
+
+    def add(self, values: NDArray[Any]) -> None:
+        self.sum = _precise_sum([*self.sum, *np.clip(values, self.low, self.high).tolist()])
+
+    def mean(self, reports: int) -> tuple[float, tuple[str, ...]]:
+        return math.fsum(self.sum) / reports if reports else math.nan, ()
+
+
+class _Vectors:
+    def __init__(self, metric: Metric) -> None:
+        assert metric.radius is not None  # noqa: S101
+        self.metric, self.radius = metric, metric.radius
+        self.sums: list[list[float]] = [[] for _ in metric.labels]
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Shorten vectors as the device does."""
+        columns = self.metric.domain.own_units(values).T.tolist()
+        self.sums = [
+            _precise_sum([*before, *column])
+            for before, column in zip(self.sums, columns, strict=True)
+        ]
+
+    def mean(self, reports: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+        sums = np.array([math.fsum(each) for each in self.sums])
+        return sums * (self.radius / reports if reports else math.nan), self.metric.labels
+
+
+class _Indices:
+    def __init__(self, metric: Metric) -> None:
+        self.labels = metric.labels
+        self.counts = np.zeros(len(self.labels), dtype=np.int64)
+
+    def add(self, values: NDArray[Any]) -> None:
+        self.counts += np.bincount(values, minlength=self.counts.size)
+
+    def mean(self, reports: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+        return self.counts / (reports or math.nan), self.labels
+
+
+class _Strings:
+    def __init__(self, metric: Metric) -> None:
+        self.labels = metric.labels
+        self.counts: Counter[str] = Counter()
+
+    def add(self, values: NDArray[Any]) -> None:
+        self.counts.update(values.tolist())
+
+    def mean(self, reports: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+        labels = self.labels
+        if not labels:
+            labels = tuple(text for text, _ in self.counts.most_common(MOST_FREQUENT))
+        return np.array([self.counts[text] for text in labels]) / (reports or math.nan), labels
 
 
 def _precise_sum(numbers: list[float]) -> list[float]:

@@ -33,7 +33,13 @@ REFRESH_SECONDS = 0.2
 @click.command()
 @click.argument("metric")
 @click.option("--csv", "table", metavar="FILE", help="A CSV file, plain or zipped: a device a row.")
-@click.option("--column", help="Its column with the values [default: the metric's name].")
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    help="Its column with the values [default: the metric's name]; one for each coordinate of a "
+    "vector.",
+)
 @click.option("--time-column", multiple=True, help="Its column of event times; may be repeated.")
 @click.option(
     "--simulate",
@@ -58,7 +64,7 @@ def produce(
     settings: Settings,
     metric: str,
     table: str | None,
-    column: str | None,
+    columns: tuple[str, ...],
     time_column: tuple[str, ...],
     simulate: str | None,
     devices: int,
@@ -92,13 +98,13 @@ def produce(
             population = draw(definition, devices, simulate, arrivals, seed)
         else:
             assert table is not None  # noqa: S101
-            population = _read(definition, table, column or metric, time_column, rate)
+            population = _read(definition, table, columns or (metric,), time_column, rate)
     except ValueError as error:
         raise DitherError(str(error)) from None
     kafka.ensure_topics(settings)
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
     shown = _as_dict(definition, produced, population)
-    click.echo(json.dumps(shown) if as_json else _as_text(shown))
+    click.echo(json.dumps(shown) if as_json else _as_text(definition, shown))
 
 
 def _arrivals(rate: float, devices: int) -> Arrivals:
@@ -108,12 +114,16 @@ def _arrivals(rate: float, devices: int) -> Arrivals:
 
 
 def _read(
-    metric: Metric, table: str, column: str, time_column: tuple[str, ...], rate: float
+    metric: Metric,
+    table: str,
+    columns: tuple[str, ...],
+    time_column: tuple[str, ...],
+    rate: float,
 ) -> Population:
-    metrics, columns = {metric.name: metric}, {metric.name: column}
+    metrics, named = {metric.name: metric}, {metric.name: columns}
     if time_column:
-        return read_population(table, metrics, columns, time=time_column)
-    population = read_population(table, metrics, columns, arrivals=Arrivals(1, rate))
+        return read_population(table, metrics, named, time=time_column)
+    population = read_population(table, metrics, named, arrivals=Arrivals(1, rate))
     return population.starting(int(1000 * (time.time() - len(population) / rate)))
 
 
@@ -180,7 +190,8 @@ def _as_dict(metric: Metric, produced: Produced, population: Population) -> dict
     truth = produced.truth[metric.name]
     value: Any = truth.value
     if np.ndim(value):
-        value = dict(zip(metric.category_names, np.asarray(value).tolist(), strict=True))
+        shares = [None if np.isnan(x) else x for x in np.asarray(value).tolist()]
+        value = dict(zip(truth.labels, shares, strict=True))
     elif np.isnan(value):
         value = None
     return {
@@ -196,11 +207,13 @@ def _as_dict(metric: Metric, produced: Produced, population: Population) -> dict
     }
 
 
-def _as_text(shown: dict[str, Any]) -> str:
+def _as_text(metric: Metric, shown: dict[str, Any]) -> str:
     truth = shown["truth"]
     if isinstance(truth, dict):
-        largest = sorted(truth.items(), key=lambda item: -item[1])[:10]
-        truth = ", ".join(f"{name} {share:.4f}" for name, share in largest)
+        numbers = [(name, number) for name, number in truth.items() if number is not None]
+        if metric.kind == "frequency":
+            numbers.sort(key=lambda item: -item[1])
+        truth = ", ".join(f"{name} {number:.4f}" for name, number in numbers[:10])
     levels = ", ".join(f"{count:,} at {epsilon}" for epsilon, count in shown["levels"].items())
     return (
         f"{shown['reports']:,} reports of {shown['metric']} in {shown['batches']:,} batches, "

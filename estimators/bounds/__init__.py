@@ -4,8 +4,8 @@
 large sum, `inversion` turns that chance into an interval for the mean, `deviations` bounds the
 noise alone where the users' own values are the target, `projections` the bias of random signs,
 `spheres` the mean of vectors. Of the Hadamard mechanisms, `difference_law` has the law,
-`self_normalised` and `differences` the intervals. `anytime` has the mixture that holds at all times
-at once; `answer` chooses as a question asks.
+`self_normalised` and `differences` the intervals; of a count sketch `collisions` and `own_signs`.
+`anytime` has the mixture that holds at all times at once; `answer` chooses as a question asks.
 """
 
 from estimators.bounds.answer import interval, limits

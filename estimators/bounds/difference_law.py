@@ -40,6 +40,9 @@ class DifferenceLaw:
         n s c.
     fixed : bool
         True: each user holds the category, or does not, and f is the weighted share of these.
+    signed : bool
+        Whether f may be anything in [-1, 1], as a frequency and what hash collisions add to it; it
+        is in [0, 1] else. Not with `fixed`.
     """
 
     counts: Floats
@@ -49,6 +52,12 @@ class DifferenceLaw:
     largest: Floats
     free: bool = False
     fixed: bool = False
+    signed: bool = False
+
+    @property
+    def lowest(self) -> float:
+        """The least value of f."""
+        return -1.0 if self.signed else 0.0
 
     @property
     def always(self) -> bool:
@@ -98,8 +107,8 @@ class DifferenceLaw:
         Returns
         -------
         lower, upper : ndarray of float64, shape (k,)
-            Within [0, 1]: K+ is at most `above` at `lower` and below, unless that is 0; K- at most
-            `below` at `upper` and above, unless that is 1.
+            Within [0, 1], or [-1, 1]: K+ is at most `above` at `lower` and below, unless that is
+            the least f; K- at most `below` at `upper` and above, unless that is 1.
 
         Notes
         -----
@@ -110,9 +119,26 @@ class DifferenceLaw:
         Frequencies of their own: Jensen over the users, with tanh z <= z for K+, tanh z >= z
         tanh(z') / z' up to the largest z' for K-, and sum n c s f = f. Fixed values: one who holds
         the category adds ln(1 +- c tanh(t s)) and weighs s c; others add nothing.
+
+        Signed frequencies of their own: tanh z <= z says nothing of negative ones. But f_i + 1 >=
+        0, so that with z = t s, sum n c s = 1 and g as above
+
+            sum c f_i tanh z = sum c (f_i + 1) tanh z - g <= t (f + 1) - g:
+
+        f t + (t - g) takes the place of f t; for -f_i by symmetry. What this adds is below t / 3
+        times the largest z^2: it falls as the reverse of the number of reports.
         """
         z = tilt * self.coefficient
         total, tanh = float(self.counts.sum()), self.contrast * np.tanh(z)
+        if self.signed:
+            slope = float(self.counts @ tanh)
+            lower, upper = total * np.expm1(above / total), -total * np.expm1(below / total)
+            if self.free:
+                slack = tilt - slope
+                lower, upper = (lower - slack) / tilt, (upper + slack) / tilt
+            else:
+                lower, upper = lower / slope, upper / slope
+            return np.clip(lower, -1, 1), np.clip(upper, -1, 1)
         if self.fixed:
             weight = self.coefficient * self.contrast
             lower = above / float((np.log1p(tanh) / weight).max())

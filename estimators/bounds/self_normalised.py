@@ -43,7 +43,7 @@ def self_normalised_interval(
     Returns
     -------
     lower, upper : ndarray of float64, shape (k,)
-        Within [0, 1].
+        Within [0, 1]; [-1, 1] where the law is signed.
 
     Notes
     -----
@@ -67,7 +67,7 @@ def self_normalised_interval(
         grid = anytime.TILTS * total
         near = (grid >= tilts.min() / 2) & (grid <= min(2 * tilts.max(), steepest))
         tilts, log_shares = grid[near], anytime.LOG_WEIGHTS[near]
-    lower, upper = np.zeros_like(sums[0]), np.ones_like(sums[0])
+    lower, upper = np.full_like(sums[0], law.lowest), np.ones_like(sums[0])
     for tilt, log_share in zip(tilts.tolist(), log_shares.tolist(), strict=True):
         spent = weighted(log_cosh(tilt * law.coefficient), sizes)
         spent += SAFETY - log_p - log_share

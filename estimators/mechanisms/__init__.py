@@ -7,6 +7,7 @@ conformance suite of the tests, which goes through this list.
 from __future__ import annotations
 
 from estimators.mechanisms.auto import Auto
+from estimators.mechanisms.count_sketch import CountSketch
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.hadamard_response import HadamardResponse
 from estimators.mechanisms.hemisphere import Hemisphere
@@ -34,6 +35,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
         ProjectiveGeometryResponse,
         RecursiveHadamard,
         Projection,
+        CountSketch,
         Hemisphere,
         Auto,
         Repetition,
@@ -43,6 +45,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 __all__ = [
     "MECHANISMS",
     "Auto",
+    "CountSketch",
     "Grr",
     "HadamardResponse",
     "Hemisphere",

@@ -40,6 +40,8 @@ class Mechanism(ABC):
     open_vocabulary : bool
         Whether it can do without a list of categories: `categories` is None then, values are 64-bit
         keys, and an estimate is about those that are asked for.
+    closed_vocabulary : bool
+        Whether it can do with a list of categories.
     dtype, shape : numpy dtype and tuple
         Of one report: an array of n reports has shape ``(n, *shape)``, and its little-endian bytes
         are the reports on the wire.
@@ -50,6 +52,7 @@ class Mechanism(ABC):
     name: ClassVar[str]
     kinds: ClassVar[frozenset[str]]
     open_vocabulary: ClassVar[bool] = False
+    closed_vocabulary: ClassVar[bool] = True
     dtype: np.dtype[np.integer[Any]]
     shape: tuple[int, ...] = ()
     columns: int

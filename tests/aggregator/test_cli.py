@@ -439,3 +439,42 @@ unit = "km"
     assert "and 1 more coordinates (--top)" in told
     assert f"within {found['radius']:.4f} km of the true vector (l2)" in told
     assert "3 coordinates, length up to 2 km" in run("metrics", "--redis", redis_url).output
+
+
+def test_any_string_of_an_open_vocabulary_may_be_asked_for(redis_url: str) -> None:
+    definition = """
+[metrics.words]
+kind = "frequency"
+mechanism = "count_sketch"
+categories = "open"
+watch = ["sun"]
+levels = [8]
+"""
+    Path("metrics.toml").write_text(definition)
+    store, metric = (
+        Store(connect(redis_url), "dither.reports"),
+        load_metrics("metrics.toml")["words"],
+    )
+    snapshot = store.acquire(0, "test")
+    partition = snapshot.partition({"words": metric}, 60_000)
+    partition.count(log(batch(metric, ["sun"] * 300 + ["rain"] * 700, 8)))
+    store.commit(0, int(snapshot.owner["epoch"]), -1, partition, {})
+    assert strict(run("estimate", "words", "--json", "--redis", redis_url).stdout)[
+        "categories"
+    ] == ["sun"]
+    asked = ("--category", "rain", "--category", "never said")
+    found = strict(run("estimate", "words", *asked, "--json", "--redis", redis_url).stdout)
+    assert found["categories"] == ["rain", "never said"]
+    assert found["lower"][0] <= 0.7 <= found["upper"][0]
+    assert found["lower"][1] == 0
+    told = run("estimate", "words", *asked, "--redis", redis_url).output
+    assert told.index("rain") < told.index("never said")
+    assert "sun" not in told
+    (row,) = strict(run("metrics", "--json", "--redis", redis_url).stdout)
+    assert (row["categories"], row["reports"]) == ("open", 1000)
+    assert "any string" in run("metrics", "--redis", redis_url).output
+    Path("metrics.toml").write_text(definition.replace('watch = ["sun"]', ""))
+    assert (
+        "any string may be asked for: --category"
+        in run("estimate", "words", "--redis", redis_url).output
+    )

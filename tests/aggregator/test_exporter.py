@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -44,7 +45,16 @@ SILENT = Metric(name="silent", kind="mean", mechanism="laplace", range=(0, 1), l
 PLACE = Metric(
     name="place", kind="vector_mean", mechanism="hemisphere", dimension=5, radius=2, levels=[8]
 )
-METRICS = {metric.name: metric for metric in (DELAY, CARRIER, SILENT, PLACE)}
+WORDS = Metric(
+    name="words",
+    kind="frequency",
+    mechanism="count_sketch",
+    categories="open",
+    watch=["sun", "snow"],
+    levels=[8],
+)
+UNWATCHED = dataclasses.replace(WORDS, name="unwatched", watch=None)
+METRICS = {m.name: m for m in (DELAY, CARRIER, SILENT, PLACE, WORDS, UNWATCHED)}
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
@@ -144,6 +154,20 @@ def test_a_vector_is_exported_by_its_longest_coordinates_and_its_radius(
     assert shown["1"] == pytest.approx(-1.5, abs=0.3)
     assert samples(text, "dither_estimate_radius") == {("place",): expected.radius}
     assert samples(text, "dither_categories_left_out") == {("place",): 2}
+
+
+def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store, client: Client) -> None:
+    snapshot = store.acquire(0, "test")
+    partition = snapshot.partition(METRICS, 10 * MINUTE)
+    values = ["sun"] * 300 + ["rain"] * 700
+    partition.count(log(*(batch(metric, values, 8) for metric in (WORDS, UNWATCHED))))
+    store.commit(0, int(snapshot.owner["epoch"]), -1, partition, {"updated": ARRIVAL})
+    text = scrape(client)
+    shown = samples(text, "dither_estimate")
+    assert shown.keys() == {("words", "sun"), ("words", "snow")}
+    assert shown["words", "sun"] == pytest.approx(0.3, abs=0.1)
+    assert samples(text, "dither_categories_left_out") == {("words",): 0}
+    assert samples(text, "dither_effective_reports")[("unwatched",)] > 100
 
 
 def test_everything_declared_is_exported_and_nothing_else(store: Store, client: Client) -> None:

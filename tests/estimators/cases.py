@@ -26,6 +26,10 @@ DOMAINS: dict[str, dict[str, Any]] = {
     "frequency": {"categories": CATEGORIES},
 }
 
+NAMES = tuple("abcdefghij")
+#: The domain of a mechanism that has no list of categories: the same ten are asked for.
+OPEN: dict[str, Any] = {"categories": "open", "watch": NAMES}
+
 #: Every mechanism with every kind that it serves: its name, and the kind after it where it has two.
 CASES = {
     name if len(mechanism.kinds) == 1 else f"{name}_{kind}": (name, kind)
@@ -52,7 +56,7 @@ class ScriptedBits:
 def metric_for(case: str, levels: Iterable[float] = LEVELS, **changes: Any) -> Metric:
     """Return a metric with the mechanism and the kind of one of the CASES."""
     mechanism, kind = CASES[case]
-    domain: dict[str, Any] = DOMAINS[kind]
+    domain = DOMAINS[kind] if MECHANISMS[mechanism].closed_vocabulary else OPEN
     definition = {"name": "m", "kind": kind, "mechanism": mechanism, "levels": tuple(levels)}
     return Metric(**{**definition, **domain, **changes})
 
@@ -68,7 +72,8 @@ def values_for(metric: Metric, n: int, seed: int = 0) -> np.ndarray[Any, np.dtyp
     uniform = np.random.default_rng(seed).random(n)
     if metric.kind == "mean":
         return 2 * uniform**2 - 1
-    return np.floor(len(metric.category_names) * uniform**2).astype(np.int64)
+    indices = np.floor(len(metric.category_names) * uniform**2).astype(np.int64)
+    return indices if metric.categories != "open" else np.array(NAMES)[indices]
 
 
 def exact(epsilon: float) -> Fraction:

@@ -13,6 +13,7 @@ import pytest
 from estimators.mechanisms import (
     MECHANISMS,
     Auto,
+    CountSketch,
     Grr,
     HadamardResponse,
     Hemisphere,
@@ -323,6 +324,42 @@ def test_recursive_hadamard_has_the_same_law_but_for_the_symbol_of_the_row(
         laws.append(law)
     ratios = [one[x] / other[x] for one, other in itertools.permutations(laws, 2) for x in one]
     assert max(ratios) == mechanism.privacy_ratio(0) <= exp_bounds(exact(epsilon))[0]
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 2.5, 8.0])
+def test_every_word_of_a_count_sketch_makes_a_symbol_of_the_row_that_was_drawn(
+    epsilon: float,
+) -> None:
+    """A key names one symbol of each row; the row's others come from words that miss, once each."""
+    mechanism = CountSketch([exact(epsilon)], categories=None, rows=2, buckets=8)
+    blocks, first = mechanism.blocks[0], mechanism.misses[0] >> 56
+    size = mechanism.buckets // blocks
+    named = []
+    for key in range(6):
+
+        def report(drawn: int, byte: int, other: int = 0, key: int = key) -> int:
+            ties = [0] if byte == first else []
+            script = ScriptedBits([drawn], [byte], ties, [other])
+            keys = np.array([key], dtype=np.uint64)
+            return int(mechanism.randomize(keys, np.array([0]), script)[0])
+
+        for drawn in range(2 * size):
+            kept = report(drawn, 255)
+            missed = {report(drawn, 0, other) for other in range(2 * blocks - 1)}
+            row, r = divmod(drawn, size)
+            symbols = {
+                2 * (8 * row + size * block + r) + sign
+                for block in range(blocks)
+                for sign in (0, 1)
+            }
+            assert missed | {kept} == symbols
+            assert kept not in missed
+            named.append(kept)
+    assert len(set(named)) > 2 * size  # the keys do not all name the same
+    threshold = miss_threshold(exact(epsilon), 1, 2 * blocks - 1)
+    assert mechanism.privacy_ratio(0) == Fraction(WORD - threshold, WORD) / Fraction(
+        threshold, WORD * (2 * blocks - 1)
+    )
 
 
 @each_level

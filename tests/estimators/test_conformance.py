@@ -38,6 +38,7 @@ SIZES = {
     "projective_geometry_response": (1, 1 + 15),
     "recursive_hadamard": (1, 1 + 32),
     "projection": (1, 1 + 16),
+    "count_sketch": (2, 1 + 65536),
     "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
     "auto_frequency": (2, 1 + CATEGORIES),
     "auto_mean": (4, 4),
@@ -162,7 +163,7 @@ def test_every_level_is_unbiased(name: str, level: int) -> None:
     if metric.kind != "frequency":
         truth, spread = np.asarray(values.mean(axis=0)), 1.0
     else:
-        truth, spread = np.bincount(values, minlength=CATEGORIES) / n, 0.5
+        truth, spread = np.unique(values, return_counts=True)[1] / n, 0.5
     error = spread / np.sqrt(estimate.effective_reports)
     assert np.all(np.abs(estimate.value - truth) < 5 * error)
     assert estimate.weights.tolist() == np.eye(len(LEVELS))[level].tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.integration.deployment import Deployment, as_json, wait_until
 from tests.integration.processes import children, living
 from tests.integration.test_counting import traffic
 from tests.messages import EPOCH
+from tests.servers import Kafka
 
 BATCHES = 40
 
@@ -136,3 +138,48 @@ def test_supervised_workers_commit_what_they_have_counted_when_they_are_stopped(
     assert counted == deployment.log_ends()
     assert deployment.counts()["malformed:"] == deployment.partitions
     assert deployment.verify().verified
+
+
+QUESTIONS = """
+[metrics.words]
+kind = "frequency"
+mechanism = "count_sketch"
+categories = "open"
+watch = ["sun"]
+levels = [4]
+
+[metrics.place]
+kind = "vector_mean"
+mechanism = "hemisphere"
+dimension = 2
+radius = 5
+levels = [4]
+"""
+
+
+def test_strings_and_vectors_go_from_a_table_to_the_proof(
+    kafka: Kafka, redis_url: str, tmp_path: Path
+) -> None:
+    file, table = tmp_path / "metrics.toml", tmp_path / "table.csv"
+    file.write_text(QUESTIONS)
+    rows = ["word,east,north", *["sun,3,-4"] * 300, *["rain,1,NA"] * 700]
+    table.write_text("\n".join(rows) + "\n")
+    deployment = Deployment(kafka, redis_url, file)
+    words = as_json(
+        deployment.dither("produce", "words", "--csv", str(table), "--column", "word", "--json")
+    )
+    assert words["truth"] == {"sun": 0.3}
+    columns = ("--column", "east", "--column", "north")
+    place = as_json(deployment.dither("produce", "place", "--csv", str(table), *columns, "--json"))
+    assert (place["reports"], place["missing"]) == (300, 700)
+    assert place["truth"] == {"0": 3.0, "1": -4.0}
+    with deployment.worker():
+        deployment.wait_until_counted()
+    asked = deployment.dither("estimate", "words", "--category", "rain", "--beta=1e-6", "--json")
+    rain = as_json(asked)
+    assert rain["categories"] == ["rain"]
+    assert rain["lower"][0] <= 0.7 <= rain["upper"][0]
+    found = as_json(deployment.dither("estimate", "place", "--beta=1e-6", "--json"))
+    assert found["lower"][0] <= 3 <= found["upper"][0]
+    assert found["radius"] < 5
+    assert deployment.dither("verify").returncode == 0

@@ -42,6 +42,23 @@ METRICS = [
     ),
 ]
 LATE, DELAY, CARRIER = METRICS
+WORDS = Metric(
+    name="words",
+    kind="frequency",
+    mechanism="count_sketch",
+    categories="open",
+    watch=["sun", "snow"],
+    options={"rows": 256, "buckets": 16},
+    levels=[1, 4],
+)
+PLACE = Metric(
+    name="place",
+    kind="vector_mean",
+    mechanism="hemisphere",
+    dimension=2,
+    radius=5,
+    levels=[1, 4],
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,11 +20,14 @@ def test_the_table_is_the_one_that_the_documentation_describes(
     flight_population: Population, flight_definitions: dict[str, Metric]
 ) -> None:
     assert len(flight_population) == 336_776
-    assert list(flight_definitions) == ["dep_delay", "late", "carrier", "dest"]
+    assert list(flight_definitions) == ["dep_delay", "late", "carrier", "dest", "tail", "delays"]
     assert flight_population.skipped == 0
     assert flight_population.missing("dep_delay") == 8_255  # cancelled
     assert flight_population.missing("late") == 9_430  # cancelled, diverted
     assert flight_population.missing("carrier") == flight_population.missing("dest") == 0
+    assert flight_population.missing("tail") == 2_512
+    assert flight_population.missing("delays") == 9_430
+    assert np.unique(flight_population.columns["tail"]).size == 4_043 + 1  # and nothing
     assert np.unique(flight_population.columns["carrier"]).size == 16
     assert np.unique(flight_population.columns["dest"]).size == 105
     assert len(flight_definitions["carrier"].category_names) == 16
@@ -44,6 +47,15 @@ def test_a_flight_is_late_when_it_arrives_more_than_15_minutes_late(
     late = flight_population.columns["late"]
     assert set(np.unique(late[~np.isnan(late)]).tolist()) == {0.0, 1.0}
     assert np.nansum(late) == 77_630
+
+
+def test_a_flights_delays_are_those_of_departure_arrival_and_its_time_in_the_air(
+    flight_population: Population,
+) -> None:
+    """The first flight: 2 minutes late, 11 minutes late; 227 minutes in the air for 1,400 miles."""
+    own = flight_population.columns["tail"] == "N14228"
+    delays = flight_population.columns["delays"][own][0]
+    assert delays.tolist() == [2.0, 11.0, 227.0 - (20 + 1400 / 8)]
 
 
 def test_reading_needs_neither_pandas_nor_the_package_itself() -> None:
@@ -82,7 +94,7 @@ def test_all_flights_report_and_are_counted_to_the_last(
         topic=topic,
         bits=SeededBits(1),
     )
-    assert done.reports == 4 * 336_776 - 8_255 - 9_430
+    assert done.reports == 6 * 336_776 - 8_255 - 2 * 9_430 - 2_512
     batches = broker.batches(topic)
     for name, metric in flight_definitions.items():
         statistic = count(metric, [batch for batch in batches if batch.metric == name])

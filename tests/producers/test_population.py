@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zipfile
 from pathlib import Path
 
@@ -11,9 +12,9 @@ import pytest
 from producers.population import Arrivals, Population
 from producers.simulated import simulate
 from producers.tables import read_population
-from tests.producers.broker import CARRIER, DELAY, LATE
+from tests.producers.broker import CARRIER, DELAY, LATE, PLACE, WORDS
 
-METRICS = {"delay": DELAY, "carrier": CARRIER}
+METRICS = {"delay": DELAY, "carrier": CARRIER, "words": WORDS, "place": PLACE}
 COLUMNS = {"delay": "minutes", "carrier": "line"}
 TABLE = """\
 day,clock,stamp,minutes,line
@@ -70,6 +71,26 @@ def test_a_table_without_times_gets_evenly_spaced_ones(table: Path) -> None:
     arrivals = Arrivals(start_ms=1000, per_second=2)
     population = read_population(table, METRICS, COLUMNS, arrivals=arrivals)
     assert population.time_ms.tolist() == [1000, 1500, 2000, 2500, 3000]
+
+
+def test_strings_and_vectors_come_from_a_table_too(table: Path) -> None:
+    columns = {"words": "line", "place": ("minutes", "stamp")}
+    population = read_population(table, METRICS, columns, time=["day", "clock"])
+    assert population.columns["words"].tolist() == ["B6", "AA", "", ""]
+    assert population.columns["place"][:2, 1].tolist() == [1357030800.5, 1357034400]
+    assert population.present("words").tolist() == [True, True, False, False]
+    assert population.present("place").tolist() == [False, True, False, True]
+    assert population.part(1, 3).columns["place"].shape == (2, 2)
+    with pytest.raises(ValueError, match="1 columns for 'place': expected 2, one for each coord"):
+        read_population(table, METRICS, {"place": "minutes"}, time="stamp")
+
+
+def test_a_word_that_tables_use_for_nothing_counts_if_it_is_on_watch(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("v\n NA \nnan\nsun\n", encoding="utf-8")
+    metrics = {"words": dataclasses.replace(WORDS, watch=["NA"])}
+    population = read_population(path, metrics, {"words": "v"}, arrivals=Arrivals(1))
+    assert population.columns["words"].tolist() == ["NA", "", "sun"]
 
 
 def test_a_byte_order_mark_blank_lines_and_quotes_are_understood(tmp_path: Path) -> None:
@@ -151,6 +172,15 @@ def test_simulated_categories_follow_their_distribution() -> None:
         drawn = simulate(CARRIER, 40_000, distribution, Arrivals(1), seed=3).columns["carrier"]
         found, expected = np.bincount(drawn, minlength=9) / 40_000, weights / weights.sum()
         assert (np.abs(found - expected) < 5 * np.sqrt(expected / 40_000)).all()
+
+
+def test_simulated_strings_begin_with_those_on_watch() -> None:
+    drawn = simulate(WORDS, 40_000, "zipf:1", Arrivals(1), seed=3).columns["words"]
+    harmonic = (1 / np.arange(1.0, 1001.0)).sum()
+    for rank, text in enumerate(("sun", "snow", "word 1"), 1):
+        expected = 1 / rank / harmonic
+        assert abs((drawn == text).mean() - expected) < 5 * np.sqrt(expected / 40_000)
+    assert set(drawn) <= {"sun", "snow", *(f"word {i}" for i in range(1, 999))}
 
 
 @pytest.mark.parametrize(

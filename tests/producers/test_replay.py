@@ -15,7 +15,7 @@ from producers.population import Population
 from producers.produce import produce
 from producers.replay import Progress, Replay
 from producers.truth import Truth
-from tests.producers.broker import CARRIER, DELAY, LATE, Broker, count
+from tests.producers.broker import CARRIER, DELAY, LATE, PLACE, WORDS, Broker, count
 
 MIX = Mix.parse("1:0.5,4:0.5")
 
@@ -162,3 +162,25 @@ def test_producing_sends_what_everybody_has_and_says_what_it_was(
     assert (done.devices, done.batches) == (5000, len(batches))
     assert done.bytes == sum(batch.ByteSize() for batch in batches)
     assert heard[-1][0].reports == done.reports
+
+
+def test_strings_and_vectors_are_produced_and_counted(broker: Broker, topic: str) -> None:
+    """Bounds that miss once in a million seeds."""
+    generator = np.random.default_rng(2)
+    words = np.array(["sun", "snow", "", "rain"], dtype=object)[generator.integers(0, 4, 8000)]
+    place = generator.normal((1, -2), 1, (8000, 2))
+    place[::10, 1] = np.nan
+    who = Population(np.arange(8000) + 1, {"words": words, "place": place})
+    metrics = {"words": WORDS, "place": PLACE}
+    done = produce(metrics, who, broker.config, Mix.parse("1:0.5,4:0.5"), topic=topic)
+    assert done.reports == (words != "").sum() + 7200
+    batches = broker.batches(topic)
+    for name, metric in metrics.items():
+        truth = done.truth[name]
+        statistic = count(metric, [batch for batch in batches if batch.metric == name])
+        estimate = metric.estimate(statistic, beta=1e-6)
+        assert metric.counts(statistic).tolist() == truth.levels.tolist()
+        assert estimate.labels == truth.labels
+        assert np.all((estimate.lower <= truth.value) & (truth.value <= estimate.upper))
+    sun, reports = done.truth["words"].value, (words != "").sum()
+    assert np.asarray(sun).tolist() == [(words == w).sum() / reports for w in ("sun", "snow")]

@@ -14,7 +14,7 @@ from estimators import Metric
 from estimators.randomness import SeededBits
 from producers import Connection, Reporter
 from producers.delivery import Batch, Outbox
-from tests.producers.broker import CARRIER, DELAY, LATE, METRICS, Broker, count
+from tests.producers.broker import CARRIER, DELAY, LATE, METRICS, WORDS, Broker, count
 
 
 class Clock:
@@ -277,3 +277,15 @@ def test_vectors_are_reported_one_or_many_at_a_time(broker: Broker, topic: str) 
         with pytest.raises(ValueError, match="one epsilon"):
             reporter.report(np.zeros((4, 3)), epsilon=[1, 1, 1])
     assert place.counts(count(place, broker.batches(topic))).tolist() == [5]
+
+
+def test_strings_are_reported_one_or_many_at_a_time(broker: Broker, topic: str) -> None:
+    with Reporter(WORDS, broker.config, topic=topic, bits=SeededBits(3)) as reporter:
+        reporter.report("sun", epsilon=1)
+        reporter.report(["snow", "émile", ""], epsilon=[1, 4, 5])
+        with pytest.raises(ValueError, match="value 7 of 'words': expected a string"):
+            reporter.report(7, epsilon=1)
+    bits, expected = SeededBits(3), WORDS.zero()
+    for values, level in ((["sun"], [0]), (["snow", "émile", ""], [0, 1, 1])):
+        WORDS.accumulate(expected, level, WORDS.randomize(values, level, bits))
+    assert np.array_equal(count(WORDS, broker.batches(topic)), expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producers.truth import RunningTruth
-from tests.producers.broker import CARRIER, DELAY
+from tests.producers.broker import CARRIER, DELAY, PLACE, WORDS
 
 CHUNKS = st.lists(
     st.lists(
@@ -56,6 +57,31 @@ def test_frequencies_are_counts_over_reports() -> None:
     assert isinstance(now.value, np.ndarray)
     assert now.value.tolist() == [0.5, 0.25, 0, 0, 0, 0, 0, 0, 0.25]
     assert (now.reports, now.levels.tolist()) == (4, [1, 3])
+
+
+def test_strings_are_counted_for_those_on_watch_or_else_for_the_most_frequent() -> None:
+    values = np.array(["snow", "rain", "rain", "sun", "snow", "rain", "rain", "hail"], dtype=object)
+    watched, open_ended = RunningTruth(WORDS), RunningTruth(dataclasses.replace(WORDS, watch=None))
+    for truth in (watched, open_ended):
+        assert np.isnan(truth.now().value).all()
+        for part in np.split(values, 2):
+            truth.add(part, np.zeros(4, dtype=int))
+    now = watched.now()
+    assert now.labels == ("sun", "snow")
+    assert np.asarray(now.value).tolist() == [1 / 8, 2 / 8]
+    assert open_ended.now().labels == ("rain", "snow", "sun", "hail")
+    assert np.asarray(open_ended.now().value).tolist() == [4 / 8, 2 / 8, 1 / 8, 1 / 8]
+
+
+def test_the_mean_of_vectors_is_that_of_the_shortened_ones() -> None:
+    truth = RunningTruth(PLACE)
+    assert np.isnan(truth.now().value).all()
+    truth.add(np.array([[3.0, 4.0], [30.0, 40.0]]), np.array([0, 1]))
+    truth.add(np.array([[0.0, -1.0], [1e308, 1e308]]), np.array([0, 1]))
+    now = truth.now()
+    assert now.labels == ("0", "1")
+    diagonal = 5 / math.sqrt(2)
+    assert np.allclose(now.value, [(6 + diagonal) / 4, (7 + diagonal) / 4], rtol=1e-15)
 
 
 def test_what_was_handed_out_does_not_change() -> None:

@@ -3,17 +3,20 @@
 ``python -m tests.statistics.mechanisms`` prints the tables of docs/mechanisms.md: the size of a
 report, the cells of the statistic at one level, and the variance of one unbiased report, all at a
 single level. The variance is that of a category's estimate, times the number of reports, averaged
-over the categories at f = 1/k, which is its largest average. For a mean it is that of a value which
-is -1 or 1, either with probability 1/2, and its report.
+over the categories at f = 1/k, which is its largest average; for a count sketch that of a rare
+string, beside what collisions add to the bounds of ten strings. For a mean it is that of a value
+which is -1 or 1, either with probability 1/2, and its report.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from estimators.mechanisms import MECHANISMS
+from estimators.bounds.collisions import collision_bound
+from estimators.mechanisms import MECHANISMS, CountSketch
 from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.means import ScalarMean
@@ -24,7 +27,13 @@ if TYPE_CHECKING:
 EPSILONS = (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4), Fraction(8))
 SIZES = (16, 1024, 65536)
 MEANS = [name for name, mechanism in MECHANISMS.items() if "mean" in mechanism.kinds]
-NAMES = [name for name, mechanism in MECHANISMS.items() if "frequency" in mechanism.kinds]
+SKETCHES = ((256, 32), (512, 64), (1024, 64), (1024, 128), (4096, 128))
+TEN = math.log(0.05 / 20)
+NAMES = [
+    name
+    for name, mechanism in MECHANISMS.items()
+    if "frequency" in mechanism.kinds and mechanism.closed_vocabulary
+]
 
 
 def build(name: str, epsilon: Fraction, **domain: int) -> Mechanism:
@@ -64,6 +73,21 @@ def main() -> None:
             )
             variances = " | ".join(f"{variance(mechanism):.3g}" for mechanism in all_levels)
             out.write(f"| `{name}` | {sizes} | {variances} |\n")
+    _print_sketches(head)
+
+
+def _print_sketches(head: str) -> None:
+    out = sys.stdout
+    out.write(f"\n| rows x buckets | bits | cells | largest | usual | {head} |\n")
+    out.write("|---|---|---|---|---|" + "---|" * len(EPSILONS) + "\n")
+    for rows, buckets in SKETCHES:
+        sketch = CountSketch(EPSILONS, categories=None, rows=rows, buckets=buckets)
+        largest, usual = collision_bound(rows, buckets, TEN), (rows * buckets) ** -0.5
+        variances = " | ".join(f"{variance:.3g}" for variance in sketch.facts.variances)
+        out.write(
+            f"| {rows:,} x {buckets} | {8 * sketch.width} | {sketch.columns:,} | "
+            f"{largest:.4f} | {usual:.4f} | {variances} |\n"
+        )
 
 
 if __name__ == "__main__":

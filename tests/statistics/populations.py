@@ -2,7 +2,8 @@
 
 Drawing the sums instead of the reports makes thousands of runs cheap; `test_laws.py` shows that the
 real randomizers have this law. (For subsets, whose categories are not independent, it is the law of
-each category's count.)
+each category's count.) What an open vocabulary's hashes do to it depends on their seed: `reseeded`
+gives each run its own.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import numpy as np
 from scipy.linalg import hadamard
 
 from estimators import Metric
+from estimators.hashing import buckets_and_signs
 from estimators.mechanisms import (
+    MECHANISMS,
     Auto,
+    CountSketch,
     Grr,
     HadamardResponse,
     Laplace,
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from estimators.mechanisms import Mechanism
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
+#: Of a count sketch: small enough that collisions are frequent.
+SKETCH = {"rows": 16, "buckets": 8}
 
 Symbols = Grr | HadamardResponse | RecursiveHadamard | ProjectiveGeometryResponse | Projection
 
@@ -62,13 +68,26 @@ class Population:
 
     @functools.cached_property
     def metric(self) -> Metric:
-        domain: dict[str, Any] = (
-            {"kind": "frequency", "categories": len(self.theta)}
-            if isinstance(self.theta, tuple)
-            else {"kind": "mean", "range": (-1, 1)}
-        )
-        domain |= {"levels": self.levels, "options": dict(self.options)}
+        domain: dict[str, Any] = {"kind": "mean", "range": (-1, 1)}
+        options = dict(self.options)
+        if isinstance(self.theta, tuple):
+            domain = {"kind": "frequency", "categories": len(self.theta)}
+            if not MECHANISMS[self.mechanism].closed_vocabulary:
+                domain |= {"categories": "open", "watch": self.names}
+                options = {**SKETCH, **options}
+        domain |= {"levels": self.levels, "options": options}
         return Metric(name="m", mechanism=self.mechanism, **domain)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the values of an open vocabulary are called."""
+        return tuple(f"name {index}" for index in range(self.frequencies.size))
+
+    def reseeded(self, seed: int) -> Population:
+        """Return the population with hashes of its own, where its mechanism cannot do without."""
+        if MECHANISMS[self.mechanism].closed_vocabulary:
+            return self
+        return dataclasses.replace(self, options=(("seed", seed),))
 
     @property
     def frequencies(self) -> Floats:
@@ -83,6 +102,8 @@ class Population:
 
     def statistic(self, held: Counts, rng: np.random.Generator) -> Counts:
         """Draw the statistic of these users' reports from its exact law."""
+        if isinstance(self.metric.randomizer, CountSketch):
+            return _sketch(self, held, rng).ravel()
         return _table(self.metric.randomizer, held, rng).ravel()
 
     def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
@@ -100,7 +121,9 @@ class Population:
         level = np.repeat(np.arange(len(self.levels)), held.sum(axis=1)).astype(np.uint8)
         index = np.concatenate([np.repeat(np.arange(held.shape[1]), row) for row in held])
         order = rng.permutation(level.size)
-        values = index if isinstance(self.theta, tuple) else 2.0 * index - 1
+        values: Any = index if isinstance(self.theta, tuple) else 2.0 * index - 1
+        if self.metric.categories == "open":
+            values = np.array(self.names)[index]
         return values[order], level[order]
 
 
@@ -187,6 +210,42 @@ def symbol_chances(mechanism: Symbols, level: int) -> Floats:
     odds = np.where(inside, e, 1.0)
     chances: Floats = odds / odds.sum(axis=1, keepdims=True)
     return chances
+
+
+def _sketch(population: Population, held: Counts, rng: np.random.Generator) -> Counts:
+    """Draw the table of a count sketch."""
+    table = np.zeros((len(held), population.metric.randomizer.columns), dtype=np.int64)
+    table[:, 0] = held.sum(axis=1)
+    for level, row in enumerate(held):
+        table[level, 1:] = rng.multinomial(row, sketch_chances(population, level)).sum(axis=0)
+    return table
+
+
+def hashed(population: Population) -> tuple[Counts, Counts]:
+    """Return the bucket and the sign of each name in each row, shape (names, rows)."""
+    mechanism = population.metric.randomizer
+    assert isinstance(mechanism, CountSketch)
+    keys = population.metric.domain.own_units(np.array(population.names))
+    bits = mechanism.buckets.bit_length() - 1
+    bucket, negative = buckets_and_signs(keys[:, None], mechanism.constants, bits)
+    return bucket, 1 - 2 * negative.astype(np.int64)
+
+
+@functools.lru_cache(maxsize=64)
+def sketch_chances(population: Population, level: int) -> Floats:
+    """Return the chance of each symbol for each name, from the definition."""
+    mechanism = population.metric.randomizer
+    assert isinstance(mechanism, CountSketch)
+    e, blocks = float(np.exp(LEVELS[level])), mechanism.blocks[level]
+    size = mechanism.buckets // blocks
+    bucket, sign = hashed(population)
+    signs = sign[:, :, None] * hadamard(size)[:, bucket % size].transpose(1, 2, 0)
+    shape = (len(bucket), mechanism.rows, blocks, size, 2)
+    own = np.zeros(shape, dtype=bool)
+    for name, row in np.ndindex(bucket.shape):
+        own[name, row, bucket[name, row] // size] = signs[name, row][:, None] == (1, -1)
+    chances: Floats = np.where(own, e, 1.0) / (e + 2 * blocks - 1) / (mechanism.rows * size)
+    return chances.reshape(len(bucket), -1)
 
 
 def covers(estimate: Estimate, truth: float | Floats) -> bool:

@@ -66,12 +66,12 @@ def fast_runs(mechanism: str, most: int, others: int) -> int:
 
 
 def covered(population: Population, runs: int, **question: Any) -> int:
-    rng, metric = np.random.default_rng(2026), population.metric
-    hits = 0
-    for _ in range(runs):
-        held = population.held(rng)
-        estimate = metric.estimate(population.statistic(held, rng), **question)
-        hits += covers(estimate, population.truth(held, estimate))
+    rng, hits = np.random.default_rng(2026), 0
+    for run in range(runs):
+        drawn = population.reseeded(run)
+        held = drawn.held(rng)
+        estimate = drawn.metric.estimate(drawn.statistic(held, rng), **question)
+        hits += covers(estimate, drawn.truth(held, estimate))
     return hits
 
 
@@ -115,15 +115,15 @@ def test_bounds_cover_whatever_is_asked(population: Population, target: str, wei
 
 
 def end_to_end(population: Population, runs: int) -> int:
-    metric, rng = population.metric, np.random.default_rng(11)
-    hits = 0
+    rng, hits = np.random.default_rng(11), 0
     for run in range(runs):
-        held = population.held(rng)
-        values, level = population.reports(held, rng)
+        drawn = population.reseeded(run)
+        metric, held = drawn.metric, drawn.held(rng)
+        values, level = drawn.reports(held, rng)
         statistic = metric.zero()
         metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(run)))
         estimate = metric.estimate(statistic)
-        hits += covers(estimate, population.truth(held, estimate))
+        hits += covers(estimate, drawn.truth(held, estimate))
     return hits
 
 
@@ -155,13 +155,13 @@ def test_uniform_weights_cover_a_population_whose_values_go_with_the_level(
         parts = [Population(mechanism, ((1 - m) / 2, (1 + m) / 2, 0.0), EVEN) for m in means]
     else:
         parts = [Population(mechanism, m, EVEN) for m in means]
-    metric = parts[0].metric
     truth: Any = np.mean([p.frequencies for p in parts], axis=0)
     if kind == "mean":
         truth = truth[1] - truth[0]
     hits, runs = 0, fast_runs(mechanism, 400, 200)
-    for _ in range(runs):
+    for run in range(runs):
+        drawn = parts[0].reseeded(run)
         held = np.stack([part.held(rng)[i] for i, part in enumerate(parts)])
-        estimate = metric.estimate(parts[0].statistic(held, rng), weights="uniform")
+        estimate = drawn.metric.estimate(drawn.statistic(held, rng), weights="uniform")
         hits += covers(estimate, truth)
     assert hits >= 0.945 * runs

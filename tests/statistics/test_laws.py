@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from estimators.mechanisms import Laplace, Projection, SubsetSelection
+from estimators.mechanisms import CountSketch, Laplace, Projection, SubsetSelection
 from estimators.randomness import SeededBits, SystemBits
 from estimators.thresholds import WORD, flip_threshold
-from tests.statistics.populations import LEVELS, Population, Symbols, symbol_chances
+from tests.statistics.populations import LEVELS, Population, Symbols, sketch_chances, symbol_chances
 
 FALSE_ALARM = 1e-6
 N = 100_000
@@ -126,6 +126,19 @@ def test_projection(index: int, options: tuple[tuple[str, int], ...]) -> None:
     reports = mechanism.randomize(values, level, SeededBits(index))
     tally = np.bincount(reports, minlength=2 * mechanism.rows)
     expected = N * symbol_chances(mechanism, index)[6]
+    assert chisquare(tally, expected).pvalue > FALSE_ALARM
+
+
+@every_level
+@pytest.mark.parametrize("name", [0, 1])
+def test_count_sketch(index: int, name: int) -> None:
+    population = Population("count_sketch", (0.5, 0.5), ())
+    mechanism = population.metric.randomizer
+    assert isinstance(mechanism, CountSketch)
+    level, values = np.full(N, index, dtype=np.uint8), np.full(N, population.names[name])
+    reports = population.metric.randomize(values, level, SeededBits(index))
+    tally = np.bincount(reports, minlength=mechanism.symbols)
+    expected = N * sketch_chances(population, index)[name]
     assert chisquare(tally, expected).pvalue > FALSE_ALARM
 
 

@@ -26,7 +26,7 @@ from estimators.bounds import (
 from estimators.bounds.differences import difference_limits
 from estimators.bounds.spheres import width
 from estimators.discrete_laplace import variance
-from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms import MECHANISMS, CountSketch
 from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.thresholds import WORD, flip_threshold
@@ -162,6 +162,20 @@ def mean(name: str, n: int, theta: float) -> float:
     return ratio(mechanism.law(counts, level_weights("optimal", counts, mechanism.facts)), theta)
 
 
+def sketched(n: int, f: float) -> float:
+    """Return the ratio for one of ten strings of a count sketch; normal is the noise alone."""
+    sketch = CountSketch([exact(e) for e in LEVELS], categories=None)
+    counts, question = np.full(5, n // 5), Question()
+    law = sketch.law(counts, level_weights("optimal", counts, sketch.facts), question)
+    chance, ten = sketch.chance(np.full(5, f)), np.full(10, f)
+    sizes, total = [np.full(10, x) for x in counts * chance], 1.0
+    spread = law.counts @ (law.coefficient**2 * (chance - (sketch.contrast * f) ** 2))
+    scatter = np.full(10, spread)  # no collisions to speak of, as where no string is frequent
+    lower, upper = sketch.collisions.limits(law, ten, scatter, sizes, question, total, own=False)
+    half = -float(ndtri(np.exp(question.log_p(10)))) * float(np.sqrt(spread))
+    return float((upper - lower)[0] / (min(1.0, f + half) - max(0.0, f - half)))
+
+
 def vector_ratios(n: int, dimension: int) -> tuple[float, float, float]:
     """Return a coordinate's width, the radius and McDiarmid's, over those of the normal law."""
     contrast, counts = np.tanh(LEVELS / 2), np.full(5, n / 5)
@@ -224,6 +238,9 @@ def main() -> None:
                 supported, "recursive_hadamard", k=16, f=0.3, target=target, weights="uniform"
             )
         )
+    for f in (0.3, 0.0):
+        title = f"`count_sketch`, ten strings, frequency {f:g}"
+        rows[title] = functools.partial(sketched, f=f)
     _print("bound", rows)
     ever: dict[str, Callable[[int], float]] = {
         f"`recursive_hadamard`, k = {k}, frequency {f:g}": functools.partial(

@@ -1,0 +1,100 @@
+r"""Bounds for a count sketch from the random signs of the string that is asked for.
+
+Row j of the sketch gives S_j, the weighted sum of D over its reports; S = sum S_j. Reports of those
+who hold the string add V_j, whose law is known but for the string's frequency f: D is 1 with
+probability p, -1 with q, else 0, and all rows are alike, so that V = sum V_j has mean f and every
+V_j mean f / t. All other reports add h_j O_j, where h_j is the string's own sign in the row and O_j
+does not depend on it: noise and collisions alike.
+
+**Others.** Given everything else, h_1 to h_t are independent fair signs. By Hoeffding's inequality
+
+    P(sum h_j O_j > x |O|) <= exp(-x^2 / 2),
+
+|O| the Euclidean norm. No law of the others' values, or of the bucket hashes, enters: what collides
+counts as much as it does, where :mod:`estimators.bounds.collisions` has to suppose the worst.
+
+**The norm** is not observed. With U_j = V_j - f / t, C the sum of (S_j - S / t)^2 and m the largest
+abs(U_j), which the signs do not change, Hoeffding's inequality for the products gives
+
+    C + (S - f)^2 / t = sum (U_j + h_j O_j)^2 >= |O|^2 + 2 sum h_j O_j U_j >= |O|^2 - 2 x m |O|
+
+but for a chance of exp(-x^2 / 2), so that |O| <= x m + sqrt(x^2 m^2 + C) + abs(S - f) / sqrt(t).
+
+**Holders.** Let v = f sum s^2 (p + q) over reports, or its bound f max(s (p + q) / c) where users
+have values or distributions of their own (the sum of s c f over reports is f). By Bernstein's
+inequality, but for chances of e^-x each, V - f is at most sqrt(2 v x) + 2 s x / 3, s the largest
+coefficient, and so is U_j on either side with v / t in the place of v, because all rows are alike.
+For m, x is larger by ln(2 t): two sides of t rows.
+
+A frequency f is rejected as too small if S - f exceeds the sum of these bounds. The difference
+falls with f and the bounds grow, so all smaller ones are rejected with it. As too large if f - S
+does; f - S minus the bounds is convex in f and not positive at 0 (S is raised to 0 where it is
+below, which rejects fewer), so all larger ones are rejected with it.
+
+The number of reports is fixed in advance: the signs are drawn once, and not anew at each time.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from estimators.bounds.difference_law import DifferenceLaw
+from estimators.estimate import Floats
+
+HALVINGS = 45
+OTHERS, EACH = 0.7, 0.1
+"""Shares of the failure probability: others; and their norm, the holders' sum, their rows."""
+
+
+def own_sign_limits(
+    law: DifferenceLaw, observed: Floats, scatter: Floats, rows: int, log_p: float
+) -> tuple[Floats, Floats]:
+    """Return bounds on f for a number of reports that is fixed in advance.
+
+    Parameters
+    ----------
+    law : DifferenceLaw
+    observed, scatter : ndarray of float64, shape (k,)
+        S and C, for each of k strings.
+    rows : int
+        t.
+    log_p : float
+        ln p, the failure probability of one side.
+
+    Returns
+    -------
+    lower, upper : ndarray of float64, shape (k,)
+        Within [0, 1]; both ends of it where there are too few rows for p.
+    """
+    others = math.sqrt(-2 * (log_p + math.log(OTHERS)))
+    x = -(log_p + math.log(EACH))
+    kept = 1 - others / math.sqrt(rows)
+    if kept <= 0:
+        return np.zeros_like(observed), np.ones_like(observed)
+    largest = float(law.coefficient.max())
+    if law.free:
+        unit = float((law.coefficient * law.largest / law.contrast).max())
+    else:
+        unit = float(law.counts @ (law.coefficient**2 * law.largest))
+
+    def allowed(f: Floats) -> Floats:
+        total = np.sqrt(2 * x * unit * f) + 2 / 3 * largest * x
+        in_rows = x + math.log(2 * rows)
+        row = np.sqrt(2 * in_rows * unit / rows * f) + 2 / 3 * largest * in_rows
+        row *= math.sqrt(2 * x)
+        result: Floats = total + others * (row + np.sqrt(row**2 + scatter))
+        return result
+
+    lower, above = np.zeros_like(observed), np.clip(observed, 0, 1)
+    start = np.maximum(observed, 0)
+    below, upper = np.clip(start, 0, 1), np.ones_like(observed)
+    for _ in range(HALVINGS):
+        middle = (lower + above) / 2
+        rejected = (observed - middle) * kept > allowed(middle)
+        lower, above = np.where(rejected, middle, lower), np.where(rejected, above, middle)
+        middle = (below + upper) / 2
+        rejected = (middle - start) * kept > allowed(middle)
+        below, upper = np.where(rejected, below, middle), np.where(rejected, middle, upper)
+    return lower, upper

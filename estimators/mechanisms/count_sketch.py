@@ -1,0 +1,282 @@
+"""Count sketch for open vocabularies: any string may be reported, and asked for afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators import hadamard
+from estimators.bounds.collisions import Collisions
+from estimators.bounds.difference_law import DifferenceLaw
+from estimators.errors import ReportError
+from estimators.estimate import Counts, Estimate, Floats
+from estimators.hashing import buckets_and_signs, row_constants
+from estimators.mechanisms.grr import index_dtype
+from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.question import Question
+from estimators.randomness import Bits, Words
+from estimators.sampling import bernoulli, uniform_below, uniform_other
+from estimators.thresholds import WORD, exp_bounds, miss_threshold
+from estimators.weights import LevelFacts, level_weights, total_weight
+
+LARGEST_SKETCH = 2**24
+KEYS_AT_A_TIME = 64  # times 512 rows: what a cache holds
+
+
+class CountSketch(Mechanism):
+    """A count sketch of an open vocabulary, one symbol of one of its rows a report.
+
+    The sketch has t rows, each with a public hash of keys to one of M buckets and one to a sign.
+    The device draws its row j. A level has w blocks of R = M / w buckets; the device draws r
+    uniform below R, and the symbol (block, sign times H[r, place in the block]) of its value's
+    bucket, H being Hadamard's matrix, goes through k-ary randomized response over 2w symbols. The
+    report is ``2 (j M + block R + r)``, and 1 more for a negative sign, in 1, 2 or 4 bytes.
+    Statistic of a level: the number of reports and those of each of the 2 t M symbols. Source:
+    Charikar, Chen and Farach-Colton (2004) for the sketch; Chen, Kairouz and Ozgur (2020), section
+    4, for the symbols of a row.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    categories : None
+        The vocabulary is open: ``categories = "open"`` in a metric. Values are 64-bit keys.
+    rows : int
+        t, at least 1.
+    buckets : int
+        M, a power of two.
+    seed : int
+        Of the hashes, public; below 2^64. Whoever knows it can choose strings that collide with
+        another one.
+
+    Notes
+    -----
+    **Blocks.** w minimises the variance at small frequencies: the largest power of two with 2 w^2
+    <= (e^epsilon - 1)^2, from 1 to M, in exact arithmetic. The hashes are those of all levels.
+
+    **Privacy.** j and r do not depend on the value. A 64-bit word below T = ceil(2^64 (2w - 1) /
+    (e^epsilon + 2w - 1)) chooses another of the row's symbols.
+
+    **Decoding.** For a key v let D be 1 or -1 if a report's block is v's, as its sign times H and
+    v's sign hash says, else 0. A transform over r gives the sums of D for all buckets of a row; a
+    key's sum is that over its t buckets. With c = p - q of randomized response, E D = c (f + b):
+    rows of H are orthogonal, so only values in v's own bucket collide, and b, a mean over the rows,
+    is zero on average over the hashes, with variance sum f_x^2 / (t M) over the other values x.
+
+    **Variance.** (A - c^2 f^2) / c^2 a report, where A = 2q + c (f + (1 - f) / w) on average over
+    the hashes. ``optimal`` weights take it at f = 0; ``paper`` is HLDP's Algorithm 5,
+    tanh^2(epsilon / 2).
+
+    **Bounds** hold for the noise and, over the hashes, for what collides, together. Which strings
+    are asked for must not depend on the seed, nor may what people hold: see
+    :mod:`estimators.bounds.collisions` and :mod:`estimators.bounds.own_signs`.
+
+    Examples
+    --------
+    >>> from estimators.domains import string_key
+    >>> from estimators.randomness import SeededBits
+    >>> mechanism = CountSketch([Fraction(1), Fraction(4)], categories=None, rows=512, buckets=64)
+    >>> mechanism.blocks, mechanism.columns, mechanism.width
+    ([1, 32], 65537, 2)
+    >>> keys = np.full(4, string_key("N725MQ"), dtype=np.uint64)
+    >>> mechanism.randomize(keys, np.array([0, 0, 1, 1]), SeededBits(1))
+    array([20988, 12219, 28094, 43613], dtype=uint16)
+    """
+
+    name = "count_sketch"
+    kinds = frozenset({"frequency"})
+    open_vocabulary = True
+    closed_vocabulary = False
+
+    def __init__(
+        self,
+        epsilons: Sequence[Fraction],
+        *,
+        categories: None,
+        rows: int = 512,
+        buckets: int = 64,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(epsilons)
+        if rows < 1:
+            raise ValueError(f"rows = {rows}: expected 1 or more")
+        if buckets < 1 or buckets & (buckets - 1):
+            raise ValueError(f"buckets = {buckets}: expected a power of two")
+        if rows * buckets > LARGEST_SKETCH:
+            raise ValueError(
+                f"rows * buckets = {rows * buckets}: expected at most {LARGEST_SKETCH}"
+            )
+        if not 0 <= seed < WORD:
+            raise ValueError(f"seed = {seed}: expected 0 to 2^64 - 1")
+        self.rows, self.buckets, self.seed = rows, buckets, seed
+        self.collisions = Collisions(rows, buckets)
+        self.symbols = 2 * rows * buckets
+        """2 t M, at every level."""
+        self.columns = 1 + self.symbols
+        self.dtype = index_dtype(self.symbols)
+        self.blocks = [best_blocks(epsilon, buckets) for epsilon in self.epsilons]
+        """w, per level."""
+        self.misses = [
+            miss_threshold(epsilon, 1, 2 * w - 1)
+            for epsilon, w in zip(self.epsilons, self.blocks, strict=True)
+        ]
+        """T, per level."""
+        self._thresholds = np.array(self.misses, dtype=np.uint64)
+        self.constants = row_constants(seed, rows)
+        """What makes the rows' hashes differ."""
+        self._bits = buckets.bit_length() - 1
+        self._blocks = np.array(self.blocks, dtype=np.int64)
+        other = [
+            Fraction(t, WORD * (2 * w - 1)) for t, w in zip(self.misses, self.blocks, strict=True)
+        ]
+        contrast = [Fraction(WORD - t, WORD) - q for t, q in zip(self.misses, other, strict=True)]
+        self.other = np.array([float(q) for q in other])
+        """q per level: the chance of a symbol that is not one's own."""
+        self.contrast = np.array([float(c) for c in contrast])
+        """c per level."""
+        epsilon = np.array([float(e) for e in self.epsilons])
+        self.facts = LevelFacts(
+            epsilons=epsilon,
+            variances=self.chance(np.zeros(epsilon.size)) / self.contrast**2,
+            paper=np.tanh(epsilon / 2) ** 2,
+        )
+        hardest = np.minimum(1, (1 - 1 / self._blocks) / (2 * self.contrast))
+        self._worst = self.chance(hardest) - (self.contrast * hardest) ** 2
+
+    def chance(self, frequency: Floats) -> Floats:
+        """Return A per level, on average over the hashes, for a key's frequency at each level."""
+        share: Floats = frequency + (1 - frequency) / self._blocks
+        return 2 * self.other + self.contrast * share
+
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return one symbol for each key."""
+        size = self.buckets // self._blocks[level]
+        drawn = uniform_below(bits, (self.rows * size).astype(np.uint64)).astype(np.int64)
+        row, r = np.divmod(drawn, size)
+        bucket, negative = buckets_and_signs(values, self.constants[row], self._bits)
+        block, place = np.divmod(bucket, size)
+        symbol = 2 * block + (negative ^ hadamard.is_odd(r, place))
+        missed = np.flatnonzero(bernoulli(bits, self._thresholds[level]))
+        bound = (2 * self._blocks[level[missed]]).astype(np.uint64)
+        symbol[missed] = uniform_other(bits, symbol[missed], bound)
+        block, sign = np.divmod(symbol, 2)
+        return (2 * (row * self.buckets + block * size + r) + sign).astype(self.dtype)
+
+    def check_values(self, levels: bytes, values: bytes) -> None:
+        """Refuse a report that is no symbol."""
+        reports = np.frombuffer(values, dtype=self.dtype)
+        if reports.size and reports.max() >= self.symbols:
+            raise ReportError(
+                "bad_value", f"report {reports.max()}: expected 0 to {self.symbols - 1}"
+            )
+
+    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
+        """Add reports to a table with columns (reports, reports of symbol 0, 1, ...)."""
+        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
+        np.add.at(table, (level.astype(np.intp), 1 + reports.astype(np.intp)), 1)
+
+    def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
+        """Return the sum of signs of every bucket and the number of reports of every block.
+
+        Returns
+        -------
+        signs : ndarray of int64, shape (t M,)
+        sizes : ndarray of int64, shape (t w,)
+        """
+        pairs = table[level, 1:].reshape(self.rows * self.blocks[level], -1, 2)
+        signs = hadamard.transform(pairs[:, :, 0] - pairs[:, :, 1])
+        return signs.ravel(), pairs.sum(axis=(1, 2))
+
+    def estimate(self, table: Counts, question: Question) -> Estimate:
+        """Estimate the frequencies of the keys that are asked for."""
+        keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
+        counts = table[:, 0]
+        shares = level_weights(question.weights, counts, self.facts)
+        if not counts.any():
+            return self._nothing(question, counts, keys.size)
+        law = self.law(counts, shares, question)
+        value, scatter, sizes = self._gathered(table, law.coefficient, keys)
+        total = total_weight(question.weights, counts, self.facts)
+        own = not question.one_mean(len(self.epsilons))
+        bounds = self.collisions.limits(law, value, scatter, sizes, question, total, own=own)
+        worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
+        return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst))
+
+    def _gathered(
+        self, table: Counts, coefficient: Floats, keys: Words
+    ) -> tuple[Floats, Floats, list[Floats]]:
+        """Read what bounds need of each key.
+
+        Returns
+        -------
+        value, scatter : ndarray of float64, shape (k,)
+            The weighted sum of D, and how its parts in the rows scatter: the sum of their squared
+            distances from their mean.
+        sizes : list of ndarray of float64, shape (k,)
+            Per level, the number of reports with D != 0.
+        """
+        used = np.flatnonzero(table[:, 0]).tolist()
+        sketch, blocks = np.zeros(self.rows * self.buckets), []
+        for level, s in zip(used, coefficient.tolist(), strict=True):
+            signs, sizes = self.differences(table, level)
+            sketch += s * signs
+            blocks.append((self._bits - self.blocks[level].bit_length() + 1, sizes))
+        value, scatter = np.empty((2, keys.size))
+        found = np.empty((len(used), keys.size))
+        first = np.arange(self.rows) * self.buckets
+        for start in range(0, keys.size, KEYS_AT_A_TIME):
+            part = slice(start, start + KEYS_AT_A_TIME)
+            place, negative = buckets_and_signs(keys[part, None], self.constants, self._bits)
+            place += first
+            parts = sketch.take(place) * (1.0 - 2.0 * negative)
+            value[part] = parts.sum(axis=1)
+            parts -= parts.mean(axis=1, keepdims=True)
+            scatter[part] = np.einsum("ij,ij->i", parts, parts)
+            for row, (shift, sizes) in zip(found, blocks, strict=True):
+                if shift == self._bits:  # one block: every report of the level
+                    row[part] = sizes.sum()
+                else:
+                    row[part] = sizes.take(place >> shift).sum(axis=1)
+        return value, scatter, list(found)
+
+    def law(self, counts: Counts, shares: Floats, question: Question) -> DifferenceLaw:
+        """Return the law of the weighted mean of unbiased reports; some count is above zero."""
+        used = counts > 0
+        n, contrast, other = counts[used], self.contrast[used], self.other[used]
+        return DifferenceLaw(
+            counts=n.astype(np.float64),
+            coefficient=shares[used] / (n * contrast),
+            contrast=contrast,
+            least=self.chance(np.zeros(used.size))[used],
+            largest=2 * other + contrast,
+            free=not question.one_mean(len(n)),
+            signed=True,
+        )
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return (2^64 - T) (2w - 1) / T, exactly: a symbol under its own bucket and another's."""
+        misses = self.misses[level]
+        return Fraction((WORD - misses) * (2 * self.blocks[level] - 1), misses)
+
+
+def best_blocks(epsilon: Fraction, buckets: int) -> int:
+    """Return the largest power of two w with 2 w^2 <= (e^epsilon - 1)^2, from 1 to `buckets`.
+
+    Of the powers of two, it has the least variance at frequency 0. In exact arithmetic: every
+    device and the aggregator have to agree on it.
+
+    Examples
+    --------
+    >>> [best_blocks(Fraction(e), 1024) for e in (1, 2, 4, 8, 64)]
+    [1, 4, 32, 1024, 1024]
+    """
+    precision = 128
+    while True:
+        low, high = (int((e - 1) ** 2 / 2) for e in exp_bounds(epsilon, precision))
+        if low.bit_length() == high.bit_length():
+            return min(buckets, 1 << max(0, low.bit_length() - 1) // 2)
+        precision *= 2
