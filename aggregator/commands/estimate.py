@@ -14,8 +14,11 @@ from aggregator.reader import Reader
 from aggregator.settings import Settings
 from aggregator.store import Store, connect
 from estimators import Estimate, Metric
+from estimators.domains import OPEN
 from estimators.durations import milliseconds
+from estimators.estimate import Floats
 from estimators.question import BOUNDS, TARGETS
+from estimators.simplex import project
 from estimators.weights import POLICIES
 
 TINY = 1e-3
@@ -92,6 +95,11 @@ class Moment(click.ParamType[float]):
     is_flag=True,
     help="Bounds that hold for each category by itself, not for all at once.",
 )
+@click.option(
+    "--simplex",
+    is_flag=True,
+    help="Add the nearest frequencies that are at least 0 and sum to 1: biased, without bounds.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, every category.")
 @settings_options
 def estimate(
@@ -106,6 +114,7 @@ def estimate(
     top: int,
     categories: tuple[str, ...],
     pointwise: bool,
+    simplex: bool,
     as_json: bool,
 ) -> None:
     """Show a metric's estimate and its confidence bounds.
@@ -117,6 +126,8 @@ def estimate(
     store = Store(connect(settings.redis.url), settings.topics.reports)
     reader = Reader(store, defined, idle_ms=milliseconds(settings.aggregate.idle))
     definition = reader.metric(metric)
+    if simplex and (categories or definition.kind != "frequency" or definition.categories == OPEN):
+        raise click.UsageError("--simplex: only for all categories of a frequency")
     try:
         found = reader.estimate(
             metric,
@@ -131,12 +142,14 @@ def estimate(
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    click.echo(
-        json.dumps(as_dict(definition, found)) if as_json else as_text(definition, found, top)
-    )
+    nearest = project(found.value) if simplex and found.reports else None
+    if as_json:
+        click.echo(json.dumps(as_dict(definition, found, nearest)))
+    else:
+        click.echo(as_text(definition, found, top, nearest))
 
 
-def as_dict(metric: Metric, found: Estimate) -> dict[str, Any]:
+def as_dict(metric: Metric, found: Estimate, nearest: Floats | None = None) -> dict[str, Any]:
     """Return an estimate as plain values; NaN (no report yet) becomes None."""
 
     def plain(x: Any) -> Any:
@@ -167,11 +180,13 @@ def as_dict(metric: Metric, found: Estimate) -> dict[str, Any]:
         shown["categories"] = list(found.labels)
     if found.radius is not None:
         shown["radius"] = plain(found.radius)
+    if nearest is not None:
+        shown["simplex"] = plain(nearest)
     return shown
 
 
-def as_text(metric: Metric, found: Estimate, top: int) -> str:
-    """Return an estimate for people."""
+def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = None) -> str:
+    """Return an estimate for people, the nearest distribution beside it."""
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
         f"status     {found.status}",
@@ -191,9 +206,13 @@ def as_text(metric: Metric, found: Estimate, top: int) -> str:
             else ("category", "categories")
         )
         shown, rows = found.top(top), []
-        for label, *numbers in zip(shown.labels, *_columns(shown), strict=True):
+        head, columns = [kind, "value", "lower", "upper"], _columns(shown)
+        if nearest is not None:  # in the same order: the projection keeps it
+            head.append("simplex")
+            columns.append(np.sort(nearest)[::-1][: len(shown.labels)].tolist())
+        for label, *numbers in zip(shown.labels, *columns, strict=True):
             rows.append((label, *map(_digits, numbers)))
-        lines.append(table((kind, "value", "lower", "upper"), rows))
+        lines.append(table(tuple(head), rows))
         if left := len(found.labels) - len(shown.labels):
             lines.append(f"and {left} more {plural} (--top)")
         if not found.labels:

@@ -60,7 +60,7 @@ class Auto(Mechanism):
     grid : int
         For a mean: g of `laplace`.
     report_bytes : int
-        For frequencies: the most that a report may take.
+        The most that a report may take.
 
     Raises
     ------
@@ -167,10 +167,13 @@ class Auto(Mechanism):
 class AutoMean(Auto, ScalarMean):
     """Signs at small epsilons, Laplace noise at large ones."""
 
-    def __init__(self, epsilons: Sequence[Fraction], *, grid: int = 1024) -> None:
+    def __init__(
+        self, epsilons: Sequence[Fraction], *, grid: int = 1024, report_bytes: int = 16
+    ) -> None:
         Mechanism.__init__(self, epsilons)
         check_grid(grid)
-        self.facts = self._choose([_mean_at(epsilon, grid) for epsilon in self.epsilons])
+        _check_report_bytes(report_bytes)
+        self.facts = self._choose([_mean_at(e, grid, report_bytes) for e in self.epsilons])
         self._noisy = np.array([isinstance(child, Laplace) for child in self.children])
         self._contrast = np.array(
             [1.0 if isinstance(x, Laplace) else x.signs.contrast[0] for x in self.children]
@@ -216,8 +219,7 @@ class AutoFrequency(Auto, SupportCounts):
     def __init__(
         self, epsilons: Sequence[Fraction], *, categories: int, report_bytes: int = 16
     ) -> None:
-        if report_bytes < 1:
-            raise ValueError(f"report_bytes = {report_bytes}: expected 1 or more")
+        _check_report_bytes(report_bytes)
         chosen = [_frequency_at(epsilon, categories, report_bytes) for epsilon in epsilons]
         signs = ReportedSigns(*zip(*(child.signs.exact[0] for child in chosen), strict=True))
         SupportCounts.__init__(self, epsilons, categories, signs)
@@ -231,8 +233,13 @@ class AutoFrequency(Auto, SupportCounts):
         return result
 
 
-def _mean_at(epsilon: Fraction, grid: int) -> RandomizedResponse | Laplace:
-    """Return the mechanism with the smaller largest variance over all values.
+def _check_report_bytes(report_bytes: int) -> None:
+    if report_bytes < 1:
+        raise ValueError(f"report_bytes = {report_bytes}: expected 1 or more")
+
+
+def _mean_at(epsilon: Fraction, grid: int, most: int) -> RandomizedResponse | Laplace:
+    """Return the mechanism with the smaller largest variance over all values, if its report fits.
 
     A sign's is 1 / a^2, at the value 0; that of noise with q = e^(-epsilon / 2g), rounding
     included, is (2q / (1 - q)^2 + 1/4) / g^2. The second is irrational, so that the comparison
@@ -240,10 +247,12 @@ def _mean_at(epsilon: Fraction, grid: int) -> RandomizedResponse | Laplace:
 
     Examples
     --------
-    >>> [_mean_at(Fraction(e), 1024).name for e in ("2.3", "2.32", "2.33")]
+    >>> [_mean_at(Fraction(e), 1024, 4).name for e in ("2.3", "2.32", "2.33")]
     ['randomized_response', 'randomized_response', 'laplace']
     """
     signs = RandomizedResponse([epsilon])
+    if Laplace([epsilon], grid=grid).width > most:
+        return signs
     ((p, q),) = signs.signs.exact
     precision = 128
     while True:

@@ -41,6 +41,11 @@ def test_signs_and_noise_cross_at_an_epsilon_of_2_324() -> None:
     assert chosen == ["randomized_response"] * 2 + ["laplace"] * 2
 
 
+def test_noise_that_does_not_fit_is_not_chosen() -> None:
+    assert auto([Fraction(4)], report_bytes=4).chosen == ["laplace"]
+    assert auto([Fraction(4)], report_bytes=3).chosen == ["randomized_response"]
+
+
 def test_a_mean_of_signs_alone_takes_one_byte() -> None:
     assert metric_for("auto_mean", (0.5, 1)).randomizer.width == 1
     assert metric_for("auto_mean", (0.5, 3)).randomizer.width == 4

@@ -46,6 +46,30 @@ def test_estimate_answers_for_people_and_as_json(counted: Deployment) -> None:
         assert len(carrier[key]) == 5
 
 
+def test_estimate_answers_for_some_categories_one_by_one_or_as_a_distribution(
+    counted: Deployment,
+) -> None:
+    command = ("estimate", "carrier", "--json")
+    whole = as_json(counted.dither(*command, "--simplex"))
+    assert sum(whole["simplex"]) == pytest.approx(1)
+    assert min(whole["simplex"]) >= 0
+    told = counted.dither("estimate", "carrier", "--simplex", "--top=2").stdout
+    assert f"{max(whole['simplex']):.4f}" in told
+    assert "and 3 more categories" in told
+    some = as_json(counted.dither(*command, "--category=UA", "--category=DL"))
+    assert some["categories"] == ["UA", "DL"]
+    assert some["value"] == pytest.approx([whole["value"][4], whole["value"][2]])
+    alone = as_json(counted.dither(*command, "--category=UA", "--pointwise"))
+    assert whole["lower"][4] < some["lower"][0] < alone["lower"][0]
+    assert alone["upper"][0] < some["upper"][0] < whole["upper"][4]
+    refused = counted.dither(*command, "--category=UA", "--simplex")
+    assert refused.returncode == 2
+    assert "all categories of a frequency" in refused.stderr
+    unknown = counted.dither(*command, "--category=UB")
+    assert unknown.returncode == 2
+    assert "category 'UB' of 'carrier': did you mean" in unknown.stderr
+
+
 def test_estimate_of_a_window_counts_that_window_alone(counted: Deployment) -> None:
     begin, end = EPOCH / 1000, EPOCH / 1000 + 3 * 3600
     arguments = ("estimate", "delay", "--json")
