@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.bounds import FlipNoise, limits
+from estimators.bounds.differences import difference_limits
 from estimators.mechanisms import Auto, Laplace, Repetition
+from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 from tests.statistics.populations import LEVELS, Population
@@ -75,11 +77,14 @@ class Paths:
     def statistics(self) -> Iterator[tuple[Counts, Counts, Counts]]:
         """Yield at every look: counts (levels,), held (levels, runs, values), sums.
 
-        Sums are ones per category for frequencies, (levels, runs, 1) ones or grid sums for a mean.
+        Sums are ones per category for frequencies, (levels, runs, 1) ones or grid sums for a mean;
+        for block differences those of D, then those of abs(D).
         """
         rng = np.random.default_rng(self.seed)
         held = np.zeros((len(LEVELS), self.runs, self.frequencies.size), dtype=np.int64)
         columns = self.frequencies.size if self.histogram else 1
+        if isinstance(self.population.metric.randomizer, BlockDifferences):
+            columns *= 2
         sums = np.zeros((len(LEVELS), self.runs, columns), dtype=np.int64)
         before = np.zeros(len(LEVELS), dtype=np.int64)
         for look, counts in enumerate(levels_over_time()):
@@ -104,6 +109,8 @@ class Paths:
             up, down = rng.negative_binomial(n, stop, size=(2, self.runs, 1))
             grid: Counts = mechanism.grid * (held[:, 1:] - held[:, :1]) + up - down
             return grid
+        if isinstance(mechanism, BlockDifferences):
+            return block_differences(mechanism, index, held, rng)
         own, reports = times * (held if self.histogram else held[:, 1:]), times * n
         p, q = mechanism.signs.p[index], mechanism.signs.q[index]
         ones: Counts = rng.binomial(own, p) + rng.binomial(reports - own, q)
@@ -137,10 +144,17 @@ class Paths:
         facts: LevelFacts = mechanism.facts
         shares = level_weights(question.weights, counts, facts)
         total = total_weight(question.weights, counts, facts)
-        used, columns = counts > 0, sums.shape[2]
+        used, columns = counts > 0, self.frequencies.size if self.histogram else 1
         flat = sums.reshape(len(LEVELS), -1)
         log_p = math.log(question.beta / (2 * columns))
         noise: Noise | None
+        if isinstance(mechanism, BlockDifferences):
+            parts = [sums[used, :, :columns], sums[used, :, columns:]]
+            nets, sizes = (list(part.reshape(used.sum(), -1).astype(float)) for part in parts)
+            law = mechanism.law(counts, shares, question)
+            found = difference_limits(law, nets, sizes, question, log_p, total)
+            lower, upper = (2 * limit.reshape(self.runs, columns) - 1 for limit in found)
+            return lower, upper, shares
         if self.histogram:
             law = mechanism.signs.law(counts, shares, question)
             mean, flip = mechanism.signs.mean(counts, shares, flat), mechanism.signs.q[used]
@@ -154,6 +168,26 @@ class Paths:
                 mean += shares[level] * level_mean(mechanism, level, counts[level], flat[level])
         lower, upper = limits(law, mean, question, log_p, total, noise)
         return lower.reshape(self.runs, columns), upper.reshape(self.runs, columns), shares
+
+
+def block_differences(
+    mechanism: BlockDifferences, level: int, held: Counts, rng: np.random.Generator
+) -> Counts:
+    """Draw the sums of D and of abs(D) for each category, of users who hold these values."""
+    other, contrast = mechanism.other[level], mechanism.contrast[level]
+    block = np.arange(held.shape[1]) % mechanism.blocks[level]
+    mates = held @ (block[:, None] == block) - held
+    rest = held.sum(axis=1, keepdims=True) - held - mates
+    plus, minus = np.zeros((2, *held.shape), dtype=np.int64)
+    for users, gain, loss in (
+        (held, contrast, 0.0),
+        (mates, contrast / 2, contrast / 2),
+        (rest, 0.0, 0.0),
+    ):
+        signed = rng.binomial(users, min(1.0, 2 * other + gain + loss))
+        more = rng.binomial(signed, (other + gain) / (2 * other + gain + loss))
+        plus, minus = plus + more, minus + signed - more
+    return np.concatenate([plus - minus, plus + minus], axis=1)
 
 
 def made_by(mechanism: Any, level: int) -> tuple[Any, int, int]:
@@ -186,6 +220,19 @@ HARD = [
     Population("auto", (0.97, 0.03, 0.0, 0.0), ()),
     Population("repetition", -0.98, ()),
     Population("repetition", (0.97, 0.03, 0.0, 0.0), ()),
+    *[
+        Population(mechanism, frequencies, ())
+        for mechanism in (
+            "grr",
+            "oue",
+            "subset_selection",
+            "projective_geometry_response",
+            "projection",
+            "hadamard_response",
+            "recursive_hadamard",
+        )
+        for frequencies in ((1.0, 0.0, 0.0, 0.0), (0.97, 0.03, 0.0, 0.0))
+    ],
 ]
 
 
