@@ -39,6 +39,15 @@ if TYPE_CHECKING:
 LEVELS = np.array([0.25, 0.5, 1, 2, 4])
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 GRID = 1024
+NAMES = (
+    "grr",
+    "oue",
+    "subset_selection",
+    "projective_geometry_response",
+    "projection",
+    "hadamard_response",
+    "recursive_hadamard",
+)
 BETA = 0.05
 
 
@@ -120,15 +129,13 @@ def noise_ratio(n: int, k: int) -> tuple[float, float]:
 
 
 def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
-    """Return the ratio for one category of a frequency mechanism, at frequency f.
-
-    Other weights than `optimal` and other bounds than `fixed` for block differences only.
-    """
+    """Return the ratio for one category of a frequency mechanism, at frequency f."""
     constructor: Any = MECHANISMS[name]
     mechanism = constructor([exact(e) for e in LEVELS], categories=k)
     counts, question = np.full(5, n // 5), Question(**asked)
     shares = level_weights(question.weights, counts, mechanism.facts)
     target, log_p = question.target, np.log(BETA / 2 / k)
+    total = total_weight(question.weights, counts, mechanism.facts)
     if isinstance(mechanism, BlockDifferences):
         law = mechanism.law(counts, shares, question)
         # the block's other categories hold their share of the rest, all alike
@@ -137,12 +144,12 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
         inside = 2 * mechanism.other + held * mechanism.contrast
         sums = [np.array([x]) for x in counts * mechanism.contrast * f]
         sizes = [np.array([x]) for x in counts * inside]
-        total = total_weight(question.weights, counts, mechanism.facts)
         lower, upper = difference_limits(law, sums, sizes, question, log_p, total)
         one = inside - mechanism.contrast**2 * (f if target == "sample" else f**2)
     else:
         law = mechanism.signs.law(counts, shares, question)
-        lower, upper = interval(law, np.array([2 * f - 1]), log_p)
+        ever = total if question.bound == "anytime" else None
+        lower, upper = interval(law, np.array([2 * f - 1]), log_p, ever)
         lower, upper = (1 + lower) / 2, (1 + upper) / 2
         p, q = mechanism.signs.p, mechanism.signs.q
         one = law.variances(np.array([2 * f - 1]))[0] / 4
@@ -217,36 +224,24 @@ def main() -> None:
         for f in (0.3, 0.0):
             title = f"`{name}`, k = 16, frequency {f:g}"
             rows[title] = functools.partial(supported, name, k=16, f=f)
-    for name in (
-        "grr",
-        "oue",
-        "subset_selection",
-        "hadamard_response",
-        "recursive_hadamard",
-        "projection",
-        "projective_geometry_response",
-    ):
+    for name in NAMES:
         for k, f in ((16, 0.3), (1024, 0.3), (1024, 0.0)):
             title = f"`{name}`, k = {k}, frequency {f:g}"
             rows[title] = functools.partial(supported, name, k=k, f=f)
-        rows[f"`{name}`, k = 16, frequency 0.3, users' own values"] = functools.partial(
-            supported, name, k=16, f=0.3, target="sample"
-        )
-    for target, title in (("population", ""), ("sample", ", users' own values")):
-        rows[f"`recursive_hadamard`, `uniform` weights, k = 16, frequency 0.3{title}"] = (
-            functools.partial(
-                supported, "recursive_hadamard", k=16, f=0.3, target=target, weights="uniform"
+        for weights, told in (("optimal", ""), ("uniform", ", `uniform` weights")):
+            rows[f"`{name}`, k = 16, frequency 0.3, users' own values{told}"] = functools.partial(
+                supported, name, k=16, f=0.3, target="sample", weights=weights
             )
-        )
     for f in (0.3, 0.0):
         title = f"`count_sketch`, ten strings, frequency {f:g}"
         rows[title] = functools.partial(sketched, f=f)
     _print("bound", rows)
     ever: dict[str, Callable[[int], float]] = {
-        f"`recursive_hadamard`, k = {k}, frequency {f:g}": functools.partial(
-            supported, "recursive_hadamard", k=k, f=f, bound="anytime"
+        f"`{name}`, k = {k}, frequency {f:g}": functools.partial(
+            supported, name, k=k, f=f, bound="anytime"
         )
-        for k, f in ((16, 0.3), (1024, 0.3), (1024, 0.0))
+        for name in NAMES
+        for k, f in ((16, 0.3), (1024, 0.0))
     }
     _print(
         "bound for all times",
