@@ -226,13 +226,14 @@ HARD = [
             "grr",
             "oue",
             "subset_selection",
-            "projective_geometry_response",
             "projection",
             "hadamard_response",
             "recursive_hadamard",
         )
         for frequencies in ((1.0, 0.0, 0.0, 0.0), (0.97, 0.03, 0.0, 0.0))
     ],
+    # with few categories it is grr
+    Population("projective_geometry_response", (0.97, 0.03, *[0.0] * 14), ()),
 ]
 
 

@@ -32,7 +32,7 @@ def test_every_power_of_1_1_is_looked_at() -> None:
     assert np.all(CHECKED[1:] <= np.maximum(CHECKED[:-1] + 1, np.ceil(1.1 * CHECKED[:-1])))
 
 
-@pytest.mark.parametrize("population", [HARD[i] for i in (1, 4, 6, -1, -3, -7)], ids=str)
+@pytest.mark.parametrize("population", [HARD[i] for i in (1, 4, 6, -1, -2, -4)], ids=str)
 @pytest.mark.parametrize("beta", [0.05, 0.2])
 def test_whole_paths_are_covered(population: Population, beta: float) -> None:
     assert failed(Paths(population, 200), beta=beta) <= most(beta, 200)
