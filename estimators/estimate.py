@@ -38,8 +38,8 @@ class Estimate:
         The share of each level in the estimate; sums to one unless there is no report.
     heterogeneity : float or None
         p-value of the hypothesis that the values do not go with the privacy level (Cochran's Q);
-        None where fewer than two levels have reports enough, or the mechanism has no such test. If
-        it is tiny, weights other than ``uniform`` estimate the mean of another population.
+        None where fewer than two levels have reports enough. If it is tiny, weights other than
+        ``uniform`` estimate the mean of another population.
     radius : float, optional
         Of a vector: the estimate is within this l2 distance of the mean with probability 1 - beta.
         It fails with probability beta by itself, apart from `lower` and `upper`. NaN where no

@@ -107,6 +107,46 @@ def heterogeneity_of_differences(
     return _cochran(means, (nonzero >= LEAST_EXPECTED) / variance(none), variance, scatter)
 
 
+def heterogeneity_of_vectors(
+    counts: Floats, scale: Floats, rounding: float, means: Floats
+) -> float | None:
+    """Return the same p-value for directions: a Q for each coordinate, Bonferroni over them.
+
+    A coordinate of a direction has E u^2 = 1/d whatever the data, because the data shift the law of
+    u by an odd function; so a level's mean B u has variance (B^2 / d - theta^2) / n, and at most
+    B^2 / 4 more for the rounding by one step. Levels in which n p (1 - p) is below 25 for a sign
+    with the coordinate's mean are left out.
+
+    Parameters
+    ----------
+    counts, scale : ndarray of float64, shape (levels,)
+        n_l, each above zero, and B_l.
+    rounding : float
+        The step of the grid that directions are rounded to.
+    means : ndarray of float64, shape (levels, d)
+        Each level's unbiased mean, in the unit ball but for noise.
+
+    Examples
+    --------
+    >>> counts, scale = np.array([1e4, 1e4]), np.array([3.0, 1.5])
+    >>> heterogeneity_of_vectors(counts, scale, 0.0, np.array([[0.1, 0.1], [0.3, 0.1]])) < 1e-12
+    True
+    """
+    n, square = counts[:, None], (scale**2)[:, None]
+    largest = square / means.shape[1]
+
+    def variance(theta: Floats) -> Floats:
+        left = largest - np.clip(theta, -1, 1) ** 2 + square * rounding**2 / 4
+        result: Floats = np.maximum(left, 1e-12) / n
+        return result
+
+    def scatter(theta: Floats) -> Floats:
+        result: Floats = n * (1 - np.minimum(1, theta**2 / largest)) / 4
+        return result
+
+    return _cochran(means, 1 / variance(np.zeros(means.shape[1])), variance, scatter)
+
+
 def _cochran(
     means: Floats,
     precision: Floats,

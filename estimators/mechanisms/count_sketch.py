@@ -15,6 +15,7 @@ from estimators.bounds.difference_law import DifferenceLaw
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.hashing import buckets_and_signs, row_constants
+from estimators.heterogeneity import heterogeneity_of_differences
 from estimators.mechanisms.grr import index_dtype
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
@@ -199,17 +200,35 @@ class CountSketch(Mechanism):
         if not counts.any():
             return self._nothing(question, counts, keys.size)
         law = self.law(counts, shares, question)
-        value, scatter, sizes = self._gathered(table, law.coefficient, keys)
+        decoded = [self.differences(table, level) for level in np.flatnonzero(counts).tolist()]
+        value, scatter, sizes = self._gathered(decoded, law.coefficient, keys)
         total = total_weight(question.weights, counts, self.facts)
         own = not question.one_mean(len(self.epsilons))
         bounds = self.collisions.limits(law, value, scatter, sizes, question, total, own=own)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
-        return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst))
+        apart = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)
+        return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst), apart)
+
+    def _heterogeneity(
+        self,
+        decoded: list[tuple[Counts, Counts]],
+        law: DifferenceLaw,
+        keys: Words,
+        sizes: list[Floats],
+    ) -> float | None:
+        """Return Cochran's p-value for these keys: what collides is the same at all levels."""
+        if not keys.size:
+            return None
+        place, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
+        place += np.arange(self.rows) * self.buckets
+        own = 1 - 2 * negative.astype(np.int64)
+        sums = [(signs.take(place) * own).sum(axis=1).astype(np.float64) for signs, _ in decoded]
+        return heterogeneity_of_differences(law, sums, [size[: keys.size] for size in sizes])
 
     def _gathered(
-        self, table: Counts, coefficient: Floats, keys: Words
+        self, decoded: list[tuple[Counts, Counts]], coefficient: Floats, keys: Words
     ) -> tuple[Floats, Floats, list[Floats]]:
-        """Read what bounds need of each key.
+        """Read what bounds need of each key from the levels in use.
 
         Returns
         -------
@@ -219,14 +238,12 @@ class CountSketch(Mechanism):
         sizes : list of ndarray of float64, shape (k,)
             Per level, the number of reports with D != 0.
         """
-        used = np.flatnonzero(table[:, 0]).tolist()
         sketch, blocks = np.zeros(self.rows * self.buckets), []
-        for level, s in zip(used, coefficient.tolist(), strict=True):
-            signs, sizes = self.differences(table, level)
+        for (signs, sizes), s in zip(decoded, coefficient.tolist(), strict=True):
             sketch += s * signs
-            blocks.append((self._bits - self.blocks[level].bit_length() + 1, sizes))
+            blocks.append(((signs.size // sizes.size).bit_length() - 1, sizes))
         value, scatter = np.empty((2, keys.size))
-        found = np.empty((len(used), keys.size))
+        found = np.empty((len(decoded), keys.size))
         first = np.arange(self.rows) * self.buckets
         for start in range(0, keys.size, KEYS_AT_A_TIME):
             part = slice(start, start + KEYS_AT_A_TIME)

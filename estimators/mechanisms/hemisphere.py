@@ -14,6 +14,7 @@ from estimators.bounds import Directions
 from estimators.bounds.spheres import vector_deviations, width
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
+from estimators.heterogeneity import heterogeneity_of_vectors
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.signs import FlippedSigns
 from estimators.question import Question
@@ -176,13 +177,16 @@ class Hemisphere(Mechanism):
         mean: Floats = (coefficient / self.grid) @ sums[used]
         law = Directions(self.dimension, n, coefficient, self.signs.contrast[used], 1 / self.grid)
         slack = ARITHMETIC * float(n @ coefficient)
-        scale = total_weight(question.weights, counts, self.facts)
-        side, radius = (x + slack for x in vector_deviations(law, question, scale))
+        total = total_weight(question.weights, counts, self.facts)
+        side, radius = (x + slack for x in vector_deviations(law, question, total))
         farthest = float(np.linalg.norm(mean)) + 1  # the mean is in the ball
         bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
         nearest = min(radius, farthest)
         effective = 1 / law.variance
-        return self._answer(question, counts, shares, mean, bounds, effective, radius=nearest)
+        scale, step = self.scale[used], 1 / self.grid
+        means = sums[used] * (scale * step / n)[:, None]
+        apart = heterogeneity_of_vectors(n, scale, step, means)
+        return self._answer(question, counts, shares, mean, bounds, effective, apart, nearest)
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) / T, exactly: the sign of the offered vector is all that is private."""

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom, kstest
 
+from estimators import Metric
+from estimators.randomness import SeededBits
 from tests.statistics.populations import LEVELS, Population
 
 if TYPE_CHECKING:
@@ -37,10 +39,11 @@ INDEPENDENT = [
             ((0.3, 0.3, *[0.4 / 14] * 14), EVEN),
         )
     ],
+    Population("count_sketch", (0.6, 0.3, 0.1, 0.0), EVEN),
     Population("auto", 0.9, UNEVEN),
     Population("repetition", (0.6, 0.3, 0.1, 0.0), UNEVEN),
 ]
-FREQUENCIES = ("rappor", "hadamard_response", "recursive_hadamard")
+FREQUENCIES = ("rappor", "hadamard_response", "recursive_hadamard", "count_sketch")
 
 
 def p_values(population: Population, runs: int = RUNS) -> Floats:
@@ -93,3 +96,35 @@ def test_one_level_or_a_handful_of_reports_cannot_be_compared(mechanism: str) ->
         population = Population(mechanism, theta, counts)
         statistic = population.statistic(population.held(rng), rng)
         assert population.metric.estimate(statistic).heterogeneity is None
+
+
+def vectors_of(metric: Metric, centres: Floats, seed: int, each: int) -> float | None:
+    """Return the p-value of `each` users a level, whose vectors are +- an axis about a centre."""
+    rng = np.random.default_rng(seed)
+    level = np.repeat(np.arange(len(LEVELS)), each)
+    axes = np.eye(3)[rng.integers(0, 3, level.size)] * rng.choice([-0.5, 0.5], (level.size, 1))
+    statistic = metric.zero()
+    reports = metric.randomize(centres[level] + axes, level, SeededBits(seed))
+    metric.accumulate(statistic, level, reports)
+    return metric.estimate(statistic, bound="normal").heterogeneity
+
+
+VECTORS = Metric(
+    name="v", kind="vector_mean", mechanism="hemisphere", dimension=3, radius=1.0, levels=LEVELS
+)
+
+
+def test_vectors_that_are_independent_of_the_level_have_no_small_p_values() -> None:
+    same = np.tile([0.4, -0.2, 0.0], (len(LEVELS), 1))
+    found = np.array([vectors_of(VECTORS, same, seed, 300) for seed in range(RUNS)], dtype=float)
+    for q in (0.01, 0.05, 0.2, 0.5):
+        assert np.count_nonzero(found <= q) <= binom.isf(1e-4, RUNS, q)
+
+
+def test_one_coordinate_that_goes_with_the_level_is_found() -> None:
+    moving = np.zeros((len(LEVELS), 3))
+    moving[:, 1] = np.linspace(0.4, -0.4, len(LEVELS))
+    found = vectors_of(VECTORS, moving, 1, 4000)
+    assert found is not None
+    assert found < 1e-9
+    assert vectors_of(VECTORS, moving, 1, 3) is None
