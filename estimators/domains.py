@@ -88,13 +88,13 @@ class Ball:
     """Vectors of length up to `radius`; longer ones are shortened."""
 
     metric: str
-    dimension: int
+    labels: tuple[str, ...]
     radius: float
 
-    @functools.cached_property
-    def labels(self) -> tuple[str, ...]:
-        """The coordinates, "0" to "d - 1"."""
-        return _numbered(self.dimension)
+    @property
+    def dimension(self) -> int:
+        """The number of coordinates."""
+        return len(self.labels)
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -262,12 +262,18 @@ def _interval(metric: str, given: Mapping[str, Any], refuse: Refuse) -> Domain:
 
 
 def _ball(metric: str, given: Mapping[str, Any], refuse: Refuse) -> Domain:
-    dimension, radius = given["dimension"], given["radius"]
-    if dimension is None or not 1 <= dimension <= LARGEST_DIMENSION:
-        raise refuse("dimension", f"a number of coordinates, 1 to {LARGEST_DIMENSION}")
+    dimension, names, radius = given["dimension"], given["coordinates"], given["radius"]
+    if names is None:
+        if dimension is None or not 1 <= dimension <= LARGEST_DIMENSION:
+            raise refuse("dimension", f"a number of coordinates, 1 to {LARGEST_DIMENSION}")
+        names = _numbered(dimension)
+    elif len(set(names)) != len(names) or not 1 <= len(names) <= LARGEST_DIMENSION:
+        raise refuse("coordinates", f"1 to {LARGEST_DIMENSION} names, each once")
+    elif dimension is not None and dimension != len(names):
+        raise refuse("dimension", f"{len(names)}, as there are coordinates, or nothing")
     if radius is None or not (radius > 0 and math.isfinite(radius)):
         raise refuse("radius", "the largest length of a vector, above zero and finite")
-    return Ball(metric, dimension, radius)
+    return Ball(metric, tuple(names), radius)
 
 
 def _categories(metric: str, given: Mapping[str, Any], refuse: Refuse) -> Domain:
@@ -300,6 +306,7 @@ KEYS = {
     "categories": ("frequency",),
     "watch": ("frequency",),
     "dimension": ("vector_mean",),
+    "coordinates": ("vector_mean",),
     "radius": ("vector_mean",),
 }
 """The keys of a definition that describe a domain, and the kinds they belong to."""

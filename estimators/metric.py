@@ -50,7 +50,9 @@ class Metric:
     watch : sequence of str, optional
         Of an open vocabulary: the strings that an estimate is about if no others are asked for.
     dimension : int, optional
-        For vector means: the number of coordinates.
+        For vector means: the number of coordinates. May be left out where they have names.
+    coordinates : sequence of str, optional
+        For vector means: the coordinates' names; "0" to "d - 1" by default.
     radius : float, optional
         For vector means: the domain is the l2 ball of this radius around zero. A longer vector is
         shortened to it, on the device.
@@ -94,6 +96,7 @@ class Metric:
     categories: int | str | Sequence[str] | None = None
     watch: Sequence[str] | None = None
     dimension: int | None = None
+    coordinates: Sequence[str] | None = None
     radius: float | None = None
     options: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
     pane: str = "1m"
@@ -119,6 +122,8 @@ class Metric:
         self._check_levels()
         if "categories" in self.domain.parameters:
             self._check_vocabulary()
+        if self.kind == "vector_mean":
+            object.__setattr__(self, "dimension", len(self.labels))
         self._check_times()
         if self.minimum_reports < 1:
             self._refuse("minimum_reports", "a number of reports, 1 or more")
@@ -217,7 +222,7 @@ class Metric:
         }
         if self.kind == "vector_mean":
             assert self.radius is not None  # noqa: S101
-            meaning |= {"dimension": self.dimension, "radius": float(self.radius)}
+            meaning |= {"coordinates": list(self.labels), "radius": float(self.radius)}
         if set(chosen := self.randomizer.chosen) != {self.mechanism}:
             meaning["chosen"] = chosen
         text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))

@@ -351,3 +351,22 @@ def test_an_open_vocabulary_needs_a_mechanism_for_it() -> None:
         Metric(name="m", kind="frequency", mechanism="grr", categories="opne", levels=[1])
     with pytest.raises(DefinitionError, match="no watch unless"):
         Metric(name="m", kind="frequency", mechanism="grr", categories=3, watch=["a"], levels=[1])
+
+
+def test_coordinates_may_have_names() -> None:
+    definition: dict[str, Any] = {
+        "name": "v",
+        "kind": "vector_mean",
+        "mechanism": "hemisphere",
+        "radius": 2,
+        "levels": [1],
+    }
+    named = Metric(**definition, coordinates=["x", "y", "z"])
+    assert named.dimension == 3
+    assert named.estimate(named.zero()).labels == ("x", "y", "z")
+    assert Metric(**definition, dimension=3).labels == ("0", "1", "2")
+    assert Metric(**definition, dimension=3).revision != named.revision
+    with pytest.raises(DefinitionError, match="as there are coordinates"):
+        Metric(**definition, coordinates=["x", "y"], dimension=3)
+    with pytest.raises(DefinitionError, match="names, each once"):
+        Metric(**definition, coordinates=["x", "x"])
