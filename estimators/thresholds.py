@@ -8,7 +8,11 @@ least significant bits for differential privacy", 2012).
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from fractions import Fraction
+from typing import TypeVar
+
+Choice = TypeVar("Choice", int, bool)
 
 WORD = 2**64
 
@@ -117,9 +121,7 @@ def miss_threshold(epsilon: Fraction, inside: int, outside: int) -> int:
     An output has probability (2^64 - T) / (2^64 inside) in the own set, T / (2^64 outside) else:
     the ratio is (2^64 - T) outside / (T inside). Because T is rounded up, T (inside e^epsilon +
     outside) >= 2^64 outside, which says that the ratio is at most e^epsilon. The threshold is
-    exact: it is computed from both ends of an interval around e^epsilon, which is narrowed until
-    both give the same integer. That ends, since e^epsilon is irrational for a rational epsilon
-    other than 0.
+    exact: see :func:`at_exp`.
 
     Examples
     --------
@@ -130,14 +132,26 @@ def miss_threshold(epsilon: Fraction, inside: int, outside: int) -> int:
         raise ValueError(f"epsilon = {epsilon}: expected a number above 0")
     if outside >= inside << 40:
         raise ValueError(f"{outside} outputs for {inside}: expected less than 2^40 for each")
+    return at_exp(epsilon, lambda e: _ceil(WORD * outside / (inside * e + outside)))
+
+
+def at_exp(x: Fraction, function: Callable[[Fraction], Choice]) -> Choice:
+    """Return function(e^x), exactly, of a function to integers or the like that is monotone.
+
+    What depends on e^epsilon has to be the same on every device and at the aggregator. The function
+    is taken at both ends of an interval around e^x, which is narrowed until they agree. That ends
+    if the function does not jump at e^x itself, which is irrational for a rational x other than 0.
+
+    Examples
+    --------
+    >>> at_exp(Fraction(4), int)
+    54
+    """
     precision = 128
     while True:
-        smaller, larger = (
-            _ceil(WORD * outside / (inside * e + outside))
-            for e in reversed(exp_bounds(epsilon, precision))
-        )
-        if smaller == larger:
-            return smaller
+        low, high = map(function, exp_bounds(x, precision))
+        if low == high:
+            return low
         precision *= 2
 
 

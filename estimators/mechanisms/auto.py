@@ -27,7 +27,7 @@ from estimators.mechanisms.signs import ReportedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
 from estimators.question import Question
 from estimators.randomness import Bits
-from estimators.thresholds import exp_bounds
+from estimators.thresholds import at_exp
 from estimators.weights import LevelFacts
 
 CANDIDATES: tuple[Any, ...] = (
@@ -254,17 +254,12 @@ def _mean_at(epsilon: Fraction, grid: int, most: int) -> RandomizedResponse | La
     if Laplace([epsilon], grid=grid).width > most:
         return signs
     ((p, q),) = signs.signs.exact
-    precision = 128
-    while True:
-        least, largest = (
-            (2 * e / (e - 1) ** 2 + Fraction(1, 4)) / grid**2
-            for e in reversed(exp_bounds(epsilon / (2 * grid), precision))
-        )
-        if 1 / (p - q) ** 2 <= least:
-            return signs
-        if 1 / (p - q) ** 2 >= largest:
-            return Laplace([epsilon], grid=grid)
-        precision *= 2
+    variance = 1 / (p - q) ** 2
+
+    def has_less_noise(e: Fraction) -> bool:
+        return variance <= (2 * e / (e - 1) ** 2 + Fraction(1, 4)) / grid**2
+
+    return signs if at_exp(epsilon / (2 * grid), has_less_noise) else Laplace([epsilon], grid=grid)
 
 
 def _frequency_at(epsilon: Fraction, categories: int, most: int) -> SupportCounts:

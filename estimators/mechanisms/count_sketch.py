@@ -21,7 +21,7 @@ from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
 from estimators.randomness import Bits, Words
 from estimators.sampling import bernoulli, uniform_below, uniform_other
-from estimators.thresholds import WORD, exp_bounds, miss_threshold
+from estimators.thresholds import WORD, at_exp, miss_threshold
 from estimators.weights import LevelFacts, level_weights, total_weight
 
 LARGEST_SKETCH = 2**24
@@ -291,9 +291,5 @@ def best_blocks(epsilon: Fraction, buckets: int) -> int:
     >>> [best_blocks(Fraction(e), 1024) for e in (1, 2, 4, 8, 64)]
     [1, 4, 32, 1024, 1024]
     """
-    precision = 128
-    while True:
-        low, high = (int((e - 1) ** 2 / 2) for e in exp_bounds(epsilon, precision))
-        if low.bit_length() == high.bit_length():
-            return min(buckets, 1 << max(0, low.bit_length() - 1) // 2)
-        precision *= 2
+    most = at_exp(epsilon, lambda e: 1 << max(0, int((e - 1) ** 2 / 2).bit_length() - 1) // 2)
+    return min(buckets, most)

@@ -15,7 +15,7 @@ from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli, uniform_below
-from estimators.thresholds import WORD, exp_bounds, miss_threshold
+from estimators.thresholds import WORD, at_exp, miss_threshold
 
 
 class HadamardResponse(BlockDifferences):
@@ -112,9 +112,5 @@ def block_count(epsilon: Fraction, categories: int) -> int:
     >>> [block_count(Fraction(e), 1000) for e in (1, 4, 16)]
     [2, 32, 1024]
     """
-    precision = 128
-    while True:
-        low, high = (int(min(e, Fraction(2 * categories))) for e in exp_bounds(epsilon, precision))
-        if low.bit_length() == high.bit_length():
-            return 1 << (low.bit_length() - 1)
-        precision *= 2
+    most = Fraction(2 * categories)
+    return at_exp(epsilon, lambda e: 1 << (int(min(e, most)).bit_length() - 1))

@@ -19,7 +19,7 @@ from estimators.mechanisms.signs import ReportedSigns
 from estimators.mechanisms.symbols import ReportedSymbols
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli, uniform_below
-from estimators.thresholds import WORD, exp_bounds, miss_threshold
+from estimators.thresholds import WORD, at_exp, miss_threshold
 
 LARGEST_SHARE = 4
 """K / k is at most this: what the statistic may cost for the sake of a better order d."""
@@ -150,7 +150,7 @@ def best_geometry(epsilon: Fraction, categories: int) -> DifferenceSet:
 
 def _candidates(epsilon: Fraction, categories: int) -> Iterator[DifferenceSet]:
     yield DifferenceSet(categories - 1, 2)
-    below = _floor_exp(epsilon) + 1
+    below = at_exp(epsilon, int) + 1
     for coordinates in itertools.count(3):
         smallest = _least_base(categories, coordinates)
         largest = _least_base(LARGEST_SHARE * categories + 1, coordinates) - 1
@@ -162,15 +162,6 @@ def _candidates(epsilon: Fraction, categories: int) -> Iterator[DifferenceSet]:
         ):
             if (order := next(filter(prime_power, orders), None)) is not None:
                 yield DifferenceSet(order, coordinates)
-
-
-def _floor_exp(epsilon: Fraction) -> int:
-    precision = 128
-    while True:
-        low, high = map(int, exp_bounds(epsilon, precision))
-        if low == high:
-            return low
-        precision *= 2
 
 
 def _least_base(total: int, terms: int) -> int:

@@ -15,7 +15,7 @@ from estimators.mechanisms.packed import PackedBits
 from estimators.mechanisms.signs import ReportedSigns
 from estimators.randomness import Bits
 from estimators.sampling import Bools, bernoulli, uniform_below
-from estimators.thresholds import WORD, exp_bounds, miss_threshold
+from estimators.thresholds import WORD, at_exp, miss_threshold
 
 
 class SubsetSelection(PackedBits):
@@ -127,15 +127,8 @@ def best_size(epsilon: Fraction, categories: int) -> int:
     >>> [best_size(Fraction(e), 1000) for e in (1, 4, 16)]
     [269, 18, 1]
     """
-    precision = 128
-    while True:
-        low, high = (
-            int(Fraction(categories) / (e + 1) + Fraction(1, 2))
-            for e in reversed(exp_bounds(epsilon, precision))
-        )
-        if low == high:
-            return max(1, low)
-        precision *= 2
+    nearest = at_exp(epsilon, lambda e: int(Fraction(categories) / (e + 1) + Fraction(1, 2)))
+    return max(1, nearest)
 
 
 def uniform_subsets(bits: Bits, n: int, total: int, size: int) -> Bools:
