@@ -13,6 +13,7 @@ from estimators.estimate import Estimate
 from estimators.mechanisms import MECHANISMS
 from estimators.randomness import SeededBits
 from tests.estimators.cases import CASES, COMPOSITE
+from tests.statistics.paths import CHECKED, LAST
 
 PATHS, BETA = 40, 0.2
 LOOKS = (20, 30, 45, 70, 100, 150, 220, 330, 500, 750, 1100, 1600)
@@ -28,17 +29,16 @@ NAMES = np.array(list("abcdef"))
 VECTORS = np.array([[1.0, 0.0, 0.0], [0.0, -0.6, 0.0]])
 
 
-def metric_of(case: str, path: int) -> Metric:
+def metric_of(case: str, path: int, **options: int) -> Metric:
     mechanism, kind = CASES[case]
     domain = DOMAINS[kind]
     if not MECHANISMS[mechanism].closed_vocabulary:  # hashes of its own for each path
-        domain = {"categories": "open", "watch": tuple(NAMES), "options": {"seed": path}}
+        domain = {"categories": "open", "watch": tuple(NAMES), "options": {**options, "seed": path}}
     return Metric(name="m", kind=kind, mechanism=mechanism, levels=LEVELS, **domain)
 
 
-def drawn(metric: Metric, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return the values of LOOKS[-1] users, and the truth of their distribution."""
-    n = LOOKS[-1]
+def drawn(metric: Metric, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of `n` users, and the truth of their distribution."""
     if metric.kind == "mean":
         return np.where(rng.random(n) < 0.9, 1.0, -1.0), np.array([0.8])
     if metric.kind == "frequency":
@@ -61,7 +61,7 @@ def test_bounds_for_all_times_cover_whole_paths(case: str) -> None:
     paths = PATHS if CASES[case][0] not in COMPOSITE else 15
     for path in range(paths):
         metric = metric_of(case, path)
-        values, truth = drawn(metric, rng)
+        values, truth = drawn(metric, LOOKS[-1], rng)
         level = rng.integers(0, len(LEVELS), LOOKS[-1]).astype(np.uint8)
         reports = metric.randomize(values, level, SeededBits(path))
         statistic, begin = metric.zero(), 0
@@ -72,3 +72,30 @@ def test_bounds_for_all_times_cover_whole_paths(case: str) -> None:
                 left += 1
                 break
     assert left <= binom.isf(1e-4, paths, BETA)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "options"), [("hemisphere", {}), ("count_sketch", {"rows": 64, "buckets": 16})]
+)
+def test_two_thousand_real_paths_to_100_000_reports_are_covered(
+    case: str, options: dict[str, int]
+) -> None:
+    """Those whose sums have no law that is easily drawn from: looked at as in `paths`."""
+    rng, runs, betas = np.random.default_rng(9), 2000, (0.05, 0.2)
+    left = dict.fromkeys(betas, 0)
+    for path in range(runs):
+        metric = metric_of(case, path, **options)
+        values, truth = drawn(metric, LAST, rng)
+        level = rng.integers(0, len(LEVELS), LAST).astype(np.uint8)
+        reports = metric.randomize(values, level, SeededBits(path))
+        statistic, begin, going = metric.zero(), 0, set(betas)
+        for end in CHECKED.tolist():
+            metric.accumulate(statistic, level[begin:end], reports[begin:end])
+            begin = end
+            for beta in tuple(going):
+                if misses(metric.estimate(statistic, beta, bound="anytime"), truth):
+                    left[beta] += 1
+                    going.remove(beta)
+    for beta, found in left.items():
+        assert found <= runs * beta + 3 * np.sqrt(runs * beta * (1 - beta))
