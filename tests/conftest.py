@@ -20,6 +20,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[RAN_AGAINST] = {}
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give slow tests an hour instead of five minutes."""
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.timeout(3600))
+
+
 @pytest.fixture(scope="session")
 def kafka(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
