@@ -1,0 +1,63 @@
+"""Errors over HTTP as problem details (RFC 9457)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+
+class Problem(Exception):  # noqa: N818
+    """A request that cannot be answered: the response says why, and what to do.
+
+    Parameters
+    ----------
+    status : int
+        HTTP status.
+    detail : str
+        What was wrong, with the value and what was expected.
+    remedy : str, optional
+        What to do about it.
+    retry_after : float, optional
+        Seconds after which trying again makes sense.
+    headers : mapping, optional
+        Further headers of the response.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        remedy: str = "",
+        *,
+        retry_after: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.status, self.detail, self.remedy = status, detail, remedy
+        self.headers = dict(headers or {})
+        if retry_after is not None:
+            self.headers["Retry-After"] = str(max(1, round(retry_after)))
+        super().__init__(detail)
+
+    def response(self, instance: str) -> JSONResponse:
+        """Return the response; `instance` is the path that was asked for."""
+        body: dict[str, Any] = {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+            "instance": instance,
+        }
+        if self.remedy:
+            body["remedy"] = self.remedy
+        media = "application/problem+json"
+        return JSONResponse(body, self.status, self.headers, media_type=media)
+
+
+async def answer(request: Request, error: Exception) -> JSONResponse:
+    """Answer with a problem: a handler of exceptions for Starlette."""
+    assert isinstance(error, Problem)  # noqa: S101
+    return error.response(request.url.path)
