@@ -112,6 +112,6 @@ def _numbers(values: Sequence[str]) -> NDArray[np.float64] | None:
 
 def _pane(times: Sequence[str]) -> str:
     """Return the narrowest pane that needs at most MOST_PANES of them."""
-    known = [time for time in read_times(times, "event times").tolist() if time >= 0]
+    known = [time for time in read_times(sorted(set(times)), "event times").tolist() if time >= 0]
     span = max(known) - min(known) if known else 0
     return next((pane for pane in PANES if span <= MOST_PANES * milliseconds(pane)), PANES[-1])
