@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -58,6 +59,8 @@ class Window:
 class Reader:
     """Answers questions about metrics from the sums in Redis.
 
+    As a context manager, it closes its store's connections.
+
     Parameters
     ----------
     store : str or Store
@@ -84,6 +87,14 @@ class Reader:
     ) -> None:
         self.store = Store(connect(store), topic) if isinstance(store, str) else store
         self.metrics, self.idle_ms = metrics, idle_ms
+
+    def __enter__(self) -> Self:
+        """Return the reader."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the store's connections."""
+        self.store.client.close()
 
     def metric(self, name: str) -> Metric:
         """Return a metric by name.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.resources
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import redis
 
@@ -77,7 +77,7 @@ class Snapshot:
 
 
 class Store:
-    """The sums of one topic in Redis.
+    """The sums of one topic in Redis; as a context manager, it closes its connections.
 
     Parameters
     ----------
@@ -91,6 +91,14 @@ class Store:
         self._snapshot = client.register_script(_script("snapshot"))
         self._commit = client.register_script(_script("commit"))
         self._running = client.register_script(_script("running"))
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the client's connections."""
+        self.client.close()
 
     def acquire(self, partition: int, worker: str) -> Snapshot:
         """Become a partition's owner: whoever owned it is fenced from now on."""

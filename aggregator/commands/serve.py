@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from aggregator.commands.options import defined_metrics, settings_options
+from aggregator.commands.options import defined_metrics, opened_store, settings_options
 from aggregator.settings import Settings
 
 
@@ -21,12 +21,11 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
     import uvicorn
 
     from aggregator.reader import Reader
-    from aggregator.store import Store, connect
     from aggregator.web import application
     from estimators.durations import milliseconds
 
     defined = defined_metrics(settings)
-    store = Store(connect(settings.redis.url), settings.topics.reports)
+    store = opened_store(settings)
     idle_ms = milliseconds(settings.aggregate.idle)
     reader = Reader(store, defined, idle_ms=idle_ms)
     uvicorn.run(
