@@ -4,8 +4,8 @@ The lower limit is a theta at which the chance of a sum as large as the observed
 p. That one evaluation is the proof: the largest chance over all laws of mean theta grows with theta
 (a law on [-1, 1] can be moved up to any larger mean, and signs with a larger mean are
 stochastically larger), so every smaller theta is rejected as well, whether or not the bound itself
-is monotone. (Where users' values are fixed, the bound that is used grows with theta itself.) How
-theta was found does not matter, and a search that stops early only gives a wider interval.
+is monotone. How theta was found does not matter, and a search that stops early only gives a wider
+interval.
 """
 
 from __future__ import annotations

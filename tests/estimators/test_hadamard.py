@@ -141,7 +141,7 @@ def test_the_tail_of_one_tilt_is_within_its_bound(
     cumulant = n * np.log1p((up - down) * np.tanh(tilt))
     tail = _trinomial(n, (up, down))[ups, downs][total >= cumulant + spent].sum()
     least = np.array([n * (chance - (c * f) ** 2)])
-    log_r = float(log_remainder(law, np.array([tilt]), least)[0])
+    log_r = float(log_remainder(law, np.array([[tilt]]), least)[0])
     assert tail <= np.exp(log_r - spent) * (1 + 1e-9)
 
 
