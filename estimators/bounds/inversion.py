@@ -22,7 +22,7 @@ ROUNDING = 1e-12
 """In theta: far above the rounding errors of contrasts and coefficients, far below any width."""
 STEPS = 40
 WHOLE = 1e-3  # far above what rounding can move a count by (below 1e-5 at 1e9 reports)
-CLOSE = 1e-3  # in ln p: below 0.03% of the half-width
+CLOSE = 4e-3  # in ln p: below 0.1% of the half-width
 SPARSE = 8  # of so many limits one is searched for first, the others from between these
 
 
