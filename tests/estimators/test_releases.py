@@ -27,7 +27,7 @@ every_policy = pytest.mark.parametrize(("kind", "policy"), EVERY)
 
 def trusted(kind: str, **changes: Any) -> Metric:
     definition = {"name": "m", "kind": kind, "trust": "central", "levels": LEVELS}
-    return Metric(**{**definition, **DOMAINS[kind], **changes})
+    return Metric(**{**definition, **DOMAINS.get(kind, {}), **changes})
 
 
 def collected(metric: Metric, n: int = 6000, seed: int = 1) -> Any:
