@@ -75,16 +75,17 @@ def tail(search: Search, progress: Progress) -> Tail | None:
     ends = search.interval(progress)
     inner = (ends[1] - low if search.kind == "minimum" else high - ends[0]) / (high - low)
     fit = np.array([_misfit(inwards, share, precision, inner, alpha) for alpha in ALPHAS])
-    near = ALPHAS[fit <= fit.min() + CHI_SQUARE]
-    lower, upper = float(near.min()), float(near.max())
-    if upper > WIDEST * lower or lower <= ALPHAS[0] or upper >= ALPHAS[-1]:
+    near = np.flatnonzero(fit <= fit.min() + CHI_SQUARE)
+    first, last = int(near[0]) - 1, int(near[-1]) + 1  # the exponents that do not fit
+    if first < 0 or last >= ALPHAS.size or ALPHAS[last] > WIDEST * ALPHAS[first]:
         return None
-    return Tail(float(ALPHAS[fit.argmin()]), lower, upper)
+    alpha = float(ALPHAS[fit.argmin()])
+    return Tail(alpha, float(ALPHAS[first]), float(ALPHAS[last]))
 
 
 def _misfit(inwards: Floats, share: Floats, precision: Floats, inner: float, alpha: float) -> float:
     """Return the least weighted sum of squares over all m below `inner` and all C."""
-    start = inner * (1 - np.append(np.geomspace(1e-4, 1, 200), 0.0))
+    start = inner * (1 - np.append(np.geomspace(1e-4, 1, 400), 0.0))
     basis = np.maximum(inwards - start[:, None], 0) ** alpha
     along, size = basis @ (precision * share), basis**2 @ precision
     scale = np.maximum(along, 0) / np.maximum(size, 1e-300)
