@@ -21,7 +21,7 @@ from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
 from estimators.randomness import Bits
 
-MOST_REPORTS = 2**33
+MOST_REPORTS = 2**32
 """That a statistic may hold: no sum, weighted or not, can then overflow 64 bits."""
 
 
