@@ -44,7 +44,7 @@ def server(*arguments: str) -> Iterator[int]:
     """Run this file as a process that serves one of the two; return its port."""
     command = [sys.executable, "-m", "benchmarks.gateway", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+        assert process.stdout is not None  # noqa: S101
         try:
             yield int(process.stdout.readline())
         finally:
@@ -86,7 +86,7 @@ class Device(asyncio.Protocol):
         self.answered = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101
         self.transport = transport
         self._post()
 

@@ -188,10 +188,12 @@ def _time_ms(time: float | str | None) -> int:
         try:
             moment = datetime.datetime.fromisoformat(time)
         except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
             raise ValueError(
                 f"time = {time[:80]!r}: expected ISO 8601 with a time zone "
                 "(2026-01-31T12:00:00Z), or seconds since the epoch"
-            ) from None
+            )
     return int(event_times(moment, 1, 0.0)[0])
 
 
@@ -202,6 +204,6 @@ def _remedy(error: ReportError) -> str:
 _REMEDIES = {
     "unknown_metric": "GET /v1/metrics lists the metrics",
     "wrong_revision": "GET /v1/metrics/NAME has the definition to randomize by; a report of "
-    "another one cannot be counted, and randomizing the value once more spends its epsilon once more",
+    "another one cannot be counted, and a value that is randomized anew spends its epsilon anew",
     "bad_batch_id": "draw 16 random bytes for each batch, and keep them when you post it again",
 }
