@@ -13,24 +13,25 @@ from aggregator.settings import Settings
 @click.option("--port", type=click.IntRange(0, 65535), help="Port [default: 8080]; 0: any free.")
 @settings_options
 def serve(settings: Settings, host: str | None, port: int | None) -> None:
-    """Serve estimates and bounds as Prometheus metrics.
+    """Serve estimates over HTTP, and take reports from devices that speak no Kafka.
 
-    /metrics for Prometheus, /healthz and /readyz for an orchestrator. Reads Redis when asked, so
-    any number may run.
+    /metrics for Prometheus, /healthz and /readyz for an orchestrator, POST /v1/reports for devices.
+    Reads Redis when asked, so any number may run.
     """
     import uvicorn
 
     from aggregator.reader import Reader
     from aggregator.store import Store, connect
-    from aggregator.web import application
+    from aggregator.web import application, reports
     from estimators.durations import milliseconds
 
     defined = defined_metrics(settings)
     store = Store(connect(settings.redis.url), settings.topics.reports)
     idle_ms = milliseconds(settings.aggregate.idle)
     reader = Reader(store, defined, idle_ms=idle_ms)
+    gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
     uvicorn.run(
-        application(reader, settings),
+        application(reader, settings, gateway=gateway),
         host=host or settings.serve.host,
         port=settings.serve.port if port is None else port,
         log_level="warning",
