@@ -15,13 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from estimators import Metric, ReportError
+from producers.batch import BATCH_ID_BYTES, check_batch, parse_batch
 from producers.reports_pb2 import ReportBatch
 
-BATCH_ID_BYTES = 16
 ALIKE = 16
 """From so many messages of one length on, they are read as a matrix."""
 
@@ -196,7 +195,7 @@ class Decoder:
             batch = None
             try:
                 batch = _parsed(payloads[index])
-                self._check(batch)
+                check_batch(batch, self.metrics)
             except ReportError as error:
                 refusals.append(self._refusal(messages[index], error, batch))
             else:
@@ -239,33 +238,12 @@ class Decoder:
         """Return the layout of a batch as our producers write it, or None."""
         try:
             batch = _parsed(payload)
-            self._check(batch)
+            check_batch(batch, self.metrics)
         except ReportError:
             return None
         if not LEAST_TIME <= batch.time_ms <= LARGEST_TIME or batch.SerializeToString() != payload:
             return None
         return _Layout.of(self.metrics[batch.metric], batch, payload)
-
-    def _check(self, batch: ReportBatch) -> None:
-        """Raise ReportError unless a batch may be counted, as far as it alone can say."""
-        metric = self.metrics.get(batch.metric)
-        if metric is None:
-            raise ReportError("unknown_metric", f"metric {batch.metric[:80]!r} is not defined here")
-        if batch.revision != metric.revision:
-            raise ReportError(
-                "wrong_revision",
-                f"revision {batch.revision:08x} of {metric.name}: expected {metric.revision:08x}; "
-                "the device has another definition of this metric",
-            )
-        if not batch.levels:
-            raise ReportError("empty", "a batch without reports")
-        if len(batch.batch_id) != BATCH_ID_BYTES:
-            raise ReportError(
-                "bad_batch_id", f"{len(batch.batch_id)} bytes: expected {BATCH_ID_BYTES}"
-            )
-        if batch.round:
-            raise ReportError("bad_round", f"round {batch.round}: {metric.name} has no rounds")
-        metric.randomizer.check(batch.levels, batch.values)
 
     def _refusal(self, message: Message, error: ReportError, batch: ReportBatch | None) -> Refusal:
         if batch is None:
@@ -352,7 +330,4 @@ def _by_length(payloads: Sequence[bytes | None]) -> Iterable[list[int]]:
 def _parsed(payload: bytes | None) -> ReportBatch:
     if payload is None:
         raise ReportError("malformed", "a message without a value")
-    try:
-        return ReportBatch.FromString(payload)
-    except DecodeError as error:
-        raise ReportError("malformed", f"not a ReportBatch: {error}") from None
+    return parse_batch(payload)

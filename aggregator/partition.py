@@ -204,11 +204,11 @@ class Partition:
     ) -> NDArray[np.bool_]:
         """Return which batches have the id of one before them in the same pane."""
         name = self._keys[metric.name]
-        panes = {
-            begin: self.panes.get(PaneKey("pane", name, begin)) for begin in set(start.tolist())
-        }
         repeated = np.zeros(len(ids), dtype=bool)
-        seen = {begin: set[bytes]() if pane is None else pane.seen for begin, pane in panes.items()}
+        seen: defaultdict[int, set[bytes]] = defaultdict(set)
+        for begin in set(start.tolist()):
+            if pane := self.panes.get(PaneKey("pane", name, begin)):
+                seen[begin] = pane.seen
         if len(set(ids)) == len(ids) and all(known.isdisjoint(ids) for known in seen.values()):
             return repeated
         here: set[tuple[int, bytes]] = set()

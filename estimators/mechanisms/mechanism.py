@@ -144,7 +144,7 @@ class Mechanism(ABC):
     def check_values(self, levels: bytes, values: bytes) -> None:  # noqa: B027
         """Raise ReportError("bad_value") if some report is outside the mechanism's output.
 
-        Called for every batch that arrives, whatever its size: it looks at bytes, not at arrays.
+        Called for a batch, or for many that came together: the bytes of one report or of millions.
         """
 
     def check(self, levels: bytes, values: bytes) -> None:
