@@ -72,12 +72,13 @@ def application(reader: Reader, settings: Settings, *, gateway: Gateway | None =
     routes += pages.routes()
     scopes = {(o.method, o.path): o.scopes for o in operations}
     guard = Guard(settings.access)
+    most = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
         *_cors(settings.serve),
         Middleware(AccessControl, guard=guard, routes=routes, scopes=scopes),
-        Middleware(BodyLimit, most=settings.serve.max_request_bytes),
+        Middleware(BodyLimit, most=most),
     ]
     app = Starlette(
         routes=routes,
