@@ -20,9 +20,8 @@ class Row {
     this.element = h("button", {type: "button", class: "bar-row", role: "radio", onclick: () => onChoose(this.label)}, this.name, drawing, this.text);
   }
 
-  show(entry, place, scale, chosen) {
+  show(entry, place, scale, digits, chosen) {
     this.label = entry.label;
-    const digits = scale.digits(entry.lower, entry.upper);
     setText(this.name, entry.label);
     this.name.title = entry.label;
     setText(this.text, scale.text(entry.value, digits));
@@ -66,12 +65,13 @@ export class Bars {
     }
     for (const row of this.rows.splice(entries.length)) row.element.remove();
     const known = entries.filter((entry) => entry.value !== null);
-    const low = Math.min(0, ...known.map((entry) => entry.lower));
-    const high = Math.max(0, ...known.map((entry) => entry.upper));
+    const low = Math.min(0, ...known.map((entry) => Math.min(entry.lower, entry.value)));
+    const high = Math.max(0, ...known.map((entry) => Math.max(entry.upper, entry.value)));
+    const digits = Math.min(8, ...known.map((entry) => this.scale.digits(entry.lower, entry.upper)));
     const span = high - low || 1;
     const place = (x) => 0.01 + 0.98 * ((x - low) / span);
     const focused = this.element.contains(document.activeElement);
-    entries.forEach((entry, index) => this.rows[index].show(entry, place, this.scale, entry.label === chosen));
+    entries.forEach((entry, index) => this.rows[index].show(entry, place, this.scale, digits, entry.label === chosen));
     if (focused) this.element.querySelector("[aria-checked=true]")?.focus(); // the order may have changed
   }
 

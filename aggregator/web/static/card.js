@@ -10,13 +10,14 @@ import {EmptyState, Headline, historyLabel, Notices, PolicyChoice, StatusChip} f
 import {address} from "./place.js";
 
 const TOP = 6;
-const STEPS = 53;
+const STEPS = {wide: 53, narrow: 28};
 
 export class Card {
   constructor(definition, place) {
-    this.metric = new Metric(definition, place, {top: TOP, steps: STEPS, changed: () => this.show()});
-    const {scale, name} = this.metric;
     const isScalar = definition.kind === "mean";
+    const steps = isScalar ? STEPS.wide : STEPS.narrow;
+    this.metric = new Metric(definition, place, {top: TOP, steps, changed: () => this.show()});
+    const {scale, name} = this.metric;
     this.chip = new StatusChip();
     this.headline = new Headline();
     this.empty = new EmptyState();
@@ -28,7 +29,7 @@ export class Card {
     this.link = h("a", {href: address({metric: name})}, name);
     this.leftOut = h("p", {class: "note left-out"});
     this.body = h("div", {class: isScalar ? "body" : "body split"}, this.bars && h("div", {}, this.bars.element, this.leftOut), this.history.element);
-    this.facts = {reports: fact("reports"), worth: fact("without noise, worth"), rate: fact("per second")};
+    this.facts = {reports: fact("reports"), worth: fact("worth", "Reports without privacy noise that would have the same worst-case variance"), rate: fact("per second")};
     this.element = h("article", {class: "card", "aria-label": name},
       h("header", {}, h("div", {class: "titles"}, h("h2", {}, this.link), h("p", {class: "description", title: definition.description}, definition.description || definition.kind)), this.chip.element),
       this.notices.element, this.headline.element, this.empty.element, this.body,
@@ -70,7 +71,7 @@ export class Card {
   }
 }
 
-function fact(name) {
+function fact(name, title) {
   const value = h("dd", {}, "–");
-  return {value, element: h("div", {}, value, h("dt", {}, name))};
+  return {value, element: h("div", {title}, h("dt", {}, name), value)};
 }

@@ -21,7 +21,7 @@ export class Detail {
     this.chip = new StatusChip();
     this.headline = new Headline();
     this.empty = new EmptyState();
-    this.notices = new Notices();
+    this.notices = new Notices({explain: true});
     this.mix = new Mix();
     this.policy = new PolicyChoice(this.metric);
     this.policyMeaning = h("p", {class: "note"});
@@ -173,7 +173,7 @@ export class Detail {
 
 /** A table whose rows are filled in again and again; it scrolls in its own box where it is wide. */
 function table(head, title) {
-  const caption = h("caption", {}, title);
+  const caption = h("caption", {class: title ? "hidden" : null}, title);
   const body = h("tbody");
   const element = h("div", {class: "table", tabindex: "0", role: "region", "aria-label": title || "Numbers"},
     h("table", {}, caption, h("thead", {}, h("tr", {}, head.map((name) => h("th", {scope: "col"}, name)))), body));

@@ -92,13 +92,13 @@ export class History {
     const axis = {stroke: () => color("--muted"), font, ticks: {show: false}, border: {show: false}};
     this.plot = new globalThis.uPlot({
       width, height,
-      padding: [8, 6, 0, 0],
+      padding: [8, 14, 0, 0],
       tzDate: (at) => globalThis.uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       legend: {show: false},
       cursor: {y: false, drag: {x: false, y: false}, points: {show: false}, show: this.large || this.onPick !== null},
       scales: {x: {time: true}, y: {range: () => verticalRange(this.found)}},
       axes: [
-        {...axis, grid: {show: false}, size: this.large ? 44 : 36, gap: 6, space: this.large ? 80 : 64, values: (_, splits, __, ___, increment) => ticks(splits, increment)},
+        {...axis, grid: {show: false}, size: (_, values) => (values?.some((text) => text.includes("\n")) ? 2 : 1) * (this.large ? 18 : 15) + 8, gap: 6, space: this.large ? 80 : 64, values: (_, splits, __, ___, increment) => ticks(splits, increment)},
         {...axis, grid: {stroke: () => color("--grid"), width: 1}, size: (plot, values) => this.#axisWidth(plot, values), gap: 6, space: this.large ? 48 : 34, values: (_, splits) => this.#axisValues(splits)},
       ],
       series: [{}, edge, {stroke: () => color("--estimate"), width: 2, points: {show: false}, paths: stepped}, edge],

@@ -3,7 +3,7 @@
 import {h, setText, svg} from "./dom.js";
 import {number, share} from "./format.js";
 
-const [TOP, BAND, BOTTOM] = [10, 14, 10];
+const [TOP, BAND, BOTTOM] = [9, 12, 9];
 const HEIGHT = TOP + BAND + BOTTOM;
 
 /** A level's colour, by its rank: more private is darker in light, lighter in dark. */

@@ -20,7 +20,7 @@ export class Operations {
     Object.assign(this, {alerts, rates: [], problem: null, status: null, shown: "", updated: null});
     this.line = svg("polyline", {class: "spark-line"});
     this.area = svg("polygon", {class: "spark-area"});
-    const spark = svg("svg", {class: "spark", viewBox: `0 0 ${REMEMBERED - 1} 30`, preserveAspectRatio: "none", "aria-hidden": "true"}, this.area, this.line);
+    const spark = svg("svg", {class: "spark", viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true"}, this.area, this.line);
     this.columns = h("div", {class: "columns", "aria-hidden": "true"});
     this.reasons = h("dd", {class: "reasons"});
     this.tiles = {
@@ -100,10 +100,10 @@ export class Operations {
     this.rates.push(total ?? 0);
     if (this.rates.length > REMEMBERED) this.rates.shift();
     const most = Math.max(1, ...this.rates);
-    const from = REMEMBERED - this.rates.length;
-    const points = this.rates.map((one, i) => `${from + i},${(29 - (27 * one) / most).toFixed(1)}`);
+    const step = 100 / Math.max(1, this.rates.length - 1);
+    const points = this.rates.map((one, i) => `${(step * i).toFixed(2)},${(29 - (27 * one) / most).toFixed(1)}`);
     this.line.setAttribute("points", points.join(" "));
-    this.area.setAttribute("points", [`${from},30`, ...points, `${REMEMBERED - 1},30`].join(" "));
+    this.area.setAttribute("points", ["0,30", ...points, "100,30"].join(" "));
   }
 
   #ages() {

@@ -94,7 +94,7 @@ export class EmptyState {
 
 /** What a person should know: failures with their remedy, and values that go with the level. */
 export class Notices {
-  constructor() { this.element = h("div", {class: "notices"}); this.shown = ""; }
+  constructor({explain = false} = {}) { Object.assign(this, {element: h("div", {class: "notices"}), explain, shown: ""}); }
   show(metric) {
     const failures = Object.values(metric.problems).filter(Boolean);
     const p = metric.answer?.heterogeneity ?? null;
@@ -109,8 +109,10 @@ export class Notices {
   #differs(metric, p) {
     const change = () => choosePolicy(metric, "uniform");
     return h("div", {class: "notice warning"},
-      h("p", {}, h("strong", {}, "The values go with the privacy level"), ` (p = ${probability(p)}). The weights “${metric.answer.policy}” then describe a different population: people who chose more privacy count less.`),
-      h("button", {type: "button", class: "button small", onclick: change}, "Use uniform weights"));
+      h("p", {},
+        h("strong", {}, "The values go with the privacy level"), ` (p = ${probability(p)}): weights “${metric.answer.policy}” describe another population.`,
+        this.explain && " People who chose more privacy have other values than those who chose less, and all weights but uniform let them count less: the estimate is right for a population in which they are rarer. With uniform weights every report counts alike; the band is wider, and it is about everybody who reported."),
+      h("button", {type: "button", class: "button small", onclick: change}, "Use uniform"));
   }
 }
 
