@@ -80,7 +80,7 @@ export class Detail {
     this.mix.show(answer.levels);
     const total = answer.levels.reduce((sum, level) => sum + level.reports, 0);
     const swatch = (index) => h("i", {class: `swatch ${levelClass(index, answer.levels.length)}`, "aria-hidden": "true"});
-    this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", share(level.weight)]));
+    this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", level.weight === null ? "–" : share(level.weight)]));
     const entries = metric.entries();
     this.bars?.show(metric.isReady ? entries : [], metric.leading()?.label);
     this.all.hidden = !answer.left_out;

@@ -22,13 +22,13 @@ export class Mix {
   /** Show levels {epsilon, reports, weight}. */
   show(levels) {
     const reports = levels.reduce((sum, level) => sum + level.reports, 0);
-    const weights = levels.reduce((sum, level) => sum + level.weight, 0);
+    const weights = levels.reduce((sum, level) => sum + (level.weight ?? 0), 0);
     while (this.parts.length < levels.length) this.#add(this.parts.length, levels.length);
     let [above, below] = [0, 0];
     levels.forEach((level, index) => {
       const part = this.parts[index];
       const wide = reports ? (100 * level.reports) / reports : 0;
-      const heavy = weights ? (100 * level.weight) / weights : 0;
+      const heavy = weights ? (100 * (level.weight ?? 0)) / weights : 0;
       const at = (element, attributes) => { for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value); };
       at(part.reports, {x: above, width: wide});
       at(part.weight, {x: below, width: heavy});
