@@ -10,7 +10,7 @@ import {EmptyState, Headline, historyLabel, Notices, POLICIES, PolicyChoice, Sta
 import {address} from "./place.js";
 
 const TOP = 20;
-const ALL = 1_000_000;
+const ALL = 10_000; // the most that may be asked for
 const STEPS = 120;
 
 export class Detail {

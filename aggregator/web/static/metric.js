@@ -178,7 +178,7 @@ export class Metric {
   }
 
   #readPoints() {
-    const query = {...this.#query(), step: this.step};
+    const query = {...this.#query(), step: this.step && `${this.step}s`};
     return get(`${metricPath(this.name)}/series`, query, {signal: this.controller.signal});
   }
 

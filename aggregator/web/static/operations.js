@@ -36,6 +36,10 @@ export class Operations {
 
   /** Take the status object of /v1/status. */
   show(status) {
+    if (status.redis !== "ok") { // what was read before stays
+      this.status = {...status, partitions: this.status?.partitions ?? []};
+      return this.#alert();
+    }
     this.status = status;
     const metrics = Object.values(status.metrics);
     const rates = metrics.map((one) => one.reports_per_second).filter((one) => one !== null && one !== undefined);
@@ -46,8 +50,7 @@ export class Operations {
     const counted = sum(outcomes.map((one) => one.accepted ?? 0));
     setText(this.tiles.counted.value, count(counted));
     this.tiles.counted.value.title = whole(counted);
-    const others = ["duplicate", "late"].map((name) => [name, sum(outcomes.map((one) => one[name] ?? 0))]);
-    setText(this.tiles.counted.note, others.map(([name, n]) => `${count(n)} ${name}`).join(" · "));
+    setText(this.tiles.counted.note, `${count(sum(outcomes.map((one) => one.duplicate ?? 0)))} came twice, counted once`);
     this.#partitions(status.partitions);
     this.#deadLetters(status.deadletters, counted);
     const times = metrics.map((one) => seconds(one.event_time)).filter((at) => at !== null);
