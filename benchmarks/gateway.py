@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -67,11 +68,15 @@ def posting(port: int) -> Side:
         began = time.perf_counter()
         made = [Device(before, after, began + SECONDS) for _ in range(DEVICES)]
         for device in made:
-            await loop.create_connection(lambda device=device: device, "127.0.0.1", port)
+            await loop.create_connection(functools.partial(_same, device), "127.0.0.1", port)
         answered = [await device.done for device in made]
         return sum(answered) / (time.perf_counter() - began)
 
     return lambda: asyncio.run(devices())
+
+
+def _same(device: Device) -> Device:
+    return device
 
 
 class Device(asyncio.Protocol):

@@ -358,7 +358,8 @@ function mechanismOf(definition) {
  * @throws {RangeError} If it is below the lowest level: such an owner does not report.
  */
 export function levelOf(definition, epsilon) {
-  const level = definition.levels.findLastIndex((offered) => offered <= epsilon);
+  const isNumber = typeof epsilon === "number";
+  const level = definition.levels.findLastIndex((offered) => isNumber && offered <= epsilon);
   if (level < 0) {
     throw new RangeError(
       `epsilon = ${epsilon}: metric ${definition.name} offers ${definition.levels.join(", ")}; ` +
