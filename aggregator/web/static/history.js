@@ -98,7 +98,7 @@ export class History {
       cursor: {y: false, drag: {x: false, y: false}, points: {show: false}, show: this.large || this.onPick !== null},
       scales: {x: {time: true}, y: {range: () => verticalRange(this.found)}},
       axes: [
-        {...axis, grid: {show: false}, size: (_, values) => (values?.some((text) => text.includes("\n")) ? 2 : 1) * (this.large ? 18 : 15) + 8, gap: 6, space: this.large ? 80 : 64, values: (_, splits, __, ___, increment) => ticks(splits, increment)},
+        {...axis, grid: {show: false}, size: (_, values) => (values?.some((text) => text.includes("\n")) ? 2 : 1) * (this.large ? 18 : 15) + 8, gap: 6, space: this.large ? 80 : 52, values: (_, splits, __, ___, increment) => ticks(splits, increment)},
         {...axis, grid: {stroke: () => color("--grid"), width: 1}, size: (plot, values) => this.#axisWidth(plot, values), gap: 6, space: this.large ? 48 : 34, values: (_, splits) => this.#axisValues(splits)},
       ],
       series: [{}, edge, {stroke: () => color("--estimate"), width: 2, points: {show: false}, paths: stepped}, edge],
