@@ -62,8 +62,10 @@ export class Card {
     this.mix.show(answer.levels);
     if (this.body.hidden) return;
     const leading = metric.leading();
-    this.bars?.show(metric.entries().slice(0, TOP), leading.label);
-    setText(this.leftOut, answer.left_out ? `and ${count(answer.left_out)} more` : "");
+    const entries = metric.entries();
+    const leftOut = Math.max(0, entries.length - TOP) + (answer.left_out ?? 0);
+    this.bars?.show(entries.slice(0, TOP), leading.label);
+    setText(this.leftOut, leftOut ? `and ${count(leftOut)} more` : "");
     const index = metric.historyIndex();
     if (index === undefined) return;
     const found = columns(metric.points, index);

@@ -15,6 +15,8 @@ const LIVE_TOP = 20;
 const SETTLE = 2_000; // a connection lost for less is not announced
 
 const main = document.getElementById("main");
+const picker = rangePicker(document.getElementById("range"));
+const operations = new Operations(document.getElementById("operations"), document.getElementById("alerts"));
 const known = {definitions: [], answers: new Map(), status: null};
 let views = [];
 let shown = null;
@@ -56,13 +58,15 @@ function catchUp(metric) {
   if (status) metric.takeStatus(status);
 }
 
-function take(operations, {type, data}) {
+function take({type, data}) {
   if (type === "estimate") {
     known.answers.set(data.metric, data);
     for (const {metric} of views) if (metric.name === data.metric) metric.take(data);
   } else if (type === "status") {
+    if (known.status && known.status.version !== data.version) location.reload(); // a wall screen stays for months
     known.status = data;
     operations.show(data);
+    picker.suggest(operations.newest);
     for (const {metric} of views) if (data.metrics[metric.name]) metric.takeStatus(data.metrics[metric.name]);
     setText(document.getElementById("version"), data.version ? `Dither ${data.version}` : "");
   } else if (type === "policy") {
@@ -71,18 +75,30 @@ function take(operations, {type, data}) {
   }
 }
 
-function connect(operations) {
+/** After a while away: the server may have been given other questions. */
+async function readAgain() {
+  const {metrics} = await get("/v1/metrics");
+  if (JSON.stringify(metrics) === JSON.stringify(known.definitions)) return;
+  known.definitions = metrics;
+  shown = null;
+  show();
+}
+
+function connect() {
   const connection = document.getElementById("connection");
   const text = document.getElementById("connection-text");
   let lost = null;
+  let was = null;
   const stream = follow(`/v1/events?top=${LIVE_TOP}`, {
-    onEvent: (event) => take(operations, event),
+    onEvent: take,
     onState(state, {seconds, problem}) {
       connection.dataset.state = state;
       setText(text, {live: "Live", connecting: "Connecting", refused: "No access"}[state] ?? `Reconnecting${seconds > 2 ? ` in ${duration(Math.ceil(seconds))}` : ""}`);
       operations.disconnected(state === "live" ? null : problem ?? null);
       clearTimeout(lost);
       if (state === "live") announce("Live.");
+      if (state === "live" && was === "reconnecting") readAgain().catch(() => {});
+      was = state;
       else if (state !== "connecting") lost = setTimeout(() => announce("Not live: reconnecting."), SETTLE);
       if (state === "refused") withToken(() => get("/v1/status")).then(() => stream.retry(), () => {});
     },
@@ -90,8 +106,6 @@ function connect(operations) {
 }
 
 async function start() {
-  const picker = rangePicker(document.getElementById("range"));
-  const operations = new Operations(document.getElementById("operations"), document.getElementById("alerts"));
   for (let wait = 1000; ; wait = Math.min(2 * wait, 15_000)) {
     try {
       known.definitions = (await withToken(() => get("/v1/metrics"))).metrics;
@@ -104,8 +118,7 @@ async function start() {
   }
   show();
   addEventListener("hashchange", show);
-  connect(operations);
-  picker.suggest(null, null);
+  connect();
 }
 
 start();

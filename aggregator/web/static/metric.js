@@ -136,9 +136,11 @@ export class Metric {
     return categories === "open" && this.asked.length ? [...new Set([...(watch ?? []), ...this.asked])] : null;
   }
 
+  /** Whether the running total is what this view asks for, or more of the same. */
   #liveIsAnswer() {
-    const whole = !this.live?.left_out || this.entries().length <= (this.live.categories ?? this.live.coordinates ?? []).length;
-    return isEverything(this.place) && this.live !== null && whole && !this.asked.length && this.live.policy === this.definition.policy;
+    const {live} = this;
+    const suffices = !live.left_out || (live.categories ?? live.coordinates).length >= this.top;
+    return isEverything(this.place) && suffices && !this.asked.length && live.policy === this.definition.policy;
   }
 
   #put(answer) {

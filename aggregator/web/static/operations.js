@@ -17,7 +17,7 @@ function tile(name, ...more) {
 
 export class Operations {
   constructor(element, alerts) {
-    Object.assign(this, {alerts, rates: [], problem: null, status: null, shown: "", updated: null});
+    Object.assign(this, {alerts, rates: [], problem: null, status: null, shown: "", updated: null, newest: null});
     this.line = svg("polyline", {class: "spark-line"});
     this.area = svg("polygon", {class: "spark-area"});
     const spark = svg("svg", {class: "spark", viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true"}, this.area, this.line);
@@ -54,7 +54,8 @@ export class Operations {
     this.#partitions(status.partitions);
     this.#deadLetters(status.deadletters, counted);
     const times = metrics.map((one) => seconds(one.event_time)).filter((at) => at !== null);
-    setText(this.tiles.time.value, times.length ? moment(Math.floor(Math.max(...times) / 60) * 60) : "–");
+    this.newest = times.length ? Math.max(...times) : null;
+    setText(this.tiles.time.value, times.length ? moment(Math.floor(this.newest / 60) * 60) : "–");
     const updates = metrics.map((one) => seconds(one.updated)).filter((at) => at !== null);
     this.updated = updates.length ? Math.max(...updates) : null;
     this.#ages();

@@ -1,10 +1,12 @@
 // The window of event time: the last N up to the newest event time, all, or from-to.
 
 import {h} from "./dom.js";
+import {DAY} from "./format.js";
 import {address, isEverything, place, WINDOWS} from "./place.js";
 
 const CUSTOM = "custom";
-const minutes = (iso) => (iso ? new Date(iso).toISOString().slice(0, 16) : "");
+const WEEK = 7 * DAY;
+const minutes = (moment) => (moment ? new Date(moment).toISOString().slice(0, 16) : "");
 
 /** Fill the form; it follows the address, and the address follows it. */
 export function rangePicker(form) {
@@ -49,10 +51,11 @@ export function rangePicker(form) {
   addEventListener("hashchange", follow);
   follow();
   return {
-    /** Suggest what there is: the custom fields begin with it. */
-    suggest(first, last) {
-      if (!from.value && first) from.value = minutes(first);
-      if (!to.value && last) to.value = minutes(last);
+    /** Where custom fields begin that nobody has filled in: the week up to the newest event. */
+    suggest(newest) {
+      if (from.value || to.value || !newest) return;
+      const end = Math.ceil(newest / DAY) * DAY;
+      [from.value, to.value] = [end - WEEK, end].map((at) => minutes(at * 1000));
     },
   };
 }
