@@ -64,6 +64,15 @@ class Access(msgspec.Struct, forbid_unknown_fields=True):
     tokens: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class Gateway(msgspec.Struct, forbid_unknown_fields=True):
+    """Where devices report over HTTP; `rate_limit` is of each client, sizes are in bytes."""
+
+    rate_limit: str = "100/second"
+    max_body: int = 900_000
+    max_in_flight: int = 67_108_864
+    acknowledge_timeout: str = "10s"
+
+
 class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     """The counting workers."""
 
@@ -88,6 +97,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     serve: Serve = msgspec.field(default_factory=Serve)
     aggregate: Aggregate = msgspec.field(default_factory=Aggregate)
     access: Access = msgspec.field(default_factory=Access)
+    gateway: Gateway = msgspec.field(default_factory=Gateway)
     sources: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -97,10 +107,16 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "serve": Serve,
     "aggregate": Aggregate,
     "access": Access,
+    "gateway": Gateway,
 }
 SCOPES = ("read", "report", "admin")
 TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|admin))+")
-DURATIONS = ("aggregate.commit_interval", "aggregate.future", "aggregate.idle")
+DURATIONS = (
+    "aggregate.commit_interval",
+    "aggregate.future",
+    "aggregate.idle",
+    "gateway.acknowledge_timeout",
+)
 BROKERS_CHOICE = ("topics.replication", -1)
 CHOICES = {"aggregate.on_gap": ("stop", "skip")}
 

@@ -35,15 +35,16 @@ def serve(
 
     from aggregator import logs
     from aggregator.reader import Reader
-    from aggregator.web import application
+    from aggregator.web import application, reports
     from estimators.durations import milliseconds
 
     logs.configure(log_level, log_json)
     defined = defined_metrics(settings)
     store = opened_store(settings)
     reader = Reader(store, defined, idle_ms=milliseconds(settings.aggregate.idle))
+    gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
     uvicorn.run(
-        application(reader, settings),
+        application(reader, settings, gateway=gateway),
         host=host or settings.serve.host,
         port=settings.serve.port if port is None else port,
         log_level="error" if log_level == "error" else "warning",

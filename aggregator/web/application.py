@@ -67,8 +67,8 @@ def application(reader: Reader, settings: Settings, *, gateway: Gateway | None =
     """
     operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS])]
     service = Service(reader, settings, operations)
-    routes: list[BaseRoute] = [o.route(service) for o in operations if o.handler is not None]
-    routes += [] if gateway is None else gateway.routes
+    routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first
+    routes += [o.route(service) for o in operations if o.handler is not None]
     routes += pages.routes()
     scopes = {(o.method, o.path): o.scopes for o in operations}
     guard = Guard(settings.access)

@@ -17,6 +17,8 @@ from producers.problems import Problem
 MOST_CLIENTS = 100_000
 """Counted at a time; beyond it the one that was first seen is forgotten. About 30 MB."""
 
+CALLER = "dither.caller"
+
 IPV6_NETWORK = 64
 """Bits of an address that name a client: the rest is its own to change."""
 
@@ -151,13 +153,15 @@ def rate_limit(rate: str) -> RateLimitItem | None:
 def client_of(scope: MutableMapping[str, Any]) -> str:
     """Return what a client is called: its token's name, or else its network address.
 
+    Who checks tokens leaves the caller in the scope, as ``dither.caller``.
+
     Examples
     --------
     >>> client_of({"client": ("192.0.2.7", 40000)}), client_of({"client": ("2001:db8::7:1", 1)})
     ('192.0.2.7', '2001:db8::/64')
     """
-    name = scope.get("state", {}).get("token")
-    if name is not None:
+    name = getattr(scope.get(CALLER), "name", "")
+    if name:
         return f"token {name}"
     address = (scope.get("client") or ("unknown",))[0]
     if ":" not in address:

@@ -277,7 +277,7 @@ def _headers(scope: MutableMapping[str, Any]) -> tuple[str, int]:
         if name == b"content-type":
             media_type = value.partition(b";")[0].strip().lower().decode("latin-1")
         elif name == b"content-length":
-            length = int(value)
+            length = int(value) if value.isdigit() else 0
         elif name == b"content-encoding" and value.strip().lower() != b"identity":
             raise Problem(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

@@ -19,6 +19,7 @@ logger = logging.getLogger("producers")
 
 SWEEP_SECONDS = 0.1  # how much later than its time a post may learn that there was no answer
 PREPARE_AGAIN_SECONDS = 5.0
+RECONNECT_MS = 1000  # at most between two attempts; librdkafka's own 10 s would add to an outage
 
 Outcome = KafkaError | None
 """None: Kafka has it, in as many replicas as the topic asks for."""
@@ -50,7 +51,11 @@ class Sender:
         self.topic, self.timeout = topic, timeout
         self.ready = False
         self.last_error = ""
-        self._config = {"message.timeout.ms": max(1, round(timeout * 1000)), **config}
+        self._config = {
+            "message.timeout.ms": max(1, round(timeout * 1000)),
+            "reconnect.backoff.max.ms": RECONNECT_MS,
+            **config,
+        }
         self._prepare = prepare
         self._connection: Connection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from producers.gateway.clients import Clients
+from aggregator.web.access import Caller
+from producers.gateway.clients import CALLER, Clients
 from producers.problems import Problem
 
 
@@ -23,7 +24,8 @@ def from_address(address: str) -> dict[str, Any]:
 
 
 def with_token(name: str, address: str) -> dict[str, Any]:
-    return {"client": (address, 4000), "state": {"token": name}}
+    caller = Caller(name, frozenset({"report"}))
+    return {"client": (address, 4000), CALLER: caller}
 
 
 def admitted(clients: Clients, scope: dict[str, Any]) -> bool:
