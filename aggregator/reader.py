@@ -200,6 +200,26 @@ class Reader:
         marks = (self.store.watermarks(partition).get(key) for partition in self.store.partitions())
         return max((mark.time for mark in marks if mark is not None), default=None)
 
+    def settled(self) -> dict[str, int]:
+        """Return, by metric, the event time in ms before which every window is final.
+
+        Metrics of which nothing was counted are left out.
+        """
+        owners = {number: self.store.owner(number) for number in self.store.partitions()}
+        marks = {number: self.store.watermarks(number) for number in owners}
+        found = {}
+        for name, metric in self.metrics.items():
+            key = metric_key(name, metric.revision)
+            if any(key in known for known in marks.values()):
+                found[name] = (
+                    min(
+                        self._reached(owner, marks[number].get(key, Watermark()))
+                        for number, owner in owners.items()
+                    )
+                    - metric.lateness_ms
+                )
+        return found
+
     def _statistics(
         self,
         partition: int,
@@ -226,16 +246,21 @@ class Reader:
         settled = end + metric.lateness_ms
         for partition in self.store.partitions():
             watermark = watermarks.get(partition, Watermark())
-            if watermark.time < settled and not self._is_idle(partition, watermark, settled):
-                return "provisional"
+            if watermark.time < settled:
+                owner = self.store.owner(partition)
+                if self._reached(owner, watermark) < settled:
+                    return "provisional"
         return "final"
 
-    def _is_idle(self, partition: int, watermark: Watermark, settled: int) -> bool:
-        """Whether a partition had nothing left at its last commit, well after its last report."""
-        owner = self.store.owner(partition)
-        if int(owner.get("next", UNSET)) < int(owner.get("high", 0)):
-            return False
-        return int(owner.get("updated", NEVER)) >= max(watermark.arrived + self.idle_ms, settled)
+    def _reached(self, owner: Mapping[str, str], watermark: Watermark) -> int:
+        """Return the event time in ms that a partition has left behind.
+
+        That of its last commit, if it had nothing left to count then, well after its last report.
+        """
+        updated = int(owner.get("updated", NEVER))
+        has_all = int(owner.get("next", UNSET)) >= int(owner.get("high", 0))
+        is_idle = has_all and updated >= watermark.arrived + self.idle_ms
+        return max(watermark.time, updated) if is_idle else watermark.time
 
 
 def _edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | None]:

@@ -88,9 +88,9 @@ class Store:
 
     def __init__(self, client: redis.Redis, topic: str) -> None:
         self.client, self.topic = client, topic
-        self._snapshot = client.register_script(_script("snapshot"))
-        self._commit = client.register_script(_script("commit"))
-        self._running = client.register_script(_script("running"))
+        self._snapshot = client.register_script(script("snapshot"))
+        self._commit = client.register_script(script("commit"))
+        self._running = client.register_script(script("running"))
 
     def acquire(self, partition: int, worker: str) -> Snapshot:
         """Become a partition's owner: whoever owned it is fenced from now on."""
@@ -169,6 +169,20 @@ class Store:
         found: Any = self.client.zrangebyscore(key, low, high)
         pairs = (member.decode().split(":") for member in found)
         return {int(begin): int(first) for begin, first in pairs}
+
+    def pane_starts(
+        self, partition: int, metric: str, first: int, last: int, limit: int
+    ) -> list[int]:
+        """Return where the first panes of a metric begin, in [first, last], at most `limit`."""
+        key = f"{tag(self.topic, partition)}:index:pane:{metric}"
+        found: Any = self.client.zrangebyscore(key, first, last, 0, limit)
+        return [int(member.partition(b":")[0]) for member in found]
+
+    def count_panes(self, partition: int, metric: str, start: int, end: int) -> int:
+        """Return how many panes of a metric begin in [start, end)."""
+        key = f"{tag(self.topic, partition)}:index:pane:{metric}"
+        found: Any = self.client.zcount(key, start, f"({end}")
+        return int(found)
 
     def indexed(self, partition: int) -> list[tuple[str, str]]:
         """Return the (grain, metric key) pairs of which a partition ever had a pane."""
@@ -252,7 +266,8 @@ def _flat(fields: Mapping[str, str | int]) -> list[str | int]:
     return [word for pair in fields.items() for word in pair]
 
 
-def _script(name: str) -> str:
+def script(name: str) -> str:
+    """Return the text of a Lua script."""
     return importlib.resources.files("aggregator").joinpath(f"lua/{name}.lua").read_text()
 
 

@@ -47,6 +47,7 @@ class Deployment:
         self.metrics: Mapping[str, Metric] = load_metrics(metrics_file)
         self.topic = kafka.topic(partitions, max_message_bytes=32_000_000)
         self.deadletters = kafka.topic(1, prefix="dead", max_message_bytes=32_000_000)
+        self.estimates = self.topic.replace("test", "estimates")
         self.partitions = kafka.partitions(self.topic)
         self.settings = Settings(
             metrics=str(metrics_file),
@@ -55,7 +56,12 @@ class Deployment:
                 "session.timeout.ms": SESSION_MS[kafka.is_real],
                 "heartbeat.interval.ms": 500,
             },
-            topics=Topics(reports=self.topic, deadletters=self.deadletters, managed=kafka.is_real),
+            topics=Topics(
+                reports=self.topic,
+                deadletters=self.deadletters,
+                estimates=self.estimates,
+                managed=kafka.is_real,
+            ),
             redis=RedisSettings(url=redis_url),
         )
         self.settings.aggregate.commit_interval = "200ms"
@@ -80,6 +86,7 @@ class Deployment:
             "kafka.heartbeat.interval.ms": 500,
             "topics.reports": self.topic,
             "topics.deadletters": self.deadletters,
+            "topics.estimates": self.estimates,
             "topics.managed": str(self.kafka.is_real).lower(),
             "aggregate.commit_interval": self.settings.aggregate.commit_interval,
             "aggregate.group": self.settings.aggregate.group,
