@@ -14,6 +14,7 @@ from aggregator.keys import PaneKey, metric_key
 from aggregator.partition import NEVER
 from aggregator.published import Published
 from aggregator.reader import Reader, Window
+from aggregator.store import Overview
 from estimators import Metric
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
@@ -62,18 +63,19 @@ class Due:
         self.reader, self.published = reader, published
         self._source, self._since, self._top = source, since_ms, top
         self._sweeps = {name: Sweep(since_ms) for name in reader.metrics}
-        self._totals: dict[str, tuple[bytes, str]] = {}
+        self._versions: dict[str, str] = {}
 
-    def finals(self) -> Iterator[list[Event]]:
+    def finals(self, overview: Overview) -> Iterator[list[Event]]:
         """Yield the events of panes that are final and have none yet, in batches.
 
         Every batch is to be published, and noted, before the next one is asked for.
         """
-        settled = self.reader.settled()
-        for name, metric in self.reader.metrics.items():
-            if name in settled:
-                for windows in self._unpublished(metric, settled[name] - metric.pane_ms):
-                    yield from self._events(windows)
+        for name, settled in self.reader.settled(overview).items():
+            metric = self.reader.metrics[name]
+            policy = overview.policies.get(name, DEFAULT_POLICY)
+            partitions = [*overview.partitions]
+            for windows in self._unpublished(metric, partitions, settled - metric.pane_ms, policy):
+                yield from self._events(windows)
 
     def _events(self, windows: list[Window]) -> Iterator[list[Event]]:
         """Yield the windows' events, some of them after a while where answers take their time."""
@@ -87,7 +89,7 @@ class Due:
         if batch:
             yield batch
 
-    def provisionals(self) -> list[Event]:
+    def provisionals(self, overview: Overview) -> list[Event]:
         """Return the events of running totals that have changed.
 
         Looks, too, for panes that have turned up where panes were final already: a partition that
@@ -95,62 +97,54 @@ class Due:
         """
         found = []
         for name in self.reader.metrics:
-            window = self.reader.window(name)
-            if window.arrived_ms == NEVER:
+            frame = self.reader.frame(overview, name)
+            if frame.arrived_ms == NEVER or frame.version == self._versions.get(name):
                 continue
-            self._look_back(window.metric)
-            content = (window.statistic.tobytes(), window.policy)
-            if content == self._totals.get(name):
-                continue
+            self._look_back(frame.metric, [*overview.partitions])
+            window = frame.filled(self.reader.sum(frame))
             event = events.provisional(window, self._top, self._source)
             if event.id != self.published.provisional(name):
                 found.append(event)
-            self._totals[name] = content
+            self._versions[name] = frame.version
         return found
 
-    def _unpublished(self, metric: Metric, last: int) -> Iterator[list[Window]]:
+    def _unpublished(
+        self, metric: Metric, partitions: list[int], last: int, policy: str
+    ) -> Iterator[list[Window]]:
         """Yield the windows of panes that begin up to `last` and have no event, in batches."""
-        sweep = self._sweeps[metric.name]
-        size = BATCH_BYTES // (metric.zero().nbytes or 1)
-        limit = max(1, min(BATCH_EVENTS, size))
+        sweep, store = self._sweeps[metric.name], self.reader.store
+        limit = max(1, min(BATCH_EVENTS, BATCH_BYTES // metric.zero().nbytes))
         key = metric_key(metric.name, metric.revision)
         while sweep.start <= last:
-            entries = self._entries(key, sweep.start, last, limit)
+            entries = store.first_panes(key, partitions, sweep.start, last, limit)
             starts = sorted(set(entries))[:limit]
             if starts:
                 there = self.published.finals(key, starts[0], starts[-1])
                 missing = [start for start in starts if start not in there]
-                if windows := self._windows(metric, key, missing):
+                if windows := self._windows(metric, partitions, missing, policy):
                     yield windows
                 sweep.known += sum(start <= starts[-1] for start in entries)
             sweep.start = last + 1 if len(starts) < limit else starts[-1] + 1
 
-    def _look_back(self, metric: Metric) -> None:
+    def _look_back(self, metric: Metric, partitions: list[int]) -> None:
         """Look through a metric's panes from the first on, if there are more than were seen."""
-        sweep, store = self._sweeps[metric.name], self.reader.store
-        key = metric_key(metric.name, metric.revision)
-        there = (store.count_panes(p, key, self._since, sweep.start) for p in store.partitions())
-        if sum(there) > sweep.known:
+        sweep, key = self._sweeps[metric.name], metric_key(metric.name, metric.revision)
+        there = self.reader.store.count_panes(key, partitions, self._since, sweep.start)
+        if there > sweep.known:
             self._sweeps[metric.name] = Sweep(self._since)
 
-    def _entries(self, key: str, first: int, last: int, limit: int) -> list[int]:
-        """Return where the first panes of each partition begin, in [first, last]."""
-        store = self.reader.store
-        found = (store.pane_starts(p, key, first, last, limit) for p in store.partitions())
-        return [start for starts in found for start in starts]
-
-    def _windows(self, metric: Metric, key: str, starts: list[int]) -> list[Window]:
+    def _windows(
+        self, metric: Metric, partitions: list[int], starts: list[int], policy: str
+    ) -> list[Window]:
         """Return single panes, summed over partitions; without those that have expired."""
-        store = self.reader.store
-        policy = store.policies().get(metric.name, DEFAULT_POLICY)
+        name = metric_key(metric.name, metric.revision)
+        keys = [(p, PaneKey("pane", name, start)) for start in starts for p in partitions]
         sums: dict[int, Counts] = {}
-        for partition in store.partitions():
-            found = store.statistics(partition, [PaneKey("pane", key, start) for start in starts])
-            for start, statistic in zip(starts, found, strict=True):
-                if statistic is not None:
-                    own = sums.setdefault(start, metric.zero())
-                    own += np.frombuffer(statistic, dtype="<i8")
+        for (_, key), statistic in zip(keys, self.reader.store.statistics(keys), strict=True):
+            if statistic is not None:
+                own = sums.setdefault(key.start, metric.zero())
+                own += np.frombuffer(statistic, dtype="<i8")
         return [
-            Window(metric, sums[start], start, start + metric.pane_ms, "final", NEVER, policy)
-            for start in sorted(sums)
+            Window(metric, statistic, start, start + metric.pane_ms, "final", NEVER, policy)
+            for start, statistic in sums.items()
         ]

@@ -100,13 +100,14 @@ class Publisher:
             due = self._due()
             next_totals = time.monotonic()
             while not self._stopping.is_set():
-                for batch in due.finals():
+                overview = self.reader.store.overview()
+                for batch in due.finals(overview):
                     self._publish(outlet, batch)
                     if self._stopping.is_set():
                         return
                 if time.monotonic() >= next_totals:
                     next_totals = time.monotonic() + self._interval
-                    self._publish(outlet, due.provisionals())
+                    self._publish(outlet, due.provisionals(overview))
                 self._check()
                 self._stopping.wait(LOOK_SECONDS)
         finally:

@@ -64,6 +64,7 @@ def on_topic(deployment: Deployment, topic: str = "") -> list[Found]:
         consumer.assign([TopicPartition(topic, number, 0) for number in left])
 
         def read() -> bool:
+            message: Any
             for message in consumer.consume(1000, 0.2):
                 error = message.error()
                 if error is None:
@@ -124,4 +125,5 @@ def ages(deployment: Deployment, panes: range, reports: int = 120) -> list[tuple
 
 def all_are_final(deployment: Deployment, panes: int) -> bool:
     """Whether the first panes of `age` are final (by idleness, soon after they are counted)."""
-    return reader_of(deployment).settled().get("age", 0) >= EPOCH + panes * PANE
+    settled = reader_of(deployment).settled(deployment.store.overview())
+    return settled.get("age", 0) >= EPOCH + panes * PANE
