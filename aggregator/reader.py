@@ -257,7 +257,7 @@ class Reader:
         status = self.status(overview, metric, watermarks, last)
         policy = overview.policies.get(name, DEFAULT_POLICY)
         counted = [
-            (number, standing.owner.get("epoch"), standing.counts.get(f"accepted:{name}"))
+            (number, standing.owner.get("topic_id"), standing.counts.get(f"accepted:{name}"))
             for number, standing in overview.partitions.items()
         ]
         expires = metric.retention_ms is not None and (first, last) != (None, None)

@@ -167,11 +167,15 @@ def load_settings(
 
 def in_force(settings: Settings) -> Iterator[tuple[str, Any, str]]:
     """Yield (dotted key, value, source) for every setting, secrets masked."""
+    for key, value in values(settings):
+        yield key, masked(key, value), settings.sources.get(key, "default")
+
+
+def values(settings: Settings) -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) for every setting, secrets as they are."""
     plain = msgspec.to_builtins(settings)
     del plain["sources"]
-    for section, value in plain.items():
-        for key, item in _flat({section: value}, ""):
-            yield key, masked(key, item), settings.sources.get(key, "default")
+    yield from _flat(plain, "")
 
 
 def publish_since_ms(text: str) -> int:

@@ -21,6 +21,7 @@ from aggregator.web.service import Service
 from producers.problems import Problem
 
 HEARTBEAT_SECONDS = 15
+LEAVE_SECONDS = 1
 ABORT = "dither.abort"
 
 
@@ -102,7 +103,20 @@ class Stream(Response):
             cut = scope.get(ABORT) or stream.cancel
             followed = self.service.hub.follow(self.metrics, self.top, self.last_id, cut)
             with followed as follower:
-                response = EventSourceResponse(follower.frames(), ping=HEARTBEAT_SECONDS, sep="\n")
+                leaving = anyio.Event()
+
+                async def end() -> None:
+                    await leaving.wait()
+                    follower.end()
+
+                response = EventSourceResponse(
+                    follower.frames(),
+                    ping=HEARTBEAT_SECONDS,
+                    sep="\n",
+                    data_sender_callable=end,
+                    shutdown_event=leaving,
+                    shutdown_grace_period=LEAVE_SECONDS,
+                )
                 await response(scope, receive, send)
 
 

@@ -121,7 +121,7 @@ class Follower:
         self, metrics: frozenset[str], top: int, after: int, room: int, cut: Callable[[], None]
     ) -> None:
         self.metrics, self.top, self.after = metrics, top, after
-        self.queue: asyncio.Queue[Event] = asyncio.Queue(room)
+        self.queue: asyncio.Queue[Event | None] = asyncio.Queue(room)
         self.is_cut = False
         self._cut = cut
 
@@ -133,16 +133,21 @@ class Follower:
             self.queue.put_nowait(event)
         except asyncio.QueueFull:
             log.warning("client cut off", events=self.queue.qsize())
-            self.is_cut = True
-            while not self.queue.empty():
-                self.queue.get_nowait()
+            self.end()
             self._cut()
 
+    def end(self) -> None:
+        """Send nothing more."""
+        self.is_cut = True
+        while not self.queue.empty():
+            self.queue.get_nowait()
+        self.queue.put_nowait(None)
+
     async def frames(self) -> AsyncIterator[bytes]:
-        """Yield events as bytes, as long as anybody wants them."""
+        """Yield events as bytes, until the end."""
         yield f"retry: {RETRY_MS}\n\n".encode()
-        while True:
-            yield (await self.queue.get()).encoded(self.top)
+        while (event := await self.queue.get()) is not None:
+            yield event.encoded(self.top)
 
 
 class Hub:
