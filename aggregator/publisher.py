@@ -34,7 +34,7 @@ LOOK_SECONDS = 0.5
 """Between two looks at what has become final, and at a lease that another holds."""
 FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 30.0
-STOP_SECONDS = 20.0
+STOP_SECONDS = 5.0
 
 log = structlog.get_logger("dither.publisher")
 

@@ -104,11 +104,18 @@ class Deployment:
 
     def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start `dither aggregate` in a process group of its own."""
-        command = [sys.executable, "-m", "aggregator", "aggregate", *self.flags, *arguments]
-        log = Path(self.metrics_file).with_name("workers.log").open("ab")
+        return self._start("aggregate", "workers.log", *arguments)
+
+    def start_server(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start `dither serve` in a process group of its own, on any free port."""
+        return self._start("serve", "servers.log", "--port", "0", *arguments)
+
+    def _start(self, command: str, log_name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        line = [sys.executable, "-m", "aggregator", command, *self.flags, *arguments]
+        log = Path(self.metrics_file).with_name(log_name).open("ab")
         with log:
             return subprocess.Popen(
-                command, stdout=log, stderr=log, start_new_session=True, env=dict(os.environ)
+                line, stdout=log, stderr=log, start_new_session=True, env=dict(os.environ)
             )
 
     @contextlib.contextmanager

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka
 from cloudevents.core.formats.json import JSONFormat
+from confluent_kafka import KafkaException
 
 from aggregator.answers import iso
 from aggregator.events import Event
@@ -244,3 +246,49 @@ def _publish_the_rest(deployment: Deployment) -> None:
     found = final_ids(deployment)
     assert len(found) == 30
     assert set(found.values()) == {1}
+
+
+def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
+    counted: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not counted.kafka.is_real:
+        pytest.skip("needs Apache Kafka: the in-process broker does not fence")
+    produced, woken = threading.Event(), threading.Event()
+    refused: list[KafkaException] = []
+
+    def freeze(self: Outlet, events: Sequence[Event]) -> dict[int, int]:
+        producer = self._producer
+        producer.begin_transaction()
+        for event in events:
+            producer.produce(counted.estimates, event.data, event.key.encode())
+        producer.flush(30)
+        monkeypatch.setattr(frozen.lease, "renew", lambda: True)  # a frozen process renews nothing
+        produced.set()
+        assert woken.wait(60)
+        try:
+            producer.commit_transaction(30)
+        except KafkaException as error:
+            refused.append(error)
+            raise
+        raise AssertionError("committed by a publisher whose time was over")
+
+    frozen = Publisher(settings_of(counted, lease="1s"), reader_of(counted))
+    with monkeypatch.context() as freezing:
+        freezing.setattr(Outlet, "publish", freeze)
+        frozen.start()
+        assert produced.wait(60)
+    try:
+        with publishing(counted) as heir:
+            wait_for_finals(counted, 24)
+            epoch = heir.lease.epoch
+            assert not frozen.lease.held
+            woken.set()
+            wait_until(lambda: bool(refused), "the frozen one tries to commit")
+            count(counted, range(24, 26))
+            wait_for_finals(counted, 26)
+            assert heir.lease.held
+            assert heir.lease.epoch == epoch, "the other did not even disturb it"
+    finally:
+        woken.set()
+        frozen.stop()
+    assert set(final_ids(counted).values()) == {1}
