@@ -49,8 +49,8 @@ def message(name: str) -> Any:
 def window_of(metric: Metric) -> Window:
     statistic = metric.zero()
     level = metric.level_of([1.0] * 200)
-    value = {"mean": 0.5, "frequency": 1, "vector_mean": [0.5, 0, 0]}[metric.kind]
-    metric.accumulate(statistic, level, metric.randomize([value] * 200, level))
+    values: dict[str, Any] = {"mean": 0.5, "frequency": 1, "vector_mean": [0.5, 0, 0]}
+    metric.accumulate(statistic, level, metric.randomize([values[metric.kind]] * 200, level))
     return Window(metric, statistic, EPOCH, EPOCH + metric.pane_ms, "final", EPOCH)
 
 
