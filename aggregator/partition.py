@@ -12,14 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from aggregator.keys import PaneKey, metric_key, rollups, width_ms
 from estimators import Metric, ReportError
 from estimators.estimate import Counts
+from producers.batch import check_batch, parse_batch
 from producers.reports_pb2 import ReportBatch
 
-BATCH_ID_BYTES = 16
 NEVER = -1
 
 
@@ -167,24 +166,7 @@ class Partition:
         return refusals
 
     def _place(self, batch: ReportBatch, offset: int, kafka_ms: int) -> None:
-        metric = self.metrics.get(batch.metric)
-        if metric is None:
-            raise ReportError("unknown_metric", f"metric {batch.metric[:80]!r} is not defined here")
-        if batch.revision != metric.revision:
-            raise ReportError(
-                "wrong_revision",
-                f"revision {batch.revision:08x} of {metric.name}: expected {metric.revision:08x}; "
-                "the device has another definition of this metric",
-            )
-        if not batch.levels:
-            raise ReportError("empty", "a batch without reports")
-        if len(batch.batch_id) != BATCH_ID_BYTES:
-            raise ReportError(
-                "bad_batch_id", f"{len(batch.batch_id)} bytes: expected {BATCH_ID_BYTES}"
-            )
-        if batch.round:
-            raise ReportError("bad_round", f"round {batch.round}: {metric.name} has no rounds")
-        metric.randomizer.check(batch.levels, batch.values)
+        metric = check_batch(batch, self.metrics)
         time = batch.time_ms or kafka_ms
         if time < 0:
             raise ReportError("bad_time", f"event time {time} ms is before the epoch")
@@ -261,7 +243,4 @@ class Partition:
 def _parse(value: bytes | None) -> ReportBatch:
     if value is None:
         raise ReportError("malformed", "a message without a value")
-    try:
-        return ReportBatch.FromString(value)
-    except DecodeError as error:
-        raise ReportError("malformed", f"not a ReportBatch: {error}") from None
+    return parse_batch(value)

@@ -8,6 +8,7 @@ import hashlib
 import math
 import time
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 import numpy as np
 
@@ -98,6 +99,8 @@ class Window:
 class Reader:
     """Answers questions about metrics from the sums in Redis.
 
+    As a context manager, it closes its store's connections.
+
     Parameters
     ----------
     store : str or Store
@@ -124,6 +127,14 @@ class Reader:
     ) -> None:
         self.store = Store(connect(store), topic) if isinstance(store, str) else store
         self.metrics, self.idle_ms = metrics, idle_ms
+
+    def __enter__(self) -> Self:
+        """Return the reader."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the store's connections."""
+        self.store.client.close()
 
     def metric(self, name: str) -> Metric:
         """Return a metric by name.

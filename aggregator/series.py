@@ -1,7 +1,7 @@
 """A metric over time: an estimate for each step of event time.
 
-Panes of all steps are read together, from the coarsest roll-up that fits; a step that is final is
-estimated once and kept.
+Panes of all steps are read together, from the coarsest roll-up that fits. A step that is final is
+read and estimated once, any other is estimated again when it has grown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_NUMBERS = 100_000
 PANES_AT_ONCE = 20_000
 BYTES_AT_ONCE = 32_000_000
 KEPT_NUMBERS = 3_000_000
-"""24 MB of final points."""
+"""24 MB of estimates."""
 STEPS = [f"{n}{u}" for u, ns in (("s", (1, 5, 15, 30)), ("m", (1, 5, 15, 30))) for n in ns]
 STEPS += ["1h", "3h", "6h", "12h", "1d", "2d", "1w", "2w", "4w"]
 
@@ -138,8 +138,8 @@ class Plan:
         return self.question.weights or self.frame.policy
 
 
-class FinalPoints:
-    """Estimates of final steps, the least recently used forgotten first.
+class KnownEstimates:
+    """Estimates that need not be computed again, the least recently used forgotten first.
 
     Parameters
     ----------
@@ -180,12 +180,12 @@ class Historian:
     Parameters
     ----------
     reader : Reader
-    points : FinalPoints, optional
-        What is final already.
+    known : KnownEstimates, optional
+        What was estimated before.
     """
 
-    def __init__(self, reader: Reader, points: FinalPoints | None = None) -> None:
-        self.reader, self.points = reader, points or FinalPoints()
+    def __init__(self, reader: Reader, known: KnownEstimates | None = None) -> None:
+        self.reader, self.known = reader, known or KnownEstimates()
 
     def series(self, question: Question) -> Series:
         """Return a series.
@@ -277,7 +277,7 @@ class Historian:
         found: dict[int, Estimate] = {}
         missing: list[int] = []
         for index, step in enumerate(plan.steps):
-            known = self.points.get(_key(plan, step)) if step.status == "final" else None
+            known = self.known.get(_key(plan, step)) if step.status == "final" else None
             if known is None:
                 missing.append(index)
             else:
@@ -286,21 +286,29 @@ class Historian:
             step = plan.steps[index]
             found[index] = self._estimate(plan, statistic, step)
             if step.status == "final":
-                self.points.put(_key(plan, step), found[index])
+                self.known.put(_key(plan, step), found[index])
         return [found[index] for index in range(len(plan.steps))]
 
     def _estimate(self, plan: Plan, statistic: Counts, step: Step) -> Estimate:
+        """Return the estimate of a step, computed unless the same was before."""
+        digest = hashlib.blake2b(statistic.tobytes(), digest_size=16).digest()
+        key = (*_asked(plan), step.status, digest)
+        known = self.known.get(key)
+        if known is not None:
+            return known
         window = dataclasses.replace(
             plan.frame, start_ms=step.start_ms, end_ms=step.end_ms, status=step.status
         ).filled(statistic)
         question = plan.question
-        return self.reader.answer(
+        estimate = self.reader.answer(
             window,
             question.beta,
             question.weights,
             categories=question.categories,
             simultaneous=question.simultaneous,
         )
+        self.known.put(key, estimate)
+        return estimate
 
     def _statistics(self, plan: Plan, missing: Sequence[int]) -> Iterator[tuple[int, Counts]]:
         """Yield the statistics of steps, a group of them at a time, so that memory is bounded."""
@@ -343,10 +351,14 @@ class Historian:
         return sums
 
 
-def _key(plan: Plan, step: Step) -> Hashable:
+def _asked(plan: Plan) -> tuple[Hashable, ...]:
     question, metric = plan.question, plan.frame.metric
     asked = (question.beta, plan.policy, question.categories, question.simultaneous)
-    return (metric.name, metric.revision, step.start_ms, step.end_ms, step.behind, asked)
+    return (metric.name, metric.revision, *asked)
+
+
+def _key(plan: Plan, step: Step) -> Hashable:
+    return (*_asked(plan), step.start_ms, step.end_ms, step.behind)
 
 
 def _point(step: Step, estimate: Estimate, chosen: Places | None) -> Point:

@@ -66,6 +66,15 @@ class Access(msgspec.Struct, forbid_unknown_fields=True):
     tokens: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class Gateway(msgspec.Struct, forbid_unknown_fields=True):
+    """Where devices report over HTTP; `rate_limit` is of each client, sizes are in bytes."""
+
+    rate_limit: str = "100/second"
+    max_body: int = 900_000
+    max_in_flight: int = 67_108_864
+    acknowledge_timeout: str = "10s"
+
+
 class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     """The counting workers."""
 
@@ -101,6 +110,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     aggregate: Aggregate = msgspec.field(default_factory=Aggregate)
     publish: Publish = msgspec.field(default_factory=Publish)
     access: Access = msgspec.field(default_factory=Access)
+    gateway: Gateway = msgspec.field(default_factory=Gateway)
     sources: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -111,6 +121,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "aggregate": Aggregate,
     "publish": Publish,
     "access": Access,
+    "gateway": Gateway,
 }
 SCOPES = ("read", "report", "admin")
 TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|admin))+")
@@ -118,6 +129,7 @@ DURATIONS = (
     "aggregate.commit_interval",
     "aggregate.future",
     "aggregate.idle",
+    "gateway.acknowledge_timeout",
     "publish.interval",
     "publish.lease",
 )

@@ -6,7 +6,7 @@ import dataclasses
 import importlib.resources
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import redis
 
@@ -96,7 +96,7 @@ class Overview:
 
 
 class Store:
-    """The sums of one topic in Redis.
+    """The sums of one topic in Redis; as a context manager, it closes its connections.
 
     Parameters
     ----------
@@ -110,6 +110,14 @@ class Store:
         self._snapshot = client.register_script(script("snapshot"))
         self._commit = client.register_script(script("commit"))
         self._running = client.register_script(script("running"))
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the client's connections."""
+        self.client.close()
 
     def acquire(self, partition: int, worker: str) -> Snapshot:
         """Become a partition's owner: whoever owned it is fenced from now on."""

@@ -11,9 +11,8 @@ from typing import Any
 import click
 
 from aggregator import kafka, logs
-from aggregator.commands.options import defined_metrics, settings_options
+from aggregator.commands.options import defined_metrics, opened_store, settings_options
 from aggregator.settings import Settings
-from aggregator.store import Store, connect
 from aggregator.supervisor import Supervisor, single_worker_command
 from aggregator.worker import Worker
 
@@ -39,7 +38,7 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
     logs.configure(log_level, log_json)
     metrics = defined_metrics(settings)
     kafka.ensure_topics(settings)
-    store = Store(connect(settings.redis.url), settings.topics.reports)
+    store = opened_store(settings)
     count = workers or settings.aggregate.workers
     runner: Any
     if count > 1:

@@ -10,10 +10,9 @@ import click
 import numpy as np
 
 from aggregator.answers import as_dict
-from aggregator.commands.options import defined_metrics, settings_options, table
+from aggregator.commands.options import defined_metrics, opened_store, settings_options, table
 from aggregator.reader import Reader
 from aggregator.settings import Settings
-from aggregator.store import Store, connect
 from estimators import Estimate, Metric
 from estimators.domains import OPEN
 from estimators.durations import milliseconds
@@ -126,7 +125,7 @@ def estimate(
     window is widened to whole panes.
     """
     defined = defined_metrics(settings)
-    store = Store(connect(settings.redis.url), settings.topics.reports)
+    store = opened_store(settings)
     reader = Reader(store, defined, idle_ms=milliseconds(settings.aggregate.idle))
     definition = reader.metric(metric)
     if simplex and (categories or definition.kind != "frequency" or definition.categories == OPEN):

@@ -6,13 +6,16 @@ import functools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from aggregator.errors import DitherError
 from aggregator.settings import Settings, in_force, load_settings
 from estimators import Metric, load_metrics
+
+if TYPE_CHECKING:
+    from aggregator.store import Store
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,6 +80,20 @@ def defined_metrics(settings: Settings) -> Mapping[str, Metric]:
             "question (README.md has an example), or name yours with --metrics or DITHER_METRICS"
         )
     return load_metrics(settings.metrics)
+
+
+def opened_store(settings: Settings) -> Store:
+    """Return the store of the deployment; it is closed when the command ends.
+
+    Raises
+    ------
+    StoreUnreachable
+        If no Redis answers.
+    """
+    from aggregator.store import Store, connect
+
+    store = Store(connect(settings.redis.url), settings.topics.reports)
+    return click.get_current_context().with_resource(store)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from aggregator.commands.options import defined_metrics, settings_options
+from aggregator.commands.options import defined_metrics, opened_store, settings_options
 from aggregator.settings import Settings
 
 LEAVE_SECONDS = 5
@@ -37,17 +37,17 @@ def serve(
     from aggregator import logs
     from aggregator.publisher import Publisher
     from aggregator.reader import Reader
-    from aggregator.store import Store, connect
-    from aggregator.web import application
+    from aggregator.web import application, reports
     from estimators.durations import milliseconds
 
     logs.configure(log_level, log_json)
     defined = defined_metrics(settings)
-    store = Store(connect(settings.redis.url), settings.topics.reports)
+    store = opened_store(settings)
     reader = Reader(store, defined, idle_ms=milliseconds(settings.aggregate.idle))
+    gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
     publisher = Publisher(settings, reader) if settings.publish.enabled else None
     uvicorn.run(
-        application(reader, settings, publisher=publisher),
+        application(reader, settings, gateway=gateway, publisher=publisher),
         host=host or settings.serve.host,
         port=settings.serve.port if port is None else port,
         log_level="error" if log_level == "error" else "warning",

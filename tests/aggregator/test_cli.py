@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 from aggregator.cli import COMMANDS, cli, main
 from aggregator.embedded import EmbeddedUnavailableError
 from aggregator.store import Store, connect
-from estimators import load_metrics
+from estimators import Metric, load_metrics
 from tests.messages import batch, log
 
 NOWHERE = ["--kafka", "127.0.0.1:1", "--redis", "redis://127.0.0.1:1/0"]
@@ -418,6 +418,24 @@ def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
         assert as_dict(window, found)["heterogeneity"] == found.heterogeneity
 
 
+def test_a_command_that_fails_leaves_no_connection_open(redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        before = client.info("clients")["connected_clients"]
+        failed = run("estimate", "carier", "--redis", redis_url)  # and its traceback
+        assert "did you mean 'carrier'" in failed.output
+        asked = (client.info("clients")["connected_clients"] for _ in range(1000))
+        assert before in asked
+
+
+def count_one(redis_url: str, metric: Metric, values: Sequence[Any]) -> None:
+    """Count one batch of a metric at epsilon = 8 into the store."""
+    with Store(connect(redis_url), "dither.reports") as store:
+        snapshot = store.acquire(0, "test")
+        partition = snapshot.partition({metric.name: metric}, 60_000)
+        partition.count(log(batch(metric, values, 8)))
+        store.commit(0, int(snapshot.owner["epoch"]), -1, partition, {})
+
+
 def test_a_vector_is_shown_by_coordinate_with_its_radius(redis_url: str) -> None:
     place = """
 [metrics.place]
@@ -433,11 +451,7 @@ unit = "km"
     assert list(before) == [*ESTIMATE_KEYS, "coordinates", "radius"]
     assert (before["value"], before["upper"], before["radius"]) == ([None] * 3, [2] * 3, None)
     metric = load_metrics("metrics.toml")["place"]
-    store = Store(connect(redis_url), "dither.reports")
-    snapshot = store.acquire(0, "test")
-    partition = snapshot.partition({"place": metric}, 60_000)
-    partition.count(log(batch(metric, [[0.1, -1.5, 0.5]] * 2000, 8)))
-    store.commit(0, int(snapshot.owner["epoch"]), -1, partition, {})
+    count_one(redis_url, metric, [[0.1, -1.5, 0.5]] * 2000)
     found = strict(run("estimate", "place", "--json", "--redis", redis_url).stdout)
     assert 0 < found["radius"] < 0.5
     told = run("estimate", "place", "--redis", redis_url, "--top", "2").output
@@ -457,14 +471,8 @@ watch = ["sun"]
 levels = [8]
 """
     Path("metrics.toml").write_text(definition)
-    store, metric = (
-        Store(connect(redis_url), "dither.reports"),
-        load_metrics("metrics.toml")["words"],
-    )
-    snapshot = store.acquire(0, "test")
-    partition = snapshot.partition({"words": metric}, 60_000)
-    partition.count(log(batch(metric, ["sun"] * 300 + ["rain"] * 700, 8)))
-    store.commit(0, int(snapshot.owner["epoch"]), -1, partition, {})
+    metric = load_metrics("metrics.toml")["words"]
+    count_one(redis_url, metric, ["sun"] * 300 + ["rain"] * 700)
     assert strict(run("estimate", "words", "--json", "--redis", redis_url).stdout)[
         "categories"
     ] == ["sun"]

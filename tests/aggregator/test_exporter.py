@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import httpx
 import pytest
@@ -60,8 +60,9 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
 @pytest.fixture
-def store(redis_url: str) -> Store:
-    return Store(connect(redis_url), TOPIC)
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), TOPIC) as store:
+        yield store
 
 
 openmetrics: Callable[[str], Iterable[Family]] = from_openmetrics

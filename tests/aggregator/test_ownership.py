@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,8 +19,9 @@ TOPIC = "reports"
 
 
 @pytest.fixture
-def store(redis_url: str) -> Store:
-    return Store(connect(redis_url), TOPIC)
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), TOPIC) as store:
+        yield store
 
 
 def taken(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,8 +95,9 @@ def statistics(partition: Partition) -> dict[PaneKey, Counts]:
 
 
 @pytest.fixture
-def store(redis_url: str) -> Store:
-    return Store(connect(redis_url), TOPIC)
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), TOPIC) as store:
+        yield store
 
 
 def reader_of(store: Store) -> Reader:
@@ -301,12 +302,13 @@ def test_an_unknown_metric_names_the_nearest(store: Store) -> None:
 
 
 def test_a_reader_takes_a_url_a_topic_and_metrics(redis_url: str) -> None:
-    Counted(Store(connect(redis_url), "mine"), every_minute(0, range(10)))
-    reader = Reader(redis_url, METRICS, topic="mine")
-    estimate = reader.estimate("delay", start=None, end=None, beta=0.1)
+    with Reader(redis_url, METRICS, topic="mine") as reader:
+        Counted(reader.store, every_minute(0, range(10)))
+        estimate = reader.estimate("delay", start=None, end=None, beta=0.1)
     assert (estimate.reports, estimate.beta, estimate.status) == (20, 0.1, "provisional")
     assert 0 <= estimate.lower <= estimate.upper <= 10
-    assert Reader(redis_url, METRICS, topic="other").estimate("delay").status == "not_ready"
+    with Reader(redis_url, METRICS, topic="other") as reader:
+        assert reader.estimate("delay").status == "not_ready"
     with pytest.raises(StoreUnreachable):
         Reader("redis://127.0.0.1:1/0", METRICS)
 

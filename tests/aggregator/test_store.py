@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ TOPIC = "reports"
 
 
 @pytest.fixture
-def store(redis_url: str) -> Store:
-    return Store(connect(redis_url), TOPIC)
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), TOPIC) as store:
+        yield store
 
 
 def acquired(store: Store, worker: str = "one") -> tuple[int, int, Partition]:
