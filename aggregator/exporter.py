@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import importlib.metadata
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 from prometheus_client import Metric as Family
@@ -12,21 +17,69 @@ from prometheus_client.registry import Collector
 
 from aggregator import exported
 from aggregator.exported import Exported
-from aggregator.partition import NEVER
+from aggregator.keys import metric_key
+from aggregator.measurements import Histogram, Measurements
+from aggregator.partition import Watermark
 from aggregator.reader import Reader
 from aggregator.store import TORN
 from estimators import Estimate, Metric
+from estimators.weights import DEFAULT_POLICY
 
 
-class Put(Protocol):
-    """Adds a sample to its family."""
+class Sample(NamedTuple):
+    """A value of an exported metric, with the labels in the declaration's order."""
 
-    def __call__(self, what: Exported, value: float, *labels: object) -> None:
-        """Add `value` with the labels in the declaration's order."""
+    what: Exported
+    value: float
+    labels: tuple[object, ...] = ()
+
+
+class Families:
+    """The families of one scrape, filled sample by sample."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Family] = {}
+
+    def put(self, what: Exported, value: float, *labels: object) -> None:
+        """Add a sample with its labels in the declaration's order."""
+        self._add(what, what.scraped, value, labels)
+
+    def histogram(self, what: Exported, histogram: Histogram, *labels: object) -> None:
+        """Add a histogram's samples."""
+        counts = histogram.cumulative()
+        bounds = [*(str(float(bound)) for bound in what.buckets), "+Inf"]
+        for bound, count in zip(bounds, counts, strict=True):
+            self._add(what, f"{what.name}_bucket", count, labels, le=bound)
+        self._add(what, f"{what.name}_count", counts[-1], labels)
+        self._add(what, f"{what.name}_sum", histogram.seconds, labels)
+
+    def filled(self) -> list[Family]:
+        """Return the families that have samples, in the order of their declarations."""
+        return [self._families[one.name] for one in exported.ALL if one.name in self._families]
+
+    def _add(
+        self, what: Exported, name: str, value: float, labels: tuple[object, ...], **more: str
+    ) -> None:
+        family = self._families.get(what.name)
+        if family is None:
+            family = self._families[what.name] = Family(what.name, what.help, what.type)
+        pairs = dict(zip(what.labels, map(str, labels), strict=True))
+        family.add_sample(name, pairs | more, value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What the store has of a partition beside its sums."""
+
+    owner: dict[str, str]
+    watermarks: dict[str, Watermark]
+    counts: dict[str, int]
 
 
 class Exporter(Collector):
     """Collects the running totals of all metrics at each scrape.
+
+    An estimate is computed again only when a report more was counted or its weights were changed.
 
     Parameters
     ----------
@@ -38,6 +91,8 @@ class Exporter(Collector):
 
     def __init__(self, reader: Reader, top_categories: int) -> None:
         self.reader, self.top_categories = reader, top_categories
+        self._known: dict[str, tuple[object, list[Sample]]] = {}
+        self._lock = threading.Lock()
 
     def describe(self) -> Iterable[Family]:
         """Return nothing: names are known at the first scrape."""
@@ -45,63 +100,109 @@ class Exporter(Collector):
 
     def collect(self) -> Iterable[Family]:
         """Read everything once and return it as metric families."""
-        families = {e.name: Family(e.name, e.help, e.type) for e in exported.ALL}
+        with self._lock:
+            return self._collect()
 
-        def put(what: Exported, value: float, *labels: object) -> None:
-            suffix = {"counter": "_total", "info": "_info"}.get(what.type, "")
-            pairs = dict(zip(what.labels, map(str, labels), strict=True))
-            families[what.name].add_sample(what.name + suffix, pairs, value)
-
+    def _collect(self) -> list[Family]:
+        began = time.perf_counter()
+        families, store = Families(), self.reader.store
+        partitions = {
+            number: Facts(store.owner(number), store.watermarks(number), store.counts(number))
+            for number in store.partitions()
+        }
+        policies = store.policies()
         for name, metric in self.reader.metrics.items():
-            levels = " ".join(f"{e:g}" for e in metric.levels)
-            revision = f"{metric.revision:08x}"
-            about = (metric.kind, metric.mechanism, metric.unit, revision, levels)
-            put(exported.METRIC, 1, name, *about)
-            window = self.reader.window(name)
-            event_time = self.reader.event_time(name)
-            if window.arrived_ms != NEVER and event_time is not None:
-                put(exported.LAST_UPDATE, window.arrived_ms / 1000, name)
-                put(exported.EVENT_TIME, event_time / 1000, name)
-            self._estimate(put, metric, self.reader.answer(window))
-        self._partitions(put)
-        return [family for family in families.values() if family.samples]
+            policy = policies.get(name, DEFAULT_POLICY)
+            for sample in self._metric(metric, policy, partitions.values()):
+                families.put(sample.what, sample.value, *sample.labels)
+        _reports(families, partitions.values())
+        for number, facts in partitions.items():
+            _partition(families, number, facts.owner)
+        _measurements(families, partitions.values())
+        families.put(exported.WORKER_DEATHS, store.deaths())
+        families.put(exported.BUILD, 1, _version())
+        families.put(exported.COLLECTION_DURATION, time.perf_counter() - began)
+        return families.filled()
 
-    def _estimate(self, put: Put, metric: Metric, estimate: Estimate) -> None:
-        put(exported.EFFECTIVE_REPORTS, estimate.effective_reports, metric.name)
+    def _metric(self, metric: Metric, policy: str, partitions: Iterable[Facts]) -> list[Sample]:
+        """Return a metric's samples: those of the last scrape if nothing was counted since."""
+        key = metric_key(metric.name, metric.revision)
+        accepted = f"accepted:{metric.name}"
+        counted = [(facts.counts.get(accepted), facts.watermarks.get(key)) for facts in partitions]
+        version = policy, counted
+        known, samples = self._known.get(metric.name, (None, []))
+        if known != version:
+            samples = self._samples(metric, [mark for _, mark in counted if mark is not None])
+            self._known[metric.name] = version, samples
+        return samples
+
+    def _samples(self, metric: Metric, watermarks: list[Watermark]) -> list[Sample]:
+        name = metric.name
+        about = (metric.description, metric.kind, metric.mechanism, metric.unit)
+        levels = " ".join(f"{epsilon:g}" for epsilon in metric.levels)
+        samples = [Sample(exported.METRIC, 1, (name, *about, f"{metric.revision:08x}", levels))]
+        if watermarks:
+            arrived = max(mark.arrived for mark in watermarks)
+            event_time = max(mark.time for mark in watermarks)
+            samples.append(Sample(exported.LAST_UPDATE, arrived / 1000, (name,)))
+            samples.append(Sample(exported.EVENT_TIME, event_time / 1000, (name,)))
+        return [*samples, *self._estimate(metric, self.reader.estimate(name))]
+
+    def _estimate(self, metric: Metric, estimate: Estimate) -> Iterable[Sample]:
+        yield Sample(exported.EFFECTIVE_REPORTS, estimate.effective_reports, (metric.name,))
         levels = zip(estimate.levels, estimate.counts, estimate.weights, strict=True)
         for epsilon, count, weight in levels:
-            put(exported.LEVEL_REPORTS, int(count), metric.name, f"{epsilon:g}")
-            put(exported.LEVEL_WEIGHT, float(weight), metric.name, f"{epsilon:g}")
+            yield Sample(exported.LEVEL_REPORTS, int(count), (metric.name, f"{epsilon:g}"))
+            yield Sample(exported.LEVEL_WEIGHT, float(weight), (metric.name, f"{epsilon:g}"))
         if estimate.heterogeneity is not None:
-            put(exported.HETEROGENEITY, estimate.heterogeneity, metric.name)
+            yield Sample(exported.HETEROGENEITY, estimate.heterogeneity, (metric.name,))
         if estimate.status in ("not_ready", "too_few_reports"):
             return
         shown = estimate.top(self.top_categories)
         numbers = (np.atleast_1d(x).tolist() for x in (shown.value, shown.lower, shown.upper))
-        labels = shown.labels if np.ndim(shown.value) else ("",)
-        for label, value, lower, upper in zip(labels, *numbers, strict=True):
-            put(exported.ESTIMATE, value, metric.name, label)
-            put(exported.LOWER, lower, metric.name, label)
-            put(exported.UPPER, upper, metric.name, label)
+        categories = shown.labels if np.ndim(shown.value) else ("",)
+        for category, value, lower, upper in zip(categories, *numbers, strict=True):
+            yield Sample(exported.ESTIMATE, value, (metric.name, category))
+            yield Sample(exported.LOWER, lower, (metric.name, category))
+            yield Sample(exported.UPPER, upper, (metric.name, category))
         if estimate.radius is not None:
-            put(exported.RADIUS, estimate.radius, metric.name)
+            yield Sample(exported.RADIUS, estimate.radius, (metric.name,))
         if estimate.labels:
             left_out = len(estimate.labels) - len(shown.labels)
-            put(exported.CATEGORIES_LEFT_OUT, left_out, metric.name)
+            yield Sample(exported.CATEGORIES_LEFT_OUT, left_out, (metric.name,))
 
-    def _partitions(self, put: Put) -> None:
-        outcomes: defaultdict[tuple[str, str], int] = defaultdict(int)
-        for partition in self.reader.store.partitions():
-            for key, count in self.reader.store.counts(partition).items():
-                outcome, _, name = key.partition(":")
-                outcomes[name, outcome] += count
-            owner = self.reader.store.owner(partition)
-            done = int(owner.get("next", 0))
-            put(exported.CONSUMER_LAG, max(0, int(owner.get("high", done)) - done), partition)
-            put(exported.HALTED, int(bool(owner.get("halted")) or done == TORN), partition)
-            put(exported.GAP, int(owner.get("gap", 0)), partition)
-            put(exported.EPOCH, int(owner.get("epoch", 0)), partition)
-            if "updated" in owner:
-                put(exported.LAST_COMMIT, int(owner["updated"]) / 1000, partition)
-        for (name, outcome), count in sorted(outcomes.items()):
-            put(exported.REPORTS, count, name, outcome)
+
+def _reports(families: Families, partitions: Iterable[Facts]) -> None:
+    outcomes: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for facts in partitions:
+        for key, count in facts.counts.items():
+            outcome, _, name = key.partition(":")
+            outcomes[name, outcome] += count
+    for (name, outcome), count in sorted(outcomes.items()):
+        families.put(exported.REPORTS, count, name, outcome)
+
+
+def _partition(families: Families, number: int, owner: dict[str, str]) -> None:
+    done = int(owner.get("next", 0))
+    halted = bool(owner.get("halted")) or done == TORN
+    families.put(exported.CONSUMER_LAG, max(0, int(owner.get("high", done)) - done), number)
+    families.put(exported.HALTED, int(halted), number)
+    families.put(exported.GAP, int(owner.get("gap", 0)), number)
+    families.put(exported.EPOCH, int(owner.get("epoch", 0)), number)
+    families.put(exported.OWNER, 1, number, owner.get("worker", ""))
+    if "updated" in owner:
+        families.put(exported.LAST_COMMIT, int(owner["updated"]) / 1000, number)
+
+
+def _measurements(families: Families, partitions: Iterable[Facts]) -> None:
+    measured = sum((Measurements.stored(facts.owner) for facts in partitions), Measurements())
+    families.histogram(exported.COMMIT_DURATION, measured.commits)
+    families.histogram(exported.END_TO_END_LATENCY, measured.latencies)
+    families.put(exported.COMMIT_BYTES, measured.commit_bytes)
+    for reason, count in sorted(measured.deadletters.items()):
+        families.put(exported.DEADLETTERS, count, reason)
+
+
+@functools.cache
+def _version() -> str:
+    return importlib.metadata.version("dither")

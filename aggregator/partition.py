@@ -7,6 +7,7 @@ state, however they were cut into batches, which is what `dither verify` relies 
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -127,11 +128,14 @@ class Partition:
     ----------
     unsaved : int
         Reports, counted or refused, since the store last had everything.
+    arrivals : array of int
+        Kafka's timestamps of the messages since then, in ms.
     """
 
     def __init__(self, metrics: Mapping[str, Metric], future_ms: int, next_offset: int = 0) -> None:
         self.metrics, self.future_ms, self.next_offset = metrics, future_ms, next_offset
         self.unsaved = 0
+        self.arrivals = array("q")
         self.panes: dict[PaneKey, Pane] = {}
         self.watermarks: defaultdict[str, Watermark] = defaultdict(Watermark)
         self.counts: defaultdict[str, int] = defaultdict(int)
@@ -147,10 +151,11 @@ class Partition:
             offset = message.offset()
             if offset < self.next_offset:
                 continue
-            batch = None
+            batch, arrived = None, message.timestamp()[1]
+            self.arrivals.append(arrived)
             try:
                 batch = _parse(message.value())
-                self._place(batch, offset, message.timestamp()[1])
+                self._place(batch, offset, arrived)
             except ReportError as error:
                 reports = 1 if batch is None else max(1, len(batch.levels))
                 name = batch.metric if batch is not None and batch.metric in self.metrics else ""
@@ -242,6 +247,7 @@ class Partition:
     def saved(self) -> dict[PaneKey, Pane]:
         """Note that the store has everything; let go of the closed panes and return them."""
         self.unsaved = 0
+        self.arrivals = array("q")
         for pane in self.panes.values():
             pane.changed = False
             pane.unsaved.clear()

@@ -7,12 +7,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aggregator.exporter import Exporter
 from aggregator.reader import Reader
+from aggregator.traffic import CountTraffic, Traffic
 
 RETRY_SECONDS = 5
 
@@ -21,6 +23,8 @@ def application(reader: Reader, top_categories: int) -> Starlette:
     """Return the application that serves a reader's estimates."""
     registry = CollectorRegistry()
     registry.register(Exporter(reader, top_categories))
+    traffic = Traffic()
+    registry.register(traffic)
 
     async def metrics(request: Request) -> Response:
         """Answer in Prometheus or OpenMetrics text, as the scraper asks for."""
@@ -46,7 +50,7 @@ def application(reader: Reader, top_categories: int) -> Starlette:
         return JSONResponse({"status": "ready", "partitions": len(partitions)})
 
     routes = [Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
-    return Starlette(routes=routes)
+    return Starlette(routes=routes, middleware=[Middleware(CountTraffic, traffic)])
 
 
 def _unavailable(reason: str) -> JSONResponse:
