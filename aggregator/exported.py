@@ -117,6 +117,12 @@ METRIC = Exported(
     "Definition of a metric.",
     ("metric", "description", "kind", "mechanism", "unit", "revision", "levels"),
 )
+WEIGHTS = Exported(
+    "dither_weights",
+    "info",
+    "Policy of weights that is in force for a metric.",
+    ("metric", "policy"),
+)
 REPORTS = Exported(
     "dither_reports",
     "counter",
@@ -221,6 +227,7 @@ SECTIONS = {
         LEVEL_WEIGHT,
         HETEROGENEITY,
         METRIC,
+        WEIGHTS,
     ),
     "Reports": (REPORTS, DEADLETTERS),
     "Counting": (
@@ -251,6 +258,7 @@ LABELS = {
     "route": "template of a path",
     "method": "HTTP method",
     "status": "`2xx`, `3xx`, `4xx` or `5xx`",
+    "policy": "`optimal`, `paper`, `proportional` or `uniform`",
     "description": "from the metric's definition, like the kind, mechanism, unit, levels and "
     "revision beside it",
     "version": "of Dither",

@@ -154,6 +154,7 @@ class Exporter(Collector):
         for epsilon, count, weight in levels:
             yield Sample(exported.LEVEL_REPORTS, int(count), (metric.name, f"{epsilon:g}"))
             yield Sample(exported.LEVEL_WEIGHT, float(weight), (metric.name, f"{epsilon:g}"))
+        yield Sample(exported.WEIGHTS, 1, (metric.name, estimate.policy))
         if estimate.heterogeneity is not None:
             yield Sample(exported.HETEROGENEITY, estimate.heterogeneity, (metric.name,))
         if estimate.status in ("not_ready", "too_few_reports"):
