@@ -10,6 +10,8 @@ import click
 
 COMMANDS = {
     "demo": "Replay a year of flights as private telemetry, on servers of its own.",
+    "define": "Suggest a metric for a column of a CSV file.",
+    "up": "Run the whole service on this machine, for metrics of your own.",
     "produce": "Report a CSV column, or a simulated population, into Kafka.",
     "aggregate": "Count reports from Kafka into Redis.",
     "serve": "Serve estimates as Prometheus metrics.",

@@ -6,11 +6,7 @@ import bisect
 import contextlib
 import dataclasses
 import importlib.resources
-import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -22,8 +18,8 @@ from typing import Any, Self
 import numpy as np
 
 from aggregator import kafka
-from aggregator.embedded import EmbeddedBroker, EmbeddedRedis
 from aggregator.errors import DitherError
+from aggregator.local import LocalDeployment, free_port
 from aggregator.reader import Reader
 from aggregator.settings import Settings
 from aggregator.store import Store, connect
@@ -36,7 +32,6 @@ from producers.truth import RunningTruth, Truth
 
 REFRESH_SECONDS = 0.5
 DRAIN_SECONDS = 60.0
-LEAVE_SECONDS = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +118,7 @@ class Demonstration:
 
     def __init__(self, settings: Settings, seconds: float, workers: int, seed: int) -> None:
         self.seconds, self.workers, self.seed = seconds, workers, seed
-        self._given = settings
+        self.settings = _named(settings)
         self._stack = contextlib.ExitStack()
         self._stop = threading.Event()
         self._produced: Produced | None = None
@@ -135,15 +130,12 @@ class Demonstration:
     def __enter__(self) -> Self:
         """Start the servers that are missing, the workers and the HTTP server."""
         with self._stack:
-            self._population = flights()
-            self.settings, self._places = self._place()
-            self.metrics = flight_metrics()
-            kafka.ensure_topics(self.settings)
+            self._population, self.metrics = flights(), flight_metrics()
+            self._deployment = self._stack.enter_context(
+                LocalDeployment(self.settings, self.workers)
+            )
             self._store = Store(connect(self.settings.redis.url), self.settings.topics.reports)
             self.reader = Reader(self._store, self.metrics)
-            self.url = f"http://127.0.0.1:{self.settings.serve.port}/metrics"
-            self._stack.enter_context(self._process("aggregate", f"--workers={self.workers}"))
-            self._stack.enter_context(self._process("serve"))
             self._stack = self._stack.pop_all()
         return self
 
@@ -155,6 +147,11 @@ class Demonstration:
     ) -> None:
         """Stop everything that was started here, and nothing else."""
         self._stack.close()
+
+    @property
+    def url(self) -> str:
+        """Where the dashboard is."""
+        return self._deployment.url
 
     def run(self, show: Callable[[View], object]) -> None:
         """Let the devices report, showing a view twice a second, until they are done or Ctrl-C."""
@@ -208,7 +205,7 @@ class Demonstration:
             labels={name: metric.labels for name, metric in self.metrics.items()},
             seconds=time.monotonic() - self._began,
             url=self.url,
-            places=self._places,
+            places=self._deployment.places,
         )
 
     def _truth(self, name: str, counted: int) -> Truth:
@@ -238,71 +235,16 @@ class Demonstration:
         except BaseException as error:  # it is raised again in the main thread
             self._failure = error
 
-    def _place(self) -> tuple[Settings, str]:
-        """Return settings with everything named, and a line saying what the demo runs on."""
-        settings = self._given
-        topic = f"dither.demo.{uuid.uuid4().hex[:8]}"
-        settings.topics.reports, settings.topics.deadletters = topic, f"{topic}.deadletters"
-        settings.aggregate.group = topic
-        if "kafka.bootstrap.servers" in settings.sources:
-            broker = f"Kafka at {settings.kafka['bootstrap.servers']}"
-        else:
-            embedded = self._stack.enter_context(EmbeddedBroker())
-            settings.kafka["bootstrap.servers"] = embedded.bootstrap_servers
-            settings.topics.managed = False
-            broker = "librdkafka's in-process broker"
-            for name in (topic, settings.topics.deadletters):
-                embedded.create_topic(name)
-        if "redis.url" in settings.sources:
-            store = "Redis as configured"
-        else:
-            settings.redis.url = self._stack.enter_context(EmbeddedRedis()).url
-            store = "an embedded Redis-compatible server"
-        settings.metrics = str(importlib.resources.files("producers").joinpath("flights.toml"))
-        if "serve.port" not in settings.sources:
-            settings.serve.port = _free_port()
-        return settings, f"{broker} and {store}"
 
-    @contextlib.contextmanager
-    def _process(self, command: str, *arguments: str) -> Any:
-        """Run a command of ours beside the demo, out of Ctrl-C's reach."""
-        environment = {**os.environ, **_environment(self.settings)}
-        quiet = ["--log-level=error"] if command == "aggregate" else []
-        process = subprocess.Popen(
-            [sys.executable, "-m", "aggregator", command, *arguments, *quiet],
-            env=environment,
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-        )
-        try:
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(LEAVE_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _environment(settings: Settings) -> dict[str, str]:
-    """Return the settings that the demo chose, for its child processes."""
-    chosen = {
-        "KAFKA_BOOTSTRAP_SERVERS": settings.kafka["bootstrap.servers"],
-        "REDIS_URL": settings.redis.url,
-        "METRICS": settings.metrics,
-        "TOPICS_REPORTS": settings.topics.reports,
-        "TOPICS_DEADLETTERS": settings.topics.deadletters,
-        "TOPICS_MANAGED": str(settings.topics.managed).lower(),
-        "AGGREGATE_GROUP": settings.aggregate.group,
-        "SERVE_PORT": settings.serve.port,
-    }
-    return {f"DITHER_{key}": str(value) for key, value in chosen.items()}
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+def _named(settings: Settings) -> Settings:
+    """Return the settings with topics, group, metrics and port of this demo's own."""
+    topic = f"dither.demo.{uuid.uuid4().hex[:8]}"
+    settings.topics.reports, settings.topics.deadletters = topic, f"{topic}.deadletters"
+    settings.aggregate.group = topic
+    settings.metrics = str(importlib.resources.files("producers").joinpath("flights.toml"))
+    if "serve.port" not in settings.sources:
+        settings.serve.port = free_port()
+    return settings
 
 
 def _number(x: Any) -> float | None:

@@ -66,7 +66,7 @@ def draw(view: View) -> Group:
     head = Text.assemble(
         ("Dither ", "bold"),
         f"{moment} | {sent:,} reports sent, {counted:,} counted | {view.seconds:.0f} s\n",
-        (f"on {view.places}; Prometheus metrics at {view.url}", "dim"),
+        (f"on {view.places}; dashboard at {view.url}", "dim"),
     )
     return Group(head, _estimates(view), _levels(view))
 

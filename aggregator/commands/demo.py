@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sys
 
 import click
@@ -27,9 +29,12 @@ from aggregator.settings import Settings
     help="Processes that count side by side.",
 )
 @click.option("--seed", default=2013, show_default=True, help="Which flight chooses which level.")
+@click.option("--stay", is_flag=True, help="Keep the dashboard after the year, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @settings_options
-def demo(settings: Settings, seconds: float, workers: int, seed: int, as_json: bool) -> None:
+def demo(
+    settings: Settings, seconds: float, workers: int, seed: int, stay: bool, as_json: bool
+) -> None:
     """Replay the flights of 2013 out of New York as devices, and watch the estimates.
 
     Each of the 336,776 flights randomizes its own values at the privacy level it chose and reports
@@ -49,5 +54,9 @@ def demo(settings: Settings, seconds: float, workers: int, seed: int, as_json: b
             with Screen() as screen:
                 demonstration.run(screen.show)
         outcome = demonstration.finish()
-    click.echo(json.dumps(outcome.as_dict()) if as_json else summary(outcome))
+        click.echo(json.dumps(outcome.as_dict()) if as_json else summary(outcome))
+        if stay:
+            click.echo(f"dashboard: {demonstration.url}  (Ctrl-C ends it)", err=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.pause()
     sys.exit(0 if outcome.verified else 1)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
+from aggregator.answers import as_dict
 from aggregator.commands.options import defined_metrics, settings_options, table
 from aggregator.reader import Reader
 from aggregator.settings import Settings
@@ -129,10 +130,9 @@ def estimate(
     if simplex and (categories or definition.kind != "frequency" or definition.categories == OPEN):
         raise click.UsageError("--simplex: only for all categories of a frequency")
     try:
-        found = reader.estimate(
-            metric,
-            start,
-            end,
+        window = reader.window(metric, start, end)
+        found = reader.answer(
+            window,
             beta,
             weights,
             bound,
@@ -144,45 +144,9 @@ def estimate(
         raise click.UsageError(str(error)) from None
     nearest = project(found.value) if simplex and found.reports else None
     if as_json:
-        click.echo(json.dumps(as_dict(definition, found, nearest)))
+        click.echo(json.dumps(as_dict(window, found, nearest=nearest)))
     else:
         click.echo(as_text(definition, found, top, nearest))
-
-
-def as_dict(metric: Metric, found: Estimate, nearest: Floats | None = None) -> dict[str, Any]:
-    """Return an estimate as plain values; NaN (no report yet) becomes None."""
-
-    def plain(x: Any) -> Any:
-        return [plain(y) for y in x] if np.ndim(x) else (None if np.isnan(x) else float(x))
-
-    shown = {
-        "metric": metric.name,
-        "unit": metric.unit,
-        "status": found.status,
-        "value": plain(found.value),
-        "lower": plain(found.lower),
-        "upper": plain(found.upper),
-        "reports": found.reports,
-        "effective_reports": found.effective_reports,
-        "beta": found.beta,
-        "bound": found.bound,
-        "target": found.target,
-        "policy": found.policy,
-        "heterogeneity": found.heterogeneity,
-        "levels": [
-            {"epsilon": epsilon, "reports": int(count), "weight": float(weight)}
-            for epsilon, count, weight in zip(
-                found.levels, found.counts, found.weights, strict=True
-            )
-        ],
-    }
-    if metric.kind == "frequency":
-        shown["categories"] = list(found.labels)
-    if found.radius is not None:
-        shown["radius"] = plain(found.radius)
-    if nearest is not None:
-        shown["simplex"] = plain(nearest)
-    return shown
 
 
 def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = None) -> str:

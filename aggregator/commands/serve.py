@@ -30,7 +30,7 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
     idle_ms = milliseconds(settings.aggregate.idle)
     reader = Reader(store, defined, idle_ms=idle_ms)
     uvicorn.run(
-        application(reader, settings.serve.top_categories),
+        application(reader, settings),
         host=host or settings.serve.host,
         port=settings.serve.port if port is None else port,
         log_level="warning",

@@ -329,8 +329,9 @@ METRIC_KEYS = [
     *("pane", "lateness", "unit", "description", "reports", "event_time"),
 ]
 ESTIMATE_KEYS = [
-    *("metric", "unit", "status", "value", "lower", "upper", "reports", "effective_reports"),
-    *("beta", "bound", "target", "policy", "heterogeneity", "levels"),
+    *("metric", "unit", "kind", "status", "from", "to", "updated", "value", "lower", "upper"),
+    *("reports", "effective_reports", "beta", "bound", "target", "policy"),
+    *("heterogeneity", "levels"),
 ]
 
 
@@ -393,7 +394,9 @@ def test_an_unknown_policy_or_metric_names_the_nearest_and_changes_nothing(redis
 
 
 def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
-    from aggregator.commands.estimate import as_dict, as_text
+    from aggregator.answers import as_dict
+    from aggregator.commands.estimate import as_text
+    from aggregator.reader import Reader, Window
     from estimators import Metric
 
     metric = Metric(
@@ -405,11 +408,14 @@ def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
         (apart, "uniform", False),
         (alike, "optimal", False),
     ):
-        found = metric.estimate(np.array(table).ravel(), weights=weights)
+        statistic = np.array(table).ravel()
+        found = metric.estimate(statistic, weights=weights)
         told = as_text(metric, found, 9)
         assert ("go with the privacy level" in told) == warned
         assert "alike with p = " in told
-        assert as_dict(metric, found)["heterogeneity"] == found.heterogeneity
+        window = Window(metric, statistic, None, None, "provisional", 0)
+        found = Reader.answer(window, weights=weights)
+        assert as_dict(window, found)["heterogeneity"] == found.heterogeneity
 
 
 def test_a_vector_is_shown_by_coordinate_with_its_radius(redis_url: str) -> None:
@@ -424,7 +430,7 @@ unit = "km"
 """
     Path("metrics.toml").write_text(METRICS + place)
     before = strict(run("estimate", "place", "--json", "--redis", redis_url).stdout)
-    assert list(before) == [*ESTIMATE_KEYS, "radius"]
+    assert list(before) == [*ESTIMATE_KEYS, "coordinates", "radius"]
     assert (before["value"], before["upper"], before["radius"]) == ([None] * 3, [2] * 3, None)
     metric = load_metrics("metrics.toml")["place"]
     store = Store(connect(redis_url), "dither.reports")

@@ -21,6 +21,7 @@ from aggregator import exported
 from aggregator.exporter import Exporter
 from aggregator.measurements import Measurements
 from aggregator.reader import Reader
+from aggregator.settings import Serve, Settings
 from aggregator.store import Store, connect
 from aggregator.web import application
 from estimators import Estimate, Metric
@@ -78,7 +79,8 @@ class Client:
     """Asks an application as a scraper does, without a socket."""
 
     def __init__(self, store: Store, top: int = TOP) -> None:
-        self._transport = httpx.ASGITransport(application(Reader(store, METRICS), top))
+        settings = Settings(serve=Serve(top_categories=top))
+        self._transport = httpx.ASGITransport(application(Reader(store, METRICS), settings))
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         async def ask() -> httpx.Response:
@@ -427,7 +429,7 @@ def test_nothing_counted_is_alive_but_not_ready(store: Store, client: Client) ->
     answer = client.get("/readyz")
     assert answer.status_code == 503
     assert int(answer.headers["retry-after"]) > 0
-    assert "dither aggregate" in answer.json()["reason"]
+    assert "dither aggregate" in answer.json()["remedy"]
     count_something(store)
     assert client.get("/readyz").json() == {"status": "ready", "partitions": 2}
 
@@ -443,7 +445,7 @@ def test_a_redis_that_is_gone_is_told_with_503_and_a_time_to_come_back(
             answer = client.get(path)
             assert answer.status_code == 503, answer.text
             assert int(answer.headers["retry-after"]) > 0
-            assert answer.json()["reason"].startswith("Redis does not answer: ")
+            assert answer.json()["detail"].startswith("Redis does not answer: ")
             assert "Traceback" not in answer.text
         assert client.get("/healthz").status_code == 200
     finally:
@@ -452,6 +454,6 @@ def test_a_redis_that_is_gone_is_told_with_503_and_a_time_to_come_back(
     assert client.get("/readyz").status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/metric", "/metrics/delay"])
+@pytest.mark.parametrize("path", ["/metric", "/metrics/delay"])
 def test_other_paths_are_not_found(client: Client, path: str) -> None:
     assert client.get(path).status_code == 404

@@ -1,0 +1,93 @@
+"""`dither up`: everything on this machine, for metrics of one's own."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from aggregator.commands.options import defined_metrics, settings_options
+from aggregator.errors import DitherError
+from aggregator.settings import DEFAULT_FILE, Settings
+
+MARK = "# Written by `dither up`, and removed when it ends: where its servers are.\n"
+LOOK_SECONDS = 0.5
+
+
+@click.command()
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processes that count side by side.",
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the dashboard [default: 8080].")
+@settings_options
+def up(settings: Settings, workers: int, port: int | None) -> None:
+    """Run the whole service on this machine: Kafka, Redis, workers and the dashboard.
+
+    Kafka and Redis are embedded ones, which forget everything at the end, unless --kafka and
+    --redis (or the settings) name others. Meanwhile dither.toml in this folder tells the other
+    commands where they are: `dither produce` in another terminal reports to them. Ctrl-C ends it.
+    """
+    from aggregator.local import LocalDeployment
+
+    defined = defined_metrics(settings)
+    if port is not None:
+        settings.serve.port = port
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    file = Path(DEFAULT_FILE)
+    _refuse_leftover(file)
+    with LocalDeployment(settings, workers) as deployment, _told(file, settings):
+        deployment.wait_until_serving()
+        click.echo(f"{', '.join(defined)} on {deployment.places}")
+        click.echo(f"dashboard: {deployment.url}  (Ctrl-C ends it)")
+        while not stop.wait(LOOK_SECONDS):
+            deployment.check()
+
+
+def _refuse_leftover(file: Path) -> None:
+    if file.exists() and file.read_text(encoding="utf-8").startswith(MARK):
+        raise DitherError(
+            f"{file} was written by a `dither up` that runs in this folder or was killed: "
+            "stop that one, or delete the file"
+        )
+
+
+@contextlib.contextmanager
+def _told(file: Path, settings: Settings) -> Iterator[None]:
+    """Write down where the servers are, where no settings say so."""
+    started = {
+        "kafka.bootstrap.servers": settings.kafka["bootstrap.servers"],
+        "redis.url": settings.redis.url,
+        "topics.managed": settings.topics.managed,
+    }
+    if settings.sources.keys() >= {"kafka.bootstrap.servers", "redis.url"}:
+        yield
+        return
+    lines = (f"{key} = {_toml(value)}\n" for key, value in started.items())
+    try:
+        with file.open("x", encoding="utf-8") as text:
+            text.write(MARK + "".join(lines))
+    except FileExistsError:
+        raise DitherError(
+            f"{file} names no [kafka] bootstrap.servers or no [redis] url: name both, or run "
+            "`dither up` in a folder without this file and it starts its own"
+        ) from None
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"'

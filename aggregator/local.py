@@ -1,0 +1,179 @@
+"""A whole deployment on one machine: servers that nobody named, workers and the HTTP server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from aggregator import kafka
+from aggregator.embedded import EmbeddedBroker, EmbeddedRedis
+from aggregator.errors import DitherError
+from aggregator.settings import Settings
+
+LEAVE_SECONDS = 20.0
+ANSWER_SECONDS = 30.0
+LOOK_SECONDS = 0.1
+LOOPBACK = "127.0.0.1"
+CHOSEN = (
+    "kafka.bootstrap.servers",
+    "redis.url",
+    "metrics",
+    "topics.reports",
+    "topics.deadletters",
+    "topics.managed",
+    "aggregate.group",
+    "serve.host",
+    "serve.port",
+)
+"""What is named here or by the caller, so that it need not be set."""
+
+
+class LocalDeployment:
+    """Workers and the HTTP server as processes, started on entering and stopped on leaving.
+
+    Parameters
+    ----------
+    settings : Settings
+        A broker or a store named here is used; what is not named is started inside this machine,
+        for as long as this lives, and then named in the settings.
+    workers : int
+        Counting processes.
+
+    Attributes
+    ----------
+    places : str
+        What it runs on, in words.
+    url : str
+        Where the HTTP server answers.
+    """
+
+    def __init__(self, settings: Settings, workers: int) -> None:
+        self.settings, self.workers = settings, workers
+        self.places = ""
+        self._stack = contextlib.ExitStack()
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def url(self) -> str:
+        """Where the HTTP server answers."""
+        return f"http://{LOOPBACK}:{self.settings.serve.port}/"
+
+    def __enter__(self) -> Self:
+        with self._stack:
+            self.places = f"{self._kafka()} and {self._redis()}"
+            kafka.ensure_topics(self.settings)
+            _refuse_taken(self.settings.serve.port)
+            self._stack.enter_context(self._process("aggregate", f"--workers={self.workers}"))
+            self._stack.enter_context(self._process("serve"))
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def check(self) -> None:
+        """Raise if a worker or the HTTP server has ended, which none does by itself.
+
+        Raises
+        ------
+        DitherError
+        """
+        if any(process.poll() is not None for process in self._processes):
+            raise DitherError("a worker or the HTTP server has ended: see its message above")
+
+    def wait_until_serving(self) -> None:
+        """Wait until the HTTP server answers.
+
+        Raises
+        ------
+        DitherError
+            If it ended, or does not answer within 30 seconds.
+        """
+        deadline = time.monotonic() + ANSWER_SECONDS
+        address = (LOOPBACK, self.settings.serve.port)
+        while time.monotonic() < deadline:
+            self.check()
+            with contextlib.suppress(OSError), socket.create_connection(address, timeout=1):
+                return
+            time.sleep(LOOK_SECONDS)
+        raise DitherError(f"the HTTP server does not answer at {self.url}")
+
+    def _kafka(self) -> str:
+        settings = self.settings
+        if "kafka.bootstrap.servers" in settings.sources:
+            return f"Kafka at {settings.kafka['bootstrap.servers']}"
+        embedded = self._stack.enter_context(EmbeddedBroker())
+        settings.kafka["bootstrap.servers"] = embedded.bootstrap_servers
+        settings.topics.managed = False
+        for topic in (settings.topics.reports, settings.topics.deadletters):
+            embedded.create_topic(topic)
+        return "librdkafka's in-process broker"
+
+    def _redis(self) -> str:
+        if "redis.url" in self.settings.sources:
+            return "Redis as configured"
+        self.settings.redis.url = self._stack.enter_context(EmbeddedRedis()).url
+        return "an embedded Redis-compatible server"
+
+    @contextlib.contextmanager
+    def _process(self, command: str, *arguments: str) -> Iterator[None]:
+        """Run a command of ours beside this process, out of Ctrl-C's reach."""
+        quiet = ["--log-level=error"] if command == "aggregate" else []
+        process = subprocess.Popen(
+            [sys.executable, "-m", "aggregator", command, *arguments, *quiet],
+            env={**os.environ, **_environment(self.settings)},
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+        )
+        self._processes.append(process)
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(LEAVE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _refuse_taken(port: int) -> None:
+    try:
+        socket.create_server((LOOPBACK, port)).close()
+    except OSError as error:
+        raise DitherError(
+            f"port {port} of {LOOPBACK}: {error.strerror}: choose another (--port, or serve.port)"
+        ) from None
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """Return what was set or chosen here as variables, for child processes."""
+    settings.serve.host = LOOPBACK
+    plain = msgspec.to_builtins(settings)
+    found = {}
+    for key in (*CHOSEN, *settings.sources):
+        section, _, name = key.partition(".")
+        value = plain[section][name] if name else plain[section]
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        found[f"DITHER_{key.upper().replace('.', '_')}"] = text
+    return found

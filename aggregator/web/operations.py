@@ -1,0 +1,74 @@
+"""An operation of the HTTP interface: its handler and all that is said of it, in one place."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aggregator.web.service import Service
+
+Handler = Callable[[Service, Request], Awaitable[Response]]
+JSON = "application/json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Content:
+    """A body: its media types, and the struct that it has in JSON."""
+
+    described: str
+    schema: Any = None
+    media: tuple[str, ...] = (JSON,)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Operation:
+    """What one method does on one path.
+
+    Attributes
+    ----------
+    method, path, summary : str
+    scopes : tuple of str
+        Any of them admits; none: open to all.
+    query : struct, optional
+        The parameters after the question mark.
+    body : Content, optional
+        Of the request.
+    answers : mapping of int to Content
+        By status.
+    problems : tuple of int
+        Statuses of the problems besides those of access.
+    handler : callable, optional
+        None where another package has the route, and it is only described here.
+    """
+
+    method: str
+    path: str
+    summary: str
+    scopes: tuple[str, ...] = ("read",)
+    query: type[msgspec.Struct] | None = None
+    body: Content | None = None
+    answers: Mapping[int, Content]
+    problems: tuple[int, ...] = ()
+    handler: Handler | None = None
+
+    def __call__(self, handler: Handler) -> Operation:
+        """Return the operation with its handler: a decorator."""
+        return dataclasses.replace(self, handler=handler)
+
+    def route(self, service: Service) -> Route:
+        """Return the route that serves it."""
+        assert self.handler is not None  # noqa: S101
+        endpoint = functools.partial(self.handler, service)
+        return Route(self.path, endpoint, methods=[self.method])
+
+
+def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a struct, or plain values, as a response."""
+    return Response(msgspec.json.encode(value), status, headers, media_type=JSON)

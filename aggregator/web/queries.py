@@ -1,0 +1,135 @@
+"""The parameters of questions over HTTP, typed and checked before anything is read."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+
+from estimators.durations import milliseconds
+from estimators.errors import nearest
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+
+DURATION = r"^\d{1,9}(\.\d{1,3})?(ms|s|m|h|d|w)$"
+FIRST, LAST = -62_135_596_800, 253_402_300_799
+"""The years 1 to 9999 in seconds since the epoch: what ISO 8601 can write."""
+
+Time = Annotated[
+    str,
+    Meta(
+        description="A moment of event time: ISO 8601 (UTC unless it says so), or seconds since "
+        "the epoch.",
+        examples=["2013-01-31T17:00:00Z", "1359651600"],
+    ),
+]
+Duration = Annotated[
+    str, Meta(pattern=DURATION, description="A duration, as in 30s, 5m, 1h, 1d.", examples=["1h"])
+]
+Beta = Annotated[
+    float,
+    Meta(gt=0, lt=1, description="Failure probability of the bounds."),
+]
+Policy = Literal["optimal", "paper", "uniform", "proportional"]
+Categories = Annotated[
+    list[Annotated[str, Meta(max_length=1000)]],
+    Meta(
+        max_length=1000,
+        description="Answer for these alone; repeat it. Of an open vocabulary: any string.",
+    ),
+]
+Top = Annotated[int, Meta(ge=1, le=10_000, description="Keep the largest so many.")]
+
+
+class EstimateQuery(msgspec.Struct, kw_only=True, frozen=True):
+    """What is asked of an estimate."""
+
+    start: Time | None = msgspec.field(name="from", default=None)
+    end: Time | None = msgspec.field(name="to", default=None)
+    window: Duration | None = None
+    beta: Beta = 0.05
+    bound: Literal["auto", "fixed", "anytime", "normal"] = "auto"
+    weights: Policy | None = None
+    target: Literal["population", "sample"] = "population"
+    category: Categories = []
+    top: Top | None = None
+    pointwise: bool = False
+
+
+def parse(request: Request, query: type[Q]) -> Q:
+    """Return a request's parameters.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, its value and what was expected.
+    """
+    fields = {field.encode_name: field for field in msgspec.structs.fields(query)}
+    hints = get_type_hints(query)
+    found: dict[str, Any] = {}
+    for name in request.query_params:
+        if name not in fields:
+            raise ValueError(f"parameter {name!r}: did you mean {nearest(name, fields)}")
+        values = request.query_params.getlist(name)
+        if get_origin(hints[fields[name].name]) is list:
+            found[name] = values
+        elif len(values) > 1:
+            raise ValueError(f"{name} = {values}: expected it once")
+        else:
+            found[name] = values[0]
+    for name, value in found.items():
+        try:
+            msgspec.convert(value, fields[name].type, strict=False)
+        except msgspec.ValidationError as error:
+            expected = str(error).replace("Expected ", "").replace("`", "")
+            raise ValueError(f"{name} = {value!r}: expected {expected}") from None
+    return msgspec.convert(found, query, strict=False)
+
+
+def moment(name: str, text: str | None) -> float | None:
+    """Return a moment in seconds since the epoch.
+
+    Examples
+    --------
+    >>> moment("from", "1970-01-02"), moment("from", "12.5"), moment("from", None)
+    (86400.0, 12.5, None)
+    """
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = _from_iso(text)
+    if math.isnan(seconds) or not FIRST <= seconds <= LAST:
+        raise ValueError(
+            f"{name} = {text!r}: expected a time such as 2013-01-31T17:00:00Z, or seconds since "
+            "the epoch"
+        )
+    return seconds
+
+
+def _from_iso(text: str) -> float:
+    try:
+        found = datetime.datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=datetime.UTC)
+        return found.timestamp()
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def seconds(name: str, text: str | None) -> float | None:
+    """Return a duration in seconds, above zero."""
+    if text is None:
+        return None
+    try:
+        length = milliseconds(text)
+    except ValueError as error:
+        raise ValueError(f"{name} = {text!r}: expected {error}") from None
+    if not length:
+        raise ValueError(f"{name} = {text!r}: expected a duration above zero")
+    return length / 1000
