@@ -14,10 +14,11 @@ COMMANDS = {
     "up": "Run the whole service on this machine, for metrics of your own.",
     "produce": "Report a CSV column, or a simulated population, into Kafka.",
     "aggregate": "Count reports from Kafka into Redis.",
-    "serve": "Serve estimates as Prometheus metrics.",
+    "serve": "Serve estimates over HTTP: dashboard, API, Prometheus.",
     "estimate": "Show a metric's estimate and its bounds.",
     "metrics": "List the metrics and how far they are counted.",
     "weights": "Show or change how much each privacy level counts.",
+    "tokens": "Make tokens for the HTTP interface.",
     "verify": "Replay the log and compare the state byte by byte.",
 }
 

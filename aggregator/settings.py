@@ -51,6 +51,17 @@ class Serve(msgspec.Struct, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8080
     top_categories: int = 20
+    gateway: bool = True
+    cors_origins: list[str] = msgspec.field(default_factory=list)
+    max_request_bytes: int = 1_048_576
+    max_streams: int = 1_000
+
+
+class Access(msgspec.Struct, forbid_unknown_fields=True):
+    """Who may do what over HTTP: scopes without a token, and tokens by name with theirs."""
+
+    anonymous: list[str] = msgspec.field(default_factory=lambda: ["read", "report"])
+    tokens: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
@@ -76,6 +87,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     redis: Redis = msgspec.field(default_factory=Redis)
     serve: Serve = msgspec.field(default_factory=Serve)
     aggregate: Aggregate = msgspec.field(default_factory=Aggregate)
+    access: Access = msgspec.field(default_factory=Access)
     sources: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -84,7 +96,10 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "redis": Redis,
     "serve": Serve,
     "aggregate": Aggregate,
+    "access": Access,
 }
+SCOPES = ("read", "report", "admin")
+TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|admin))+")
 DURATIONS = ("aggregate.commit_interval", "aggregate.future", "aggregate.idle")
 BROKERS_CHOICE = ("topics.replication", -1)
 CHOICES = {"aggregate.on_gap": ("stop", "skip")}
@@ -131,13 +146,15 @@ def load_settings(
 
 def in_force(settings: Settings) -> Iterator[tuple[str, Any, str]]:
     """Yield (dotted key, value, source) for every setting, secrets masked."""
+    for key, value in values(settings):
+        yield key, masked(key, value), settings.sources.get(key, "default")
+
+
+def values(settings: Settings) -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) for every setting, secrets as they are."""
     plain = msgspec.to_builtins(settings)
     del plain["sources"]
-    for section, value in plain.items():
-        items = value.items() if isinstance(value, dict) else [("", value)]
-        for name, item in items:
-            key = f"{section}.{name}" if name else section
-            yield key, masked(key, item), settings.sources.get(key, "default")
+    yield from _flat(plain, "")
 
 
 def masked(key: str, value: Any) -> Any:
@@ -187,6 +204,8 @@ def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
             yield variable, "metrics", text
         elif section == "kafka":
             yield variable, f"kafka.{rest.replace('_', '.')}", text
+        elif section == "access" and rest.startswith("tokens_"):
+            yield variable, f"access.tokens.{rest.removeprefix('tokens_')}", text
         elif section in SECTIONS:
             yield variable, f"{section}.{rest}", text
 
@@ -215,10 +234,14 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
         raise ValueError(f"a table [{section}]")
     elif section == "kafka":
         settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
+    elif key.startswith("access.tokens."):
+        settings.access.tokens[key.removeprefix("access.tokens.")] = _token(value)
     else:
         types = get_type_hints(SECTIONS[section])
         if name not in types:
             raise ValueError(f"a known key of [{section}]: {nearest(name, types)}")
+        if types[name] == list[str] and isinstance(value, str):
+            value = value.replace(",", " ").split()
         converted = msgspec.convert(value, types[name], strict=False)
         _check(key, converted)
         setattr(getattr(settings, section), name, converted)
@@ -229,8 +252,18 @@ def _check(key: str, value: Any) -> None:
         milliseconds(value)
     elif key in CHOICES and value not in CHOICES[key]:
         raise ValueError(f"one of {', '.join(CHOICES[key])}")
+    elif key == "access.anonymous":
+        for scope in value:
+            if scope not in SCOPES:
+                raise ValueError(f"scopes: {nearest(scope, SCOPES)}")
     elif key == "serve.port":
         if not 0 <= value <= MAX_PORT:
             raise ValueError(f"a port, 0 to {MAX_PORT}")
     elif type(value) is int and value < 1 and (key, value) != BROKERS_CHOICE:
         raise ValueError("a number of 1 or more")
+
+
+def _token(value: Any) -> str:
+    if not isinstance(value, str) or not TOKEN.fullmatch(value):
+        raise ValueError("sha256:<64 hex digits> and scopes, as `dither tokens new` prints it")
+    return value

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.resources
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import redis
@@ -13,6 +14,7 @@ from aggregator.errors import Fenced, StoreUnreachable
 from aggregator.keys import PaneKey, deaths_key, partitions_key, policies_key, tag
 from aggregator.partition import Partition, Watermark
 from aggregator.settings import masked
+from aggregator.windows import Span
 from estimators import Metric
 
 UNSET = -1
@@ -76,6 +78,23 @@ class Snapshot:
         return partition
 
 
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """How far a partition is counted: its owner's facts, watermarks and counts."""
+
+    owner: dict[str, str]
+    watermarks: dict[str, Watermark]
+    counts: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Overview:
+    """How far all partitions are counted, and the policies of weights that were set."""
+
+    partitions: dict[int, Standing]
+    policies: dict[str, str]
+
+
 class Store:
     """The sums of one topic in Redis.
 
@@ -107,9 +126,8 @@ class Store:
         for member, statistic, seen in panes:
             name, _, first = member.decode().rpartition(":")
             opened[PaneKey.parse(name)] = (int(first), statistic, set(seen))
-        marks = {name: Watermark.parse(text) for name, text in _pairs(watermarks).items()}
-        numbers = {name: int(value) for name, value in _pairs(counts).items()}
-        return Snapshot(_pairs(owner), marks, numbers, opened)
+        marks = _watermarks(_pairs(watermarks))
+        return Snapshot(_pairs(owner), marks, _counts(_pairs(counts)), opened)
 
     def commit(
         self,
@@ -168,10 +186,34 @@ class Store:
         """Return the panes of a metric that begin in [start, end), and their first offsets."""
         low = "-inf" if start is None else start
         high = "+inf" if end is None else f"({end}"
-        key = f"{tag(self.topic, partition)}:index:{grain}:{metric}"
-        found: Any = self.client.zrangebyscore(key, low, high)
+        found: Any = self.client.zrangebyscore(self._index(partition, grain, metric), low, high)
         pairs = (member.decode().split(":") for member in found)
         return {int(begin): int(first) for begin, first in pairs}
+
+    def find(self, metric: str, spans: Sequence[tuple[int, Span]]) -> list[tuple[int, PaneKey]]:
+        """Return a metric's panes in spans of partitions: in one round trip, in their order."""
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition, span in spans:
+                low = "-inf" if span.start is None else span.start
+                high = "+inf" if span.end is None else f"({span.end}"
+                pipeline.zrangebyscore(self._index(partition, span.grain, metric), low, high)
+            found: Any = pipeline.execute()
+        return [
+            (partition, PaneKey(span.grain, metric, int(member.split(b":")[0])))
+            for (partition, span), members in zip(spans, found, strict=True)
+            for member in members
+        ]
+
+    def earliest(self, metric: str, partitions: Sequence[int]) -> int | None:
+        """Return when a metric's first pane begins, in ms since the epoch; None: it has none."""
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition in partitions:
+                pipeline.zrange(self._index(partition, "pane", metric), 0, 0)
+            found: Any = pipeline.execute()
+        return min((int(m.split(b":")[0]) for members in found for m in members), default=None)
+
+    def _index(self, partition: int, grain: str, metric: str) -> str:
+        return f"{tag(self.topic, partition)}:index:{grain}:{metric}"
 
     def indexed(self, partition: int) -> list[tuple[str, str]]:
         """Return the (grain, metric key) pairs of which a partition ever had a pane."""
@@ -179,18 +221,48 @@ class Store:
         pairs = (member.decode().split(":") for member in members)
         return sorted((grain, metric) for grain, metric in pairs)
 
-    def statistics(self, partition: int, keys: list[PaneKey]) -> list[bytes | None]:
-        """Return panes' statistics as bytes; None where there is none (any more)."""
-        if not keys:
-            return []
-        prefix = tag(self.topic, partition)
-        found: Any = self.client.mget([f"{prefix}:{key}" for key in keys])
-        return list(found)
+    def statistics(self, keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
+        """Return the statistics of partitions' panes as bytes, in one round trip.
 
-    def running(self, partition: int, metric: str) -> list[bytes]:
+        None where there is none (any more).
+        """
+        places: defaultdict[int, list[int]] = defaultdict(list)
+        for place, (partition, _) in enumerate(keys):
+            places[partition].append(place)
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition, mine in places.items():
+                prefix = tag(self.topic, partition)
+                pipeline.mget([f"{prefix}:{keys[place][1]}" for place in mine])
+            found: Any = pipeline.execute()
+        values: list[bytes | None] = [None] * len(keys)
+        for mine, those in zip(places.values(), found, strict=True):
+            for place, value in zip(mine, those, strict=True):
+                values[place] = value
+        return values
+
+    def running(self, partitions: Sequence[int], metric: str) -> list[bytes]:
         """Return the statistics that make up a metric's running total, as bytes."""
-        found = self._running([tag(self.topic, partition)], [metric])
-        return [statistic for statistic in found if statistic]
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition in partitions:
+                self._running([tag(self.topic, partition)], [metric], client=pipeline)
+            found: Any = pipeline.execute()
+        return [statistic for those in found for statistic in those if statistic]
+
+    def overview(self) -> Overview:
+        """Return how far everything is counted, in two round trips."""
+        numbers = self.partitions()
+        with self.client.pipeline(transaction=False) as pipeline:
+            for number in numbers:
+                for what in ("owner", "watermarks", "counts"):
+                    pipeline.hgetall(f"{tag(self.topic, number)}:{what}")
+            pipeline.hgetall(policies_key(self.topic))
+            *found, policies = map(_decoded, pipeline.execute())
+        rows = zip(numbers, found[::3], found[1::3], found[2::3], strict=True)
+        standings = {
+            number: Standing(owner, _watermarks(marks), _counts(counts))
+            for number, owner, marks, counts in rows
+        }
+        return Overview(standings, policies)
 
     def owner(self, partition: int) -> dict[str, str]:
         """Return the facts of a partition's owner's hash."""
@@ -198,13 +270,13 @@ class Store:
 
     def watermarks(self, partition: int) -> dict[str, Watermark]:
         """Return a partition's watermarks by metric key."""
-        found = _decoded(self.client.hgetall(f"{tag(self.topic, partition)}:watermarks"))
-        return {name: Watermark.parse(text) for name, text in found.items()}
+        return _watermarks(
+            _decoded(self.client.hgetall(f"{tag(self.topic, partition)}:watermarks"))
+        )
 
     def counts(self, partition: int) -> dict[str, int]:
         """Return a partition's numbers of reports by ``outcome:metric``."""
-        found = _decoded(self.client.hgetall(f"{tag(self.topic, partition)}:counts"))
-        return {name: int(value) for name, value in found.items()}
+        return _counts(_decoded(self.client.hgetall(f"{tag(self.topic, partition)}:counts")))
 
     def policies(self) -> dict[str, str]:
         """Return the policies of weights that were set, by metric name."""
@@ -275,3 +347,11 @@ def _pairs(flat: list[bytes]) -> dict[str, str]:
 
 def _decoded(found: Any) -> dict[str, str]:
     return {key.decode(): value.decode() for key, value in found.items()}
+
+
+def _watermarks(found: Mapping[str, str]) -> dict[str, Watermark]:
+    return {name: Watermark.parse(text) for name, text in found.items()}
+
+
+def _counts(found: Mapping[str, str]) -> dict[str, int]:
+    return {name: int(value) for name, value in found.items()}

@@ -58,6 +58,7 @@ class Moment(click.ParamType[float]):
 @click.argument("metric")
 @click.option("--from", "start", type=Moment(), help="Begin of the window (UTC unless it says so).")
 @click.option("--to", "end", type=Moment(), help="End of the window.")
+@click.option("--window", metavar="DURATION", help="Instead: the last 1h (30s, 1d, ...) counted.")
 @click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
 @click.option(
     "--weights",
@@ -108,6 +109,7 @@ def estimate(
     metric: str,
     start: float | None,
     end: float | None,
+    window: str | None,
     beta: float,
     weights: str | None,
     bound: str,
@@ -120,8 +122,8 @@ def estimate(
 ) -> None:
     """Show a metric's estimate and its confidence bounds.
 
-    Without --from and --to: over everything counted so far. Times are event times; a window is
-    widened to whole panes.
+    Without --from, --to and --window: over everything counted so far. Times are event times; a
+    window is widened to whole panes.
     """
     defined = defined_metrics(settings)
     store = Store(connect(settings.redis.url), settings.topics.reports)
@@ -130,9 +132,9 @@ def estimate(
     if simplex and (categories or definition.kind != "frequency" or definition.categories == OPEN):
         raise click.UsageError("--simplex: only for all categories of a frequency")
     try:
-        window = reader.window(metric, start, end)
+        read = reader.window(metric, start, end, window)
         found = reader.answer(
-            window,
+            read,
             beta,
             weights,
             bound,
@@ -144,7 +146,7 @@ def estimate(
         raise click.UsageError(str(error)) from None
     nearest = project(found.value) if simplex and found.reports else None
     if as_json:
-        click.echo(json.dumps(as_dict(window, found, nearest=nearest)))
+        click.echo(json.dumps(as_dict(read, found, nearest=nearest)))
     else:
         click.echo(as_text(definition, found, top, nearest))
 

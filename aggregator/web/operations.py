@@ -20,11 +20,12 @@ JSON = "application/json"
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """A body: its media types, and the struct that it has in JSON."""
+    """A body: its media types, and the struct, or another schema, that it has."""
 
     described: str
     schema: Any = None
     media: tuple[str, ...] = (JSON,)
+    plain: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"type": "string"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,10 +39,14 @@ class Operation:
         Any of them admits; none: open to all.
     query : struct, optional
         The parameters after the question mark.
+    headers : mapping of str to str
+        Of the request, and what they say.
     body : Content, optional
         Of the request.
     answers : mapping of int to Content
         By status.
+    conditional : bool
+        Whether it answers 304 to a client that has the answer.
     problems : tuple of int
         Statuses of the problems besides those of access.
     handler : callable, optional
@@ -53,8 +58,10 @@ class Operation:
     summary: str
     scopes: tuple[str, ...] = ("read",)
     query: type[msgspec.Struct] | None = None
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     body: Content | None = None
     answers: Mapping[int, Content]
+    conditional: bool = False
     problems: tuple[int, ...] = ()
     handler: Handler | None = None
 

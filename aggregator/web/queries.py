@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from estimators.durations import milliseconds
 from estimators.errors import nearest
 
 Q = TypeVar("Q", bound=msgspec.Struct)
@@ -30,10 +29,7 @@ Time = Annotated[
 Duration = Annotated[
     str, Meta(pattern=DURATION, description="A duration, as in 30s, 5m, 1h, 1d.", examples=["1h"])
 ]
-Beta = Annotated[
-    float,
-    Meta(gt=0, lt=1, description="Failure probability of the bounds."),
-]
+Beta = Annotated[float, Meta(ge=1e-9, le=0.999, description="Failure probability of the bounds.")]
 Policy = Literal["optimal", "paper", "uniform", "proportional"]
 Categories = Annotated[
     list[Annotated[str, Meta(max_length=1000)]],
@@ -43,6 +39,17 @@ Categories = Annotated[
     ),
 ]
 Top = Annotated[int, Meta(ge=1, le=10_000, description="Keep the largest so many.")]
+LiveTop = Annotated[int, Meta(ge=1, le=1_000, description="Keep the largest so many.")]
+Metrics = Annotated[
+    list[str], Meta(max_length=1000, description="Only these metrics; repeat it. All by default.")
+]
+EventId = Annotated[
+    str,
+    Meta(
+        max_length=100,
+        description="The last event that was seen, as the header Last-Event-ID has it.",
+    ),
+]
 
 
 class EstimateQuery(msgspec.Struct, kw_only=True, frozen=True):
@@ -58,6 +65,28 @@ class EstimateQuery(msgspec.Struct, kw_only=True, frozen=True):
     category: Categories = []
     top: Top | None = None
     pointwise: bool = False
+
+
+class SeriesQuery(msgspec.Struct, kw_only=True, frozen=True):
+    """What is asked of a series."""
+
+    start: Time | None = msgspec.field(name="from", default=None)
+    end: Time | None = msgspec.field(name="to", default=None)
+    window: Duration | None = None
+    step: Duration | None = None
+    beta: Beta = 0.05
+    weights: Policy | None = None
+    category: Categories = []
+    top: Top | None = None
+    pointwise: bool = False
+
+
+class EventsQuery(msgspec.Struct, kw_only=True, frozen=True):
+    """What is followed."""
+
+    metric: Metrics = []
+    top: LiveTop | None = None
+    last_event_id: EventId | None = None
 
 
 def parse(request: Request, query: type[Q]) -> Q:
@@ -120,16 +149,3 @@ def _from_iso(text: str) -> float:
         return found.timestamp()
     except (ValueError, OverflowError):
         return math.nan
-
-
-def seconds(name: str, text: str | None) -> float | None:
-    """Return a duration in seconds, above zero."""
-    if text is None:
-        return None
-    try:
-        length = milliseconds(text)
-    except ValueError as error:
-        raise ValueError(f"{name} = {text!r}: expected {error}") from None
-    if not length:
-        raise ValueError(f"{name} = {text!r}: expected a duration above zero")
-    return length / 1000

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import anyio
 import anyio.to_thread
+import msgspec
 
+from aggregator.answers import definition
 from aggregator.reader import Reader
+from aggregator.series import Historian
 from aggregator.settings import Settings
+from aggregator.status import Rates
+from aggregator.web.hub import Hub
+
+if TYPE_CHECKING:
+    from aggregator.web.operations import Operation
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,10 +36,36 @@ class Service:
     ----------
     reader : Reader
     settings : Settings
+    operations : sequence of Operation
+        All that are served: the OpenAPI document describes them.
     """
 
     reader: Reader
     settings: Settings
+    operations: Sequence[Operation]
+
+    @functools.cached_property
+    def historian(self) -> Historian:
+        """Series, and the points that are final."""
+        return Historian(self.reader)
+
+    @functools.cached_property
+    def rates(self) -> Rates:
+        """Reports a second."""
+        return Rates()
+
+    @functools.cached_property
+    def hub(self) -> Hub:
+        """Live events."""
+        return Hub(self.reader, self.rates)
+
+    @functools.cached_property
+    def meanings(self) -> dict[str, bytes]:
+        """The definitions as bytes: what an answer depends on besides the sums."""
+        return {
+            name: msgspec.json.encode(definition(metric))
+            for name, metric in self.reader.metrics.items()
+        }
 
     @functools.cached_property
     def _answering(self) -> anyio.CapacityLimiter:
