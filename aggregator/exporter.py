@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import importlib.metadata
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from importlib.metadata import version
 from typing import NamedTuple
 
 import numpy as np
@@ -17,13 +15,9 @@ from prometheus_client.registry import Collector
 
 from aggregator import exported
 from aggregator.exported import Exported
-from aggregator.keys import metric_key
 from aggregator.measurements import Histogram, Measurements
-from aggregator.partition import Watermark
-from aggregator.reader import Reader
-from aggregator.store import TORN
-from estimators import Estimate, Metric
-from estimators.weights import DEFAULT_POLICY
+from aggregator.reader import Frame, Reader, event_time
+from aggregator.store import TORN, Standing
 
 
 class Sample(NamedTuple):
@@ -67,15 +61,6 @@ class Families:
         family.add_sample(name, pairs | more, value)
 
 
-@dataclasses.dataclass(frozen=True)
-class Facts:
-    """What the store has of a partition beside its sums."""
-
-    owner: dict[str, str]
-    watermarks: dict[str, Watermark]
-    counts: dict[str, int]
-
-
 class Exporter(Collector):
     """Collects the running totals of all metrics at each scrape.
 
@@ -91,7 +76,7 @@ class Exporter(Collector):
 
     def __init__(self, reader: Reader, top_categories: int) -> None:
         self.reader, self.top_categories = reader, top_categories
-        self._known: dict[str, tuple[object, list[Sample]]] = {}
+        self._known: dict[str, tuple[str, list[Sample]]] = {}
         self._lock = threading.Lock()
 
     def describe(self) -> Iterable[Family]:
@@ -105,56 +90,36 @@ class Exporter(Collector):
 
     def _collect(self) -> list[Family]:
         began = time.perf_counter()
-        families, store = Families(), self.reader.store
-        partitions = {
-            number: Facts(store.owner(number), store.watermarks(number), store.counts(number))
-            for number in store.partitions()
-        }
-        policies = store.policies()
-        for name, metric in self.reader.metrics.items():
-            policy = policies.get(name, DEFAULT_POLICY)
-            for sample in self._metric(metric, policy, partitions.values()):
+        families, overview = Families(), self.reader.store.overview()
+        standings = overview.partitions
+        for name in self.reader.metrics:
+            for sample in self._metric(self.reader.frame(overview, name)):
                 families.put(sample.what, sample.value, *sample.labels)
-        _reports(families, partitions.values())
-        for number, facts in partitions.items():
-            _partition(families, number, facts.owner)
-        _measurements(families, partitions.values())
-        families.put(exported.WORKER_DEATHS, store.deaths())
-        families.put(exported.BUILD, 1, _version())
+        _reports(families, standings.values())
+        for number, standing in standings.items():
+            _partition(families, number, standing.owner)
+        _measurements(families, standings.values())
+        families.put(exported.WORKER_DEATHS, self.reader.store.deaths())
+        families.put(exported.BUILD, 1, version("dither"))
         families.put(exported.COLLECTION_DURATION, time.perf_counter() - began)
         return families.filled()
 
-    def _metric(self, metric: Metric, policy: str, partitions: Iterable[Facts]) -> list[Sample]:
+    def _metric(self, frame: Frame) -> list[Sample]:
         """Return a metric's samples: those of the last scrape if nothing was counted since."""
-        key = metric_key(metric.name, metric.revision)
-        accepted = f"accepted:{metric.name}"
-        counted = [(facts.counts.get(accepted), facts.watermarks.get(key)) for facts in partitions]
-        version = policy, counted
-        known, samples = self._known.get(metric.name, (None, []))
-        if known != version:
-            samples = self._samples(metric, [mark for _, mark in counted if mark is not None])
-            self._known[metric.name] = version, samples
+        name = frame.metric.name
+        known, samples = self._known.get(name, ("", []))
+        if known != frame.version:
+            samples = [*_described(frame), *self._estimated(frame)]
+            self._known[name] = frame.version, samples
         return samples
 
-    def _samples(self, metric: Metric, watermarks: list[Watermark]) -> list[Sample]:
-        name = metric.name
-        about = (metric.description, metric.kind, metric.mechanism, metric.unit)
-        levels = " ".join(f"{epsilon:g}" for epsilon in metric.levels)
-        samples = [Sample(exported.METRIC, 1, (name, *about, f"{metric.revision:08x}", levels))]
-        if watermarks:
-            arrived = max(mark.arrived for mark in watermarks)
-            event_time = max(mark.time for mark in watermarks)
-            samples.append(Sample(exported.LAST_UPDATE, arrived / 1000, (name,)))
-            samples.append(Sample(exported.EVENT_TIME, event_time / 1000, (name,)))
-        return [*samples, *self._estimate(metric, self.reader.estimate(name))]
-
-    def _estimate(self, metric: Metric, estimate: Estimate) -> Iterable[Sample]:
+    def _estimated(self, frame: Frame) -> Iterable[Sample]:
+        metric, estimate = frame.metric, self.reader.answer(frame.filled(self.reader.sum(frame)))
         yield Sample(exported.EFFECTIVE_REPORTS, estimate.effective_reports, (metric.name,))
         levels = zip(estimate.levels, estimate.counts, estimate.weights, strict=True)
         for epsilon, count, weight in levels:
             yield Sample(exported.LEVEL_REPORTS, int(count), (metric.name, f"{epsilon:g}"))
             yield Sample(exported.LEVEL_WEIGHT, float(weight), (metric.name, f"{epsilon:g}"))
-        yield Sample(exported.WEIGHTS, 1, (metric.name, estimate.policy))
         if estimate.heterogeneity is not None:
             yield Sample(exported.HETEROGENEITY, estimate.heterogeneity, (metric.name,))
         if estimate.status in ("not_ready", "too_few_reports"):
@@ -173,10 +138,23 @@ class Exporter(Collector):
             yield Sample(exported.CATEGORIES_LEFT_OUT, left_out, (metric.name,))
 
 
-def _reports(families: Families, partitions: Iterable[Facts]) -> None:
+def _described(frame: Frame) -> Iterable[Sample]:
+    """Yield what is known of a metric without its sums."""
+    metric, name = frame.metric, frame.metric.name
+    about = (metric.description, metric.kind, metric.mechanism, metric.unit)
+    levels = " ".join(f"{epsilon:g}" for epsilon in metric.levels)
+    yield Sample(exported.METRIC, 1, (name, *about, f"{metric.revision:08x}", levels))
+    yield Sample(exported.WEIGHTS, 1, (name, frame.policy))
+    reached = event_time(frame.watermarks)
+    if reached is not None:
+        yield Sample(exported.LAST_UPDATE, frame.arrived_ms / 1000, (name,))
+        yield Sample(exported.EVENT_TIME, reached / 1000, (name,))
+
+
+def _reports(families: Families, standings: Iterable[Standing]) -> None:
     outcomes: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for facts in partitions:
-        for key, count in facts.counts.items():
+    for standing in standings:
+        for key, count in standing.counts.items():
             outcome, _, name = key.partition(":")
             outcomes[name, outcome] += count
     for (name, outcome), count in sorted(outcomes.items()):
@@ -195,15 +173,10 @@ def _partition(families: Families, number: int, owner: dict[str, str]) -> None:
         families.put(exported.LAST_COMMIT, int(owner["updated"]) / 1000, number)
 
 
-def _measurements(families: Families, partitions: Iterable[Facts]) -> None:
-    measured = sum((Measurements.stored(facts.owner) for facts in partitions), Measurements())
+def _measurements(families: Families, standings: Iterable[Standing]) -> None:
+    measured = sum((Measurements.stored(one.owner) for one in standings), Measurements())
     families.histogram(exported.COMMIT_DURATION, measured.commits)
     families.histogram(exported.END_TO_END_LATENCY, measured.latencies)
     families.put(exported.COMMIT_BYTES, measured.commit_bytes)
     for reason, count in sorted(measured.deadletters.items()):
         families.put(exported.DEADLETTERS, count, reason)
-
-
-@functools.cache
-def _version() -> str:
-    return importlib.metadata.version("dither")

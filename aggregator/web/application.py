@@ -22,6 +22,7 @@ from aggregator.web.middleware import BodyLimit, ProtectiveHeaders
 from aggregator.web.operations import Operation
 from aggregator.web.reports import REPORTS
 from aggregator.web.service import Service
+from aggregator.web.traffic import CountTraffic
 
 if TYPE_CHECKING:
     from starlette.types import Lifespan
@@ -73,6 +74,7 @@ def application(reader: Reader, settings: Settings, *, gateway: Gateway | None =
     scopes = {(o.method, o.path): o.scopes for o in operations}
     guard = Guard(settings.access)
     middleware = [
+        Middleware(CountTraffic, traffic=service.traffic),
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
         *_cors(settings.serve),

@@ -9,7 +9,6 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -20,11 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 from aggregator import exported
 from aggregator.exporter import Exporter
 from aggregator.measurements import Measurements
-from aggregator.reader import Reader
+from aggregator.reader import Frame, Reader
 from aggregator.settings import Serve, Settings
 from aggregator.store import Store, connect
 from aggregator.web import application
-from estimators import Estimate, Metric
+from estimators import Metric
+from estimators.estimate import Counts
 from producers.reports_pb2 import ReportBatch
 from tests.messages import ARRIVAL, EPOCH, batch, log
 from tests.servers import Redis, program
@@ -349,9 +349,9 @@ def test_an_estimate_is_computed_again_only_when_something_was_counted_or_its_we
     asked: list[str] = []
 
     class Asked(Reader):
-        def estimate(self, name: str, *arguments: Any, **options: Any) -> Estimate:
-            asked.append(name)
-            return super().estimate(name, *arguments, **options)
+        def sum(self, frame: Frame) -> Counts:
+            asked.append(frame.metric.name)
+            return super().sum(frame)
 
     exporter = Exporter(Asked(store, METRICS), TOP)
 
