@@ -53,7 +53,7 @@ def overview() -> Json:
         ),
         stat(
             "Until it is counted",
-            "99 of 100 messages are counted within this time after they reached Kafka.",
+            "Within this time after they reached Kafka, 99 of 100 messages are counted.",
             query('job:dither_end_to_end_latency_seconds:p99_rate5m{job="$job"}'),
             unit="s",
             thresholds=SECONDS,
