@@ -19,6 +19,8 @@ from aggregator.measurements import Histogram, Measurements
 from aggregator.reader import Frame, Reader, event_time
 from aggregator.store import TORN, Standing
 
+VERSION = version("dither")
+
 
 class Sample(NamedTuple):
     """A value of an exported metric, with the labels in the declaration's order."""
@@ -100,7 +102,7 @@ class Exporter(Collector):
             _partition(families, number, standing.owner)
         _measurements(families, standings.values())
         families.put(exported.WORKER_DEATHS, self.reader.store.deaths())
-        families.put(exported.BUILD, 1, version("dither"))
+        families.put(exported.BUILD, 1, VERSION)
         families.put(exported.COLLECTION_DURATION, time.perf_counter() - began)
         return families.filled()
 
