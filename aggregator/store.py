@@ -11,7 +11,7 @@ from typing import Any, Self
 import redis
 
 from aggregator.errors import Fenced, StoreUnreachable
-from aggregator.keys import PaneKey, partitions_key, policies_key, tag
+from aggregator.keys import PaneKey, deaths_key, partitions_key, policies_key, tag
 from aggregator.partition import Partition, Watermark
 from aggregator.settings import masked
 from aggregator.windows import Span
@@ -107,9 +107,9 @@ class Store:
 
     def __init__(self, client: redis.Redis, topic: str) -> None:
         self.client, self.topic = client, topic
-        self._snapshot = client.register_script(_script("snapshot"))
-        self._commit = client.register_script(_script("commit"))
-        self._running = client.register_script(_script("running"))
+        self._snapshot = client.register_script(script("snapshot"))
+        self._commit = client.register_script(script("commit"))
+        self._running = client.register_script(script("running"))
 
     def __enter__(self) -> Self:
         """Return the store."""
@@ -144,7 +144,7 @@ class Store:
         expected: int,
         partition: Partition,
         facts: Mapping[str, str | int],
-    ) -> int:
+    ) -> int | None:
         """Write what changed in a partition and its next offset, together or not at all.
 
         Parameters
@@ -162,8 +162,9 @@ class Store:
 
         Returns
         -------
-        int
-            Bytes written.
+        int or None
+            Bytes of panes and batch ids that were written; None if this very commit was made before
+            and its reply was lost, so that nothing, facts included, was written now.
 
         Raises
         ------
@@ -179,6 +180,8 @@ class Store:
             name = f"{self.topic}:{number}"
             raise Fenced(name, epoch, int(stored_epoch), expected, int(stored))
         partition.saved()
+        if outcome == b"known":
+            return None
         return sum(len(word) for word in words if isinstance(word, bytes))
 
     def partitions(self) -> list[int]:
@@ -216,6 +219,29 @@ class Store:
                 pipeline.zrange(self._index(partition, "pane", metric), 0, 0)
             found: Any = pipeline.execute()
         return min((int(m.split(b":")[0]) for members in found for m in members), default=None)
+
+    def first_panes(
+        self, metric: str, partitions: Sequence[int], first: int, last: int, limit: int
+    ) -> list[int]:
+        """Return where a metric's panes begin, in [first, last]: of each partition the first ones.
+
+        At most `limit` of a partition, in ms since the epoch, one partition after the other.
+        """
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition in partitions:
+                pipeline.zrangebyscore(
+                    self._index(partition, "pane", metric), first, last, 0, limit
+                )
+            found: Any = pipeline.execute()
+        return [int(member.split(b":")[0]) for members in found for member in members]
+
+    def count_panes(self, metric: str, partitions: Sequence[int], start: int, end: int) -> int:
+        """Return how many panes of a metric begin in [start, end), over partitions."""
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition in partitions:
+                pipeline.zcount(self._index(partition, "pane", metric), start, f"({end}")
+            found: Any = pipeline.execute()
+        return sum(found)
 
     def _index(self, partition: int, grain: str, metric: str) -> str:
         return f"{tag(self.topic, partition)}:index:{grain}:{metric}"
@@ -291,6 +317,15 @@ class Store:
         """Set a metric's policy of weights: in force from the next read."""
         self.client.hset(policies_key(self.topic), metric, policy)
 
+    def deaths(self) -> int:
+        """Return how many workers died and were started again."""
+        found: Any = self.client.get(deaths_key(self.topic))
+        return int(found or 0)
+
+    def count_death(self) -> None:
+        """Count a worker that died."""
+        self.client.incr(deaths_key(self.topic))
+
     def _members(self, key: str) -> set[bytes]:
         found: Any = self.client.smembers(key)
         return set(found)
@@ -332,7 +367,8 @@ def _flat(fields: Mapping[str, str | int]) -> list[str | int]:
     return [word for pair in fields.items() for word in pair]
 
 
-def _script(name: str) -> str:
+def script(name: str) -> str:
+    """Return the text of a Lua script."""
     return importlib.resources.files("aggregator").joinpath(f"lua/{name}.lua").read_text()
 
 

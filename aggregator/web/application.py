@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
+import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -22,9 +23,12 @@ from aggregator.web.middleware import BodyLimit, ProtectiveHeaders
 from aggregator.web.operations import Operation
 from aggregator.web.reports import REPORTS
 from aggregator.web.service import Service
+from aggregator.web.traffic import CountTraffic
 
 if TYPE_CHECKING:
     from starlette.types import Lifespan
+
+    from aggregator.publisher import Publisher
 
 OPERATIONS = (
     *metrics.OPERATIONS,
@@ -55,7 +59,13 @@ class Gateway(Protocol):
         """Close."""
 
 
-def application(reader: Reader, settings: Settings, *, gateway: Gateway | None = None) -> Starlette:
+def application(
+    reader: Reader,
+    settings: Settings,
+    *,
+    gateway: Gateway | None = None,
+    publisher: Publisher | None = None,
+) -> Starlette:
     """Return the application that serves a reader's estimates.
 
     Parameters
@@ -64,16 +74,19 @@ def application(reader: Reader, settings: Settings, *, gateway: Gateway | None =
     settings : Settings
     gateway : Gateway, optional
         Started and closed with the application.
+    publisher : Publisher, optional
+        Likewise.
     """
     operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS])]
     service = Service(reader, settings, operations)
-    routes: list[BaseRoute] = [o.route(service) for o in operations if o.handler is not None]
-    routes += [] if gateway is None else gateway.routes
+    routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first
+    routes += [o.route(service) for o in operations if o.handler is not None]
     routes += pages.routes()
     scopes = {(o.method, o.path): o.scopes for o in operations}
     guard = Guard(settings.access)
     most = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
+        Middleware(CountTraffic, traffic=service.traffic),
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
         *_cors(settings.serve),
@@ -84,7 +97,7 @@ def application(reader: Reader, settings: Settings, *, gateway: Gateway | None =
         routes=routes,
         middleware=middleware,
         exception_handlers=HANDLERS,
-        lifespan=_lifespan(service, gateway),
+        lifespan=_lifespan(service, gateway, publisher),
     )
     app.router.redirect_slashes = False
     return app
@@ -106,13 +119,18 @@ def _cors(serve: Serve) -> list[Middleware]:
     ]
 
 
-def _lifespan(service: Service, gateway: Gateway | None) -> Lifespan[Starlette]:
+def _lifespan(
+    service: Service, gateway: Gateway | None, publisher: Publisher | None
+) -> Lifespan[Starlette]:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             if gateway is not None:
                 await stack.enter_async_context(gateway)
             stack.push_async_callback(service.hub.close)
+            if publisher is not None:
+                publisher.start()
+                stack.push_async_callback(anyio.to_thread.run_sync, publisher.stop)
             yield
 
     return lifespan
