@@ -118,7 +118,8 @@ def _responses(operation: Operation, known: Mapping[Any, Any]) -> dict[str, Any]
 
 def _content(content: Content, known: Mapping[Any, Any]) -> dict[str, Any]:
     schema = content.plain if content.schema is None else known[content.schema]
-    media = {name: {"schema": schema} for name in content.media}
+    schemas = {**dict.fromkeys(content.media, schema), **content.others}
+    media = {name: {"schema": one} for name, one in schemas.items()}
     return {"description": content.described, "content": media}
 
 

@@ -20,12 +20,16 @@ JSON = "application/json"
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """A body: its media types, and the struct, or another schema, that it has."""
+    """A body: its media types, and the struct, or another schema, that it has.
+
+    `others` are the schemas of further media types.
+    """
 
     described: str
     schema: Any = None
     media: tuple[str, ...] = (JSON,)
     plain: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"type": "string"})
+    others: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
