@@ -29,7 +29,7 @@ export class Card {
     this.link = h("a", {href: address({metric: name})}, name);
     this.leftOut = h("p", {class: "note left-out"});
     this.body = h("div", {class: isScalar ? "body" : "body split"}, this.bars && h("div", {}, this.bars.element, this.leftOut), this.history.element);
-    this.facts = {reports: fact("reports"), worth: fact("worth", "Reports without privacy noise that would have the same worst-case variance"), rate: fact("per second")};
+    this.facts = {reports: fact("reports"), worth: fact("worth", "Reports without privacy noise that would have the same worst-case variance"), rate: fact("/s", "Reports a second")};
     this.element = h("article", {class: "card", "aria-label": name},
       h("header", {}, h("div", {class: "titles"}, h("h2", {}, this.link), h("p", {class: "description", title: definition.description}, definition.description || definition.kind)), this.chip.element),
       this.notices.element, this.headline.element, this.empty.element, this.body,

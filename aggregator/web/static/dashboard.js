@@ -97,9 +97,9 @@ function connect() {
       operations.disconnected(state === "live" ? null : problem ?? null);
       clearTimeout(lost);
       if (state === "live") announce("Live.");
+      else if (state !== "connecting") lost = setTimeout(() => announce("Not live: reconnecting."), SETTLE);
       if (state === "live" && was === "reconnecting") readAgain().catch(() => {});
       was = state;
-      else if (state !== "connecting") lost = setTimeout(() => announce("Not live: reconnecting."), SETTLE);
       if (state === "refused") withToken(() => get("/v1/status")).then(() => stream.retry(), () => {});
     },
   });

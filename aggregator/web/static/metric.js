@@ -5,7 +5,7 @@ import {DAY, Scale, seconds} from "./format.js";
 import {isEverything, windowQuery} from "./place.js";
 
 const LEAST_BETWEEN = {answer: 1_500, series: 4_000}; // milliseconds
-const PATIENCE = 8; // a request is repeated after this many times its own duration at the earliest
+const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest
 const STEPS = [1, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY];
 
 /** Runs a task when asked to, one at a time, and not more often than it is cheap. */
