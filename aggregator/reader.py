@@ -300,6 +300,20 @@ class Reader:
         """Return the latest event time counted of a metric, in ms since the epoch."""
         return event_time(self.frame(self.store.overview(), name).watermarks)
 
+    def settled(self, overview: Overview) -> dict[str, int]:
+        """Return, by metric, the event time in ms before which every window is final.
+
+        Metrics of which nothing was counted are left out.
+        """
+        standings = overview.partitions.values()
+        found = {}
+        for name, metric in self.metrics.items():
+            key = metric_key(name, metric.revision)
+            if any(key in standing.watermarks for standing in standings):
+                reached = min(self._reached(standing, key) for standing in standings)
+                found[name] = reached - metric.lateness_ms
+        return found
+
     def status(
         self,
         overview: Overview,
@@ -312,19 +326,20 @@ class Reader:
             return "not_ready"
         if end is None:
             return "provisional"
-        settled = end + metric.lateness_ms
-        for number, standing in overview.partitions.items():
-            watermark = watermarks.get(number, Watermark())
-            if watermark.time < settled and not self._is_idle(standing, watermark, settled):
-                return "provisional"
-        return "final"
+        key = metric_key(metric.name, metric.revision)
+        reached = min(self._reached(standing, key) for standing in overview.partitions.values())
+        return "final" if reached >= end + metric.lateness_ms else "provisional"
 
-    def _is_idle(self, standing: Standing, watermark: Watermark, settled: int) -> bool:
-        """Whether a partition had nothing left at its last commit, well after its last report."""
-        owner = standing.owner
-        if int(owner.get("next", UNSET)) < int(owner.get("high", 0)):
-            return False
-        return int(owner.get("updated", NEVER)) >= max(watermark.arrived + self.idle_ms, settled)
+    def _reached(self, standing: Standing, key: str) -> int:
+        """Return the event time in ms that a partition has left behind, for a metric.
+
+        That of its last commit, if it had nothing left to count then, well after its last report.
+        """
+        owner, watermark = standing.owner, standing.watermarks.get(key, Watermark())
+        updated = int(owner.get("updated", NEVER))
+        has_all = int(owner.get("next", UNSET)) >= int(owner.get("high", 0))
+        is_idle = has_all and updated >= watermark.arrived + self.idle_ms
+        return max(watermark.time, updated) if is_idle else watermark.time
 
 
 def event_time(watermarks: Mapping[int, Watermark]) -> int | None:

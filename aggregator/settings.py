@@ -6,6 +6,7 @@ remembers where it came from, for ``--show-settings``.
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 import tomllib
@@ -34,6 +35,7 @@ class Topics(msgspec.Struct, forbid_unknown_fields=True):
 
     reports: str = "dither.reports"
     deadletters: str = "dither.deadletters"
+    estimates: str = "dither.estimates"
     managed: bool = True
     partitions: int = 6
     replication: int = -1
@@ -85,6 +87,16 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     on_gap: str = "stop"
 
 
+class Publish(msgspec.Struct, forbid_unknown_fields=True):
+    """The events on the estimates topic: published by one of the `serve` processes."""
+
+    enabled: bool = True
+    interval: str = "10s"
+    lease: str = "10s"
+    since: str = ""
+    top_categories: int = 1_000
+
+
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
     """Everything that is configurable, with its defaults."""
 
@@ -96,6 +108,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     redis: Redis = msgspec.field(default_factory=Redis)
     serve: Serve = msgspec.field(default_factory=Serve)
     aggregate: Aggregate = msgspec.field(default_factory=Aggregate)
+    publish: Publish = msgspec.field(default_factory=Publish)
     access: Access = msgspec.field(default_factory=Access)
     gateway: Gateway = msgspec.field(default_factory=Gateway)
     sources: dict[str, str] = msgspec.field(default_factory=dict)
@@ -106,6 +119,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "redis": Redis,
     "serve": Serve,
     "aggregate": Aggregate,
+    "publish": Publish,
     "access": Access,
     "gateway": Gateway,
 }
@@ -116,7 +130,10 @@ DURATIONS = (
     "aggregate.future",
     "aggregate.idle",
     "gateway.acknowledge_timeout",
+    "publish.interval",
+    "publish.lease",
 )
+SHORTEST_MS = {"publish.interval": 100, "publish.lease": 500}
 BROKERS_CHOICE = ("topics.replication", -1)
 CHOICES = {"aggregate.on_gap": ("stop", "skip")}
 
@@ -171,6 +188,25 @@ def values(settings: Settings) -> Iterator[tuple[str, Any]]:
     plain = msgspec.to_builtins(settings)
     del plain["sources"]
     yield from _flat(plain, "")
+
+
+def publish_since_ms(text: str) -> int:
+    """Return `publish.since` in ms since the epoch; 0 where it is empty.
+
+    Examples
+    --------
+    >>> publish_since_ms("2013-01-01"), publish_since_ms("")
+    (1356998400000, 0)
+    """
+    if not text:
+        return 0
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("a time such as 2013-01-31 or 2013-01-31T17:00:00Z") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return round(moment.timestamp() * 1000)
 
 
 def masked(key: str, value: Any) -> Any:
@@ -265,7 +301,10 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
 
 def _check(key: str, value: Any) -> None:
     if key in DURATIONS:
-        milliseconds(value)
+        if milliseconds(value) < (shortest := SHORTEST_MS.get(key, 0)):
+            raise ValueError(f"a duration of {shortest}ms or more")
+    elif key == "publish.since":
+        publish_since_ms(value)
     elif key in CHOICES and value not in CHOICES[key]:
         raise ValueError(f"one of {', '.join(CHOICES[key])}")
     elif key == "access.anonymous":

@@ -107,9 +107,9 @@ class Store:
 
     def __init__(self, client: redis.Redis, topic: str) -> None:
         self.client, self.topic = client, topic
-        self._snapshot = client.register_script(_script("snapshot"))
-        self._commit = client.register_script(_script("commit"))
-        self._running = client.register_script(_script("running"))
+        self._snapshot = client.register_script(script("snapshot"))
+        self._commit = client.register_script(script("commit"))
+        self._running = client.register_script(script("running"))
 
     def __enter__(self) -> Self:
         """Return the store."""
@@ -216,6 +216,29 @@ class Store:
                 pipeline.zrange(self._index(partition, "pane", metric), 0, 0)
             found: Any = pipeline.execute()
         return min((int(m.split(b":")[0]) for members in found for m in members), default=None)
+
+    def first_panes(
+        self, metric: str, partitions: Sequence[int], first: int, last: int, limit: int
+    ) -> list[int]:
+        """Return where a metric's panes begin, in [first, last]: of each partition the first ones.
+
+        At most `limit` of a partition, in ms since the epoch, one partition after the other.
+        """
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition in partitions:
+                pipeline.zrangebyscore(
+                    self._index(partition, "pane", metric), first, last, 0, limit
+                )
+            found: Any = pipeline.execute()
+        return [int(member.split(b":")[0]) for members in found for member in members]
+
+    def count_panes(self, metric: str, partitions: Sequence[int], start: int, end: int) -> int:
+        """Return how many panes of a metric begin in [start, end), over partitions."""
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition in partitions:
+                pipeline.zcount(self._index(partition, "pane", metric), start, f"({end}")
+            found: Any = pipeline.execute()
+        return sum(found)
 
     def _index(self, partition: int, grain: str, metric: str) -> str:
         return f"{tag(self.topic, partition)}:index:{grain}:{metric}"
@@ -332,7 +355,8 @@ def _flat(fields: Mapping[str, str | int]) -> list[str | int]:
     return [word for pair in fields.items() for word in pair]
 
 
-def _script(name: str) -> str:
+def script(name: str) -> str:
+    """Return the text of a Lua script."""
     return importlib.resources.files("aggregator").joinpath(f"lua/{name}.lua").read_text()
 
 

@@ -29,11 +29,13 @@ def serve(
     """Serve the dashboard, the HTTP API and Prometheus metrics, and take reports of devices.
 
     / is the dashboard, /openapi.json says what else there is. Reads Redis when asked, so any number
-    may run. Who may do what: [access] in dither.toml, and `dither tokens`.
+    may run; one of them publishes events to the estimates topic. Who may do what: [access] in
+    dither.toml, and `dither tokens`.
     """
     import uvicorn
 
     from aggregator import logs
+    from aggregator.publisher import Publisher
     from aggregator.reader import Reader
     from aggregator.web import application, reports
     from estimators.durations import milliseconds
@@ -43,8 +45,9 @@ def serve(
     store = opened_store(settings)
     reader = Reader(store, defined, idle_ms=milliseconds(settings.aggregate.idle))
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
+    publisher = Publisher(settings, reader) if settings.publish.enabled else None
     uvicorn.run(
-        application(reader, settings, gateway=gateway),
+        application(reader, settings, gateway=gateway, publisher=publisher),
         host=host or settings.serve.host,
         port=settings.serve.port if port is None else port,
         log_level="error" if log_level == "error" else "warning",

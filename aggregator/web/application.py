@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
+import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -25,6 +26,8 @@ from aggregator.web.service import Service
 
 if TYPE_CHECKING:
     from starlette.types import Lifespan
+
+    from aggregator.publisher import Publisher
 
 OPERATIONS = (
     *metrics.OPERATIONS,
@@ -55,7 +58,13 @@ class Gateway(Protocol):
         """Close."""
 
 
-def application(reader: Reader, settings: Settings, *, gateway: Gateway | None = None) -> Starlette:
+def application(
+    reader: Reader,
+    settings: Settings,
+    *,
+    gateway: Gateway | None = None,
+    publisher: Publisher | None = None,
+) -> Starlette:
     """Return the application that serves a reader's estimates.
 
     Parameters
@@ -64,6 +73,8 @@ def application(reader: Reader, settings: Settings, *, gateway: Gateway | None =
     settings : Settings
     gateway : Gateway, optional
         Started and closed with the application.
+    publisher : Publisher, optional
+        Likewise.
     """
     operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS])]
     service = Service(reader, settings, operations)
@@ -72,18 +83,19 @@ def application(reader: Reader, settings: Settings, *, gateway: Gateway | None =
     routes += pages.routes()
     scopes = {(o.method, o.path): o.scopes for o in operations}
     guard = Guard(settings.access)
+    most = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
         *_cors(settings.serve),
         Middleware(AccessControl, guard=guard, routes=routes, scopes=scopes),
-        Middleware(BodyLimit, most=settings.serve.max_request_bytes),
+        Middleware(BodyLimit, most=most),
     ]
     app = Starlette(
         routes=routes,
         middleware=middleware,
         exception_handlers=HANDLERS,
-        lifespan=_lifespan(service, gateway),
+        lifespan=_lifespan(service, gateway, publisher),
     )
     app.router.redirect_slashes = False
     return app
@@ -105,13 +117,18 @@ def _cors(serve: Serve) -> list[Middleware]:
     ]
 
 
-def _lifespan(service: Service, gateway: Gateway | None) -> Lifespan[Starlette]:
+def _lifespan(
+    service: Service, gateway: Gateway | None, publisher: Publisher | None
+) -> Lifespan[Starlette]:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             if gateway is not None:
                 await stack.enter_async_context(gateway)
             stack.push_async_callback(service.hub.close)
+            if publisher is not None:
+                publisher.start()
+                stack.push_async_callback(anyio.to_thread.run_sync, publisher.stop)
             yield
 
     return lifespan
