@@ -264,37 +264,53 @@ def test_the_stream_comes_back_and_says_so(filled: Site, visitor: Visitor) -> No
     visitor.expect(r"ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY|ERR_CONNECTION_RESET")
 
 
-def test_weights_ask_for_a_token_where_they_are_not_free(
+def test_a_token_is_asked_for_where_one_is_needed(
     filled: Site,
     visitor: Visitor,
     site_of: Callable[..., contextlib.AbstractContextManager[Site]],
 ) -> None:
-    token = new_token()
-    flags = ["access.anonymous=read", f"access.tokens.ops={hashed(token)} admin"]
+    viewer, ops = new_token(), new_token()
+    flags = [
+        "access.anonymous=report",
+        f"access.tokens.viewer={hashed(viewer)} read",
+        f"access.tokens.ops={hashed(ops)} read admin",
+    ]
     with site_of(filled.deployment, *flags) as guarded:
         page = visitor.open(guarded.url)
-        choice = card(page, "drift").get_by_role("combobox")
-        expect(choice).to_have_value("optimal")
+        drift, dialog = card(page, "drift"), page.get_by_role("dialog", name="Access token")
+
+        def give(token: str) -> None:
+            dialog.get_by_label("Token").fill(token)
+            dialog.get_by_role("button", name="Use it").click()
+
+        # to look
+        expect(dialog).to_contain_text("scope read")
+        dialog.get_by_role("button", name="Cancel").click()
+        expect(page.locator("#connection")).to_have_text("No access")
+        page.get_by_role("button", name="Give a token").click()
+        give(viewer)
+        expect(page.locator("#connection")).to_have_text("Live")
+        expect(drift.locator(".headline")).to_be_visible()
+        expect(page.locator(".notice.danger")).to_have_count(0)
+
+        # to change the weights
+        choice = drift.get_by_role("combobox")
         choice.select_option("uniform")
-        dialog = page.get_by_role("dialog", name="Access token")
-        expect(dialog).to_contain_text("scope admin")
+        expect(dialog).to_contain_text("admin is needed")
         dialog.get_by_role("button", name="Cancel").click()
         expect(choice).to_have_value("optimal")
-        expect(card(page, "drift").locator(".notice.danger")).to_contain_text("scope admin")
-
+        expect(drift.locator(".notice.danger")).to_contain_text("admin is needed")
         choice.select_option("proportional")
-        dialog.get_by_label("Token").fill("dither_wrong")
-        dialog.get_by_role("button", name="Use it").click()
+        give("dither_wrong")
         expect(dialog).to_contain_text("not known")
-        dialog.get_by_label("Token").fill(token)
-        dialog.get_by_role("button", name="Use it").click()
+        give(ops)
         expect(page.get_by_role("status")).to_have_text("drift now has proportional weights.")
-        expect(card(page, "drift").locator(".notice.danger")).to_have_count(0)
+        expect(drift.locator(".notice.danger")).to_have_count(0)
         assert filled.deployment.store.policies()["drift"] == "proportional"
-        assert page.evaluate("Object.values(sessionStorage)") == [token]
+        assert page.evaluate("Object.values(sessionStorage)") == [ops]
         assert page.evaluate("Object.values(localStorage)") == []
         assert page.context.cookies() == []
-        visitor.expect("401")
+        visitor.expect("40[13]")
 
 
 def test_the_colours_follow_the_system_until_somebody_chooses(

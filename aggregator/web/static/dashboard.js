@@ -78,10 +78,13 @@ function take({type, data}) {
 /** After a while away: the server may have been given other questions. */
 async function readAgain() {
   const {metrics} = await get("/v1/metrics");
-  if (JSON.stringify(metrics) === JSON.stringify(known.definitions)) return;
-  known.definitions = metrics;
-  shown = null;
-  show();
+  if (JSON.stringify(metrics) !== JSON.stringify(known.definitions)) {
+    known.definitions = metrics;
+    shown = null;
+    show();
+  } else {
+    for (const {metric} of views) metric.again();
+  }
 }
 
 function connect() {
@@ -89,18 +92,19 @@ function connect() {
   const text = document.getElementById("connection-text");
   let lost = null;
   let was = null;
+  const authorize = () => withToken(() => get("/v1/status")).then(() => stream.retry(), () => {});
   const stream = follow(`/v1/events?top=${LIVE_TOP}`, {
     onEvent: take,
     onState(state, {seconds, problem}) {
       connection.dataset.state = state;
       setText(text, {live: "Live", connecting: "Connecting", refused: "No access"}[state] ?? `Reconnecting${seconds > 2 ? ` in ${duration(Math.ceil(seconds))}` : ""}`);
-      operations.disconnected(state === "live" ? null : problem ?? null);
+      operations.disconnected(state === "live" ? null : problem ?? null, state === "refused" ? {text: "Give a token", press: authorize} : null);
       clearTimeout(lost);
       if (state === "live") announce("Live.");
       else if (state !== "connecting") lost = setTimeout(() => announce("Not live: reconnecting."), SETTLE);
-      if (state === "live" && was === "reconnecting") readAgain().catch(() => {});
+      if (state === "live" && was !== "connecting") readAgain().catch(() => {});
+      if (state === "refused" && was !== "refused") authorize();
       was = state;
-      if (state === "refused") withToken(() => get("/v1/status")).then(() => stream.retry(), () => {});
     },
   });
 }

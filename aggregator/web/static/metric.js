@@ -8,25 +8,26 @@ const LEAST_BETWEEN = {answer: 1_500, series: 4_000}; // milliseconds
 const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest
 const STEPS = [1, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY];
 
-/** Runs a task when asked to, one at a time, and not more often than it is cheap. */
+/** Runs a task when asked to, one at a time, not more often than it is cheap, and only while somebody can see it. */
 class Refresher {
-  constructor(least, task) { Object.assign(this, {least, task, running: false, wanted: false, next: 0, timer: 0}); }
+  constructor(least, isSeen, task) { Object.assign(this, {least, isSeen, task, running: false, wanted: false, next: 0, timer: 0}); }
   soon() {
-    if (this.running) { this.wanted = true; return; }
+    this.wanted = true;
+    if (this.running || !this.isSeen()) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.#run(), Math.max(0, this.next - performance.now()));
   }
   now() { this.next = 0; this.soon(); }
   stop() { clearTimeout(this.timer); this.wanted = false; }
   async #run() {
-    if (document.visibilityState === "hidden") { this.next = performance.now() + this.least; return this.soon(); }
     const began = performance.now();
-    this.running = true;
+    [this.running, this.wanted] = [true, false];
     await this.task();
     this.running = false;
     this.next = performance.now() + Math.max(this.least, PATIENCE * (performance.now() - began));
-    if (this.wanted) { this.wanted = false; this.soon(); }
+    this.resume();
   }
+  resume() { if (this.wanted) this.soon(); }
 }
 
 /** A metric as one view of it needs it: `changed()` is called whenever something here is new. */
@@ -39,9 +40,13 @@ export class Metric {
     Object.assign(this, {definition, place, top, steps, changed, live: null, answer: null, points: [], labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}});
     this.scale = new Scale(definition.kind, definition.unit);
     this.problems = {answer: null, series: null, policy: null};
+    this.isOnScreen = true;
+    const isSeen = () => this.isOnScreen && document.visibilityState === "visible";
+    this.seen = () => { for (const one of Object.values(this.refresh)) one.resume(); };
+    document.addEventListener("visibilitychange", this.seen);
     this.refresh = {
-      answer: new Refresher(LEAST_BETWEEN.answer, () => this.#attempt("answer", () => this.#readAnswer())),
-      series: new Refresher(LEAST_BETWEEN.series, () => this.#attempt("series", () => this.#readSeries())),
+      answer: new Refresher(LEAST_BETWEEN.answer, isSeen, () => this.#attempt("answer", () => this.#readAnswer())),
+      series: new Refresher(LEAST_BETWEEN.series, isSeen, () => this.#attempt("series", () => this.#readSeries())),
     };
     this.controller = new AbortController();
     this.again();
@@ -50,7 +55,14 @@ export class Metric {
   get name() { return this.definition.name; }
   get isReady() { return this.answer !== null && !["not_ready", "too_few_reports"].includes(this.answer.status); }
 
+  /** Whether the view can be seen; what was missed meanwhile is then made up for. */
+  onScreen(isOnScreen) {
+    this.isOnScreen = isOnScreen;
+    this.seen();
+  }
+
   close() {
+    document.removeEventListener("visibilitychange", this.seen);
     this.controller.abort();
     for (const one of Object.values(this.refresh)) one.stop();
   }
