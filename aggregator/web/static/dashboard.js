@@ -12,6 +12,7 @@ import {rangePicker} from "./range.js";
 import {follow} from "./stream.js";
 
 const LIVE_TOP = 20;
+const WIDE = 1.5; // cards across for each down
 const SETTLE = 2_000; // a connection lost for less is not announced
 
 const main = document.getElementById("main");
@@ -42,7 +43,9 @@ function show() {
     main.replaceChildren(views[0].element);
   } else {
     views = known.definitions.map((one) => new Card(one, here));
-    main.replaceChildren(views.length ? h("div", {class: "wall"}, views.map((view) => view.element)) : h("p", {class: "loading"}, "No metric is defined: metrics.toml is where questions are asked."));
+    const wall = h("div", {class: "wall"}, views.map((view) => view.element));
+    wall.style.setProperty("--columns", Math.ceil(Math.sqrt(WIDE * views.length))); // at most: a screen's shape
+    main.replaceChildren(views.length ? wall : h("p", {class: "loading"}, "No metric is defined: metrics.toml is where questions are asked."));
   }
   for (const view of views) catchUp(view.metric);
   if (!first) {

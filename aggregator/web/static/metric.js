@@ -7,6 +7,9 @@ import {isEverything, windowQuery} from "./place.js";
 const LEAST_BETWEEN = {answer: 1_500, series: 4_000}; // milliseconds
 const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest
 const STEPS = [1, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY];
+const PROBES = [28 * DAY, DAY, 3600, 60];
+const LENIENT = 0.75; // a round step may give a third more points than are wanted
+const ENOUGH = 6; // points of a probe that say how long the whole is
 
 /** Runs a task when asked to, one at a time, not more often than it is cheap, and only while somebody can see it. */
 class Refresher {
@@ -181,18 +184,36 @@ export class Metric {
   }
 
   async #readSeries() {
-    const found = await this.#readPoints();
-    const step = fittingStep(found.points, this.steps, this.definition.pane_seconds);
-    if (step > found.step_seconds) {
-      this.step = step;
-      this.#putSeries(await this.#readPoints());
-    } else {
-      this.#putSeries(found);
-    }
+    this.step ??= await this.#firstStep();
+    const found = await this.#readPoints(this.step);
+    const step = this.#fittingStep(spanOf(found.points));
+    const grew = found.points.length > 1 && step > found.step_seconds;
+    if (grew) this.step = step;
+    this.#putSeries(grew ? await this.#readPoints(step) : found);
   }
 
-  #readPoints() {
-    const query = {...this.#query(), step: this.step && `${this.step}s`};
+  /** The step for a window whose length is known; else for what a few coarse steps say of it. */
+  async #firstStep() {
+    const {window, from, to} = this.place;
+    if (window) return this.#fittingStep(Number.parseInt(window, 10) * (window.endsWith("d") ? DAY : 3600));
+    if (from && to) return this.#fittingStep(seconds(to) - seconds(from));
+    for (const probe of PROBES) {
+      const {points, step_seconds: step} = await this.#readPoints(probe);
+      if (points.length >= ENOUGH || step > probe || probe === PROBES.at(-1)) return this.#fittingStep(spanOf(points));
+    }
+    return null;
+  }
+
+  /** The step in seconds that gives about as many points as are wanted: a round number, in whole panes. */
+  #fittingStep(span) {
+    const {pane_seconds: pane} = this.definition;
+    const exact = span / this.steps;
+    const round = STEPS.find((step) => step >= LENIENT * exact) ?? exact;
+    return Math.max(1, Math.ceil(round / pane)) * pane;
+  }
+
+  #readPoints(step) {
+    const query = {...this.#query(), step: `${step}s`};
     return get(`${metricPath(this.name)}/series`, query, {signal: this.controller.signal});
   }
 
@@ -201,10 +222,4 @@ export class Metric {
   }
 }
 
-/** The step in seconds that gives about `steps` points; a round number, and whole panes. */
-function fittingStep(points, steps, pane) {
-  if (points.length < 2) return 0;
-  const exact = (seconds(points.at(-1).to) - seconds(points[0].from)) / steps;
-  const round = STEPS.find((step) => step >= exact) ?? exact;
-  return Math.ceil(round / pane) * pane;
-}
+const spanOf = (points) => (points.length ? seconds(points.at(-1).to) - seconds(points[0].from) : 0);
