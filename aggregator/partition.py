@@ -7,6 +7,7 @@ state, however they were cut into batches, which is what `dither verify` relies 
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -112,11 +113,14 @@ class Partition:
     ----------
     unsaved : int
         Reports, counted or refused, since the store last had everything.
+    arrivals : array of int
+        Kafka's timestamps of the messages since then, in ms.
     """
 
     def __init__(self, metrics: Mapping[str, Metric], future_ms: int, next_offset: int = 0) -> None:
         self.metrics, self.future_ms, self.next_offset = metrics, future_ms, next_offset
         self.unsaved = 0
+        self.arrivals = array("q")
         self.panes: dict[PaneKey, Pane] = {}
         self.watermarks: defaultdict[str, Watermark] = defaultdict(Watermark)
         self.counts: defaultdict[str, int] = defaultdict(int)
@@ -135,6 +139,7 @@ class Partition:
             return []
         found, refusals = self._decoder.decode(fresh)
         arrived = np.array([message.timestamp()[1] for message in fresh], dtype=np.int64)
+        self.arrivals.frombytes(arrived.tobytes())
         for name, batches in found.items():
             refusals += self._place(self.metrics[name], batches, fresh, arrived)
         for refusal in refusals:
@@ -268,6 +273,7 @@ class Partition:
     def saved(self) -> dict[PaneKey, Pane]:
         """Note that the store has everything; let go of the closed panes and return them."""
         self.unsaved = 0
+        self.arrivals = array("q")
         for pane in self.panes.values():
             pane.changed = False
             pane.unsaved.clear()

@@ -23,6 +23,7 @@ from aggregator.web.middleware import BodyLimit, ProtectiveHeaders
 from aggregator.web.operations import Operation
 from aggregator.web.reports import REPORTS
 from aggregator.web.service import Service
+from aggregator.web.traffic import CountTraffic
 
 if TYPE_CHECKING:
     from starlette.types import Lifespan
@@ -85,6 +86,7 @@ def application(
     guard = Guard(settings.access)
     most = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
+        Middleware(CountTraffic, traffic=service.traffic),
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
         *_cors(settings.serve),

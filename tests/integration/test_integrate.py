@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,10 @@ from tests.integration.events import (
 )
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "integrate.md"
+
+
+def are_published(deployment: Deployment, panes: int) -> bool:
+    return len(final_ids(deployment)) == panes
 
 
 def block(language: str) -> str:
@@ -71,11 +76,8 @@ def test_its_consumer_keeps_each_final_estimate_once_though_it_is_killed(
     with deployment.worker(), publishing(deployment):
         for panes in (range(12), range(12, 20)):
             deployment.produce(ages(deployment, panes))
-            wait_until(lambda end=panes.stop: all_are_final(deployment, end), "final")  # type: ignore[misc]
-            wait_until(
-                lambda end=panes.stop: len(final_ids(deployment)) == end,
-                "published",  # type: ignore[misc]
-            )
+            wait_until(partial(all_are_final, deployment, panes.stop), "final")
+            wait_until(partial(are_published, deployment, panes.stop), "published")
             consume_until(panes.stop)
     kept = rows(database)
     assert {row[0] for row in kept} == set(final_ids(deployment))
