@@ -34,6 +34,12 @@ def block(language: str) -> str:
     return str(found)
 
 
+def publish(deployment: Deployment, panes: range) -> None:
+    deployment.produce(ages(deployment, panes))
+    wait_until(lambda: all_are_final(deployment, panes.stop), "final")
+    wait_until(lambda: len(final_ids(deployment)) == panes.stop, "published")
+
+
 def rows(database: Path) -> list[tuple[str, str, str, bytes]]:
     if not database.exists():
         return []
@@ -69,14 +75,10 @@ def test_its_consumer_keeps_each_final_estimate_once_though_it_is_killed(
                 consumer.kill()
 
     with deployment.worker(), publishing(deployment):
-        for panes in (range(12), range(12, 20)):
-            deployment.produce(ages(deployment, panes))
-            wait_until(lambda end=panes.stop: all_are_final(deployment, end), "final")  # type: ignore[misc]
-            wait_until(
-                lambda end=panes.stop: len(final_ids(deployment)) == end,
-                "published",  # type: ignore[misc]
-            )
-            consume_until(panes.stop)
+        publish(deployment, range(12))
+        consume_until(12)
+        publish(deployment, range(12, 20))
+        consume_until(20)
     kept = rows(database)
     assert {row[0] for row in kept} == set(final_ids(deployment))
     assert len(kept) == 20
