@@ -46,6 +46,11 @@ def publisher_key(topic: str) -> str:
     return f"dither:{{publisher:{topic}}}"
 
 
+def deaths_key(topic: str) -> str:
+    """Return the key of the number of workers that died and were started again."""
+    return f"dither:{topic}:deaths"
+
+
 def metric_key(name: str, revision: int) -> str:
     """Return a metric's name in keys: its definition's revision is part of it.
 

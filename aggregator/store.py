@@ -11,7 +11,7 @@ from typing import Any, Self
 import redis
 
 from aggregator.errors import Fenced, StoreUnreachable
-from aggregator.keys import PaneKey, partitions_key, policies_key, tag
+from aggregator.keys import PaneKey, deaths_key, partitions_key, policies_key, tag
 from aggregator.partition import Partition, Watermark
 from aggregator.settings import masked
 from aggregator.windows import Span
@@ -144,7 +144,7 @@ class Store:
         expected: int,
         partition: Partition,
         facts: Mapping[str, str | int],
-    ) -> int:
+    ) -> int | None:
         """Write what changed in a partition and its next offset, together or not at all.
 
         Parameters
@@ -162,8 +162,9 @@ class Store:
 
         Returns
         -------
-        int
-            Bytes written.
+        int or None
+            Bytes of panes and batch ids that were written; None if this very commit was made before
+            and its reply was lost, so that nothing, facts included, was written now.
 
         Raises
         ------
@@ -179,6 +180,8 @@ class Store:
             name = f"{self.topic}:{number}"
             raise Fenced(name, epoch, int(stored_epoch), expected, int(stored))
         partition.saved()
+        if outcome == b"known":
+            return None
         return sum(len(word) for word in words if isinstance(word, bytes))
 
     def partitions(self) -> list[int]:
@@ -313,6 +316,15 @@ class Store:
     def set_policy(self, metric: str, policy: str) -> None:
         """Set a metric's policy of weights: in force from the next read."""
         self.client.hset(policies_key(self.topic), metric, policy)
+
+    def deaths(self) -> int:
+        """Return how many workers died and were started again."""
+        found: Any = self.client.get(deaths_key(self.topic))
+        return int(found or 0)
+
+    def count_death(self) -> None:
+        """Count a worker that died."""
+        self.client.incr(deaths_key(self.topic))
 
     def _members(self, key: str) -> set[bytes]:
         found: Any = self.client.smembers(key)

@@ -1,4 +1,7 @@
-"""Small posts through the gateway into Kafka, against a route that answers 202 and forgets them."""
+"""Small posts to `dither serve` and into Kafka, against a bare route that answers 202.
+
+The bare route reads the body and forgets it. Same client, same server settings, in turns.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import uvicorn
 from starlette.applications import Starlette
@@ -18,12 +21,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aggregator.reader import Reader
+from aggregator.settings import Settings, Topics
+from aggregator.store import Store, connect
+from aggregator.web import application, reports
 from benchmarks.batches import METRIC, METRICS, TIME_MS
 from benchmarks.measure import Benchmark, Side
 from benchmarks.metrics import reports_of
-from benchmarks.places import Places
+from benchmarks.places import PARTITIONS, Places
 from producers.batch import encode_batch
-from producers.gateway import Gateway
 
 DEVICES = 200
 """Connections, each of which posts when its last post was answered."""
@@ -35,13 +41,13 @@ RATE_LIMIT = "1000000/second"
 
 
 def benchmarks(places: Places) -> Iterator[Benchmark]:
-    topic, _ = places.log([b""] * 6)
-    with server("gateway", places.kafka, topic) as ours, server("bare") as bare:
+    topic, _ = places.log([b""] * PARTITIONS)
+    with served("ours", places.kafka, topic, places.redis) as ours, served("bare") as bare:
         yield Benchmark("gateway/small posts/bare route", "posts/s", posting(ours), posting(bare))
 
 
 @contextlib.contextmanager
-def server(*arguments: str) -> Iterator[int]:
+def served(*arguments: str) -> Iterator[int]:
     """Run this file as a process that serves one of the two; return its port."""
     command = [sys.executable, "-m", "benchmarks.gateway", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -54,9 +60,9 @@ def server(*arguments: str) -> Iterator[int]:
 
 def posting(port: int) -> Side:
     """Return a side that posts from all devices at once for some seconds."""
-    level, reports = reports_of(METRIC, REPORTS)
+    level, answers = reports_of(METRIC, REPORTS)
     marker = uuid.uuid4().bytes
-    body = encode_batch(METRIC, level, reports, TIME_MS, marker)
+    body = encode_batch(METRIC, level, answers, TIME_MS, marker)
     head = (
         f"POST /v1/reports HTTP/1.1\r\nHost: localhost:{port}\r\n"
         f"Content-Type: application/x-protobuf\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -123,15 +129,14 @@ def bare() -> Starlette:
     return Starlette(routes=[Route("/v1/reports", forget, methods=["POST"])])
 
 
-def gateway(servers: str, topic: str) -> Starlette:
-    ours = Gateway(METRICS, {"bootstrap.servers": servers}, topic, rate_limit=RATE_LIMIT)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with ours:
-            yield
-
-    return Starlette(routes=ours.routes, lifespan=lifespan)
+def ours(servers: str, topic: str, redis: str) -> Starlette:
+    """Return the application of `dither serve`, with all that a request passes through."""
+    settings = Settings(
+        kafka={"bootstrap.servers": servers}, topics=Topics(reports=topic, managed=False)
+    )
+    settings.gateway.rate_limit = RATE_LIMIT
+    reader = Reader(Store(connect(redis), topic), METRICS)
+    return application(reader, settings, gateway=reports.gateway(settings, METRICS))
 
 
 class Announced(uvicorn.Server):
@@ -144,7 +149,7 @@ class Announced(uvicorn.Server):
 
 def main() -> None:
     which, *arguments = sys.argv[1:]
-    app = bare() if which == "bare" else gateway(*arguments)
+    app = bare() if which == "bare" else ours(*arguments)
     config = uvicorn.Config(app, port=0, log_level="warning", access_log=False)
     Announced(config).run()
 

@@ -23,6 +23,7 @@ from aggregator.web.middleware import BodyLimit, ProtectiveHeaders
 from aggregator.web.operations import Operation
 from aggregator.web.reports import REPORTS
 from aggregator.web.service import Service
+from aggregator.web.traffic import CountTraffic
 
 if TYPE_CHECKING:
     from starlette.types import Lifespan
@@ -78,17 +79,19 @@ def application(
     """
     operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS])]
     service = Service(reader, settings, operations)
-    routes: list[BaseRoute] = [o.route(service) for o in operations if o.handler is not None]
-    routes += [] if gateway is None else gateway.routes
+    routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first
+    routes += [o.route(service) for o in operations if o.handler is not None]
     routes += pages.routes()
     scopes = {(o.method, o.path): o.scopes for o in operations}
     guard = Guard(settings.access)
+    most = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
+        Middleware(CountTraffic, traffic=service.traffic),
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
         *_cors(settings.serve),
         Middleware(AccessControl, guard=guard, routes=routes, scopes=scopes),
-        Middleware(BodyLimit, most=settings.serve.max_request_bytes),
+        Middleware(BodyLimit, most=most),
     ]
     app = Starlette(
         routes=routes,

@@ -39,6 +39,8 @@ QUEUE_EVENTS = 256
 RETRY_MS = 2_000
 MOST_CATEGORIES = 1_000
 """Kept of an answer for the clients."""
+GATHER_SECONDS = 0.05
+"""Who joins within it is served by one reading."""
 EARLY = 0.9
 """Of a period: readings are not exactly as far apart."""
 KEPT_ENCODINGS = 4
@@ -236,11 +238,9 @@ class Hub:
 
     async def _pause(self) -> None:
         """Wait for the next reading: a period, or less if somebody joins meanwhile."""
-        began = asyncio.get_running_loop().time()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), self.period)
-            elapsed = asyncio.get_running_loop().time() - began
-            await asyncio.sleep(min(self.period / 10, max(0.0, self.period - elapsed)))
+            await asyncio.sleep(GATHER_SECONDS)
 
     def _welcome(self, joined: set[Follower]) -> None:
         latest = sorted(self._latest.values(), key=lambda event: event.number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from typing import Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -110,13 +110,21 @@ def parse(request: Request, query: type[Q]) -> Q:
             raise ValueError(f"{name} = {values}: expected it once")
         else:
             found[name] = values[0]
+    given: dict[str, Any] = {}
     for name, value in found.items():
+        field = fields[name]
         try:
-            msgspec.convert(value, fields[name].type, strict=False)
+            given[field.name] = msgspec.convert(value, _present(field.type), strict=False)
         except msgspec.ValidationError as error:
             expected = str(error).replace("Expected ", "").replace("`", "")
             raise ValueError(f"{name} = {value!r}: expected {expected}") from None
-    return msgspec.convert(found, query, strict=False)
+    return query(**given)
+
+
+def _present(kind: Any) -> Any:
+    """Return the type of a parameter that is there: the word null is no value."""
+    kinds = tuple(one for one in get_args(kind) if one is not type(None))
+    return Union[kinds] if type(None) in get_args(kind) else kind  # noqa: UP007
 
 
 def moment(name: str, text: str | None) -> float | None:

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import anyio
 import anyio.to_thread
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from aggregator.answers import definition
+from aggregator.exporter import Exporter
 from aggregator.reader import Reader
 from aggregator.series import Historian
 from aggregator.settings import Settings
 from aggregator.status import Rates
 from aggregator.web.hub import Hub
+from aggregator.web.traffic import Traffic
 
 if TYPE_CHECKING:
     from aggregator.web.operations import Operation
@@ -43,6 +46,19 @@ class Service:
     reader: Reader
     settings: Settings
     operations: Sequence[Operation]
+
+    @functools.cached_property
+    def traffic(self) -> Traffic:
+        """The answers of this server."""
+        return Traffic()
+
+    @functools.cached_property
+    def exported(self) -> CollectorRegistry:
+        """What Prometheus scrapes."""
+        registry = CollectorRegistry()
+        registry.register(Exporter(self.reader, self.settings.serve.top_categories))
+        registry.register(self.traffic)
+        return registry
 
     @functools.cached_property
     def historian(self) -> Historian:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 from producers import problems
 from producers.gateway import Gateway
 
 
 @contextlib.contextmanager
-def serving(gateway: Gateway) -> Iterator[str]:
-    """Serve a gateway, and return the address to post to."""
+def serving(gateway: Gateway, beside: Sequence[BaseRoute] = ()) -> Iterator[str]:
+    """Serve a gateway and whatever else, and return the address to post to."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -25,7 +26,9 @@ def serving(gateway: Gateway) -> Iterator[str]:
             yield
 
     handlers: Any = {problems.Problem: problems.answer}
-    app = Starlette(routes=gateway.routes, lifespan=lifespan, exception_handlers=handlers)
+    app = Starlette(
+        routes=[*gateway.routes, *beside], lifespan=lifespan, exception_handlers=handlers
+    )
     config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=10)
     started = threading.Event()
 
