@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,23 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(settings=settings, **arguments)
 
     return with_settings
+
+
+def metric_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the argument METRIC, which a shell can complete."""
+    return click.argument("metric", required=required, shell_complete=_metric_names)
+
+
+def _metric_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the metrics that begin so; none where the definitions cannot be read."""
+    try:
+        flags = {"metrics": ctx.params.get("metrics")}
+        settings = load_settings(ctx.params.get("config"), flags)
+        with Path(settings.metrics).open("rb") as file:
+            names = tomllib.load(file).get("metrics", {})
+    except (DitherError, OSError, ValueError):
+        return []
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def defined_metrics(settings: Settings) -> Mapping[str, Metric]:
