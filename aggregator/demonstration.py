@@ -134,7 +134,8 @@ class Demonstration:
             self._deployment = self._stack.enter_context(
                 LocalDeployment(self.settings, self.workers)
             )
-            self._store = Store(connect(self.settings.redis.url), self.settings.topics.reports)
+            store = Store(connect(self.settings.redis.url), self.settings.topics.reports)
+            self._store = self._stack.enter_context(store)
             self.reader = Reader(self._store, self.metrics)
             self._stack = self._stack.pop_all()
         return self

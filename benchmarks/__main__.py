@@ -10,7 +10,17 @@ from pathlib import Path
 import click
 import structlog
 
-from benchmarks import accumulate, ask, commit, consume, count, end_to_end, randomize, read
+from benchmarks import (
+    accumulate,
+    ask,
+    commit,
+    consume,
+    count,
+    end_to_end,
+    gateway,
+    randomize,
+    read,
+)
 from benchmarks.measure import Benchmark, Result, measure
 from benchmarks.places import Places
 
@@ -25,6 +35,7 @@ STAGES: dict[str, Prepare] = {
     "consume": consume.benchmarks,
     "commit": commit.benchmarks,
     "end to end": end_to_end.benchmarks,
+    "gateway": gateway.benchmarks,
 }
 """Each prepares a benchmark when its turn comes."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -9,11 +10,11 @@ import sys
 from typing import Any
 
 import click
+import redis
 
 from aggregator import kafka, logs
-from aggregator.commands.options import defined_metrics, settings_options
+from aggregator.commands.options import defined_metrics, opened_store, settings_options
 from aggregator.settings import Settings
-from aggregator.store import Store, connect
 from aggregator.supervisor import Supervisor, single_worker_command
 from aggregator.worker import Worker
 
@@ -39,11 +40,16 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
     logs.configure(log_level, log_json)
     metrics = defined_metrics(settings)
     kafka.ensure_topics(settings)
-    store = Store(connect(settings.redis.url), settings.topics.reports)
+    store = opened_store(settings)
     count = workers or settings.aggregate.workers
     runner: Any
     if count > 1:
-        runner = Supervisor(count, single_worker_command(sys.argv[1:]))
+
+        def died() -> None:
+            with contextlib.suppress(redis.RedisError):
+                store.count_death()
+
+        runner = Supervisor(count, single_worker_command(sys.argv[1:]), died)
     else:
         runner = Worker(settings, metrics, store, f"{socket.gethostname()}:{os.getpid()}")
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from aggregator.commands.options import defined_metrics, settings_options, table
+from aggregator.commands.options import defined_metrics, opened_store, settings_options, table
 from aggregator.errors import StoreUnreachable
 from aggregator.reader import Reader
 from aggregator.settings import Settings
-from aggregator.store import Store, connect
 from estimators import Metric
 from estimators.domains import OPEN
 
@@ -27,7 +26,7 @@ def metrics(settings: Settings, as_json: bool) -> None:
     """
     defined = defined_metrics(settings)
     try:
-        store = Store(connect(settings.redis.url), settings.topics.reports)
+        store = opened_store(settings)
         reader = Reader(store, defined)
         counted = {name: _counted(reader, metric) for name, metric in defined.items()}
     except StoreUnreachable as error:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import json
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from aggregator.errors import DitherError
 from aggregator.settings import Settings, in_force, load_settings
 from estimators import Metric, load_metrics
+
+if TYPE_CHECKING:
+    from aggregator.store import Store
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,6 +67,23 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_settings
 
 
+def metric_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the argument METRIC, which a shell can complete."""
+    return click.argument("metric", required=required, shell_complete=_metric_names)
+
+
+def _metric_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the metrics that begin so; none where the definitions cannot be read."""
+    try:
+        flags = {"metrics": ctx.params.get("metrics")}
+        settings = load_settings(ctx.params.get("config"), flags)
+        with Path(settings.metrics).open("rb") as file:
+            names = tomllib.load(file).get("metrics", {})
+    except (DitherError, OSError, ValueError):
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def defined_metrics(settings: Settings) -> Mapping[str, Metric]:
     """Return the metrics of the deployment.
 
@@ -84,6 +105,20 @@ def defined_metrics(settings: Settings) -> Mapping[str, Metric]:
             f"{settings.metrics}"
         )
     return metrics
+
+
+def opened_store(settings: Settings) -> Store:
+    """Return the store of the deployment; it is closed when the command ends.
+
+    Raises
+    ------
+    StoreUnreachable
+        If no Redis answers.
+    """
+    from aggregator.store import Store, connect
+
+    store = Store(connect(settings.redis.url), settings.topics.reports)
+    return click.get_current_context().with_resource(store)
 
 
 def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:

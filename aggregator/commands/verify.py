@@ -8,9 +8,8 @@ import sys
 import click
 
 from aggregator import kafka
-from aggregator.commands.options import defined_metrics, settings_options
+from aggregator.commands.options import defined_metrics, opened_store, settings_options
 from aggregator.settings import Settings
-from aggregator.store import Store, connect
 from aggregator.verify import verify as replay
 
 SHOWN = 50
@@ -32,7 +31,7 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
     """
     metrics = defined_metrics(settings)
     kafka.admin(settings)
-    store = Store(connect(settings.redis.url), settings.topics.reports)
+    store = opened_store(settings)
     to_read = sum(int(store.owner(number).get("next", 0)) for number in store.partitions())
     reached: dict[int, int] = {}
     with click.progressbar(

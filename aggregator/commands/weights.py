@@ -6,16 +6,21 @@ import json
 
 import click
 
-from aggregator.commands.options import defined_metrics, settings_options, table
+from aggregator.commands.options import (
+    defined_metrics,
+    metric_argument,
+    opened_store,
+    settings_options,
+    table,
+)
 from aggregator.reader import Reader
 from aggregator.settings import Settings
-from aggregator.store import Store, connect
 from estimators.errors import nearest
 from estimators.weights import DEFAULT_POLICY, POLICIES
 
 
 @click.command()
-@click.argument("metric", required=False)
+@metric_argument(required=False)
 @click.argument("policy", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
@@ -26,7 +31,7 @@ def weights(settings: Settings, metric: str | None, policy: str | None, as_json:
     other weights are asked for: no report is read again, and no server is started again.
     """
     defined = defined_metrics(settings)
-    store = Store(connect(settings.redis.url), settings.topics.reports)
+    store = opened_store(settings)
     reader = Reader(store, defined)
     if metric is not None:
         reader.metric(metric)

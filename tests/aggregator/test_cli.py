@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 from aggregator.cli import COMMANDS, cli, main
 from aggregator.embedded import EmbeddedUnavailableError
 from aggregator.store import Store, connect
-from estimators import load_metrics
+from estimators import Metric, load_metrics
 from tests.messages import batch, log
 
 NOWHERE = ["--kafka", "127.0.0.1:1", "--redis", "redis://127.0.0.1:1/0"]
@@ -341,8 +341,9 @@ METRIC_KEYS = [
     *("pane", "lateness", "unit", "description", "reports", "event_time"),
 ]
 ESTIMATE_KEYS = [
-    *("metric", "unit", "status", "value", "lower", "upper", "reports", "effective_reports"),
-    *("beta", "bound", "target", "policy", "heterogeneity", "levels"),
+    *("metric", "unit", "kind", "status", "from", "to", "updated", "value", "lower", "upper"),
+    *("reports", "effective_reports", "beta", "bound", "target", "policy"),
+    *("heterogeneity", "levels"),
 ]
 
 
@@ -405,7 +406,9 @@ def test_an_unknown_policy_or_metric_names_the_nearest_and_changes_nothing(redis
 
 
 def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
-    from aggregator.commands.estimate import as_dict, as_text
+    from aggregator.answers import as_dict
+    from aggregator.commands.estimate import as_text
+    from aggregator.reader import Reader, Window
     from estimators import Metric
 
     metric = Metric(
@@ -417,11 +420,32 @@ def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
         (apart, "uniform", False),
         (alike, "optimal", False),
     ):
-        found = metric.estimate(np.array(table).ravel(), weights=weights)
+        statistic = np.array(table).ravel()
+        found = metric.estimate(statistic, weights=weights)
         told = as_text(metric, found, 9)
         assert ("go with the privacy level" in told) == warned
         assert "alike with p = " in told
-        assert as_dict(metric, found)["heterogeneity"] == found.heterogeneity
+        window = Window(metric, statistic, None, None, "provisional", 0)
+        found = Reader.answer(window, weights=weights)
+        assert as_dict(window, found)["heterogeneity"] == found.heterogeneity
+
+
+def test_a_command_that_fails_leaves_no_connection_open(redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        before = client.info("clients")["connected_clients"]
+        failed = run("estimate", "carier", "--redis", redis_url)  # and its traceback
+        assert "did you mean 'carrier'" in failed.output
+        asked = (client.info("clients")["connected_clients"] for _ in range(1000))
+        assert before in asked
+
+
+def count_one(redis_url: str, metric: Metric, values: Sequence[Any]) -> None:
+    """Count one batch of a metric at epsilon = 8 into the store."""
+    with Store(connect(redis_url), "dither.reports") as store:
+        snapshot = store.acquire(0, "test")
+        partition = snapshot.partition({metric.name: metric}, 60_000)
+        partition.count(log(batch(metric, values, 8)))
+        store.commit(0, int(snapshot.owner["epoch"]), -1, partition, {})
 
 
 def test_a_vector_is_shown_by_coordinate_with_its_radius(redis_url: str) -> None:
@@ -436,14 +460,10 @@ unit = "km"
 """
     Path("metrics.toml").write_text(METRICS + place)
     before = strict(run("estimate", "place", "--json", "--redis", redis_url).stdout)
-    assert list(before) == [*ESTIMATE_KEYS, "radius"]
+    assert list(before) == [*ESTIMATE_KEYS, "coordinates", "radius"]
     assert (before["value"], before["upper"], before["radius"]) == ([None] * 3, [2] * 3, None)
     metric = load_metrics("metrics.toml")["place"]
-    store = Store(connect(redis_url), "dither.reports")
-    snapshot = store.acquire(0, "test")
-    partition = snapshot.partition({"place": metric}, 60_000)
-    partition.count(log(batch(metric, [[0.1, -1.5, 0.5]] * 2000, 8)))
-    store.commit(0, int(snapshot.owner["epoch"]), -1, partition, {})
+    count_one(redis_url, metric, [[0.1, -1.5, 0.5]] * 2000)
     found = strict(run("estimate", "place", "--json", "--redis", redis_url).stdout)
     assert 0 < found["radius"] < 0.5
     told = run("estimate", "place", "--redis", redis_url, "--top", "2").output
@@ -463,14 +483,8 @@ watch = ["sun"]
 levels = [8]
 """
     Path("metrics.toml").write_text(definition)
-    store, metric = (
-        Store(connect(redis_url), "dither.reports"),
-        load_metrics("metrics.toml")["words"],
-    )
-    snapshot = store.acquire(0, "test")
-    partition = snapshot.partition({"words": metric}, 60_000)
-    partition.count(log(batch(metric, ["sun"] * 300 + ["rain"] * 700, 8)))
-    store.commit(0, int(snapshot.owner["epoch"]), -1, partition, {})
+    metric = load_metrics("metrics.toml")["words"]
+    count_one(redis_url, metric, ["sun"] * 300 + ["rain"] * 700)
     assert strict(run("estimate", "words", "--json", "--redis", redis_url).stdout)[
         "categories"
     ] == ["sun"]

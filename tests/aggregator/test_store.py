@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ TOPIC = "reports"
 
 
 @pytest.fixture
-def store(redis_url: str) -> Store:
-    return Store(connect(redis_url), TOPIC)
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), TOPIC) as store:
+        yield store
 
 
 def acquired(store: Store, worker: str = "one") -> tuple[int, int, Partition]:
@@ -108,7 +110,7 @@ def test_the_running_total_is_the_closed_panes_and_the_open_ones(store: Store) -
     messages = [batch(DELAY, [1.0, 2.0], 1, EPOCH + i * 20 * MINUTE, i) for i in range(12)]
     partition.count(log(*messages))
     store.commit(0, epoch, expected, partition, {})
-    found = store.running(0, metric_key(DELAY.name, DELAY.revision))
+    found = store.running([0], metric_key(DELAY.name, DELAY.revision))
     total = sum((np.frombuffer(one, "<i8") for one in found), start=DELAY.zero())
     assert DELAY.counts(total).sum() == 24
 

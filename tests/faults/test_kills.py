@@ -25,10 +25,12 @@ SEED = 20130101
 
 
 @pytest.fixture
-def flights_deployment(apache_kafka: Kafka, redis_url: str, tmp_path: Path) -> Deployment:
+def flights_deployment(apache_kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[Deployment]:
     file = tmp_path / "metrics.toml"
     file.write_text(resources.files("producers").joinpath("flights.toml").read_text())
-    return Deployment(apache_kafka, redis_url, file)
+    deployment = Deployment(apache_kafka, redis_url, file)
+    with deployment.store:
+        yield deployment
 
 
 @pytest.fixture
@@ -37,9 +39,10 @@ def undisturbed(flights_deployment: Deployment, redis_server: Redis) -> Iterator
     base, _, query = redis_server.url.partition("?")
     url = f"{base}?db=1" if base.startswith("unix:") else f"{base.rsplit('/', 1)[0]}/1"
     other = flights_deployment.beside(url + (f"&{query}" if query else ""))
-    other.store.client.flushdb()
-    yield other
-    other.store.client.flushdb()
+    with other.store:
+        other.store.client.flushdb()
+        yield other
+        other.store.client.flushdb()
 
 
 class Fleet:

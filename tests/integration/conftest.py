@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,8 +46,10 @@ def metrics_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def deployment(kafka: Kafka, redis_url: str, metrics_file: Path) -> Deployment:
-    return Deployment(kafka, redis_url, metrics_file)
+def deployment(kafka: Kafka, redis_url: str, metrics_file: Path) -> Iterator[Deployment]:
+    deployment = Deployment(kafka, redis_url, metrics_file)
+    with deployment.store:
+        yield deployment
 
 
 @pytest.fixture

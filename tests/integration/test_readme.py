@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,14 @@ def blocks(language: str) -> list[str]:
 @pytest.fixture
 def readme_deployment(
     kafka: Kafka, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Deployment:
+) -> Iterator[Deployment]:
     file = tmp_path / "metrics.toml"
     (definition,) = blocks("toml")
     file.write_text(definition)
     monkeypatch.chdir(tmp_path)
-    return Deployment(kafka, redis_url, file)
+    deployment = Deployment(kafka, redis_url, file)
+    with deployment.store:
+        yield deployment
 
 
 def test_its_metric_its_reporter_and_its_reader_work_together(

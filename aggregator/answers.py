@@ -1,0 +1,214 @@
+"""Estimates and definitions as plain values: one form for `--json`, HTTP, events and Kafka."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, UnsetType
+
+from aggregator.partition import NEVER
+from aggregator.reader import Window
+from estimators import Estimate, Metric
+from estimators.domains import OPEN
+from estimators.estimate import Floats
+from estimators.weights import DEFAULT_POLICY
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+Status = Literal["not_ready", "too_few_reports", "provisional", "final"]
+Number = float | None
+Numbers = Number | list[Number]
+Moment = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+
+
+class LevelShare(msgspec.Struct, frozen=True):
+    """A privacy level's reports, and its share in the estimate."""
+
+    epsilon: float
+    reports: int
+    weight: Number
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a metric over a window of event time.
+
+    `from` and `to` are the window's edges, null where it is unbounded; `updated` is when the last
+    counted report of the metric reached Kafka. A number is null where no report has arrived.
+    `categories` and `coordinates` name the numbers of `value`, `lower` and `upper`; `left_out` says
+    how many there are besides.
+    """
+
+    metric: str
+    unit: str
+    kind: str
+    status: Status
+    start: Moment | None = msgspec.field(name="from")
+    end: Moment | None = msgspec.field(name="to")
+    updated: Moment | None
+    value: Numbers
+    lower: Numbers
+    upper: Numbers
+    reports: int
+    effective_reports: Number
+    beta: float
+    bound: str
+    target: str
+    policy: str
+    heterogeneity: Number
+    levels: list[LevelShare]
+    categories: list[str] | UnsetType = UNSET
+    coordinates: list[str] | UnsetType = UNSET
+    left_out: int | UnsetType = UNSET
+    radius: Number | UnsetType = UNSET
+    simplex: list[Number] | UnsetType = UNSET
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric as a device needs it to randomize, and the policy of weights in force.
+
+    `range` belongs to means; `categories` to frequencies, with `watch` where they are "open";
+    `coordinates` and `radius` to vector means.
+    """
+
+    name: str
+    description: str
+    kind: str
+    mechanism: str
+    options: dict[str, int | str]
+    unit: str
+    levels: list[float]
+    revision: int
+    pane_seconds: float
+    lateness_seconds: float
+    minimum_reports: int
+    policy: str
+    range: list[float] | UnsetType = UNSET
+    categories: list[str] | Literal["open"] | UnsetType = UNSET
+    watch: list[str] | UnsetType = UNSET
+    coordinates: list[str] | UnsetType = UNSET
+    radius: float | UnsetType = UNSET
+
+
+def answer(
+    window: Window, found: Estimate, top: int | None = None, nearest: Floats | None = None
+) -> Answer:
+    """Return an estimate as plain values.
+
+    Parameters
+    ----------
+    window : Window
+        What was read.
+    found : Estimate
+        The answer from it.
+    top : int, optional
+        Keep so many categories or coordinates, the largest first; all of them by default.
+    nearest : ndarray, optional
+        The nearest distribution, added as ``simplex``.
+    """
+    metric = window.metric
+    shown = found if top is None else found.top(top)
+    labels = list(shown.labels)
+    return Answer(
+        metric=metric.name,
+        unit=metric.unit,
+        kind=metric.kind,
+        status=found.status,  # type: ignore[arg-type]
+        start=iso(window.start_ms),
+        end=iso(window.end_ms),
+        updated=iso(None if window.arrived_ms == NEVER else window.arrived_ms),
+        value=plain(shown.value),
+        lower=plain(shown.lower),
+        upper=plain(shown.upper),
+        reports=found.reports,
+        effective_reports=plain(found.effective_reports),  # type: ignore[arg-type]
+        beta=found.beta,
+        bound=found.bound,
+        target=found.target,
+        policy=found.policy,
+        heterogeneity=found.heterogeneity,
+        levels=[
+            LevelShare(epsilon=float(epsilon), reports=int(count), weight=_number(weight))
+            for epsilon, count, weight in zip(
+                found.levels, found.counts, found.weights, strict=True
+            )
+        ],
+        categories=labels if metric.kind == "frequency" else UNSET,
+        coordinates=labels if metric.kind == "vector_mean" else UNSET,
+        left_out=UNSET if top is None else len(found.labels) - len(labels),
+        radius=UNSET if found.radius is None else _number(found.radius),
+        simplex=UNSET if nearest is None else plain(nearest),  # type: ignore[arg-type]
+    )
+
+
+def as_dict(
+    window: Window, found: Estimate, top: int | None = None, nearest: Floats | None = None
+) -> dict[str, Any]:
+    """Return :func:`answer` as a dict of the names in JSON."""
+    shown: dict[str, Any] = msgspec.to_builtins(answer(window, found, top, nearest))
+    return shown
+
+
+def definition(metric: Metric, policy: str = DEFAULT_POLICY) -> Definition:
+    """Return a metric's definition as plain values."""
+    is_open = metric.categories == OPEN
+    categories: list[str] | Literal["open"] | UnsetType = UNSET
+    if metric.kind == "frequency":
+        categories = "open" if is_open else list(metric.category_names)
+    return Definition(
+        name=metric.name,
+        description=metric.description,
+        kind=metric.kind,
+        mechanism=metric.mechanism,
+        options=dict(metric.options),
+        unit=metric.unit,
+        levels=[float(epsilon) for epsilon in metric.levels],
+        revision=metric.revision,
+        pane_seconds=metric.pane_ms / 1000,
+        lateness_seconds=metric.lateness_ms / 1000,
+        minimum_reports=metric.minimum_reports,
+        policy=policy,
+        range=UNSET if metric.range is None else [float(x) for x in metric.range],
+        categories=categories,
+        watch=list(metric.category_names) if is_open else UNSET,
+        coordinates=list(metric.labels) if metric.kind == "vector_mean" else UNSET,
+        radius=UNSET if metric.radius is None else float(metric.radius),
+    )
+
+
+def plain(x: Any) -> Numbers:
+    """Return numbers as floats and lists; what is not finite becomes None.
+
+    Examples
+    --------
+    >>> plain(np.array([0.5, np.nan]))
+    [0.5, None]
+    """
+    numbers = np.asarray(x, dtype=np.float64)
+    if not numbers.ndim:
+        return _number(numbers.item())
+    finite: list[Number] = numbers.tolist()
+    for index in np.flatnonzero(~np.isfinite(numbers)).tolist():
+        finite[index] = None
+    return finite
+
+
+def _number(x: float) -> Number:
+    return float(x) if np.isfinite(x) else None
+
+
+def iso(ms: int | None) -> str | None:
+    """Return a time in ms since the epoch as ISO 8601 in UTC, within the years 1 to 9999.
+
+    Examples
+    --------
+    >>> iso(1_357_000_000_000), iso(1_500)
+    ('2013-01-01T00:26:40Z', '1970-01-01T00:00:01.500Z')
+    """
+    if ms is None:
+        return None
+    moment = EPOCH + datetime.timedelta(milliseconds=max(FIRST_MS, min(ms, LAST_MS)))
+    precision = "milliseconds" if ms % 1000 else "seconds"
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")

@@ -1,0 +1,68 @@
+"""Whatever goes wrong while a request is answered, as a problem that says what to do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import redis
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aggregator.errors import StoreUnreachable, UnknownMetric
+from producers import problems
+from producers.problems import Problem
+
+RETRY_SECONDS = 5
+LIST = "GET /v1/metrics lists the metrics"
+
+
+@contextlib.contextmanager
+def asking() -> Iterator[None]:
+    """Turn a question that has no answer into a problem of whoever asked."""
+    try:
+        yield
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise Problem(400, str(error)) from None
+
+
+def unavailable(detail: str, remedy: str = "") -> Problem:
+    """Return the problem of a server that cannot answer now."""
+    return Problem(503, detail, remedy, retry_after=RETRY_SECONDS)
+
+
+def as_problem(error: Exception) -> Problem:
+    """Return what went wrong as a problem."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, UnknownMetric):
+        return Problem(404, str(error), LIST)
+    if isinstance(error, redis.RedisError | StoreUnreachable):
+        return unavailable(f"Redis does not answer: {error}", "try again; nothing counted is lost")
+    if isinstance(error, HTTPException):
+        return Problem(error.status_code, error.detail, headers=error.headers)
+    return Problem(
+        500, "an unexpected error: this is a defect of the server", "its log has the details"
+    )
+
+
+async def answer(request: Request, error: Exception) -> Response:
+    """Answer with a problem: the handler of every exception for Starlette."""
+    if isinstance(error, HTTPException) and error.status_code == 404:
+        error = Problem(404, f"nothing is at {request.url.path}", "GET /openapi.json says what is")
+    elif isinstance(error, HTTPException) and error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "another method")
+        detail = f"{request.method} does nothing here"
+        error = Problem(405, detail, f"use {allowed}", headers=error.headers)
+    return as_problem(error).response(request.url.path)
+
+
+HANDLERS: dict[Any, Any] = dict.fromkeys(
+    (Problem, UnknownMetric, StoreUnreachable, redis.RedisError, HTTPException, Exception), answer
+)
+"""For Starlette. What reaches `Exception` is logged with its traceback by the server."""
+
+__all__ = ["HANDLERS", "answer", "as_problem", "asking", "problems", "unavailable"]

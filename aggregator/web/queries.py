@@ -1,0 +1,159 @@
+"""The parameters of questions over HTTP, typed and checked before anything is read."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+
+from estimators.errors import nearest
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+
+DURATION = r"^\d{1,9}(\.\d{1,3})?(ms|s|m|h|d|w)$"
+FIRST, LAST = -62_135_596_800, 253_402_300_799
+"""The years 1 to 9999 in seconds since the epoch: what ISO 8601 can write."""
+
+Time = Annotated[
+    str,
+    Meta(
+        description="A moment of event time: ISO 8601 (UTC unless it says so), or seconds since "
+        "the epoch.",
+        examples=["2013-01-31T17:00:00Z", "1359651600"],
+    ),
+]
+Duration = Annotated[
+    str, Meta(pattern=DURATION, description="A duration, as in 30s, 5m, 1h, 1d.", examples=["1h"])
+]
+Beta = Annotated[float, Meta(ge=1e-9, le=0.999, description="Failure probability of the bounds.")]
+Policy = Literal["optimal", "paper", "uniform", "proportional"]
+Categories = Annotated[
+    list[Annotated[str, Meta(max_length=1000)]],
+    Meta(
+        max_length=1000,
+        description="Answer for these alone; repeat it. Of an open vocabulary: any string.",
+    ),
+]
+Top = Annotated[int, Meta(ge=1, le=10_000, description="Keep the largest so many.")]
+LiveTop = Annotated[int, Meta(ge=1, le=1_000, description="Keep the largest so many.")]
+Metrics = Annotated[
+    list[str], Meta(max_length=1000, description="Only these metrics; repeat it. All by default.")
+]
+EventId = Annotated[
+    str,
+    Meta(
+        max_length=100,
+        description="The last event that was seen, as the header Last-Event-ID has it.",
+    ),
+]
+
+
+class EstimateQuery(msgspec.Struct, kw_only=True, frozen=True):
+    """What is asked of an estimate."""
+
+    start: Time | None = msgspec.field(name="from", default=None)
+    end: Time | None = msgspec.field(name="to", default=None)
+    window: Duration | None = None
+    beta: Beta = 0.05
+    bound: Literal["auto", "fixed", "anytime", "normal"] = "auto"
+    weights: Policy | None = None
+    target: Literal["population", "sample"] = "population"
+    category: Categories = []
+    top: Top | None = None
+    pointwise: bool = False
+
+
+class SeriesQuery(msgspec.Struct, kw_only=True, frozen=True):
+    """What is asked of a series."""
+
+    start: Time | None = msgspec.field(name="from", default=None)
+    end: Time | None = msgspec.field(name="to", default=None)
+    window: Duration | None = None
+    step: Duration | None = None
+    beta: Beta = 0.05
+    weights: Policy | None = None
+    category: Categories = []
+    top: Top | None = None
+    pointwise: bool = False
+
+
+class EventsQuery(msgspec.Struct, kw_only=True, frozen=True):
+    """What is followed."""
+
+    metric: Metrics = []
+    top: LiveTop | None = None
+    last_event_id: EventId | None = None
+
+
+def parse(request: Request, query: type[Q]) -> Q:
+    """Return a request's parameters.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, its value and what was expected.
+    """
+    fields = {field.encode_name: field for field in msgspec.structs.fields(query)}
+    hints = get_type_hints(query)
+    found: dict[str, Any] = {}
+    for name in request.query_params:
+        if name not in fields:
+            raise ValueError(f"parameter {name!r}: did you mean {nearest(name, fields)}")
+        values = request.query_params.getlist(name)
+        if get_origin(hints[fields[name].name]) is list:
+            found[name] = values
+        elif len(values) > 1:
+            raise ValueError(f"{name} = {values}: expected it once")
+        else:
+            found[name] = values[0]
+    given: dict[str, Any] = {}
+    for name, value in found.items():
+        field = fields[name]
+        try:
+            given[field.name] = msgspec.convert(value, _present(field.type), strict=False)
+        except msgspec.ValidationError as error:
+            expected = str(error).replace("Expected ", "").replace("`", "")
+            raise ValueError(f"{name} = {value!r}: expected {expected}") from None
+    return query(**given)
+
+
+def _present(kind: Any) -> Any:
+    """Return the type of a parameter that is there: the word null is no value."""
+    kinds = tuple(one for one in get_args(kind) if one is not type(None))
+    return Union[kinds] if type(None) in get_args(kind) else kind  # noqa: UP007
+
+
+def moment(name: str, text: str | None) -> float | None:
+    """Return a moment in seconds since the epoch.
+
+    Examples
+    --------
+    >>> moment("from", "1970-01-02"), moment("from", "12.5"), moment("from", None)
+    (86400.0, 12.5, None)
+    """
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = _from_iso(text)
+    if math.isnan(seconds) or not FIRST <= seconds <= LAST:
+        raise ValueError(
+            f"{name} = {text!r}: expected a time such as 2013-01-31T17:00:00Z, or seconds since "
+            "the epoch"
+        )
+    return seconds
+
+
+def _from_iso(text: str) -> float:
+    try:
+        found = datetime.datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            found = found.replace(tzinfo=datetime.UTC)
+        return found.timestamp()
+    except (ValueError, OverflowError):
+        return math.nan
