@@ -232,6 +232,8 @@ def test_a_finished_search_asks_and_decides_no_more() -> None:
 def test_what_is_no_statistic_of_a_round_is_refused() -> None:
     with pytest.raises(ValueError, match="statistic of dtype"):
         search().decide(Progress(), np.zeros(3, dtype=np.int64))
+    with pytest.raises(ValueError, match="from 0 to answers"):
+        search().decide(Progress(), np.array([1, 0, 1, 2]))
 
 
 @settings(deadline=None)
@@ -268,6 +270,7 @@ def test_every_round_halves_the_interval_around_its_threshold(
         ({"log_term": 0.0}, "above 0"),
         ({"levels": (2, 1)}, "ascending"),
         ({"levels": ()}, "ascending"),
+        ({"levels": (1.00005,)}, "4 decimal digits"),
     ],
 )
 def test_a_search_that_cannot_be_made_is_refused(changes: dict[str, Any], message: str) -> None:
