@@ -253,7 +253,8 @@ function hadamardResponse(definition) {
     const half = size / 2n;
     return { blocks, size, symbols, half, threshold: missThreshold(epsilon, half, symbols - half) };
   });
-  const width = symbolWidth(levels.reduce((most, { symbols }) => (symbols > most ? symbols : most), 0n));
+  const symbols = levels.map((each) => each.symbols);
+  const width = symbolWidth(symbols.reduce((most, each) => (each > most ? each : most)));
   return {
     width,
     randomize(value, level, bits) {
@@ -405,7 +406,8 @@ export function newBatchId() {
  *   counted once.
  * @returns {Uint8Array}
  */
-export function encodeBatch(definition, levels, reports, { time = Date.now(), batchId = newBatchId() } = {}) {
+export function encodeBatch(definition, levels, reports, options = {}) {
+  const { time = Date.now(), batchId = newBatchId() } = options;
   const { width } = mechanismOf(definition);
   if (levels.length !== reports.length || reports.some((report) => report.length !== width)) {
     throw new RangeError(
@@ -450,7 +452,7 @@ function bytesField(field, bytes) {
   return bytes.length === 0 ? [] : [(field << 3) | 2, ...varint(bytes.length), ...bytes];
 }
 
-// -- Posting ---------------------------------------------------------------------------------------
+// -- Posting --------------------------------------------------------------------------------------
 
 const RETRY_STATUS = [408, 429, 502, 503, 504];
 const FIRST_WAIT_MS = 1000;
@@ -458,7 +460,11 @@ const LAST_WAIT_MS = 60_000;
 
 /** A report says nothing about who sent it: no cookies, no page, nothing that is kept. */
 const ANONYMOUS = Object.freeze(
-  /** @type {RequestInit} */ ({ credentials: "omit", referrerPolicy: "no-referrer", cache: "no-store" }),
+  /** @type {RequestInit} */ ({
+    credentials: "omit",
+    referrerPolicy: "no-referrer",
+    cache: "no-store",
+  }),
 );
 
 /**
