@@ -457,6 +457,7 @@ function bytesField(field, bytes) {
 const RETRY_STATUS = [408, 429, 502, 503, 504];
 const FIRST_WAIT_MS = 1000;
 const LAST_WAIT_MS = 60_000;
+const PATIENCE_MS = 300_000; // a server that asks for more is not waited for
 
 /** A report says nothing about who sent it: no cookies, no page, nothing that is kept. */
 const ANONYMOUS = Object.freeze(
@@ -525,7 +526,9 @@ export async function post(url, body, { token, attempts = 5, signal } = {}) {
       told = String(error);
       status = 0;
     }
-    if (attempt < attempts) await wait(waitMs(attempt, after), signal);
+    const pause = waitMs(attempt, after);
+    if (attempt === attempts || pause > PATIENCE_MS) break;
+    await wait(pause, signal);
   }
   throw new DeliveryError(`the batch was not acknowledged: ${told}`, body, status);
 }
@@ -541,11 +544,12 @@ async function explanation(answer) {
  * so that devices which failed together do not come back together.
  *
  * @param {number} attempt
- * @param {string | null} after Of the header Retry-After: seconds.
+ * @param {string | null} after The header Retry-After: seconds, or a date.
  */
 function waitMs(attempt, after) {
-  const asked = after === null ? NaN : Number(after) * 1000;
   const doubled = Math.min(FIRST_WAIT_MS * 2 ** (attempt - 1), LAST_WAIT_MS);
+  const seconds = after === null ? NaN : Number(after);
+  const asked = Number.isNaN(seconds) ? Date.parse(after ?? "") - Date.now() : seconds * 1000;
   return (asked >= 0 ? asked : doubled) * (1 + Math.random() / 4);
 }
 
