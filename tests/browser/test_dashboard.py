@@ -432,3 +432,58 @@ def test_a_value_is_randomized_in_the_browser_and_counted(filled: Site, visitor:
     expect(result).to_contain_text("one bit")
     expect(result).to_contain_text("The estimate of wait")
     assert len(posted) == 2
+
+
+FORMATS = """
+async () => {
+  const f = await import("/static/format.js");
+  const share = new f.Scale("frequency", ""), delay = new f.Scale("mean", "minutes");
+  const at = (text) => Date.parse(text) / 1000;
+  return {
+    wide: delay.interval(-3.04159, 41.2), narrow: delay.interval(12.34012, 12.34578),
+    zero: delay.text(-0.04, 1), negative: delay.withUnit(-1234.5, 1), none: delay.text(null, 2),
+    percent: share.withUnit(0.17123, share.digits(0.160, 0.184)),
+    counts: [999, 9999, 56789, 2_000_000, 3.4e9].map(f.count), rates: [0, 0.25, 1500].map(f.rate),
+    tiny: f.probability(3.2e-7), usual: f.probability(0.25),
+    durations: [5, 90, 7200, 86400].map(f.duration),
+    moment: f.moment(at("2013-03-04T14:05Z")), day: f.moment(at("2013-03-04T00:00Z")),
+    stretch: f.stretch(at("2013-03-04T00:00Z"), at("2013-03-11T00:00Z")),
+    all: f.stretch(null, null),
+    months: f.ticks(["2013-12-01", "2014-01-01", "2014-02-01"].map(at), 28 * f.DAY),
+    hours: f.ticks(["2013-12-31T22:00Z", "2014-01-01T00:00Z"].map(at), 7200),
+  };
+}
+"""
+
+
+def test_numbers_are_as_fine_as_their_band_and_times_are_utc(
+    filled: Site, visitor: Visitor
+) -> None:
+    page = visitor.open(filled.url, timezone_id="Asia/Kathmandu", locale="de-DE")
+    found = page.evaluate(FORMATS)
+    plain = {"\u202f": " ", "\u00a0": " ", "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-"}
+
+    def told(shown: Any) -> Any:
+        if isinstance(shown, list):
+            return [told(one) for one in shown]
+        return shown.translate(str.maketrans(plain))
+
+    assert {name: told(shown) for name, shown in found.items()} == {
+        "wide": "-3 to 41",
+        "narrow": "12.3401 to 12.3458",
+        "zero": "0.0",
+        "negative": "-1 234.5 minutes",
+        "none": "-",
+        "percent": "17.1 %",
+        "counts": ["999", "9 999", "56.8k", "2.0M", "3.4G"],
+        "rates": ["0", "0.3", "1 500"],
+        "tiny": "3·10⁻⁷",
+        "usual": "0.250",
+        "durations": ["5 s", "1.5 min", "2 h", "1 d"],
+        "moment": "4 Mar 2013 14:05",
+        "day": "4 Mar 2013",
+        "stretch": "4 Mar - 11 Mar 2013",
+        "all": "everything counted so far",
+        "months": ["Dec", "Jan\n2014", "Feb"],
+        "hours": ["22:00\n31 Dec", "00:00\n1 Jan"],
+    }
