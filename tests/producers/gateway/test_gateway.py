@@ -290,6 +290,14 @@ def test_a_body_may_come_in_pieces_but_not_without_end(broker: Broker, topic: st
     assert LATE.counts(count(LATE, broker.batches(topic))).tolist() == [0, 40_000, 0, 0]
 
 
+def test_a_small_body_of_unknown_length_is_measured_too(broker: Broker, topic: str) -> None:
+    level = np.ones(1000, dtype=int)
+    body = encode_batch(LATE, level, level, PANE_MS)
+    with serving(Gateway(ALL, broker.config, topic, max_body=500)) as url, httpx.Client() as client:
+        answer = client.post(url, content=chunks(body), headers={"Content-Type": PROTOBUF})
+        assert answer.status_code == 413
+
+
 def test_a_batch_that_is_too_large_for_kafka_is_refused_at_once(broker: Broker, topic: str) -> None:
     config = {**broker.config, "message.max.bytes": 1000}
     level = np.ones(2000, dtype=int)
@@ -300,9 +308,9 @@ def test_a_batch_that_is_too_large_for_kafka_is_refused_at_once(broker: Broker, 
         assert "several batches" in problem(answer)["remedy"]
 
 
-@pytest.mark.parametrize("ends", ["stalls", "leaves"])
+@pytest.mark.parametrize(("begun", "ends"), [(b"", "stalls"), (b"{", "stalls"), (b"{", "leaves")])
 def test_a_body_that_does_not_come_holds_nothing_for_long(
-    broker: Broker, topic: str, ends: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, topic: str, begun: bytes, ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway, "BODY_SECONDS", 0.3 if ends == "stalls" else 20)
     served = Gateway(ALL, broker.config, topic)
@@ -311,7 +319,7 @@ def test_a_body_that_does_not_come_holds_nothing_for_long(
         with socket.create_connection((where.host, where.port), timeout=20) as device:
             device.sendall(
                 b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                b"Content-Length: 1000\r\n\r\n{"
+                b"Content-Length: 1000\r\n\r\n" + begun
             )
             wait_until(lambda: served.in_flight > 0, "the post began")
             if ends == "stalls":
