@@ -56,6 +56,14 @@ radius = 10
 levels = [2, 4]
 pane = "1h"
 
+[metrics.page]
+kind = "frequency"
+mechanism = "count_sketch"
+categories = "open"
+options = {{rows = 64, buckets = 32}}
+levels = [4]
+pane = "1h"
+
 [metrics.few]
 kind = "mean"
 mechanism = "laplace"

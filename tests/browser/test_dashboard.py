@@ -43,6 +43,8 @@ def filled(site: Site) -> Site:
     names = rng.choice(["AA", HOSTILE, "DL", "UA"], 8000, p=[0.15, 0.5, 0.25, 0.1])
     site.report("carrier", names, epsilons, EARLY, 1)
     site.report("drift", rng.normal((4.0, -2.0), 1.0, (8000, 2)), epsilons, EARLY, 2)
+    pages = np.array(["/cart"] * 6000 + ["/"] * 2000, dtype=object)
+    site.report("page", pages, epsilons, EARLY, 8)
     site.report("few", np.full(380, 0.5), np.full(380, 1.0), EARLY, 3)
     site.report("wait", *wait_of(EARLY), EARLY, 4)
     return site
@@ -487,3 +489,27 @@ def test_numbers_are_as_fine_as_their_band_and_times_are_utc(
         "months": ["Dec", "Jan\n2014", "Feb"],
         "hours": ["22:00\n31 Dec", "00:00\n1 Jan"],
     }
+
+
+def test_any_string_may_be_asked_of_an_open_vocabulary(filled: Site, visitor: Visitor) -> None:
+    page = visitor.open(filled.url)
+    expect(card(page, "page")).to_contain_text("Any string may be asked for")
+    page.get_by_role("link", name="page", exact=True).click()
+    ask = page.get_by_label("Ask for any string")
+    for string, share in {"/cart": 0.75, "/<b>nowhere": 0.0}.items():
+        ask.fill(string)
+        ask.press("Enter")
+        expect(page.locator(".detail .figure .label")).to_have_text(string)
+        _, lower, upper = value_and_band(page.locator(".detail"))
+        assert lower <= 100 * share <= upper
+        told = re.compile(f"History of page, {string}, 1 steps")
+        expect(page.locator(".history")).to_have_attribute("aria-label", told)
+    expect(page.get_by_role("radio").filter(has_text="/cart")).to_be_visible()
+
+
+def test_what_could_not_be_counted_is_told_by_its_reason(filled: Site, visitor: Visitor) -> None:
+    page = visitor.open(filled.url)
+    dead = page.locator(".tile", has_text="Dead letters")
+    expect(dead).to_contain_text("everything could be counted")
+    filled.deployment.produce([(0, b"no batch")])
+    expect(dead).to_contain_text("1 malformed")
