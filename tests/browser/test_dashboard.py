@@ -502,7 +502,7 @@ def test_any_string_may_be_asked_of_an_open_vocabulary(filled: Site, visitor: Vi
         expect(page.locator(".detail .figure .label")).to_have_text(string)
         _, lower, upper = value_and_band(page.locator(".detail"))
         assert lower <= 100 * share <= upper
-        told = re.compile(f"History of page, {string}, 1 steps")
+        told = re.compile(f"History of page, {string}, 1 step,")
         expect(page.locator(".history")).to_have_attribute("aria-label", told)
     expect(page.get_by_role("radio").filter(has_text="/cart")).to_be_visible()
 
