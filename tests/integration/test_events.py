@@ -197,6 +197,7 @@ def crash(*_: Any) -> None:
     raise Crash
 
 
+@pytest.mark.usefixtures("apache_kafka")
 def test_events_of_a_publisher_that_crashed_before_its_commit_are_published_once(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +212,7 @@ def test_events_of_a_publisher_that_crashed_before_its_commit_are_published_once
     with monkeypatch.context() as broken:
         broken.setattr(Outlet, "publish", produce_and_crash)
         _run_until_it_crashes(counted, broken)
-    assert not on_topic(counted) or not counted.kafka.is_real
+    assert not on_topic(counted)
     _publish_the_rest(counted)
 
 
@@ -252,11 +253,10 @@ def _publish_the_rest(deployment: Deployment) -> None:
     assert set(found.values()) == {1}
 
 
+@pytest.mark.usefixtures("apache_kafka")
 def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not counted.kafka.is_real:
-        pytest.skip("needs Apache Kafka: the in-process broker does not fence")
     produced, woken = threading.Event(), threading.Event()
     refused: list[KafkaException] = []
 
