@@ -192,6 +192,18 @@ WORKER_DEATHS = Exported(
     "counter",
     "Workers that ended without being asked and were started again by `dither aggregate`.",
 )
+PUBLISHED = Exported(
+    "dither_published_events",
+    "counter",
+    "Events that are committed to the estimates topic, by type: `final` for each closed pane once, "
+    "`provisional` for a running total that has changed.",
+    ("type",),
+)
+PUBLISHER_LEADER = Exported(
+    "dither_publisher_leader",
+    "gauge",
+    "1 while one of the servers has the lease to publish events.",
+)
 REQUESTS = Exported(
     "dither_http_requests",
     "counter",
@@ -242,6 +254,7 @@ SECTIONS = {
         OWNER,
         WORKER_DEATHS,
     ),
+    "Publishing": (PUBLISHED, PUBLISHER_LEADER),
     "Serving": (REQUESTS, REQUEST_DURATION, COLLECTION_DURATION, BUILD),
 }
 ALL = tuple(itertools.chain.from_iterable(SECTIONS.values()))
@@ -255,6 +268,7 @@ LABELS = {
     "reason": "why a message could not be counted: docs/data-model.md lists the reasons",
     "partition": "number of a partition of the reports topic",
     "worker": "host and process of a worker; as many as there are partitions at any time",
+    "type": "`final` or `provisional`",
     "route": "template of a path",
     "method": "HTTP method",
     "status": "`2xx`, `3xx`, `4xx` or `5xx`",

@@ -102,6 +102,10 @@ class Exporter(Collector):
             _partition(families, number, standing.owner)
         _measurements(families, standings.values())
         families.put(exported.WORKER_DEATHS, self.reader.store.deaths())
+        has_leader, events = self.reader.store.publishing()
+        families.put(exported.PUBLISHER_LEADER, int(has_leader))
+        for kind, count in sorted(events.items()):
+            families.put(exported.PUBLISHED, count, kind)
         families.put(exported.BUILD, 1, VERSION)
         families.put(exported.COLLECTION_DURATION, time.perf_counter() - began)
         return families.filled()

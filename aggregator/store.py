@@ -11,7 +11,14 @@ from typing import Any, Self
 import redis
 
 from aggregator.errors import Fenced, StoreUnreachable
-from aggregator.keys import PaneKey, deaths_key, partitions_key, policies_key, tag
+from aggregator.keys import (
+    PaneKey,
+    deaths_key,
+    partitions_key,
+    policies_key,
+    publisher_key,
+    tag,
+)
 from aggregator.partition import Partition, Watermark
 from aggregator.settings import masked
 from aggregator.windows import Span
@@ -316,6 +323,19 @@ class Store:
     def set_policy(self, metric: str, policy: str) -> None:
         """Set a metric's policy of weights: in force from the next read."""
         self.client.hset(policies_key(self.topic), metric, policy)
+
+    def publishing(self) -> tuple[bool, dict[str, int]]:
+        """Return whether somebody has the lease to publish, and how many events there are by type.
+
+        The types are ``final`` and ``provisional``.
+        """
+        key = publisher_key(self.topic)
+        with self.client.pipeline(transaction=False) as pipeline:
+            pipeline.exists(f"{key}:lease")
+            pipeline.hgetall(f"{key}:events")
+            held, events = pipeline.execute()
+        counts = {name.rpartition(".")[2]: int(count) for name, count in _decoded(events).items()}
+        return bool(held), {"final": 0, "provisional": 0} | counts
 
     def deaths(self) -> int:
         """Return how many workers died and were started again."""

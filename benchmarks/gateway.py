@@ -150,7 +150,7 @@ class Announced(uvicorn.Server):
 def main() -> None:
     which, *arguments = sys.argv[1:]
     app = bare() if which == "bare" else ours(*arguments)
-    config = uvicorn.Config(app, port=0, log_level="warning", access_log=False)
+    config = uvicorn.Config(app, port=0, log_level="warning", access_log=False, server_header=False)
     Announced(config).run()
 
 

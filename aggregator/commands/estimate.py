@@ -10,7 +10,13 @@ import click
 import numpy as np
 
 from aggregator.answers import as_dict
-from aggregator.commands.options import defined_metrics, opened_store, settings_options, table
+from aggregator.commands.options import (
+    defined_metrics,
+    metric_argument,
+    opened_store,
+    settings_options,
+    table,
+)
 from aggregator.reader import Reader
 from aggregator.settings import Settings
 from estimators import Estimate, Metric
@@ -54,7 +60,7 @@ class Moment(click.ParamType[float]):
 
 
 @click.command()
-@click.argument("metric")
+@metric_argument()
 @click.option("--from", "start", type=Moment(), help="Begin of the window (UTC unless it says so).")
 @click.option("--to", "end", type=Moment(), help="End of the window.")
 @click.option("--window", metavar="DURATION", help="Instead: the last 1h (30s, 1d, ...) counted.")
@@ -176,7 +182,7 @@ def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = 
             head.append("simplex")
             columns.append(np.sort(nearest)[::-1][: len(shown.labels)].tolist())
         for label, *numbers in zip(shown.labels, *columns, strict=True):
-            rows.append((label, *map(_digits, numbers)))
+            rows.append((label, *map(digits, numbers)))
         lines.append(table(tuple(head), rows))
         if left := len(found.labels) - len(shown.labels):
             lines.append(f"and {left} more {plural} (--top)")
@@ -184,11 +190,11 @@ def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = 
             lines.append("any string may be asked for: --category, or watch in its definition")
         if found.radius is not None:
             unit = f" {metric.unit}" if metric.unit else ""
-            lines.append(f"within {_digits(found.radius)}{unit} of the true vector (l2)")
+            lines.append(f"within {digits(found.radius)}{unit} of the true vector (l2)")
     else:
         unit = f" {metric.unit}" if metric.unit else ""
-        bounds = f"[{_digits(found.lower)}, {_digits(found.upper)}]"
-        lines.append(f"{_digits(found.value)}{unit} in {bounds}")
+        bounds = f"[{digits(found.lower)}, {digits(found.upper)}]"
+        lines.append(f"{digits(found.value)}{unit} in {bounds}")
     levels = zip(found.levels, found.counts, found.weights, strict=True)
     mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
     return "\n".join([*lines, "", table(("epsilon", "reports", "weight"), mix)])
@@ -204,6 +210,6 @@ def warns(found: Estimate) -> bool:
     return apart and found.policy != "uniform"
 
 
-def _digits(x: Any) -> str:
+def digits(x: Any) -> str:
     """Return a number for people: a dash before the first report."""
     return "-" if np.isnan(x) else f"{x:.4f}"

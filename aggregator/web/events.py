@@ -123,9 +123,8 @@ class Stream(Response):
 class Abortable:
     """Middleware, the outermost: lets a connection be ended whose client does not read.
 
-    ASGI has no word for it. uvicorn's `send` belongs to the cycle that has the transport; where
-    there is none, a stream ends without it, and what waits in its buffer stays until the client
-    goes.
+    ASGI has no word for it. uvicorn's `receive` belongs to what has the transport; where there is
+    none, a stream ends without it, and what waits in its buffer stays until the client goes.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -133,7 +132,7 @@ class Abortable:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Note how to end the connection."""
-        transport: Any = getattr(getattr(send, "__self__", None), "transport", None)
+        transport: Any = getattr(getattr(receive, "__self__", None), "transport", None)
         abort: Callable[[], None] | None = getattr(transport, "abort", None)
         if abort is not None:
             scope[ABORT] = abort

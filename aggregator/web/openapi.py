@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
@@ -46,6 +47,8 @@ def document(operations: Iterable[Operation], names: Iterable[str] = ()) -> dict
     types = dict.fromkeys([*(s for s in bodies if s is not None), *LIVE, ProblemDetails])
     (*schemas,), components = msgspec.json.schema_components(list(types), ref_template=TEMPLATE)
     known = dict(zip(types, schemas, strict=True))
+    for schema in components.values():
+        schema["description"] = inspect.cleandoc(schema["description"])
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         described = _operation(operation, known, names)
@@ -119,6 +122,7 @@ def _responses(operation: Operation, known: Mapping[Any, Any]) -> dict[str, Any]
 def _content(content: Content, known: Mapping[Any, Any]) -> dict[str, Any]:
     schema = content.plain if content.schema is None else known[content.schema]
     media = {name: {"schema": schema} for name in content.media}
+    media |= {name: {"schema": {"type": "string", "format": "binary"}} for name in content.binary}
     return {"description": content.described, "content": media}
 
 

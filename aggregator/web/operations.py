@@ -20,12 +20,25 @@ JSON = "application/json"
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """A body: its media types, and the struct, or another schema, that it has."""
+    """A body.
+
+    Attributes
+    ----------
+    described : str
+    schema : struct, optional
+        What it has in JSON.
+    media : tuple of str
+    plain : mapping
+        The schema where there is no struct.
+    binary : tuple of str
+        Further media types, of bytes.
+    """
 
     described: str
     schema: Any = None
     media: tuple[str, ...] = (JSON,)
     plain: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"type": "string"})
+    binary: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

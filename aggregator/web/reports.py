@@ -14,7 +14,7 @@ from aggregator.web.operations import Content, Operation
 from estimators import Metric
 from estimators.durations import milliseconds
 from producers.gateway import Gateway
-from producers.gateway.bodies import MEDIA_TYPES
+from producers.gateway.bodies import PROTOBUF, JsonBatch
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
@@ -31,8 +31,8 @@ REPORTS = Operation(
     scopes=("report",),
     body=Content(
         "A serialized ReportBatch (producers/reports.proto), or the same as JSON: docs/gateway.md.",
-        media=MEDIA_TYPES,
-        plain={},
+        JsonBatch,
+        binary=(PROTOBUF,),
     ),
     answers={202: Content("Kafka has acknowledged the batch.", Acknowledged)},
     problems=(400, 408, 413, 415, 429, 503, 504),

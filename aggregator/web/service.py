@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -18,6 +19,7 @@ from aggregator.reader import Reader
 from aggregator.series import Historian
 from aggregator.settings import Settings
 from aggregator.status import Rates
+from aggregator.web.failures import unavailable
 from aggregator.web.hub import Hub
 from aggregator.web.traffic import Traffic
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+MOST_WAITING = 200
+"""Questions: more would wait for longer than whoever asks does."""
 ANSWERING_THREADS = 4
 """Estimates computed at a time: they hold a processor, and more at once serve nobody sooner."""
 
@@ -76,10 +80,10 @@ class Service:
         return Hub(self.reader, self.rates)
 
     @functools.cached_property
-    def meanings(self) -> dict[str, bytes]:
-        """The definitions as bytes: what an answer depends on besides the sums."""
+    def meanings(self) -> dict[str, str]:
+        """Hashes of the definitions: what an answer depends on besides the sums."""
         return {
-            name: msgspec.json.encode(definition(metric))
+            name: hashlib.sha256(msgspec.json.encode(definition(metric))).hexdigest()
             for name, metric in self.reader.metrics.items()
         }
 
@@ -88,6 +92,16 @@ class Service:
         return anyio.CapacityLimiter(ANSWERING_THREADS)
 
     async def compute(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run what reads or estimates in a thread, off the event loop, a few at a time."""
+        """Run what reads or estimates in a thread, off the event loop, a few at a time.
+
+        Raises
+        ------
+        Problem
+            503 if so many wait already that this one would be answered too late.
+        """
+        waiting = self._answering.statistics().tasks_waiting
+        if waiting >= MOST_WAITING:
+            detail = f"{waiting} questions wait for an answer already"
+            raise unavailable(detail, "ask again later, or run another `dither serve`")
         bound = functools.partial(call, *args, **kwargs)
         return await anyio.to_thread.run_sync(bound, limiter=self._answering)

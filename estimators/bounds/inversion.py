@@ -22,6 +22,7 @@ ROUNDING = 1e-12
 """In theta: far above the rounding errors of contrasts and coefficients, far below any width."""
 STEPS = 40
 CLOSE = 1e-3  # in ln p: below 0.03% of the half-width
+SPARSE = 8  # of so many limits one is searched for first, the others from between these
 
 
 def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
@@ -31,7 +32,7 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
     ----------
     law : Law
     observed : ndarray of float64, shape (k,)
-        The sums S, one a category; the law is the same for all.
+        The sums S, one a category, ascending; the law is the same for all.
     log_p : float
         ln p, the failure probability.
 
@@ -40,6 +41,25 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
     ndarray of float64, shape (k,)
         At least -1.
     """
+    found, _ = _limits(law, observed, log_p)
+    slack = ROUNDING if law.offset is None else ROUNDING + law.offset_rounding
+    return np.maximum(found - slack, -1.0)
+
+
+def _limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
+    """Return thetas that are rejected, and their tilts: first of some sums, then of the others."""
+    if observed.size <= 4 * SPARSE:
+        return _search(law, observed, log_p, None)
+    some = np.append(observed[::SPARSE], observed[-1])
+    theta, tilt = _limits(law, some, log_p)
+    near = np.interp(observed, some, theta), np.interp(observed, some, tilt)
+    return _search(law, observed, log_p, near)
+
+
+def _search(
+    law: Law, observed: Floats, log_p: float, near: tuple[Floats, Floats] | None
+) -> tuple[Floats, Floats]:
+    """Return the same, from thetas and tilts `near` those that are searched for, if known."""
     goal = log_p - SAFETY
     aim = goal - CLOSE / 2
     # for a normal tail, the slope of ln p(theta) is that of the cumulant times this
@@ -56,6 +76,9 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
     high[observed > 1] = np.inf  # even a mean of 1 may be rejected
     tilt = np.minimum(law.steepest, np.sqrt(-2 * log_p) / sd)
     settled = np.zeros(observed.shape, dtype=np.bool_)
+    if near is not None:
+        theta, tilt, settled = np.minimum(near[0], high), near[1], ~settled
+    tilts = tilt.copy()
     for _ in range(STEPS):
         at = law.cumulant(theta, tilt)
         log_tails = log_tail(law, theta, tilt, observed, at)
@@ -73,11 +96,10 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
         moved = tilt + (observed - slope) / np.maximum(at.curvature, flat)
         moved = np.minimum(np.clip(moved, tilt / 8, tilt * 8), law.steepest)
         settled = np.abs(moved - tilt) <= tilt / 4
-        found[going] = low
+        found[going], tilts[going] = low, tilt
         left = ~done
         if not left.any():
             break
         going, observed, low, high = going[left], observed[left], low[left], high[left]
         theta, tilt, settled, width = wanted[left], moved[left], settled[left], width[left]
-    slack = ROUNDING if law.offset is None else ROUNDING + law.offset_rounding
-    return np.maximum(found - slack, -1.0)
+    return found, tilts

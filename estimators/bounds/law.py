@@ -145,22 +145,33 @@ class Law:
             third=(self.coefficient**3 * spread * (1 + tilted**2)) @ self.counts,
         )
 
-    def log_mgf(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
-        """Return the value of :meth:`cumulant` and its derivative by theta, in half the time."""
+    def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
+        """Return the value of :meth:`cumulant` at theta, and the slope of a line that bounds it.
+
+        The bound is concave in theta, or in the means of all levels, so that value + slope (x -
+        theta) is at least ln E exp(tilt S) at any mean x in [-1, 1].
+        """
         if self.fixed:
-            at = self.cumulant(theta, tilt)
-            return at.value, at.by_theta
-        z = tilt[:, None] * self.coefficient
-        terms, tanh, bottom = _log_mgf_of_signs(z, self.means(theta))
-        by_theta = self.contrast * tanh / bottom
+            offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
+            z = tilt[:, None] * self.coefficient
+            share = (1 + theta[:, None]) / 2
+            own = _log_mgf_of_signs(z, offset + self.contrast)[0]
+            other = _log_mgf_of_signs(z, offset - self.contrast)[0]
+            by_theta = (own - other) / 2
+            terms = other + share * (own - other)
+        else:
+            z = tilt[:, None] * self.coefficient
+            terms, tanh, bottom = _log_mgf_of_signs(z, self.means(theta))
+            by_theta = self.contrast * tanh / bottom
         value = terms @ self.counts
         if self.offset is not None:
             value -= tilt * float(self.counts @ (self.coefficient * self.offset))
         if self.rate is not None:
             step = self.unit * self.coefficient
             value += discrete_laplace.cumulant(self.rate, tilt[:, None] * step)[0] @ self.counts
-        if self.free:
-            value += self._freedom(theta, by_theta)
+        if self.free or self.fixed:
+            gain, slope = self._free_tangent(theta, by_theta)
+            return value + gain, slope
         return value, by_theta @ self.counts
 
     def _fixed_cumulant(self, theta: Floats, z: Floats) -> Cumulant:
@@ -199,29 +210,36 @@ class Law:
         )
 
     def _freedom(self, theta: Floats, by_theta: Floats) -> Floats:
+        """Bound what a concave sum over levels can gain if levels have means of their own."""
+        return self._free_tangent(theta, by_theta)[0]
+
+    def _free_tangent(self, theta: Floats, by_theta: Floats) -> tuple[Floats, Floats]:
         """Bound what a concave sum over levels can gain if levels have means of their own.
 
         The sum over levels is concave in the vector of their means, so it lies below its tangent
-        plane at (theta, ..., theta): value + sum g_l (theta_l - theta), g_l = n_l by_theta_l. Since
+        plane at (theta, ..., theta): value + sum g_l (theta_l - theta), g_l = n_l by_theta_l. Where
         sum w_l (theta_l - theta) = 0 with w_l = n_l s_l a_l, g_l may be replaced by g_l - nu w_l
         for any nu, and |theta_l - theta| <= 1 + |theta|. With an offset theta is often close to -1,
         and -1 - theta <= theta_l - theta <= 1 - theta is used instead: the best nu is then a
-        quantile of g_l / w_l.
+        quantile of g_l / w_l. Where the weighted mean of the theta_l is x instead of theta, the
+        plane has sum w_l nu (x - theta) more: the second result is this slope, sum w_l nu.
         """
         gain = by_theta * self.counts
         share = self.counts * self.coefficient * self.contrast
         if self.offset is None:
-            nu = gain.sum(axis=1) / share.sum()
-            result: Floats = np.abs(gain - nu[:, None] * share).sum(axis=1) * (1 + np.abs(theta))
-            return result
+            slope = gain.sum(axis=1)
+            nu = slope / share.sum()
+            apart: Floats = np.abs(gain - nu[:, None] * share).sum(axis=1) * (1 + np.abs(theta))
+            return apart, slope
         slopes = gain / share
         order = np.argsort(slopes, axis=1)
         below = np.cumsum(share[order], axis=1) / share.sum()
         rank = np.argmax(below >= ((1 - theta) / 2 - 1e-12)[:, None], axis=1)
         quantile = np.take_along_axis(order, rank[:, None], axis=1)
-        left = slopes - np.take_along_axis(slopes, quantile, axis=1)
+        nu = np.take_along_axis(slopes, quantile, axis=1)
+        left = slopes - nu
         highest: Floats = np.maximum(left * (1 - theta[:, None]), -left * (1 + theta[:, None]))
-        return highest @ share
+        return highest @ share, nu[:, 0] * share.sum()
 
     # -- Moments, for the Berry-Esseen theorem ---------------------------------------------------
 

@@ -60,18 +60,17 @@ class RepeatedLaw(Law):
         """
         z = tilt[:, None] * self.coefficient
         share = (1 + theta[:, None]) / 2
-        other = tilted_signs(z / self.repeats, self._offsets - self.contrast)
-        own = tilted_signs(z / self.repeats, self._offsets + self.contrast)
-        apart = own[1] - other[1]
-        growth = np.expm1(self.repeats * np.log1p(2 * self.contrast * other[3] / other[4]))
+        terms, other, tanh, growth = self._growth(z)
+        own_mean = self._offsets + self.contrast
+        own = (tanh + own_mean) / (1 + own_mean * tanh)
+        apart = own - other
         bottom = 1 + share * growth
         holders = share * (1 + growth) / bottom
-        terms = self.repeats * other[0] + np.log1p(share * growth) - z * self._offsets
         by_theta = growth / (2 * bottom)
-        tilted = other[1] + holders * apart
-        spread = (other[2] + holders * (own[2] - other[2])) / self.repeats
+        tilted = other + holders * apart
+        spread = (1 - other**2 + holders * (other - own) * (other + own)) / self.repeats
         spread = spread + holders * (1 - holders) * apart**2
-        value = terms @ self.counts
+        value = (terms + np.log1p(share * growth)) @ self.counts
         if self.free:
             value = value + self._freedom(theta, by_theta)
         return Cumulant(
@@ -83,10 +82,26 @@ class RepeatedLaw(Law):
             third=(self.coefficient**3 * spread * (1 + np.abs(tilted))) @ self.counts,
         )
 
-    def log_mgf(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
-        """Return the value of :meth:`cumulant` and its derivative by theta."""
-        at = self.cumulant(theta, tilt)
-        return at.value, at.by_theta
+    def _growth(self, z: Floats) -> tuple[Floats, ...]:
+        """Return ln E exp(z (Y - o)) of one who holds -1, the tilted mean of a sign of theirs, tanh
+        z / r, and by how much a holder of +1 has a larger expectation, less 1.
+        """
+        other_mean = self._offsets - self.contrast
+        terms, other, _, tanh, bottom = tilted_signs(z / self.repeats, other_mean)
+        growth = np.expm1(self.repeats * np.log1p(2 * self.contrast * tanh / bottom))
+        return self.repeats * terms - z * self._offsets, other, tanh, growth
+
+    def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
+        """Return the value of :meth:`cumulant`, and the slope of a line that bounds it."""
+        z = tilt[:, None] * self.coefficient
+        terms, _, _, growth = self._growth(z)
+        share = (1 + theta[:, None]) / 2 * growth
+        by_theta = growth / (2 * (1 + share))
+        value = (terms + np.log1p(share)) @ self.counts
+        if self.free:
+            gain, slope = self._free_tangent(theta, by_theta)
+            return value + gain, slope
+        return value, by_theta @ self.counts
 
     @property
     def proxy(self) -> float:

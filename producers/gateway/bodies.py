@@ -9,10 +9,11 @@ import datetime
 import uuid
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from estimators import Metric
 from estimators.errors import ReportError, nearest
@@ -33,21 +34,31 @@ NO_VALUES = (
 
 
 class JsonReport(msgspec.Struct, forbid_unknown_fields=True):
-    """One report: what the mechanism made of a value, at a level or the level's epsilon."""
+    """What the mechanism made of a value, at a level or, which is the same, the level's epsilon."""
 
-    report: int | list[int]
-    level: int | None = None
-    epsilon: float | None = None
+    report: Annotated[
+        int | list[int], Meta(description="Of the shape that the metric's mechanism has.")
+    ]
+    level: Annotated[int | None, Meta(description="The level's index.")] = None
+    epsilon: Annotated[float | None, Meta(description="The level itself.")] = None
 
 
 class JsonBatch(msgspec.Struct, forbid_unknown_fields=True):
-    """A ``ReportBatch`` for people."""
+    """Reports of one metric and one event time, each randomized on the device."""
 
     metric: str
     reports: list[JsonReport]
-    revision: int | None = None
-    batch_id: str | None = None
-    time: float | str | None = None
+    revision: Annotated[
+        int | None, Meta(description="Of the definition that the values were randomized by.")
+    ] = None
+    batch_id: Annotated[
+        str | None,
+        Meta(description="32 hexadecimal digits or a UUID, under which the batch counts once."),
+    ] = None
+    time: Annotated[
+        float | str | None,
+        Meta(description="Seconds since the epoch, or ISO 8601; by default, that of arrival."),
+    ] = None
 
 
 _decoder = msgspec.json.Decoder(JsonBatch)

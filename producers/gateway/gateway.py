@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Mapping, MutableMapping
 from http import HTTPStatus
 from types import TracebackType
@@ -61,10 +60,8 @@ class Gateway:
 
     Attributes
     ----------
-    answers : Counter
-        How many posts were answered with which HTTP status.
     in_flight : int
-        Bytes now.
+        Bytes of posts that are not through yet, 4 KiB more for each.
 
     Raises
     ------
@@ -100,7 +97,6 @@ class Gateway:
         if not acknowledge_timeout > 0:
             raise ValueError(f"acknowledge_timeout = {acknowledge_timeout}: expected seconds")
         self.metrics, self.max_body, self.max_in_flight = metrics, max_body, max_in_flight
-        self.answers: Counter[int] = Counter()
         self.in_flight = 0
         self._clients = Clients(rate_limit)
         self._sender = Sender(config, topic, acknowledge_timeout, prepare)
@@ -250,7 +246,7 @@ class _Hold:
 
 
 class _Endpoint:
-    """The route's application: answers a post, and counts the answers."""
+    """The route's application."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
@@ -260,7 +256,6 @@ class _Endpoint:
             response: Response = await self.gateway.post(scope, receive)
         except Problem as problem:
             response = problem.response(scope["path"])
-        self.gateway.answers[response.status_code] += 1
         await response(scope, receive, send)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -225,20 +225,26 @@ def test_the_wall_and_a_metric_work_by_keyboard_alone(filled: Site, visitor: Vis
     expect(
         page.get_by_role("table").filter(has_text="From (UTC)").locator("tbody tr")
     ).not_to_have_count(0)
-    tab_to(page.get_by_role("link", name="All metrics"), "Shift+Tab")
+    tab_to(page.locator(".back"), "Shift+Tab")
     page.keyboard.press("Enter")
     expect(carrier).to_be_visible()
 
 
-@pytest.mark.parametrize("place", ["/", "/#metric=carrier", "/#metric=wait&window=24h", "/try"])
-def test_a_phone_has_nothing_to_scroll_sideways(filled: Site, visitor: Visitor, place: str) -> None:
-    page = visitor.open(filled.url + place, width=PHONE, height=780)
-    expect(page.locator(".card canvas, .chart canvas, .try").first).to_be_visible()
+def test_a_phone_has_nothing_to_scroll_sideways(filled: Site, visitor: Visitor) -> None:
+    page = visitor.open(filled.url, width=PHONE, height=780)
+    for place, ready in {
+        "/": ".card canvas",
+        "/#metric=carrier": ".chart canvas",
+        "/#metric=drift&window=24h": ".chart canvas",
+        "/try": ".question",
+    }.items():
+        page.goto(filled.url + place)
+        expect(page.locator(ready).first).to_be_visible()
+        assert sideways(page) <= 0, place
+    page.goto(filled.url)
+    page.get_by_text("Custom", exact=True).click()
+    expect(page.get_by_label("From (UTC)")).to_have_value("2026-01-04T00:00")
     assert sideways(page) <= 0
-    if place == "/":
-        page.get_by_text("Custom", exact=True).click()
-        expect(page.get_by_label("From (UTC)")).to_be_visible()
-        assert sideways(page) <= 0
 
 
 def test_the_stream_comes_back_and_says_so(filled: Site, visitor: Visitor) -> None:
@@ -258,37 +264,53 @@ def test_the_stream_comes_back_and_says_so(filled: Site, visitor: Visitor) -> No
     visitor.expect(r"ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY|ERR_CONNECTION_RESET")
 
 
-def test_weights_ask_for_a_token_where_they_are_not_free(
+def test_a_token_is_asked_for_where_one_is_needed(
     filled: Site,
     visitor: Visitor,
     site_of: Callable[..., contextlib.AbstractContextManager[Site]],
 ) -> None:
-    token = new_token()
-    flags = ["access.anonymous=read", f"access.tokens.ops={hashed(token)} admin"]
+    viewer, ops = new_token(), new_token()
+    flags = [
+        "access.anonymous=report",
+        f"access.tokens.viewer={hashed(viewer)} read",
+        f"access.tokens.ops={hashed(ops)} read admin",
+    ]
     with site_of(filled.deployment, *flags) as guarded:
         page = visitor.open(guarded.url)
-        choice = card(page, "drift").get_by_role("combobox")
-        expect(choice).to_have_value("optimal")
+        drift, dialog = card(page, "drift"), page.get_by_role("dialog", name="Access token")
+
+        def give(token: str) -> None:
+            dialog.get_by_label("Token").fill(token)
+            dialog.get_by_role("button", name="Use it").click()
+
+        # to look
+        expect(dialog).to_contain_text("scope read")
+        dialog.get_by_role("button", name="Cancel").click()
+        expect(page.locator("#connection")).to_have_text("No access")
+        page.get_by_role("button", name="Give a token").click()
+        give(viewer)
+        expect(page.locator("#connection")).to_have_text("Live")
+        expect(drift.locator(".headline")).to_be_visible()
+        expect(page.locator(".notice.danger")).to_have_count(0)
+
+        # to change the weights
+        choice = drift.get_by_role("combobox")
         choice.select_option("uniform")
-        dialog = page.get_by_role("dialog", name="Access token")
-        expect(dialog).to_contain_text("scope admin")
+        expect(dialog).to_contain_text("admin is needed")
         dialog.get_by_role("button", name="Cancel").click()
         expect(choice).to_have_value("optimal")
-        expect(card(page, "drift").locator(".notice.danger")).to_contain_text("scope admin")
-
+        expect(drift.locator(".notice.danger")).to_contain_text("admin is needed")
         choice.select_option("proportional")
-        dialog.get_by_label("Token").fill("dither_wrong")
-        dialog.get_by_role("button", name="Use it").click()
+        give("dither_wrong")
         expect(dialog).to_contain_text("not known")
-        dialog.get_by_label("Token").fill(token)
-        dialog.get_by_role("button", name="Use it").click()
+        give(ops)
         expect(page.get_by_role("status")).to_have_text("drift now has proportional weights.")
-        expect(card(page, "drift").locator(".notice.danger")).to_have_count(0)
+        expect(drift.locator(".notice.danger")).to_have_count(0)
         assert filled.deployment.store.policies()["drift"] == "proportional"
-        assert page.evaluate("Object.values(sessionStorage)") == [token]
+        assert page.evaluate("Object.values(sessionStorage)") == [ops]
         assert page.evaluate("Object.values(localStorage)") == []
         assert page.context.cookies() == []
-        visitor.expect("401")
+        visitor.expect("40[13]")
 
 
 def test_the_colours_follow_the_system_until_somebody_chooses(
@@ -337,14 +359,15 @@ CONTRAST = """
 """
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_and_shapes_have_the_contrast_of_wcag_aa(
-    filled: Site, visitor: Visitor, scheme: Any
-) -> None:
-    page = visitor.open(filled.url, color_scheme=scheme)
-    found = page.evaluate(CONTRAST)
-    assert {name: ratio for name, ratio in found["texts"].items() if ratio < 4.5} == {}
-    assert {name: ratio for name, ratio in found["shapes"].items() if ratio < 3} == {}
+def test_text_and_shapes_have_the_contrast_of_wcag_aa(filled: Site, visitor: Visitor) -> None:
+    page = visitor.open(filled.url)
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for scheme in schemes:
+        page.emulate_media(color_scheme=scheme)
+        expect(page.locator("html")).to_have_attribute("data-theme", scheme)
+        found = page.evaluate(CONTRAST)
+        assert {name: ratio for name, ratio in found["texts"].items() if ratio < 4.5} == {}
+        assert {name: ratio for name, ratio in found["shapes"].items() if ratio < 3} == {}
 
 
 def test_events_are_read_however_they_are_cut(filled: Site, visitor: Visitor) -> None:
@@ -371,3 +394,41 @@ def test_events_are_read_however_they_are_cut(filled: Site, visitor: Visitor) ->
         '{"events":[{"type":"estimate","data":"{\\"x\\":\\n1}","id":"a-1"},'
         '{"type":"message","data":"é","id":"a-1"}],"retries":[70]}'
     ]
+
+
+def test_a_value_is_randomized_in_the_browser_and_counted(filled: Site, visitor: Visitor) -> None:
+    page = visitor.open(f"{filled.url}/try#metric=carrier")
+    posted: list[bytes] = []
+    page.on(
+        "request",
+        lambda r: posted.append(r.post_data_buffer or b"") if r.method == "POST" else None,
+    )
+    before = filled.deployment.counts()["accepted:carrier"]
+    expect(page.get_by_label("Metric")).to_have_value("carrier")
+    expect(page.get_by_role("option", name="few (laplace: not in the browser)")).to_be_disabled()
+    page.get_by_label("Value").select_option(HOSTILE)
+    page.get_by_text("ε 2", exact=True).click()
+    expect(page.locator("main")).to_contain_text("at most e^2 = 7.39 times as likely")
+    page.get_by_role("button", name="Randomize and send").click()
+    result = page.get_by_role("region", name="What was sent")
+    expect(result).to_contain_text("Kafka has it.")
+    expect(result.locator(".kept")).to_contain_text(HOSTILE)
+    expect(result.locator(".sent")).to_contain_text("where this replay is")
+    expect(result.locator(".bits i")).to_have_count(4)
+    expect(result).to_contain_text("Its history on the dashboard", timeout=20_000)
+    counts = [
+        int(numbers(text)[0])
+        for text in result.locator(".move .sides .note").all_inner_texts()
+        if "reports" in text
+    ]
+    assert counts == [before, before + 1]
+    assert len(posted) == 1
+    assert HOSTILE.encode() not in posted[0]
+    assert filled.deployment.counts()["accepted:carrier"] == before + 1
+
+    page.get_by_label("Metric").select_option("wait")
+    page.get_by_label("Value", exact=True).and_(page.get_by_role("spinbutton")).fill("12.5")
+    page.get_by_role("button", name="Randomize and send").click()
+    expect(result).to_contain_text("one bit")
+    expect(result).to_contain_text("The estimate of wait", timeout=20_000)
+    assert len(posted) == 2

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from collections import deque
 from collections.abc import Iterator
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from playwright.sync_api import Page
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from producers.gateway import Gateway
@@ -23,6 +25,7 @@ from tests.browser.test_randomizers import definition
 from tests.producers.broker import CARRIER, LATE, METRICS, Broker, count
 from tests.producers.gateway.server import serving
 
+GUIDE = Path(__file__).parents[2] / "docs" / "gateway.md"
 ALL = {metric.name: metric for metric in METRICS}
 
 
@@ -45,11 +48,21 @@ class Site:
         source = resources.files("producers").joinpath("browser/dither.js").read_text()
         return Response(source, media_type="text/javascript")
 
+    async def guide(self, _: Request) -> Response:
+        script = re.search(r"```html\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+        assert script is not None
+        return HTMLResponse(f"<!doctype html><title>guide</title>{script[1]}")
+
+    async def definition(self, _: Request) -> Response:
+        return JSONResponse(definition(LATE))
+
     @property
     def routes(self) -> list[Route]:
         return [
             Route("/", self.page),
-            Route("/dither.js", self.module),
+            Route("/guide", self.guide),
+            Route("/static/dither.js", self.module),
+            Route("/v1/metrics/late", self.definition),
             Route("/moody", self.moody, methods=["POST"]),
         ]
 
@@ -70,7 +83,7 @@ def site(broker: Broker, topic: str, page: Page) -> Iterator[Site]:
     with serving(Gateway(ALL, broker.config, topic, rate_limit="3/second"), site.routes) as url:
         site.url = url.removesuffix("v1/reports")
         page.goto(site.url)
-        page.evaluate("async () => { window.dither = await import('/dither.js'); }")
+        page.evaluate("async () => { window.dither = await import('/static/dither.js'); }")
         yield site
 
 
@@ -103,6 +116,14 @@ def test_reports_of_a_page_are_in_kafka_when_it_is_told_so(
     assert before - 1 <= found["late"].batch.time_ms <= time.time() * 1000 + 1
     assert found["carrier"].batch.time_ms == 1_357_034_400_000
     assert CARRIER.counts(count(CARRIER, [found["carrier"].batch])).tolist() == [1, 2]
+
+
+def test_the_documentation_s_example_reports(
+    page: Page, site: Site, broker: Broker, topic: str
+) -> None:
+    page.goto(f"{site.url}guide")
+    sizes = sorted(len(message.batch.levels) for message in broker.read(topic, at_least=2))
+    assert sizes == [1, 3]
 
 
 @pytest.mark.usefixtures("site")
@@ -165,19 +186,14 @@ def test_a_refusal_is_final_and_says_why(page: Page, site: Site) -> None:
 
 
 @pytest.mark.usefixtures("site")
-@pytest.mark.parametrize(
-    ("values", "epsilons", "said"),
-    [
+def test_what_cannot_be_reported_is_not_posted(page: Page) -> None:
+    posted: list[str] = []
+    page.on("request", lambda request: posted.append(request.url))
+    for values, epsilons, said in (
         ([], 1, "no values of late"),
         ([1, 0], [1], "1 epsilons for 2 values"),
         ([1, None], 1, "value null of late: expected a number"),
         ([1, 0], [1, 0.1], "epsilon = 0.1: metric late offers 0.5"),
-    ],
-)
-def test_what_cannot_be_reported_is_not_posted(
-    page: Page, values: Any, epsilons: Any, said: str
-) -> None:
-    posted: list[str] = []
-    page.on("request", lambda request: posted.append(request.url))
-    assert said in report(page, "/v1/reports", LATE, values, epsilons)["message"]
+    ):
+        assert said in report(page, "/v1/reports", LATE, values, epsilons)["message"]
     assert posted == []

@@ -40,9 +40,11 @@ def test_the_mixture_has_mean_at_most_one(n: int, epsilon: float, theta: float) 
     ones = np.arange(n + 1)
     chance = binom.pmf(ones, n, (1 + contrast * theta) / 2)
     observed = (2 * ones - n) / (n * contrast)
-    tilts, log_weights, _ = anytime._terms(law, observed, 3.7, n * contrast)
-    value, _ = anytime._log_mixture(law, np.full(n + 1, theta), tilts, log_weights, observed)
-    assert chance @ np.exp(value) <= 1 + 1e-9
+    terms = anytime._terms(law, observed, 3.7, n * contrast)
+    for touching in (theta, 0.9 * theta, 0.0):
+        lines = anytime._tangents(law, np.full(n + 1, touching), terms)
+        value, _ = lines.log_mixture(np.full(n + 1, theta), observed)
+        assert chance @ np.exp(value) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])

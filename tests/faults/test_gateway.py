@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import subprocess
@@ -29,12 +30,12 @@ TIME_MS = 1_357_034_400_000
 RETRY_SECONDS = 0.1
 
 
-@pytest.fixture
-def own_kafka(tmp_path: Path) -> Iterator[launcher.KafkaCluster]:
-    """A cluster that nobody misses."""
+@pytest.fixture(scope="module")
+def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.KafkaCluster]:
+    """A cluster that nobody else misses; each test leaves it running."""
     if lacking := launcher.missing():
         servers.missing("Apache Kafka", lacking)
-    with launcher.KafkaCluster(tmp_path / "kafka") as cluster:
+    with launcher.KafkaCluster(tmp_path_factory.mktemp("kafka")) as cluster:
         yield cluster
 
 
@@ -44,13 +45,13 @@ def endangered(own_kafka: launcher.KafkaCluster, redis_url: str, metrics_file: P
     return Deployment(kafka, redis_url, metrics_file)
 
 
-@pytest.fixture
-def gateway(endangered: Deployment) -> Iterator[str]:
-    """`dither serve`, which gives posts up after a second."""
+@contextlib.contextmanager
+def serving(deployment: Deployment, **settings: str) -> Iterator[str]:
+    """Run `dither serve`; return its address."""
     port = free_port()
-    limits = ["--set", "gateway.acknowledge_timeout=1s", "--set", "gateway.rate_limit="]
+    sets = [word for k, v in settings.items() for word in ("--set", f"{k.replace('__', '.')}={v}")]
     command = [sys.executable, "-m", "aggregator", "serve", "--port", str(port)]
-    process = subprocess.Popen([*command, *endangered.flags, *limits], env=dict(os.environ))
+    process = subprocess.Popen([*command, *deployment.flags, *sets], env=dict(os.environ))
     url = f"http://127.0.0.1:{port}"
 
     def answers() -> bool:
@@ -62,10 +63,17 @@ def gateway(endangered: Deployment) -> Iterator[str]:
 
     try:
         wait_until(answers, "the gateway listens")
-        yield f"{url}/v1/reports"
+        yield url
     finally:
         process.terminate()
         assert process.wait(60) in (0, -15)
+
+
+@pytest.fixture
+def gateway(endangered: Deployment) -> Iterator[str]:
+    """Where to post; posts are given up after a second."""
+    with serving(endangered, gateway__acknowledge_timeout="1s", gateway__rate_limit="") as url:
+        yield f"{url}/v1/reports"
 
 
 @dataclasses.dataclass
@@ -158,3 +166,25 @@ def test_no_acknowledged_batch_is_lost_when_the_broker_is_killed(
     assert counts["accepted:delay"] == sum(crowd.acknowledged.values())
     assert counts["duplicate:delay"] > 0
     assert counts.keys() == {"accepted:delay", "duplicate:delay"}
+
+
+def test_a_server_that_started_before_kafka_takes_reports_when_kafka_comes(
+    own_kafka: launcher.KafkaCluster, endangered: Deployment
+) -> None:
+    metric = endangered.metrics["delay"]
+    body = encode_batch(metric, [0], [1], TIME_MS)
+
+    def post() -> httpx.Response:
+        return httpx.post(f"{url}/v1/reports", content=body, headers={"Content-Type": PROTOBUF})
+
+    endangered.topic = f"{endangered.topic}-not-there-yet"
+    own_kafka.kill(1)
+    with serving(endangered) as url:
+        assert httpx.get(f"{url}/v1/metrics/delay").json()["revision"] == metric.revision
+        answer = post()
+        assert answer.status_code == 503
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert int(answer.headers["retry-after"]) >= 1
+        own_kafka.restart(1)
+        wait_until(lambda: post().status_code == 202, "the gateway has created the topic")
+    assert keys_in(endangered).total() == 1

@@ -54,6 +54,10 @@ def wait_for_finals(deployment: Deployment, panes: int) -> None:
 def test_each_closed_pane_has_one_event_with_the_readers_answer(counted: Deployment) -> None:
     with publishing(counted):
         wait_for_finals(counted, 24)
+        assert counted.store.publishing()[0]
+    has_leader, events = counted.store.publishing()
+    assert not has_leader, "it has let go of the lease"
+    assert events["final"] == 24
     found = [event for event in on_topic(counted) if event.is_final]
     assert len(found) == 24
     revision = counted.metrics["age"].revision

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import tomllib
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,15 +27,17 @@ from tests.integration.events import (
 DOCUMENT = Path(__file__).parents[2] / "docs" / "integrate.md"
 
 
-def are_published(deployment: Deployment, panes: int) -> bool:
-    return len(final_ids(deployment)) == panes
-
-
 def block(language: str) -> str:
     (found,) = re.findall(
         rf"```{language}\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL
     )
     return str(found)
+
+
+def publish(deployment: Deployment, panes: range) -> None:
+    deployment.produce(ages(deployment, panes))
+    wait_until(lambda: all_are_final(deployment, panes.stop), "final")
+    wait_until(lambda: len(final_ids(deployment)) == panes.stop, "published")
 
 
 def rows(database: Path) -> list[tuple[str, str, str, bytes]]:
@@ -74,11 +75,10 @@ def test_its_consumer_keeps_each_final_estimate_once_though_it_is_killed(
                 consumer.kill()
 
     with deployment.worker(), publishing(deployment):
-        for panes in (range(12), range(12, 20)):
-            deployment.produce(ages(deployment, panes))
-            wait_until(partial(all_are_final, deployment, panes.stop), "final")
-            wait_until(partial(are_published, deployment, panes.stop), "published")
-            consume_until(panes.stop)
+        publish(deployment, range(12))
+        consume_until(12)
+        publish(deployment, range(12, 20))
+        consume_until(20)
     kept = rows(database)
     assert {row[0] for row in kept} == set(final_ids(deployment))
     assert len(kept) == 20

@@ -62,16 +62,21 @@ export async function putPolicy(name, policy) {
   return (await withToken(put)).json();
 }
 
-/** Try; ask for a token as long as one is wanted and the person gives one. */
+/** Try; ask for a token as long as one is wanted and the person gives one. One that did not help is not kept. */
 export async function withToken(attempt) {
+  const before = sessionStorage.getItem(TOKEN);
   for (;;) {
     try {
       return await attempt();
     } catch (error) {
-      if (!(error instanceof Problem && error.wantsToken)) throw error;
-      const token = await askForToken(error);
-      if (token === null) throw error;
-      sessionStorage.setItem(TOKEN, token);
+      const token = error instanceof Problem && error.wantsToken ? await askForToken(error) : null;
+      if (token !== null) {
+        sessionStorage.setItem(TOKEN, token);
+        continue;
+      }
+      if (before === null) sessionStorage.removeItem(TOKEN);
+      else sessionStorage.setItem(TOKEN, before);
+      throw error;
     }
   }
 }
@@ -87,7 +92,7 @@ function askForToken(problem) {
         h("h2", {id: "token-title"}, "Access token"),
         h("p", {id: "token-why"}, problem.message, problem.remedy ? ` ${problem.remedy}` : ""),
         h("label", {for: "token"}, "Token"), input,
-        h("p", {class: "note"}, "Kept for this tab only, until it is closed. ", h("code", {}, "dither tokens new NAME --scope admin"), " makes one."),
+        h("p", {class: "note"}, "Kept for this tab only, until it is closed."),
         h("div", {class: "actions"},
           h("button", {type: "button", class: "button quiet", onclick: () => dialog.close("")}, "Cancel"),
           h("button", {type: "submit", class: "button"}, "Use it"))));

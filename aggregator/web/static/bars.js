@@ -2,18 +2,20 @@
 
 import {h, setText, svg} from "./dom.js";
 
-const HEIGHT = 18;
+const REM = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+const HEIGHT = 1.12 * REM;
 const MIDDLE = HEIGHT / 2;
+const CAP = 0.25 * REM;
 
 /** A row of the chart: its parts are kept and moved, so that a changing value slides. */
 class Row {
   constructor(onChoose) {
     const line = (name) => svg("line", {class: name, y1: MIDDLE, y2: MIDDLE});
-    const cap = () => svg("line", {class: "whisker", y1: MIDDLE - 4, y2: MIDDLE + 4});
-    this.bar = svg("rect", {class: "bar-body", y: 3, height: HEIGHT - 6, rx: 2});
+    const cap = () => svg("line", {class: "whisker", y1: MIDDLE - CAP, y2: MIDDLE + CAP});
+    this.bar = svg("rect", {class: "bar-body", y: CAP - 1, height: HEIGHT - 2 * CAP + 2, rx: 2});
     this.zero = svg("line", {class: "zero", y1: 0, y2: HEIGHT});
     [this.whisker, this.low, this.high] = [line("whisker"), cap(), cap()];
-    this.point = svg("circle", {class: "point", cy: MIDDLE, r: 3});
+    this.point = svg("circle", {class: "point", cy: MIDDLE, r: CAP * 0.75});
     this.name = h("span", {class: "name"});
     this.text = h("span", {class: "number"});
     const drawing = svg("svg", {class: "track", height: HEIGHT, "aria-hidden": "true"}, this.bar, this.zero, this.whisker, this.low, this.high, this.point);

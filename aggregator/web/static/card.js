@@ -29,15 +29,18 @@ export class Card {
     this.link = h("a", {href: address({metric: name})}, name);
     this.leftOut = h("p", {class: "note left-out"});
     this.body = h("div", {class: isScalar ? "body" : "body split"}, this.bars && h("div", {}, this.bars.element, this.leftOut), this.history.element);
-    this.facts = {reports: fact("reports"), worth: fact("worth", "Reports without privacy noise that would have the same worst-case variance"), rate: fact("per second")};
+    this.facts = {reports: fact("reports"), worth: fact("worth", "Reports without privacy noise that would have the same worst-case variance"), rate: fact("/s", "Reports a second")};
     this.element = h("article", {class: "card", "aria-label": name},
       h("header", {}, h("div", {class: "titles"}, h("h2", {}, this.link), h("p", {class: "description", title: definition.description}, definition.description || definition.kind)), this.chip.element),
       this.notices.element, this.headline.element, this.empty.element, this.body,
       h("footer", {}, this.mix.element, h("div", {class: "facts"}, h("dl", {}, Object.values(this.facts).map((one) => one.element)), this.policy.element)));
     this.show();
+    this.screen = new IntersectionObserver((entries) => this.metric.onScreen(entries.at(-1).isIntersecting), {rootMargin: "25%"});
+    this.screen.observe(this.element);
   }
 
   close() {
+    this.screen.disconnect();
     this.metric.close();
     this.history.close();
   }
@@ -65,7 +68,8 @@ export class Card {
     const entries = metric.entries();
     const leftOut = Math.max(0, entries.length - TOP) + (answer.left_out ?? 0);
     this.bars?.show(entries.slice(0, TOP), leading.label);
-    setText(this.leftOut, leftOut ? `and ${count(leftOut)} more` : "");
+    const {radius} = answer;
+    setText(this.leftOut, leftOut ? `and ${count(leftOut)} more` : radius ? `true vector within ${metric.scale.withUnit(radius, 2)}` : "");
     const index = metric.historyIndex();
     if (index === undefined) return;
     const found = columns(metric.points, index);

@@ -12,6 +12,7 @@ import {rangePicker} from "./range.js";
 import {follow} from "./stream.js";
 
 const LIVE_TOP = 20;
+const WIDE = 1.5; // cards across for each down
 const SETTLE = 2_000; // a connection lost for less is not announced
 
 const main = document.getElementById("main");
@@ -42,7 +43,9 @@ function show() {
     main.replaceChildren(views[0].element);
   } else {
     views = known.definitions.map((one) => new Card(one, here));
-    main.replaceChildren(views.length ? h("div", {class: "wall"}, views.map((view) => view.element)) : h("p", {class: "loading"}, "No metric is defined: metrics.toml is where questions are asked."));
+    const wall = h("div", {class: "wall"}, views.map((view) => view.element));
+    wall.style.setProperty("--columns", Math.ceil(Math.sqrt(WIDE * views.length))); // at most: a screen's shape
+    main.replaceChildren(views.length ? wall : h("p", {class: "loading"}, "No metric is defined: metrics.toml is where questions are asked."));
   }
   for (const view of views) catchUp(view.metric);
   if (!first) {
@@ -78,10 +81,13 @@ function take({type, data}) {
 /** After a while away: the server may have been given other questions. */
 async function readAgain() {
   const {metrics} = await get("/v1/metrics");
-  if (JSON.stringify(metrics) === JSON.stringify(known.definitions)) return;
-  known.definitions = metrics;
-  shown = null;
-  show();
+  if (JSON.stringify(metrics) !== JSON.stringify(known.definitions)) {
+    known.definitions = metrics;
+    shown = null;
+    show();
+  } else {
+    for (const {metric} of views) metric.again();
+  }
 }
 
 function connect() {
@@ -89,18 +95,19 @@ function connect() {
   const text = document.getElementById("connection-text");
   let lost = null;
   let was = null;
+  const authorize = () => withToken(() => get("/v1/status")).then(() => stream.retry(), () => {});
   const stream = follow(`/v1/events?top=${LIVE_TOP}`, {
     onEvent: take,
     onState(state, {seconds, problem}) {
       connection.dataset.state = state;
       setText(text, {live: "Live", connecting: "Connecting", refused: "No access"}[state] ?? `Reconnecting${seconds > 2 ? ` in ${duration(Math.ceil(seconds))}` : ""}`);
-      operations.disconnected(state === "live" ? null : problem ?? null);
+      operations.disconnected(state === "live" ? null : problem ?? null, state === "refused" ? {text: "Give a token", press: authorize} : null);
       clearTimeout(lost);
       if (state === "live") announce("Live.");
-      if (state === "live" && was === "reconnecting") readAgain().catch(() => {});
-      was = state;
       else if (state !== "connecting") lost = setTimeout(() => announce("Not live: reconnecting."), SETTLE);
-      if (state === "refused") withToken(() => get("/v1/status")).then(() => stream.retry(), () => {});
+      if (state === "live" && was !== "connecting") readAgain().catch(() => {});
+      if (state === "refused" && was !== "refused") authorize();
+      was = state;
     },
   });
 }

@@ -11,11 +11,11 @@ import {address} from "./place.js";
 
 const TOP = 20;
 const ALL = 10_000; // the most that may be asked for
-const STEPS = 120;
+const STEP_WIDTH = 11; // pixels
 
 export class Detail {
   constructor(definition, place) {
-    this.metric = new Metric(definition, place, {top: TOP, steps: STEPS, changed: () => this.show()});
+    this.metric = new Metric(definition, place, {top: TOP, steps: Math.min(120, Math.round(innerWidth / STEP_WIDTH)), changed: () => this.show()});
     const {scale, name} = this.metric;
     const isScalar = definition.kind === "mean";
     this.chip = new StatusChip();

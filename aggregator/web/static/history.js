@@ -3,7 +3,10 @@
 import {h} from "./dom.js";
 import {seconds, ticks} from "./format.js";
 
-const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const root = () => getComputedStyle(document.documentElement);
+const color = (name) => root().getPropertyValue(name).trim();
+/** Pixels of a length in rem: the charts grow with the type. */
+const px = (rem) => Math.round(rem * Number.parseFloat(root().fontSize));
 const [UPPER, VALUE, LOWER] = [1, 2, 3];
 
 /** The columns of a chart from a series' points; `index` picks a category or coordinate. */
@@ -86,22 +89,22 @@ export class History {
 
   #draw() {
     const {clientWidth: width, clientHeight: height} = this.element;
-    const font = `${this.large ? 13 : 11}px ${color("--font")}`;
+    const font = `${px(this.large ? 0.82 : 0.72)}px ${color("--font")}`;
     const stepped = globalThis.uPlot.paths.stepped({align: 1});
     const edge = {stroke: () => color("--band-edge"), width: 1, points: {show: false}, paths: stepped};
     const axis = {stroke: () => color("--muted"), font, ticks: {show: false}, border: {show: false}};
     this.plot = new globalThis.uPlot({
       width, height,
-      padding: [8, 14, 0, 0],
+      padding: [px(0.5), px(0.9), 0, 0],
       tzDate: (at) => globalThis.uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       legend: {show: false},
       cursor: {y: false, drag: {x: false, y: false}, points: {show: false}, show: this.large || this.onPick !== null},
       scales: {x: {time: true}, y: {range: () => verticalRange(this.found)}},
       axes: [
-        {...axis, grid: {show: false}, size: (_, values) => (values?.some((text) => text.includes("\n")) ? 2 : 1) * (this.large ? 18 : 15) + 8, gap: 6, space: this.large ? 80 : 52, values: (_, splits, __, ___, increment) => ticks(splits, increment)},
-        {...axis, grid: {stroke: () => color("--grid"), width: 1}, size: (plot, values) => this.#axisWidth(plot, values), gap: 6, space: this.large ? 48 : 34, values: (_, splits) => this.#axisValues(splits)},
+        {...axis, grid: {show: false}, size: (_, values) => (values?.some((text) => text.includes("\n")) ? 2 : 1) * px(this.large ? 1.15 : 0.98) + px(0.5), gap: px(0.4), space: px(this.large ? 5 : 3.3), values: (_, splits, __, ___, increment) => ticks(splits, increment)},
+        {...axis, grid: {stroke: () => color("--grid"), width: 1}, size: (plot, values) => this.#axisWidth(plot, values), gap: px(0.4), space: px(this.large ? 3 : 2.1), values: (_, splits) => this.#axisValues(splits)},
       ],
-      series: [{}, edge, {stroke: () => color("--estimate"), width: 2, points: {show: false}, paths: stepped}, edge],
+      series: [{}, edge, {stroke: () => color("--estimate"), width: px(0.125), points: {show: false}, paths: stepped}, edge],
       bands: [{series: [UPPER, LOWER], fill: () => color("--band")}],
       hooks: {
         setCursor: [(plot) => this.onPick?.(this.#under(plot.cursor))],
@@ -111,12 +114,12 @@ export class History {
   }
 
   #axisWidth(plot, values) {
-    if (!values) return 40;
+    if (!values) return px(2.5);
     plot.ctx.save();
     plot.ctx.font = plot.axes[1].font[0];
     const widest = Math.max(...values.map((text) => plot.ctx.measureText(text ?? "").width));
     plot.ctx.restore();
-    return Math.ceil(widest / devicePixelRatio) + 12;
+    return Math.ceil(widest / devicePixelRatio) + px(0.75);
   }
 
   #axisValues(splits) {

@@ -5,28 +5,32 @@ import {DAY, Scale, seconds} from "./format.js";
 import {isEverything, windowQuery} from "./place.js";
 
 const LEAST_BETWEEN = {answer: 1_500, series: 4_000}; // milliseconds
-const PATIENCE = 8; // a request is repeated after this many times its own duration at the earliest
+const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest
 const STEPS = [1, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY];
+const PROBES = [28 * DAY, DAY, 3600, 60];
+const LENIENT = 0.75; // a round step may give a third more points than are wanted
+const ENOUGH = 6; // points of a probe that say how long the whole is
 
-/** Runs a task when asked to, one at a time, and not more often than it is cheap. */
+/** Runs a task when asked to, one at a time, not more often than it is cheap, and only while somebody can see it. */
 class Refresher {
-  constructor(least, task) { Object.assign(this, {least, task, running: false, wanted: false, next: 0, timer: 0}); }
+  constructor(least, isSeen, task) { Object.assign(this, {least, isSeen, task, running: false, wanted: false, next: 0, timer: 0}); }
   soon() {
-    if (this.running) { this.wanted = true; return; }
+    this.wanted = true;
+    if (this.running || !this.isSeen()) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.#run(), Math.max(0, this.next - performance.now()));
   }
   now() { this.next = 0; this.soon(); }
   stop() { clearTimeout(this.timer); this.wanted = false; }
   async #run() {
-    if (document.visibilityState === "hidden") { this.next = performance.now() + this.least; return this.soon(); }
     const began = performance.now();
-    this.running = true;
+    [this.running, this.wanted] = [true, false];
     await this.task();
     this.running = false;
     this.next = performance.now() + Math.max(this.least, PATIENCE * (performance.now() - began));
-    if (this.wanted) { this.wanted = false; this.soon(); }
+    this.resume();
   }
+  resume() { if (this.wanted) this.soon(); }
 }
 
 /** A metric as one view of it needs it: `changed()` is called whenever something here is new. */
@@ -39,9 +43,13 @@ export class Metric {
     Object.assign(this, {definition, place, top, steps, changed, live: null, answer: null, points: [], labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}});
     this.scale = new Scale(definition.kind, definition.unit);
     this.problems = {answer: null, series: null, policy: null};
+    this.isOnScreen = true;
+    const isSeen = () => this.isOnScreen && document.visibilityState === "visible";
+    this.seen = () => { for (const one of Object.values(this.refresh)) one.resume(); };
+    document.addEventListener("visibilitychange", this.seen);
     this.refresh = {
-      answer: new Refresher(LEAST_BETWEEN.answer, () => this.#attempt("answer", () => this.#readAnswer())),
-      series: new Refresher(LEAST_BETWEEN.series, () => this.#attempt("series", () => this.#readSeries())),
+      answer: new Refresher(LEAST_BETWEEN.answer, isSeen, () => this.#attempt("answer", () => this.#readAnswer())),
+      series: new Refresher(LEAST_BETWEEN.series, isSeen, () => this.#attempt("series", () => this.#readSeries())),
     };
     this.controller = new AbortController();
     this.again();
@@ -50,7 +58,14 @@ export class Metric {
   get name() { return this.definition.name; }
   get isReady() { return this.answer !== null && !["not_ready", "too_few_reports"].includes(this.answer.status); }
 
+  /** Whether the view can be seen; what was missed meanwhile is then made up for. */
+  onScreen(isOnScreen) {
+    this.isOnScreen = isOnScreen;
+    this.seen();
+  }
+
   close() {
+    document.removeEventListener("visibilitychange", this.seen);
     this.controller.abort();
     for (const one of Object.values(this.refresh)) one.stop();
   }
@@ -169,18 +184,36 @@ export class Metric {
   }
 
   async #readSeries() {
-    const found = await this.#readPoints();
-    const step = fittingStep(found.points, this.steps, this.definition.pane_seconds);
-    if (step > found.step_seconds) {
-      this.step = step;
-      this.#putSeries(await this.#readPoints());
-    } else {
-      this.#putSeries(found);
-    }
+    this.step ??= await this.#firstStep();
+    const found = await this.#readPoints(this.step);
+    const step = this.#fittingStep(spanOf(found.points));
+    const grew = found.points.length > 1 && step > found.step_seconds;
+    if (grew) this.step = step;
+    this.#putSeries(grew ? await this.#readPoints(step) : found);
   }
 
-  #readPoints() {
-    const query = {...this.#query(), step: this.step && `${this.step}s`};
+  /** The step for a window whose length is known; else for what a few coarse steps say of it. */
+  async #firstStep() {
+    const {window, from, to} = this.place;
+    if (window) return this.#fittingStep(Number.parseInt(window, 10) * (window.endsWith("d") ? DAY : 3600));
+    if (from && to) return this.#fittingStep(seconds(to) - seconds(from));
+    for (const probe of PROBES) {
+      const {points, step_seconds: step} = await this.#readPoints(probe);
+      if (points.length >= ENOUGH || step > probe || probe === PROBES.at(-1)) return this.#fittingStep(spanOf(points));
+    }
+    return null;
+  }
+
+  /** The step in seconds that gives about as many points as are wanted: a round number, in whole panes. */
+  #fittingStep(span) {
+    const {pane_seconds: pane} = this.definition;
+    const exact = span / this.steps;
+    const round = STEPS.find((step) => step >= LENIENT * exact) ?? exact;
+    return Math.max(1, Math.ceil(round / pane)) * pane;
+  }
+
+  #readPoints(step) {
+    const query = {...this.#query(), step: `${step}s`};
     return get(`${metricPath(this.name)}/series`, query, {signal: this.controller.signal});
   }
 
@@ -189,10 +222,4 @@ export class Metric {
   }
 }
 
-/** The step in seconds that gives about `steps` points; a round number, and whole panes. */
-function fittingStep(points, steps, pane) {
-  if (points.length < 2) return 0;
-  const exact = (seconds(points.at(-1).to) - seconds(points[0].from)) / steps;
-  const round = STEPS.find((step) => step >= exact) ?? exact;
-  return Math.ceil(round / pane) * pane;
-}
+const spanOf = (points) => (points.length ? seconds(points.at(-1).to) - seconds(points[0].from) : 0);

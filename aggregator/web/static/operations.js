@@ -17,7 +17,7 @@ function tile(name, ...more) {
 
 export class Operations {
   constructor(element, alerts) {
-    Object.assign(this, {alerts, rates: [], problem: null, status: null, shown: "", updated: null, newest: null});
+    Object.assign(this, {alerts, rates: [], problem: null, action: null, status: null, shown: "", updated: null, newest: null});
     this.line = svg("polyline", {class: "spark-line"});
     this.area = svg("polygon", {class: "spark-area"});
     const spark = svg("svg", {class: "spark", viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true"}, this.area, this.line);
@@ -62,9 +62,9 @@ export class Operations {
     this.#alert();
   }
 
-  /** Show what keeps the connection from coming back; null once it is back. */
-  disconnected(problem) {
-    this.problem = problem;
+  /** Show what keeps the connection from coming back, and what to press; null once it is back. */
+  disconnected(problem, action = null) {
+    Object.assign(this, {problem, action});
     this.#alert();
   }
 
@@ -117,7 +117,7 @@ export class Operations {
 
   #alert() {
     const found = [];
-    if (this.problem) found.push([this.problem.message, this.problem.remedy]);
+    if (this.problem) found.push([this.problem.message, this.problem.remedy, this.action]);
     for (const one of this.status?.partitions.filter((partition) => partition.halted) ?? []) {
       found.push([`Partition ${number(one.partition)} is halted: nothing of it is counted until somebody looks.`, "The reason is in the log of the worker that has it; aggregate.on_gap says what to do about a gap."]);
     }
@@ -125,6 +125,6 @@ export class Operations {
     const key = JSON.stringify(found);
     if (key === this.shown) return;
     this.shown = key;
-    this.alerts.replaceChildren(...found.map(([message, remedy]) => problemNotice({message, remedy})));
+    this.alerts.replaceChildren(...found.map(([message, remedy, action]) => problemNotice({message, remedy}, action)));
   }
 }

@@ -103,7 +103,7 @@ export class Notices {
     if (key === this.shown) return;
     this.shown = key;
     this.element.replaceChildren(
-      ...[...new Map(failures.map((one) => [one.message, one])).values()].map(problemNotice),
+      ...[...new Map(failures.map((one) => [one.message, one])).values()].map((one) => problemNotice(one)),
       ...(differs ? [this.#differs(metric, p)] : []));
   }
   #differs(metric, p) {
@@ -116,9 +116,10 @@ export class Notices {
   }
 }
 
-/** A failure: what was wrong, and what to do. */
-export const problemNotice = (problem) =>
-  h("div", {class: "notice danger"}, h("p", {}, h("strong", {}, problem.message), problem.remedy ? ` ${problem.remedy}` : ""));
+/** A failure: what was wrong, what to do, and a button {text, press} that does it. */
+export const problemNotice = (problem, action = null) =>
+  h("div", {class: "notice danger"}, h("p", {}, h("strong", {}, problem.message), problem.remedy ? ` ${problem.remedy}` : ""),
+    action && h("button", {type: "button", class: "button small", onclick: action.press}, action.text));
 
 /** How much each level counts: a choice that takes effect for everybody who reads. */
 export class PolicyChoice {

@@ -158,7 +158,7 @@ def serving(metrics_file: Path, redis_url: str, *flags: str) -> Iterator[Server]
             [
                 *(sys.executable, "-m", "aggregator", "serve", f"--port={port}"),
                 *("--metrics", str(metrics_file), "--redis", redis_url),
-                *("--set", "serve.gateway=false", *flags),
+                *("--set", "serve.gateway=false", "--set", "publish.enabled=false", *flags),
             ],
             stdout=told,
             stderr=told,

@@ -19,7 +19,15 @@ from aggregator.status import Rates
 from aggregator.store import Store
 from aggregator.web.hub import Follower, Hub
 from estimators import Metric
-from tests.aggregator.web.counted import IDLE_MS, PATIENCE, Client, Counting, Server, serving
+from tests.aggregator.web.counted import (
+    DEFINITIONS,
+    IDLE_MS,
+    PATIENCE,
+    Client,
+    Counting,
+    Server,
+    serving,
+)
 from tests.servers import Redis
 
 PERIOD = 0.05
@@ -297,48 +305,40 @@ def test_a_redis_that_is_gone_is_told_and_its_return_too(
     run(hub_of(store, metrics), scenario)
 
 
+def test_a_quiet_stream_has_a_heartbeat(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aggregator.web.events.HEARTBEAT_SECONDS", PERIOD)
+    sent: list[bytes] = []
+
+    async def ask() -> None:
+        enough = asyncio.Event()
+
+        async def receive() -> Any:
+            await enough.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body", b""))
+            if b"".join(sent).count(b": ping") >= 2:
+                enough.set()
+
+        path = {"path": "/v1/events", "raw_path": b"/v1/events", "query_string": b"metric=silent"}
+        scope = {"type": "http", "method": "GET", "headers": [], **path}
+        await asyncio.wait_for(client.app(scope, receive, send), PATIENCE)
+
+    asyncio.run(ask())
+    assert sent[-1].startswith(b": ping")
+
+
 # -- Over the wire -------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def server(metrics_file: Path, redis_url: str) -> Iterator[Server]:
-    with serving(metrics_file, redis_url, "--set", "serve.max_streams=3") as running:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, redis_server: Redis) -> Iterator[Server]:
+    file = tmp_path_factory.mktemp("serve") / "metrics.toml"
+    file.write_text(DEFINITIONS)
+    redis_server.clear()
+    with serving(file, redis_server.url, "--set", "serve.max_streams=3") as running:
         yield running
-
-
-def test_a_stream_comes_as_the_standard_has_it_and_ends_with_the_server(
-    server: Server, counting: Counting
-) -> None:
-    counting.some(5)
-    ended: list[str] = []
-    began = threading.Event()
-
-    def follow() -> None:
-        with httpx.stream("GET", f"{server.url}/v1/events?metric=delay", timeout=60) as answer:
-            assert answer.headers["content-type"].startswith("text/event-stream")
-            assert answer.headers["cache-control"] == "no-store"
-            assert answer.headers["x-accel-buffering"] == "no"
-            text = ""
-            for piece in answer.iter_text():
-                text += piece
-                if "event: estimate" in text:
-                    began.set()
-            ended.append(text)
-
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
-        assert began.wait(PATIENCE)
-        started = time.monotonic()
-        server.process.send_signal(signal.SIGTERM)
-        server.process.wait(PATIENCE)
-    finally:
-        thread.join(PATIENCE)
-    assert time.monotonic() - started < 5
-    (text,) = ended
-    assert text.startswith("retry: 2000\n\n")
-    assert {kind for kind, _, _ in parsed(text)} == {"policy", "status", "estimate"}
-    assert server.told.read_text() == ""
 
 
 def test_a_stream_resumes_by_header_or_by_parameter(server: Server, counting: Counting) -> None:
@@ -383,3 +383,44 @@ def test_streams_are_limited_and_wrong_questions_are_problems(server: Server) ->
                 if again.status_code == 200:
                     break
             assert time.monotonic() < deadline, "whoever has left makes room"
+
+
+def test_a_stream_comes_as_the_standard_has_it_and_ends_with_the_server(
+    metrics_file: Path, redis_url: str, counting: Counting
+) -> None:
+    counting.some(5)
+    with serving(metrics_file, redis_url) as server:
+        text = followed_to_its_end(server)
+    assert text.startswith("retry: 2000\n\n")
+    assert {kind for kind, _, _ in parsed(text)} == {"policy", "status", "estimate"}
+    assert server.told.read_text() == ""
+
+
+def followed_to_its_end(server: Server) -> str:
+    """Follow until the server is told to leave; return what it sent."""
+    ended: list[str] = []
+    began = threading.Event()
+
+    def follow() -> None:
+        with httpx.stream("GET", f"{server.url}/v1/events?metric=delay", timeout=60) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            assert answer.headers["cache-control"] == "no-store"
+            assert answer.headers["x-accel-buffering"] == "no"
+            text = ""
+            for piece in answer.iter_text():
+                text += piece
+                if "event: estimate" in text:
+                    began.set()
+            ended.append(text)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        assert began.wait(PATIENCE)
+        started = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        server.process.wait(PATIENCE)
+    finally:
+        thread.join(PATIENCE)
+    assert time.monotonic() - started < 5
+    return ended[0]
