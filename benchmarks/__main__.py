@@ -20,6 +20,7 @@ from benchmarks import (
     gateway,
     randomize,
     read,
+    scrape,
 )
 from benchmarks.measure import Benchmark, Result, measure
 from benchmarks.places import Places
@@ -34,6 +35,7 @@ STAGES: dict[str, Prepare] = {
     "read": lambda _: read.benchmarks(),
     "consume": consume.benchmarks,
     "commit": commit.benchmarks,
+    "scrape": scrape.benchmarks,
     "end to end": end_to_end.benchmarks,
     "gateway": gateway.benchmarks,
 }
