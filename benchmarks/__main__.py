@@ -21,6 +21,7 @@ from benchmarks import (
     publish,
     randomize,
     read,
+    scrape,
 )
 from benchmarks.measure import Benchmark, Result, measure
 from benchmarks.places import Places
@@ -35,6 +36,7 @@ STAGES: dict[str, Prepare] = {
     "read": lambda _: read.benchmarks(),
     "consume": consume.benchmarks,
     "commit": commit.benchmarks,
+    "scrape": scrape.benchmarks,
     "end to end": end_to_end.benchmarks,
     "gateway": gateway.benchmarks,
     "publish": publish.benchmarks,

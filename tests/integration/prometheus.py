@@ -18,8 +18,8 @@ from tests.servers import program
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
 SCRAPE_SECONDS = 1
-RATE_INTERVAL = f"{4 * SCRAPE_SECONDS}s"
-"""What Grafana makes of ``$__rate_interval`` over a short range: four scrapes."""
+RATE_INTERVAL = "20s"
+"""What Grafana makes of ``$__rate_interval`` where a scrape is 5 s: four of them."""
 LABEL_VALUES = re.compile(r"label_values\((?P<series>.+), (?P<label>\w+)\)")
 
 

@@ -131,7 +131,11 @@ def watched(
     deployment.produce(rounds[0])
     worker = deployment.start_worker()
     try:
-        with served(deployment) as address, running(folder, address) as prometheus:
+        with (
+            deployment.store,
+            served(deployment) as address,
+            running(folder, address) as prometheus,
+        ):
             deployment.wait_until_counted()
             wait_until(
                 lambda: (
