@@ -100,18 +100,23 @@ class Publisher:
             log.info("publishing", topic=self.settings.topics.estimates, epoch=self.lease.epoch)
             next_totals = time.monotonic()
             while not self._stopping.is_set():
-                overview = self.reader.store.overview()
-                for batch in due.finals(overview):
+                for batch in due.finals(self.reader.store.overview()):
                     self._publish(outlet, batch)
+                    next_totals = self._publish_totals(outlet, due, next_totals)
                     if self._stopping.is_set():
                         return
-                if time.monotonic() >= next_totals:
-                    next_totals = time.monotonic() + self._interval
-                    self._publish(outlet, due.provisionals(overview))
+                next_totals = self._publish_totals(outlet, due, next_totals)
                 self._check()
                 self._stopping.wait(LOOK_SECONDS)
         finally:
             outlet.close()
+
+    def _publish_totals(self, outlet: Outlet, due: Due, at: float) -> float:
+        """Publish running totals, if it is time to; return when it is the next time."""
+        if time.monotonic() < at:
+            return at
+        self._publish(outlet, due.provisionals(self.reader.store.overview()))
+        return time.monotonic() + self._interval
 
     def _due(self) -> Due:
         publish = self.settings.publish

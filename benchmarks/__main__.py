@@ -18,6 +18,7 @@ from benchmarks import (
     count,
     end_to_end,
     gateway,
+    publish,
     randomize,
     read,
     scrape,
@@ -38,6 +39,7 @@ STAGES: dict[str, Prepare] = {
     "scrape": scrape.benchmarks,
     "end to end": end_to_end.benchmarks,
     "gateway": gateway.benchmarks,
+    "publish": publish.benchmarks,
 }
 """Each prepares a benchmark when its turn comes."""
 

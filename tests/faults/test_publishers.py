@@ -148,6 +148,7 @@ def test_another_server_takes_over_from_one_that_was_killed_and_from_one_that_wa
     assert set(found.values()) == {1}
 
 
+@pytest.mark.slow
 def test_a_server_answers_while_kafka_is_away_and_says_why_it_does_not_publish(
     redis_url: str, metrics_file: Path
 ) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka
 from cloudevents.core.formats.json import JSONFormat
 from confluent_kafka import KafkaException
 
+from aggregator import kafka
 from aggregator.answers import iso
 from aggregator.events import Event
 from aggregator.lease import Lease
@@ -210,6 +212,28 @@ def test_a_pane_that_turns_up_among_final_ones_is_published_and_a_changed_one_is
     (new,) = {e.id for e in after if e.is_final} - {e.id for e in before if e.is_final}
     assert str(iso(EPOCH + PANE)) in new
     assert set(final_ids(deployment).values()) == {1}
+
+
+def test_a_publisher_waits_for_kafka_and_goes_on_when_it_is_there(
+    counted: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "ANSWER_SECONDS", 0.5)
+    settings = settings_of(counted)
+    settings.kafka["bootstrap.servers"] = "127.0.0.1:1"
+    publisher = Publisher(settings, reader_of(counted))
+    with structlog.testing.capture_logs() as logs:
+        publisher.start()
+        try:
+            wait_until(lambda: len(logs) >= 2, "it has tried twice")
+            settings.kafka["bootstrap.servers"] = counted.kafka.bootstrap_servers
+            monkeypatch.setattr(kafka, "ANSWER_SECONDS", 10.0)
+            wait_for_finals(counted, 24)
+        finally:
+            publisher.stop()
+    assert {entry["event"] for entry in logs[:2]} == {"cannot publish"}
+    assert "no Kafka broker answers at 127.0.0.1:1" in logs[0]["error"]
+    assert logs[1]["again_in"] > logs[0]["again_in"]
+    assert set(final_ids(counted).values()) == {1}
 
 
 # -- A publisher that ends at the worst moment ---------------------------------------------------
