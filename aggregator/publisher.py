@@ -34,7 +34,7 @@ LOOK_SECONDS = 0.5
 """Between two looks at what has become final, and at a lease that another holds."""
 FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 30.0
-STOP_SECONDS = 5.0
+STOP_SECONDS = 3.0
 
 log = structlog.get_logger("dither.publisher")
 
@@ -92,12 +92,12 @@ class Publisher:
 
     def _lead(self) -> None:
         """Publish as the only one, until something fails."""
-        log.info("publishing", topic=self.settings.topics.estimates, epoch=self.lease.epoch)
         kafka.ensure_topics(self.settings)
         outlet = Outlet(self.settings)
         try:
             self.published.catch_up()
             due = self._due()
+            log.info("publishing", topic=self.settings.topics.estimates, epoch=self.lease.epoch)
             next_totals = time.monotonic()
             while not self._stopping.is_set():
                 overview = self.reader.store.overview()

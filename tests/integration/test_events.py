@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from aggregator.lease import Lease
 from aggregator.outlet import Outlet
 from aggregator.published import Published
 from aggregator.publisher import Publisher
+from tests.integration.conftest import METRICS
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.events import (
     PANE,
@@ -153,6 +155,30 @@ def test_panes_from_before_since_are_left_alone(counted: Deployment) -> None:
     assert len(starts) == 4
 
 
+def test_what_is_collected_in_trust_is_not_published(
+    metrics_file: Path, deployment_of: Callable[[Path], Deployment]
+) -> None:
+    trusted = """
+    [metrics.wage]
+    kind = "mean"
+    trust = "central"
+    range = [0, 100]
+    levels = [1]
+    pane = "10m"
+    """
+    metrics_file.write_text(METRICS + trusted)
+    deployment = deployment_of(metrics_file)
+    wage = deployment.metrics["wage"]
+    reports = [batch(wage, [50] * 120, 1, EPOCH + i * PANE, 500 + i) for i in range(3)]
+    deployment.produce([(0, report.SerializeToString()) for report in reports])
+    count(deployment, range(3))
+    assert deployment.counts()["accepted:wage"] == 360
+    with publishing(deployment):
+        wait_for_finals(deployment, 3)
+        wait_until(lambda: len(on_topic(deployment)) == 4, "and the total")
+    assert {event.answer["metric"] for event in on_topic(deployment)} == {"age"}
+
+
 def test_a_pane_that_turns_up_among_final_ones_is_published_and_a_changed_one_is_not(
     deployment: Deployment,
 ) -> None:
@@ -197,6 +223,7 @@ def crash(*_: Any) -> None:
     raise Crash
 
 
+@pytest.mark.usefixtures("apache_kafka")
 def test_events_of_a_publisher_that_crashed_before_its_commit_are_published_once(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +238,7 @@ def test_events_of_a_publisher_that_crashed_before_its_commit_are_published_once
     with monkeypatch.context() as broken:
         broken.setattr(Outlet, "publish", produce_and_crash)
         _run_until_it_crashes(counted, broken)
-    assert not on_topic(counted) or not counted.kafka.is_real
+    assert not on_topic(counted)
     _publish_the_rest(counted)
 
 
@@ -252,11 +279,10 @@ def _publish_the_rest(deployment: Deployment) -> None:
     assert set(found.values()) == {1}
 
 
+@pytest.mark.usefixtures("apache_kafka")
 def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not counted.kafka.is_real:
-        pytest.skip("needs Apache Kafka: the in-process broker does not fence")
     produced, woken = threading.Event(), threading.Event()
     refused: list[KafkaException] = []
 
