@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import threading
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 
 import msgspec
@@ -17,25 +16,18 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
+from aggregator import steps
 from aggregator.answers import Moment, Numbers, Status, iso, plain
 from aggregator.keys import GRAINS_MS, metric_key
+from aggregator.known import KnownEstimates
 from aggregator.reader import Frame, Reader, Time, event_time
 from aggregator.windows import COARSE, spans
-from estimators import Estimate, Metric
-from estimators.durations import UNITS_MS, milliseconds
+from estimators import Estimate
 from estimators.estimate import Counts
 
 Places = NDArray[np.intp]
-MOST_POINTS = 1_000
-USUAL_POINTS = 200
-MOST_NUMBERS = 100_000
-"""Of an answer: points by categories."""
 PANES_AT_ONCE = 20_000
 BYTES_AT_ONCE = 32_000_000
-KEPT_NUMBERS = 3_000_000
-"""24 MB of estimates."""
-STEPS = [f"{n}{u}" for u, ns in (("s", (1, 5, 15, 30)), ("m", (1, 5, 15, 30))) for n in ns]
-STEPS += ["1h", "3h", "6h", "12h", "1d", "2d", "1w", "2w", "4w"]
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,42 +130,6 @@ class Plan:
         return self.question.weights or self.frame.policy
 
 
-class KnownEstimates:
-    """Estimates that need not be computed again, the least recently used forgotten first.
-
-    Parameters
-    ----------
-    numbers : int
-        How many numbers are kept, over all estimates.
-    """
-
-    def __init__(self, numbers: int = KEPT_NUMBERS) -> None:
-        self.numbers, self.kept = numbers, 0
-        self._found: OrderedDict[Hashable, Estimate] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable) -> Estimate | None:
-        """Return an estimate that was kept."""
-        with self._lock:
-            if key in self._found:
-                self._found.move_to_end(key)
-            return self._found.get(key)
-
-    def put(self, key: Hashable, estimate: Estimate) -> None:
-        """Keep an estimate."""
-        with self._lock:
-            if key not in self._found:
-                self._found[key] = estimate
-                self.kept += _size(estimate)
-            while self.kept > self.numbers:
-                self.kept -= _size(self._found.popitem(last=False)[1])
-
-
-def _size(estimate: Estimate) -> int:
-    """Return the numbers an estimate keeps, and what its fields weigh besides."""
-    return 3 * int(np.size(estimate.value)) + 2 * len(estimate.levels) + 100
-
-
 class Historian:
     """Answers for series.
 
@@ -208,13 +164,13 @@ class Historian:
         metric = frame.metric
         labels, _ = metric.domain.asked(question.categories)
         first, last = self._range(frame)
-        wished = None if question.step is None else _whole_panes(metric, question.step)
+        wished = None if question.step is None else steps.whole_panes(metric, question.step)
         if first is None or last is None or first >= last:
             return Plan(question, frame, wished or metric.pane_ms, [])
-        step = wished or _usual(metric, first, last)
+        step = wished or steps.usual(metric, first, last)
         shown = len(labels) if question.top is None else min(question.top, len(labels))
-        _check(metric, first, last, step, max(1, shown))
-        steps = []
+        steps.check(metric, first, last, step, max(1, shown))
+        found = []
         for start in range(first - first % step, last, step):
             end = start + step
             status = self.reader.status(overview, metric, frame.watermarks, end)
@@ -224,8 +180,8 @@ class Historian:
                 if number not in frame.watermarks
                 or frame.watermarks[number].time < end + metric.lateness_ms
             )
-            steps.append(Step(start, end, status, behind))
-        return Plan(question, frame, step, steps)
+            found.append(Step(start, end, status, behind))
+        return Plan(question, frame, step, found)
 
     def read(self, plan: Plan) -> Series:
         """Read and estimate what a plan says."""
@@ -373,54 +329,3 @@ def _point(step: Step, estimate: Estimate, chosen: Places | None) -> Point:
         upper=upper,
         reports=estimate.reports,
     )
-
-
-def _whole_panes(metric: Metric, step: str) -> int:
-    try:
-        length = milliseconds(step)
-    except ValueError as error:
-        raise ValueError(f"step = {step!r}: expected {error}") from None
-    if not length:
-        raise ValueError(f"step = {step!r}: expected a duration above zero")
-    return -(-length // metric.pane_ms) * metric.pane_ms
-
-
-def _points(first: int, last: int, step: int) -> int:
-    return -(-last // step) - first // step
-
-
-def _usual(metric: Metric, first: int, last: int) -> int:
-    """Return the step that makes about 200 points: a round one where the panes allow."""
-    for step in (metric.pane_ms, *map(milliseconds, STEPS)):
-        if step % metric.pane_ms == 0 and _points(first, last, step) <= USUAL_POINTS:
-            return step
-    return _smallest(metric, first, last, USUAL_POINTS)
-
-
-def _smallest(metric: Metric, first: int, last: int, points: int) -> int:
-    """Return the smallest step, in whole panes, with at most so many points wherever it begins."""
-    return -(-(last - first) // ((points - 1) * metric.pane_ms)) * metric.pane_ms
-
-
-def _check(metric: Metric, first: int, last: int, step: int, labels: int) -> None:
-    most = min(MOST_POINTS, max(2, MOST_NUMBERS // labels))
-    if _points(first, last, step) > most:
-        fits = duration(_smallest(metric, first, last, most))
-        numbers = f" of {labels} numbers each" if most < MOST_POINTS else ""
-        raise ValueError(
-            f"step = {duration(step)!r}: {_points(first, last, step)} points{numbers}, expected at "
-            f"most {most}: the smallest step that fits is {fits}"
-            + (", or ask for fewer categories (top)" if numbers else "")
-        )
-
-
-def duration(ms: int) -> str:
-    """Return milliseconds as people write a duration.
-
-    Examples
-    --------
-    >>> duration(5_400_000), duration(86_400_000), duration(1)
-    ('90m', '1d', '1ms')
-    """
-    unit = next(u for u, width in reversed(UNITS_MS.items()) if ms % width == 0)
-    return f"{ms // UNITS_MS[unit]}{unit}"

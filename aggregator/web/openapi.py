@@ -13,7 +13,7 @@ import msgspec
 
 from aggregator.answers import Answer
 from aggregator.status import ServiceStatus
-from aggregator.web.hub import PolicyChange
+from aggregator.web.live import PolicyChange
 from aggregator.web.operations import Content, Operation
 
 TEMPLATE = "#/components/schemas/{name}"

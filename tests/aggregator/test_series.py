@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator.answers import iso
+from aggregator.known import KnownEstimates
 from aggregator.reader import Reader
-from aggregator.series import Historian, KnownEstimates, Question, duration
+from aggregator.series import Historian, Question
+from aggregator.steps import duration
 from aggregator.store import Store
 from estimators import Metric, load_metrics
 from tests.aggregator.web.counted import (
@@ -206,7 +208,7 @@ def test_many_categories_want_fewer_points(
     counting: Counting, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting.some(90)
-    monkeypatch.setattr("aggregator.series.MOST_NUMBERS", 200)
+    monkeypatch.setattr("aggregator.steps.MOST_NUMBERS", 200)
     question = {"start": at(0), "end": at(90), "step": "1m"}
     with pytest.raises(ValueError, match=r"90 points of 4 numbers each, .* most 50: .*top"):
         ask(reader, "carrier", **question)

@@ -17,7 +17,8 @@ import pytest
 from aggregator.reader import Reader
 from aggregator.status import Rates
 from aggregator.store import Store
-from aggregator.web.hub import Follower, Hub
+from aggregator.web.hub import Hub
+from aggregator.web.live import Follower
 from estimators import Metric
 from tests.aggregator.web.counted import (
     DEFINITIONS,
