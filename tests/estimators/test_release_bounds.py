@@ -85,7 +85,7 @@ def test_a_limit_is_one_of_a_larger_sum_too() -> None:
         alone = population_limits(
             noise, law, released[index : index + 1], total, 0.0, math.log(1e-3)
         )
-        width = alone[1][0] - alone[0][0]
+        width = max(alone[1][0] - alone[0][0], 0.01)
         assert alone[0][0] - 0.03 * width <= lower[index] <= alone[0][0] + 1e-3 * width
         assert alone[1][0] - 1e-3 * width <= upper[index] <= alone[1][0] + 0.03 * width
 
