@@ -100,7 +100,8 @@ export class Operations {
   }
 
   #spark(total) {
-    this.rates.push(total ?? 0);
+    if (total === null) return;
+    this.rates.push(total);
     if (this.rates.length > REMEMBERED) this.rates.shift();
     const most = Math.max(1, ...this.rates);
     const step = 100 / Math.max(1, this.rates.length - 1);
