@@ -76,7 +76,8 @@ export class Operations {
     const parts = [`${partitions.length} ${partitions.length === 1 ? "partition" : "partitions"}`];
     if (halted.length) parts.push(`${halted.length} halted`);
     if (gap) parts.push(`${count(gap)} offsets lost`);
-    setText(lag.note, `messages · ${parts.join(" · ")}`);
+    setText(lag.note, partitions.length ? `messages · ${parts.join(" · ")}` : "nothing counts yet: dither aggregate");
+    lag.element.title = partitions.map((one) => `partition ${one.partition}: ${whole(one.lag)} messages behind${one.halted ? ", halted" : ""}`).join("\n");
     lag.element.dataset.state = halted.length ? "danger" : gap ? "warning" : "";
     const most = Math.max(20, ...partitions.map((one) => one.lag));
     this.columns.replaceChildren(...partitions.map((one) => {
