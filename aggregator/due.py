@@ -20,7 +20,8 @@ from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 
 BATCH_EVENTS = 500
-BATCH_SECONDS = 5.0
+BATCH_SECONDS = 1.0
+"""Answers take milliseconds, or seconds: what is waiting is published after so long."""
 BATCH_BYTES = 32_000_000
 """Of panes' statistics in memory at a time."""
 
@@ -42,7 +43,7 @@ class Sweep:
 
 
 class Due:
-    """Finds the events that are due.
+    """Finds the events that are due: of metrics whose reports are private by themselves.
 
     Parameters
     ----------
@@ -62,7 +63,8 @@ class Due:
     ) -> None:
         self.reader, self.published = reader, published
         self._source, self._since, self._top = source, since_ms, top
-        self._sweeps = {name: Sweep(since_ms) for name in reader.metrics}
+        self._metrics = {n: m for n, m in reader.metrics.items() if m.trust == "local"}
+        self._sweeps = {name: Sweep(since_ms) for name in self._metrics}
         self._versions: dict[str, str] = {}
 
     def finals(self, overview: Overview) -> Iterator[list[Event]]:
@@ -71,7 +73,9 @@ class Due:
         Every batch is to be published, and noted, before the next one is asked for.
         """
         for name, settled in self.reader.settled(overview).items():
-            metric = self.reader.metrics[name]
+            if name not in self._metrics:
+                continue
+            metric = self._metrics[name]
             policy = overview.policies.get(name, DEFAULT_POLICY)
             partitions = [*overview.partitions]
             for windows in self._unpublished(metric, partitions, settled - metric.pane_ms, policy):
@@ -96,7 +100,7 @@ class Due:
         held nothing back can still get a report of an old time. :meth:`finals` finds them then.
         """
         found = []
-        for name in self.reader.metrics:
+        for name in self._metrics:
             frame = self.reader.frame(overview, name)
             if frame.arrived_ms == NEVER or frame.version == self._versions.get(name):
                 continue

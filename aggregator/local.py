@@ -27,8 +27,10 @@ CHOSEN = (
     "metrics",
     "topics.reports",
     "topics.deadletters",
+    "topics.estimates",
     "topics.managed",
     "aggregate.group",
+    "publish.enabled",
     "serve.host",
     "serve.port",
     "access.anonymous",
@@ -118,7 +120,8 @@ class LocalDeployment:
         embedded = self._stack.enter_context(EmbeddedBroker())
         settings.kafka["bootstrap.servers"] = embedded.bootstrap_servers
         settings.topics.managed = False
-        for topic in (settings.topics.reports, settings.topics.deadletters):
+        topics = settings.topics
+        for topic in (topics.reports, topics.deadletters, topics.estimates):
             embedded.create_topic(topic)
         return "librdkafka's in-process broker"
 

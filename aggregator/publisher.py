@@ -2,7 +2,7 @@
 
 Several processes may run one; a lease in Redis lets one at a time work. What makes it exact is
 Kafka: an outlet, once made, is the only one that can commit, and whoever then reads the topic to
-its end knows every event there is. docs/decisions/0008 says why.
+its end knows every event there is. docs/decisions/0010 says why.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOOK_SECONDS = 0.5
 """Between two looks at what has become final, and at a lease that another holds."""
 FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 30.0
-STOP_SECONDS = 5.0
+STOP_SECONDS = 3.0
 
 log = structlog.get_logger("dither.publisher")
 
@@ -92,26 +92,31 @@ class Publisher:
 
     def _lead(self) -> None:
         """Publish as the only one, until something fails."""
-        log.info("publishing", topic=self.settings.topics.estimates, epoch=self.lease.epoch)
         kafka.ensure_topics(self.settings)
         outlet = Outlet(self.settings)
         try:
             self.published.catch_up()
             due = self._due()
+            log.info("publishing", topic=self.settings.topics.estimates, epoch=self.lease.epoch)
             next_totals = time.monotonic()
             while not self._stopping.is_set():
-                overview = self.reader.store.overview()
-                for batch in due.finals(overview):
+                for batch in due.finals(self.reader.store.overview()):
                     self._publish(outlet, batch)
+                    next_totals = self._publish_totals(outlet, due, next_totals)
                     if self._stopping.is_set():
                         return
-                if time.monotonic() >= next_totals:
-                    next_totals = time.monotonic() + self._interval
-                    self._publish(outlet, due.provisionals(overview))
+                next_totals = self._publish_totals(outlet, due, next_totals)
                 self._check()
                 self._stopping.wait(LOOK_SECONDS)
         finally:
             outlet.close()
+
+    def _publish_totals(self, outlet: Outlet, due: Due, at: float) -> float:
+        """Publish running totals, if it is time to; return when it is the next time."""
+        if time.monotonic() < at:
+            return at
+        self._publish(outlet, due.provisionals(self.reader.store.overview()))
+        return time.monotonic() + self._interval
 
     def _due(self) -> Due:
         publish = self.settings.publish

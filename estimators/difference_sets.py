@@ -21,6 +21,10 @@ from numpy.typing import NDArray
 from estimators.estimate import Counts
 from estimators.finite_fields import FiniteField, prime_power
 
+LARGEST_KEPT = 2**14
+"""Numbers in a transform whose other side is kept from one answer to the next: 64 kB each."""
+TOGETHER = 2**17
+"""Numbers that are transformed at a time."""
 _ROUNDING = 2.0**-53
 
 
@@ -48,12 +52,12 @@ class DifferenceSet:
     order: int
     coordinates: int
 
-    @property
+    @functools.cached_property
     def points(self) -> int:
         """K, how many points there are."""
         return geometric_sum(self.order, self.coordinates)
 
-    @property
+    @functools.cached_property
     def size(self) -> int:
         """s, how many points a translate has."""
         return geometric_sum(self.order, self.coordinates - 1)
@@ -88,15 +92,16 @@ class DifferenceSet:
 
         Parameters
         ----------
-        counts : ndarray of int64, shape (K,)
+        counts : ndarray of int64, shape (rows, K)
             Not negative.
         translates : int
             k, at most K.
 
         Returns
         -------
-        ndarray of int64, shape (k,)
-            ``result[i] = counts[(D + i) % K].sum()``, in O(K log K) and memory linear in K.
+        ndarray of int64, shape (rows, k)
+            ``result[:, i] = counts[:, (D + i) % K].sum(axis=1)``, in O(K log K) a row and memory
+            linear in K.
 
         Notes
         -----
@@ -111,35 +116,50 @@ class DifferenceSet:
 
         Examples
         --------
-        >>> DifferenceSet(2, 3).translated_sums(np.array([5, 1, 0, 0, 0, 0, 2]), 7)
-        array([1, 0, 2, 5, 3, 7, 6])
+        >>> DifferenceSet(2, 3).translated_sums(np.array([[5, 1, 0, 0, 0, 0, 2]]), 7)
+        array([[1, 0, 2, 5, 3, 7, 6]])
         """
         if self.size == 1:
-            return counts[:translates].copy()
+            return counts[:, :translates].copy()
         from scipy import fft
 
         length = fft.next_fast_len(self.points + translates - 1, real=True)
+        kept = length <= LARGEST_KEPT
+        spectrum = _kept_spectrum(self, length) if kept else _spectrum(self, length)
         largest = 0.25 / (32 * math.log2(length) * _ROUNDING * math.sqrt(self.size))
         base = int(largest / math.sqrt(2 * self.points))
-        indicator = np.zeros(length)
-        indicator[self.members] = 1
-        spectrum = fft.rfft(indicator)
-        np.conjugate(spectrum, out=spectrum)
-        del indicator
 
         def correlated(part: Counts) -> Counts:
-            numbers = np.zeros(length)
-            numbers[: part.size] = part
-            numbers[part.size : part.size + translates - 1] = part[: translates - 1]
-            if math.sqrt(numbers @ numbers) > largest:
+            numbers = np.zeros((len(part), length))
+            numbers[:, : self.points] = part
+            numbers[:, self.points : self.points + translates - 1] = part[:, : translates - 1]
+            if math.sqrt(np.einsum("ij,ij->i", numbers, numbers).max()) > largest:
                 high, low = np.divmod(part, base)
                 return base * correlated(high) + correlated(low)
             product = fft.rfft(numbers)
             del numbers
             product *= spectrum
-            return np.rint(fft.irfft(product, length)[:translates]).astype(np.int64)
+            return np.rint(fft.irfft(product, length)[:, :translates]).astype(np.int64)
 
-        return correlated(counts)
+        rows = max(1, TOGETHER // length)
+        return np.concatenate(
+            [correlated(counts[i : i + rows]) for i in range(0, len(counts), rows)]
+        )
+
+
+def _spectrum(geometry: DifferenceSet, length: int) -> NDArray[np.complex128]:
+    """Return the conjugate of the Fourier transform of the set's indicator."""
+    from scipy import fft
+
+    indicator = np.zeros(length)
+    indicator[geometry.members] = 1
+    spectrum: NDArray[np.complex128] = fft.rfft(indicator)
+    np.conjugate(spectrum, out=spectrum)
+    spectrum.flags.writeable = False
+    return spectrum
+
+
+_kept_spectrum = functools.lru_cache(maxsize=256)(_spectrum)
 
 
 def geometric_sum(base: int, terms: int) -> int:

@@ -60,25 +60,22 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     >>> heterogeneity(law, np.array([[0.10], [0.30]])) < 1e-12
     True
     """
-    n, contrast = law.counts[:, None], law.contrast[:, None]
+    n, unit = law.counts[:, None], (law.counts * law.contrast**2)[:, None]
 
-    def variance(theta: Floats) -> Floats:
-        spread: Floats = law.variances(np.clip(theta, -1, 1)).T / contrast**2
-        return np.maximum(spread, 1e-12) / n
-
-    def rarer(theta: Floats) -> Floats:
-        scarce = (1 - np.abs(law.means(np.clip(theta, -1, 1)))).T / 2
+    def spread(theta: Floats) -> tuple[Floats, Floats]:
+        clipped = np.clip(theta, -1, 1)
+        by_level = np.ascontiguousarray(law.variances(clipped).T)
+        rarer = n / 2 * (1 - np.abs(np.ascontiguousarray(law.means(clipped).T)))
         if law.rate is not None:
-            scarce = np.where(np.isinf(law.rate)[:, None], scarce, 1.0)
-        result: Floats = n * scarce
-        return result
+            rarer = np.where(np.isinf(law.rate)[:, None], rarer, n)
+        return np.maximum(by_level / unit, 1e-12 / n), rarer
 
-    return _cochran(means, 1 / variance(np.zeros(means.shape[1])), variance, rarer)
+    first = _pooled(1 / spread(np.zeros(1))[0], means)
+    typical = np.median(first, keepdims=True)  # most of many categories are rare
+    return _cochran(means, _pooled(1 / spread(typical)[0], means), spread)
 
 
-def heterogeneity_of_differences(
-    law: DifferenceLaw, sums: list[Floats], sizes: list[Floats]
-) -> float | None:
+def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
     """Return the same p-value for reports that are +1, -1 or 0.
 
     The variance of a level's mean D / c is (A - (c f)^2) / (n c^2), with the observed share of
@@ -89,22 +86,19 @@ def heterogeneity_of_differences(
     Parameters
     ----------
     law : DifferenceLaw
-    sums, sizes : list of ndarray of float64, shape (k,)
-        Per level, the sum of D and of abs(D), for each of k categories.
+    sums, sizes : ndarray of float64, shape (levels, k)
+        The sums of D and of abs(D), for each of k categories.
     """
     n, contrast, least = (x[:, None] for x in (law.counts, law.contrast, law.least))
-    means, nonzero = np.array(sums) / (n * contrast), np.array(sizes)
+    unit, most = n * contrast, np.maximum(sizes, n * least)
 
-    def scatter(theta: Floats) -> Floats:
-        spread: Floats = np.maximum(nonzero, n * least) - n * (contrast * np.clip(theta, 0, 1)) ** 2
-        return np.maximum(spread, 1e-12)
+    def spread(theta: Floats) -> tuple[Floats, Floats]:
+        scatter = np.maximum(most - n * contrast**2 * np.clip(theta, 0, 1) ** 2, 1e-12)
+        return scatter / unit**2, scatter
 
-    def variance(theta: Floats) -> Floats:
-        result: Floats = scatter(theta) / (n * contrast) ** 2
-        return result
-
-    none = np.zeros(means.shape[1])
-    return _cochran(means, (nonzero >= LEAST_EXPECTED) / variance(none), variance, scatter)
+    means = sums / unit
+    precision = (sizes >= LEAST_EXPECTED) * unit**2 / np.maximum(most, 1e-12)
+    return _cochran(means, _pooled(precision, means), spread)
 
 
 def heterogeneity_of_vectors(
@@ -135,39 +129,40 @@ def heterogeneity_of_vectors(
     n, square = counts[:, None], (scale**2)[:, None]
     largest = square / means.shape[1]
 
-    def variance(theta: Floats) -> Floats:
+    def spread(theta: Floats) -> tuple[Floats, Floats]:
         left = largest - np.clip(theta, -1, 1) ** 2 + square * rounding**2 / 4
-        result: Floats = np.maximum(left, 1e-12) / n
-        return result
+        scatter = n * (1 - np.minimum(1, theta**2 / largest)) / 4
+        return np.maximum(left, 1e-12) / n, scatter
 
-    def scatter(theta: Floats) -> Floats:
-        result: Floats = n * (1 - np.minimum(1, theta**2 / largest)) / 4
-        return result
+    return _cochran(means, _pooled(1 / spread(np.zeros(1))[0], means), spread)
 
-    return _cochran(means, 1 / variance(np.zeros(means.shape[1])), variance, scatter)
+
+def _pooled(precision: Floats, means: Floats) -> Floats:
+    """Return the categories' means over levels, weighted by `precision`; of one column for all."""
+    total = np.maximum(precision.sum(axis=0), 1e-300)
+    if precision.shape[1] == 1:
+        weighted = precision[:, 0] @ means
+    else:
+        weighted = np.einsum("lk,lk->k", precision, means)
+    result: Floats = weighted / total
+    return result
 
 
 def _cochran(
-    means: Floats,
-    precision: Floats,
-    variance: Callable[[Floats], Floats],
-    scatter: Callable[[Floats], Floats],
+    means: Floats, near: Floats, spread: Callable[[Floats], tuple[Floats, Floats]]
 ) -> float | None:
-    """Return the p-value of Q: `variance` and `scatter` at a mean, for each level and category.
+    """Return the p-value of Q, with the variances at the means `near`.
 
-    Levels count for which `scatter` is LEAST_EXPECTED or more; `precision` weighs a first mean.
+    `spread` gives the variance of each level's mean, and a number that has to be LEAST_EXPECTED or
+    more for the level to count, for each level and category.
     """
     from scipy.special import chdtrc
 
-    def pooled(precision: Floats) -> Floats:
-        total = np.maximum(precision.sum(axis=0), 1e-300)
-        result: Floats = (precision * means).sum(axis=0) / total
-        return result
-
-    theta = pooled(precision)
-    kept = scatter(theta) >= LEAST_EXPECTED
-    theta = pooled(kept / variance(theta))
-    statistic = (kept * (means - theta) ** 2 / variance(theta)).sum(axis=0)
+    variance, enough = spread(near)
+    kept = enough >= LEAST_EXPECTED
+    precision = kept / variance
+    apart = means - _pooled(precision, means)
+    statistic = np.einsum("lk,lk,lk->k", precision, apart, apart)
     freedom = kept.sum(axis=0) - 1
     tested = freedom >= 1
     if not tested.any():

@@ -70,7 +70,7 @@ class Collisions:
         law: DifferenceLaw,
         observed: Floats,
         scatter: Floats,
-        sizes: list[Floats],
+        sizes: Floats,
         question: Question,
         total: float,
         *,
@@ -112,11 +112,11 @@ class Collisions:
         """
         log_p = question.log_p(observed.size)
         if question.bound == "normal":
-            noise = law.coefficient**2 @ np.array(sizes)
+            noise = law.coefficient**2 @ sizes
             margin = normal_quantile(log_p) * np.sqrt(noise + 1 / (self.rows * self.buckets))
             return np.clip(observed - margin, 0, 1), np.clip(observed + margin, 0, 1)
         # of the levels' sums only the weighted total counts
-        sums = [observed / (s * law.counts.size) for s in law.coefficient.tolist()]
+        sums = observed / (law.coefficient * law.counts.size)[:, None]
         if question.bound == "anytime":
             n = float(law.counts.sum())
             log_users = math.log(n) + math.log1p(n) if own else 0.0

@@ -60,7 +60,7 @@ from estimators.bounds.answer import interval, normal_quantile
 from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.inversion import SAFETY
 from estimators.bounds.law import Law
-from estimators.bounds.self_normalised import log_cosh, self_normalised_interval, weighted
+from estimators.bounds.self_normalised import log_cosh, self_normalised_interval
 from estimators.bounds.tails import BERRY_ESSEEN
 from estimators.estimate import Floats
 from estimators.question import Question
@@ -73,8 +73,8 @@ FEWEST = 16.0  # reports' worth of variance per -ln p: below, R gains nothing; m
 
 def difference_limits(
     law: DifferenceLaw,
-    sums: list[Floats],
-    sizes: list[Floats],
+    sums: Floats,
+    sizes: Floats,
     question: Question,
     log_p: float,
     total: float,
@@ -84,8 +84,8 @@ def difference_limits(
     `sums`, `sizes` and `log_p` as in :func:`difference_interval`.
     """
     if question.bound == "normal":
-        observed = weighted(law.coefficient, sums)
-        margin = normal_quantile(log_p) * np.sqrt(weighted(law.coefficient**2, sizes))
+        observed = law.coefficient @ sums
+        margin = normal_quantile(log_p) * np.sqrt(law.coefficient**2 @ sizes)
         return np.clip(observed - margin, 0, 1), np.clip(observed + margin, 0, 1)
     if question.bound == "anytime":
         return self_normalised_interval(law, sums, sizes, log_p, total)
@@ -93,15 +93,15 @@ def difference_limits(
 
 
 def difference_interval(
-    law: DifferenceLaw, sums: list[Floats], sizes: list[Floats], log_p: float
+    law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float
 ) -> tuple[Floats, Floats]:
     """Return bounds on f, each side failing with probability at most p.
 
     Parameters
     ----------
     law : DifferenceLaw
-    sums, sizes : list of ndarray of float64, shape (k,)
-        Per level, the sum of D and of abs(D), for each of k categories.
+    sums, sizes : ndarray of float64, shape (levels, k)
+        The sums of D and of abs(D), for each of k categories.
     log_p : float
         ln p, the failure probability of one side.
 
@@ -114,11 +114,12 @@ def difference_interval(
     --------
     >>> one = np.ones(1)
     >>> law = DifferenceLaw(1e4 * one, 1e-4 * one, one, 0.5 * one, one)
-    >>> lower, upper = difference_interval(law, [2000 * one], [7000 * one], np.log(0.025))
+    >>> sums, sizes = np.array([[2000.0]]), np.array([[7000.0]])
+    >>> lower, upper = difference_interval(law, sums, sizes, np.log(0.025))
     >>> float(lower[0].round(4)), float(upper[0].round(4))
     (0.1827, 0.2172)
     """
-    observed = weighted(law.coefficient, sums)
+    observed = law.coefficient @ sums
     if law.always and not (law.free or law.fixed):
         signs = Law(law.counts, law.coefficient, law.contrast)
         lower, upper = interval(signs, observed, log_p)
@@ -131,16 +132,16 @@ def difference_interval(
     first, last, within = _cells(law, sums, sizes, log_p + math.log(SHARE), edges)
     log_left = log_p + math.log1p(-4 * SHARE)
     lower, upper = np.ones_like(observed), np.zeros_like(observed)
+    tilts, costs = _tilts(law, edges, log_left)
     for cell in range(int(first.min(initial=0)), int(last.max(initial=0)) + 1):
         here = np.flatnonzero((first <= cell) & (cell <= last))
         if here.size == 0:
             continue
-        nonzero = [size[here] for size in sizes]
         if cell == 0:
-            found = self_normalised_interval(law, [s[here] for s in sums], nonzero, log_left)
+            found = self_normalised_interval(law, sums[:, here], sizes[:, here], log_left)
         else:
-            tilt, cost = _tilt(law, float(edges[cell - 1]), float(edges[cell]), log_left)
-            spent = weighted(log_cosh(tilt * law.coefficient), nonzero) + cost
+            tilt = float(tilts[cell - 1])
+            spent = (log_cosh(tilt * law.coefficient) @ sizes)[here] + costs[cell - 1]
             moved = tilt * observed[here]
             found = law.limits(tilt, moved - spent, -moved - spent)
         lower[here] = np.minimum(lower[here], found[0])
@@ -153,22 +154,22 @@ def difference_interval(
 
 
 def _cells(
-    law: DifferenceLaw, sums: list[Floats], sizes: list[Floats], log_p: float, edges: Floats
+    law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float, edges: Floats
 ) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
     """Return the first and last cell that tau^2 may lie in, and an interval for f.
 
     Each of four statements fails with probability p. Cell 0 ends at the first of the edges.
     """
-    within = self_normalised_interval(law, sums, sizes, log_p)
+    within = self_normalised_interval(law, sums, sizes, log_p, refined=False)
     square, known = law.coefficient**2, law.least == law.largest
     weight = law.counts * square
     least, largest = float(weight @ law.least), float(weight @ law.largest)
     if known.all():
-        low = high = np.full_like(sums[0], least)
+        low = high = np.full(sums.shape[1], least)
     else:
         sure = float(weight[known] @ law.least[known])
         unit, x = float(square[~known].max()), -log_p
-        seen = weighted(np.where(known, 0, square), sizes) / unit
+        seen = np.where(known, 0, square) @ sizes / unit
         low = seen + 2 * x / 3 - np.sqrt(4 * x**2 / 9 + 2 * x * seen)
         high = seen + x + np.sqrt(x**2 + 2 * x * seen)
         low = np.clip(sure + unit * low, least, largest)
@@ -184,31 +185,38 @@ def _cells(
     )
 
 
-def _tilt(law: DifferenceLaw, least: float, largest: float, log_p: float) -> tuple[float, float]:
-    """Return a cell's tilt, and ln(R / p); a few steps towards the best tilt for its middle.
+def _tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats, Floats]:
+    """Return the cells' tilts, and ln(R / p); a few steps towards the best for a cell's middle.
 
     Where p is large, no tilt below 1 / sigma is tried.
     """
-    cost = -log_p
+    least, largest = edges[:-1], edges[1:]
+    cost = np.full_like(least, -log_p)
     for _ in range(3):
-        tilt = math.sqrt(max(2 * cost, 1.0) / math.sqrt(least * largest))
+        tilt = np.sqrt(np.maximum(2 * cost, 1.0) / np.sqrt(least * largest))
         cost = SAFETY - log_p + log_remainder(law, tilt, least)
     return tilt, cost
 
 
-def log_remainder(law: DifferenceLaw, tilt: float, least: float) -> float:
-    """Return ln R for all laws whose tau^2 is at least `least`."""
+def log_remainder(law: DifferenceLaw, tilt: Floats, least: Floats) -> Floats:
+    """Return ln R for all laws whose tau^2 is at least `least`; a row of tilts, each with its own.
+
+    Parameters
+    ----------
+    law : DifferenceLaw
+    tilt, least : ndarray of float64, shape (cells,)
+    """
     from scipy.special import erfcx
 
-    x = tilt * law.coefficient
+    x = tilt[:, None] * law.coefficient
     tanh, psi, c = np.tanh(x), log_cosh(x), law.contrast
-    kept = (1 - tanh) * (1 - psi / x) ** 2 / (1 + c * tanh)
-    sd = tilt * math.sqrt(float(kept.min()) * law.unexplained * least)
-    if sd == 0:
-        return 0.0
+    kept = ((1 - tanh) * (1 - psi / x) ** 2 / (1 + c * tanh)).min(axis=1)
+    sd = tilt * np.sqrt(kept * law.unexplained * least)
     xi, zeta = x * tanh - psi, x - psi * tanh
     up = x + psi + (law.largest * xi + c * zeta) / (1 + c * tanh)
     down = x - psi + c * zeta / (1 - c * tanh)
-    farthest = float(np.minimum(2 * x, np.maximum(up, down)).max())
-    remainder = float(erfcx(math.sqrt(2) * sd)) + 2 * BERRY_ESSEEN * farthest / sd
-    return math.log(min(remainder, 1.0))
+    farthest = np.minimum(2 * x, np.maximum(up, down)).max(axis=1)
+    known = np.maximum(sd, 1e-300)
+    remainder = erfcx(math.sqrt(2) * sd) + 2 * BERRY_ESSEEN * farthest / known
+    result: Floats = np.log(np.minimum(remainder, 1.0))
+    return result

@@ -82,6 +82,11 @@ class Law:
         """Whether theta alone fixes the law of the sum: signs with one common mean."""
         return self.rate is None and not self.free and not self.fixed
 
+    @property
+    def binomial(self) -> bool:
+        """Whether the sum is that of independent signs of one level with one mean."""
+        return self.exact and self.counts.size == 1
+
     def mirrored(self) -> Law:
         """Return the law of -S, whose mean is -theta."""
         if self.offset is None:
@@ -118,31 +123,31 @@ class Law:
         z = tilt[:, None] * self.coefficient
         if self.fixed:
             return self._fixed_cumulant(theta, z)
-        mean = self.means(theta)
-        terms, tilted, spread, tanh, bottom = tilted_signs(z, mean)
-        by_theta = self.contrast * tanh / bottom
-        cross = self.contrast * self.coefficient * (1 - tanh) * (1 + tanh) / bottom**2
-        slope, bend = self.coefficient * tilted, self.coefficient**2 * spread
+        terms, tilted, spread, tanh, bottom = tilted_signs(z, self.means(theta))
+        square, cube = self.coefficient**2, self.coefficient**3
+        by_theta = tanh / bottom
+        value = terms @ self.counts
+        by_tilt = tilted @ (self.counts * self.coefficient)
+        curvature = spread @ (self.counts * square)
         if self.offset is not None:
-            terms, slope = terms - z * self.offset, slope - self.coefficient * self.offset
+            known = float(self.counts @ (self.coefficient * self.offset))
+            value, by_tilt = value - tilt * known, by_tilt - known
         if self.rate is not None:
             step = self.unit * self.coefficient
             noise = discrete_laplace.cumulant(self.rate, tilt[:, None] * step)
-            terms, slope, bend = (
-                terms + noise[0],
-                slope + step * noise[1],
-                bend + step**2 * noise[2],
-            )
-        value = terms @ self.counts
+            value = value + noise[0] @ self.counts
+            by_tilt = by_tilt + noise[1] @ (self.counts * step)
+            curvature = curvature + noise[2] @ (self.counts * step**2)
         if self.free:
-            value = value + self._freedom(theta, by_theta)
+            value = value + self._freedom(theta, self.contrast * by_theta)
+        weight = self.counts * self.contrast
         return Cumulant(
             value=value,
-            by_tilt=slope @ self.counts,
-            by_theta=by_theta @ self.counts,
-            curvature=bend @ self.counts,
-            cross=cross @ self.counts,
-            third=(self.coefficient**3 * spread * (1 + tilted**2)) @ self.counts,
+            by_tilt=by_tilt,
+            by_theta=by_theta @ weight,
+            curvature=curvature,
+            cross=((1 - tanh) * (1 + tanh) / bottom**2) @ (weight * self.coefficient),
+            third=(spread * (1 + tilted**2)) @ (self.counts * cube),
         )
 
     def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
@@ -257,8 +262,8 @@ class Law:
     def variances(self, theta: Floats) -> Floats:
         """Return the largest variance of one report Y at each level, shape (k, levels)."""
         mean = self.means(theta)
-        result: Floats = (1 - mean) * (1 + mean) + self._noise_moments[1]
-        return result
+        result: Floats = (1 - mean) * (1 + mean)
+        return result if self.rate is None else result + self._noise_moments[1]
 
     def _variance_slopes(self, theta: Floats) -> Floats:
         """Return the derivative of :meth:`variances`, linear in theta."""
@@ -378,11 +383,8 @@ def tilted_signs(z: Floats, mean: Floats) -> tuple[Floats, ...]:
 
 
 def _log_mgf_of_signs(z: Floats, mean: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return ln E exp(z Y), tanh z and 1 + mean tanh z."""
-    decay = np.expm1(-2 * z)
-    tanh = -decay / (2 + decay)
-    upper_side = mean >= 0
-    away = (1 - np.abs(mean)) / 2
-    growth = np.where(upper_side, decay, -decay / (1 + decay))
-    terms = np.where(upper_side, z, -z) + np.log1p(away * growth)
+    """Return ln E exp(z Y), tanh z and 1 + mean tanh z, for z from 0 to STEEPEST."""
+    grows = np.expm1(2 * z)
+    tanh = grows / (grows + 2)
+    terms = np.log1p((1 + mean) / 2 * grows) - z
     return terms, tanh, 1 + mean * tanh

@@ -49,6 +49,11 @@ class RepeatedLaw(Law):
         return super().exact and not (self.values and bool((self.repeats > 1).any()))
 
     @property
+    def binomial(self) -> bool:
+        """Whether the sum is that of independent signs: not where a user has several."""
+        return super().binomial and bool((self.repeats == 1).all())
+
+    @property
     def _offsets(self) -> Floats:
         return np.zeros_like(self.contrast) if self.offset is None else self.offset
 
@@ -83,8 +88,9 @@ class RepeatedLaw(Law):
         )
 
     def _growth(self, z: Floats) -> tuple[Floats, ...]:
-        """Return ln E exp(z (Y - o)) of one who holds -1, the tilted mean of a sign of theirs, tanh
-        z / r, and by how much a holder of +1 has a larger expectation, less 1.
+        """Return ln E exp(z (Y - o)) given -1, a sign's tilted mean, tanh z / r, and the growth.
+
+        E exp(z Y) given +1 is that given -1 times 1 + growth.
         """
         other_mean = self._offsets - self.contrast
         terms, other, _, tanh, bottom = tilted_signs(z / self.repeats, other_mean)

@@ -23,22 +23,26 @@ from estimators.estimate import Floats
 
 def self_normalised_interval(
     law: DifferenceLaw,
-    sums: list[Floats],
-    sizes: list[Floats],
+    sums: Floats,
+    sizes: Floats,
     log_p: float,
     total: float | None = None,
+    *,
+    refined: bool = True,
 ) -> tuple[Floats, Floats]:
     """Return bounds on f, each side failing with probability at most p.
 
     Parameters
     ----------
     law : DifferenceLaw
-    sums, sizes : list of ndarray of float64, shape (k,)
-        Per level, the sum of D and of abs(D), for each of k categories.
+    sums, sizes : ndarray of float64, shape (levels, k)
+        The sums of D and of abs(D), for each of k categories.
     log_p : float
         ln p, the failure probability of one side.
     total : float, optional
         From :func:`estimators.weights.total_weight`: the bounds then hold at all times at once.
+    refined : bool
+        See :meth:`DifferenceLaw.limits`.
 
     Returns
     -------
@@ -55,11 +59,12 @@ def self_normalised_interval(
     --------
     >>> one = np.ones(1)
     >>> law = DifferenceLaw(1e4 * one, 1e-4 * one, one, 0.5 * one, one)
-    >>> lower, upper = self_normalised_interval(law, [2000 * one], [7000 * one], np.log(0.025))
+    >>> sums, sizes = np.array([[2000.0]]), np.array([[7000.0]])
+    >>> lower, upper = self_normalised_interval(law, sums, sizes, np.log(0.025))
     >>> float(lower[0].round(4)), float(upper[0].round(4))
     (0.1778, 0.222)
     """
-    observed = weighted(law.coefficient, sums)
+    observed = law.coefficient @ sums
     tilts = _tilts(law, log_p)
     log_shares = np.full(len(tilts), -np.log(len(tilts)))
     if total is not None:
@@ -67,11 +72,10 @@ def self_normalised_interval(
         grid = anytime.TILTS * total
         near = (grid >= tilts.min() / 2) & (grid <= min(2 * tilts.max(), steepest))
         tilts, log_shares = grid[near], anytime.LOG_WEIGHTS[near]
-    lower, upper = np.full_like(sums[0], law.lowest), np.ones_like(sums[0])
+    lower, upper = np.full_like(observed, law.lowest), np.ones_like(observed)
     for tilt, log_share in zip(tilts.tolist(), log_shares.tolist(), strict=True):
-        spent = weighted(log_cosh(tilt * law.coefficient), sizes)
-        spent += SAFETY - log_p - log_share
-        low, high = law.limits(tilt, tilt * observed - spent, -tilt * observed - spent)
+        spent = log_cosh(tilt * law.coefficient) @ sizes + (SAFETY - log_p - log_share)
+        low, high = law.limits(tilt, tilt * observed - spent, -tilt * observed - spent, refined)
         lower, upper = np.maximum(lower, low), np.minimum(upper, high)
     return lower, upper
 
@@ -95,12 +99,4 @@ def _tilts(law: DifferenceLaw, log_p: float) -> Floats:
 def log_cosh(z: Floats) -> Floats:
     """Return ln cosh z for z >= 0, which never overflows."""
     result: Floats = z + np.log1p(np.exp(-2 * z)) - np.log(2)
-    return result
-
-
-def weighted(weights: Floats, parts: list[Floats]) -> Floats:
-    """Return the weighted sum over levels, shape (k,)."""
-    result = np.zeros_like(parts[0])
-    for weight, part in zip(weights.tolist(), parts, strict=True):
-        result += weight * part
     return result

@@ -1,7 +1,7 @@
 """Trusted collection: devices send true values, and only noisy releases of their sums leave.
 
-`weights` says how much a report of each level counts, `release` draws the noise and bounds the
-result, `collection` holds the sums; `baselines` has other methods, to compare with.
+`weights` says how much a report of each level counts, `release` draws the noise, `bounds` says what
+is known of the truth then, `collection` holds the sums; `baselines` has other methods, to compare.
 """
 
 from __future__ import annotations

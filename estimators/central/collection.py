@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import Law
-from estimators.central.release import Noise, ValueLaw, limits
+from estimators.central.bounds import ValueLaw, population_limits, sample_limits
+from estimators.central.release import Noise
 from estimators.central.weights import HOPELESS, ReportWeights, affine_error, report_weights
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
@@ -133,7 +134,11 @@ class TrueValues(Mechanism):
         law = self.law(n, coefficient, free)
         log_p = math.log(beta / (2 * self.numbers))
         slack = self.slack + 0.5 / total
-        bounds = limits(noise, law, value, total, slack, log_p, target)
+        bounds = (
+            sample_limits(noise, value, total, slack, log_p)
+            if target == "sample"
+            else population_limits(noise, law, value, total, slack, log_p)
+        )
         worst = law.worst_variance + 4 * noise.variance / total**2
         return self._released(
             question, weights, counts, chosen, used, value, bounds, noise, 1 / worst

@@ -1,4 +1,4 @@
-"""One release: integer weights, one draw of exact noise, and bounds on what comes out.
+"""One release: integer weights, and one draw of exact noise.
 
 The privacy of a release rests on integers alone. A report of level l counts d_l, an integer; one
 user who changes their value moves the weighted sum by at most `sensitivity` d_l; noise with P(z) ~
@@ -17,17 +17,12 @@ from fractions import Fraction
 import numpy as np
 
 from estimators import discrete_laplace
-from estimators.bounds import Law, interval
 from estimators.estimate import Floats
 from estimators.randomness import Bits
 from estimators.sampling import Integers, sample_discrete_laplace
 
 LARGEST = 2**25
 """The largest integer weight: at most 4 decimals of epsilon then fit the sampler's 2^40."""
-SHARES = (0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
-"""Of the failure probability that may be spent on the noise, the rest on sampling."""
-ROUNDING = 1e-12
-"""In the unit of the sum: above the rounding errors of double precision here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,68 +92,3 @@ class Noise:
         """
         rate = float(self.rate)
         return max(0.0, math.ceil((-log_p - math.log1p(math.exp(-rate))) / rate * (1 + 1e-12)))
-
-
-class ValueLaw(Law):
-    """The law of a weighted sum of values in [-1, 1] of which nothing is known but their mean."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether theta alone fixes the law: never, the values need not be signs."""
-        return False
-
-
-def limits(
-    noise: Noise,
-    law: Law,
-    released: Floats,
-    total: int,
-    slack: float,
-    log_p: float,
-    target: str,
-) -> tuple[Floats, Floats]:
-    """Return bounds on a mean, or on frequencies, in [0, 1].
-
-    Parameters
-    ----------
-    noise : Noise
-    law : Law
-        Of the weighted mean of the users' values as numbers in [-1, 1], without noise.
-    released : ndarray of float64, shape (k,)
-        The noisy weighted means, in [0, 1] but for noise.
-    total : int
-        sum n_l d_l: the unit of the noise is 1 / total.
-    slack : float
-        What rounding can have moved a weighted mean by.
-    log_p : float
-        ln p, the failure probability of one side of one interval.
-    target : {"population", "sample"}
-
-    Returns
-    -------
-    lower, upper : ndarray of float64, shape (k,)
-        Within [0, 1].
-
-    Notes
-    -----
-    For the users' own values, only the noise counts, and its quantile is exact. For the population,
-    p is split: the noise stays below its quantile at a share of p, and then the noiseless mean is
-    at least the released one less that quantile, which rejects every theta that the mean itself
-    would at the rest of p (a larger sum rejects more). The share is the one of a few that promises
-    the shortest interval; it depends on the counts only, so that no union over shares is needed.
-    """
-    if target == "sample":
-        margin = noise.quantile(log_p) / total + slack + ROUNDING
-        return np.clip(released - margin, 0, 1), np.clip(released + margin, 0, 1)
-    typical = float(law.largest_variance(np.array([2 / max(2, released.size) - 1]))[0])
-
-    def promised(share: float) -> float:
-        spread = math.sqrt(-2 * (log_p + math.log1p(-share)) * typical) / 2
-        return noise.quantile(log_p + math.log(share)) / total + spread
-
-    share = min(SHARES, key=promised)
-    margin = noise.quantile(log_p + math.log(share)) / total + slack + ROUNDING
-    rest = log_p + math.log1p(-share)
-    lower = interval(law, 2 * (released - margin) - 1, rest)[0]
-    upper = interval(law, 2 * (released + margin) - 1, rest)[1]
-    return (1 + lower) / 2, (1 + upper) / 2

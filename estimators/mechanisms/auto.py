@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
@@ -229,8 +230,18 @@ class AutoFrequency(Auto, SupportCounts):
     def support(self, table: Counts) -> Counts:
         """Return how many reports support each category, shape (levels, k)."""
         result = np.zeros((len(self.epsilons), self.categories), dtype=np.int64)
-        for level in np.flatnonzero(table[:, 0]).tolist():
-            result[level] = self.children[level].support(self._row(table, level))[0]
+        for mechanism, levels in self._together:
+            result[levels] = mechanism.support(table[levels, : mechanism.columns])
+        return result
+
+    @functools.cached_property
+    def _together(self) -> list[tuple[SupportCounts, list[int]]]:
+        """Each mechanism that was chosen, for all levels that have it, and which these are."""
+        result = []
+        for kind in dict.fromkeys(type(child) for child in self.children):
+            levels = [i for i, child in enumerate(self.children) if type(child) is kind]
+            epsilons = [self.epsilons[level] for level in levels]
+            result.append((kind(epsilons, categories=self.categories), levels))
         return result
 
 

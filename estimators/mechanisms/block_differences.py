@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.differences import difference_limits
@@ -79,9 +80,17 @@ class BlockDifferences(ReportedSymbols):
             epsilons=epsilon, variances=np.array(variances), paper=np.tanh(epsilon / 2) ** 2
         )
 
+    def differences(self, table: Counts, levels: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        """Return the sums of D and of abs(D) over each level's reports, shape (levels, k)."""
+        sums, sizes = np.empty((2, levels.size, self.categories))
+        for blocks in np.unique(self._block_counts[levels]).tolist():
+            alike = np.flatnonzero(self._block_counts[levels] == blocks)
+            sums[alike], sizes[alike] = self._differences(table[levels[alike], 1:], blocks)
+        return sums, sizes
+
     @abstractmethod
-    def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
-        """Return the sums of D and of abs(D) over a level's reports, for each category."""
+    def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
+        """Return the same from the symbols of levels with this number of blocks."""
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequency of every category, with bounds that hold for all at once."""
@@ -90,14 +99,10 @@ class BlockDifferences(ReportedSymbols):
         if not counts.any():
             return self._nothing(question, counts, self.categories)
         used = np.flatnonzero(counts)
-        parts = [self.differences(table, level) for level in used.tolist()]
         asked = slice(None) if question.asked is None else question.asked
-        sums = [part[0][asked].astype(np.float64) for part in parts]
-        sizes = [part[1][asked].astype(np.float64) for part in parts]
+        sums, sizes = (x[:, asked] for x in self.differences(table, used))
         law = self.law(counts, shares, question)
-        value = np.zeros_like(sums[0])
-        for coefficient, total in zip(law.coefficient.tolist(), sums, strict=True):
-            value += coefficient * total
+        value = law.coefficient @ sums
         log_p = question.log_p(value.size)
         scale = total_weight(question.weights, counts, self.facts)
         bounds = difference_limits(law, sums, sizes, question, log_p, scale)

@@ -214,7 +214,7 @@ class CountSketch(Mechanism):
         decoded: list[tuple[Counts, Counts]],
         law: DifferenceLaw,
         keys: Words,
-        sizes: list[Floats],
+        sizes: Floats,
     ) -> float | None:
         """Return Cochran's p-value for these keys: what collides is the same at all levels."""
         if not keys.size:
@@ -222,12 +222,12 @@ class CountSketch(Mechanism):
         place, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
         place += np.arange(self.rows) * self.buckets
         own = 1 - 2 * negative.astype(np.int64)
-        sums = [(signs.take(place) * own).sum(axis=1).astype(np.float64) for signs, _ in decoded]
-        return heterogeneity_of_differences(law, sums, [size[: keys.size] for size in sizes])
+        sums = np.array([(signs.take(place) * own).sum(axis=1) for signs, _ in decoded])
+        return heterogeneity_of_differences(law, sums.astype(np.float64), sizes[:, : keys.size])
 
     def _gathered(
         self, decoded: list[tuple[Counts, Counts]], coefficient: Floats, keys: Words
-    ) -> tuple[Floats, Floats, list[Floats]]:
+    ) -> tuple[Floats, Floats, Floats]:
         """Read what bounds need of each key from the levels in use.
 
         Returns
@@ -235,8 +235,8 @@ class CountSketch(Mechanism):
         value, scatter : ndarray of float64, shape (k,)
             The weighted sum of D, and how its parts in the rows scatter: the sum of their squared
             distances from their mean.
-        sizes : list of ndarray of float64, shape (k,)
-            Per level, the number of reports with D != 0.
+        sizes : ndarray of float64, shape (levels, k)
+            The number of reports with D != 0.
         """
         sketch, blocks = np.zeros(self.rows * self.buckets), []
         for (signs, sizes), s in zip(decoded, coefficient.tolist(), strict=True):
@@ -258,7 +258,7 @@ class CountSketch(Mechanism):
                     row[part] = sizes.sum()
                 else:
                     row[part] = sizes.take(place >> shift).sum(axis=1)
-        return value, scatter, list(found)
+        return value, scatter, found
 
     def law(self, counts: Counts, shares: Floats, question: Question) -> DifferenceLaw:
         """Return the law of the weighted mean of unbiased reports; some count is above zero."""

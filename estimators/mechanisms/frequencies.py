@@ -82,7 +82,8 @@ class SupportCounts(Mechanism):
             return self._nothing(question, counts, self.categories)
         support = self.support_of(table, question.asked)
         law = self.signs.law(counts, shares, question)
-        mean = self.signs.mean(counts, shares, support)
+        means = self.signs.means(counts, support)
+        mean = shares @ means
         log_p = question.log_p(mean.size)
         total = total_weight(question.weights, counts, self.facts)
         noise = None
@@ -91,6 +92,6 @@ class SupportCounts(Mechanism):
         lower, upper = limits(law, mean, question, log_p, total, noise)
         bounds = (1 + lower) / 2, (1 + upper) / 2
         users = self.signs.law(counts, shares)
-        apart = heterogeneity(users, self.signs.means(counts, support)[counts > 0])
+        apart = heterogeneity(users, means[counts > 0])
         effective = 1 / users.worst_variance
         return self._answer(question, counts, shares, (1 + mean) / 2, bounds, effective, apart)

@@ -59,7 +59,7 @@ class HadamardResponse(BlockDifferences):
 
     def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
         blocks = [block_count(epsilon, categories) for epsilon in epsilons]
-        self.block_sizes = [1 << (-(-categories // n)).bit_length() for n in blocks]
+        self.block_sizes = [block_size(categories, n) for n in blocks]
         """b, per level."""
         symbols = [n * b for n, b in zip(blocks, self.block_sizes, strict=True)]
         halves = [(b // 2, n - b // 2) for b, n in zip(self.block_sizes, symbols, strict=True)]
@@ -88,13 +88,14 @@ class HadamardResponse(BlockDifferences):
         far += np.where(far >= block * size, size, 0)
         return np.where(elsewhere, far, block * size + column).astype(self.dtype)
 
-    def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
+    def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""
-        blocks, size = self.blocks[level], self.block_sizes[level]
-        counts = table[level, 1 : 1 + blocks * size].reshape(blocks, size)
-        signs = hadamard.transform(counts).T  # rows of the matrix, by blocks: categories in order
-        rest = self.categories
-        return signs[1:].ravel()[:rest], np.tile(signs[0], -(-rest // blocks))[:rest]
+        levels, rest, size = len(symbols), self.categories, block_size(self.categories, blocks)
+        signs = hadamard.transform(symbols[:, : blocks * size].reshape(-1, size))
+        # rows of the matrix, by blocks: categories in order
+        signs = signs.reshape(levels, blocks, size).transpose(0, 2, 1)
+        sizes = np.tile(signs[:, 0], -(-rest // blocks))
+        return signs[:, 1:].reshape(levels, -1)[:, :rest], sizes[:, :rest]
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) (K - s) / (T s), exactly: a symbol in the set and out of it."""
@@ -114,3 +115,14 @@ def block_count(epsilon: Fraction, categories: int) -> int:
     """
     most = Fraction(2 * categories)
     return at_exp(epsilon, lambda e: 1 << (int(min(e, most)).bit_length() - 1))
+
+
+def block_size(categories: int, blocks: int) -> int:
+    """Return 2^ceil(log2(k/B + 1)): rows for the categories of a block, and one that is constant.
+
+    Examples
+    --------
+    >>> block_size(100, 2), block_size(100, 32)
+    (64, 8)
+    """
+    return 1 << (-(-categories // blocks)).bit_length()

@@ -103,10 +103,11 @@ class ProjectiveGeometryResponse(ReportedSymbols, SupportCounts):
     def support(self, table: Counts) -> Counts:
         """Return how many reports lie on the hyperplane of each category, shape (levels, k)."""
         result = np.zeros((len(table), self.categories), dtype=np.int64)
-        for level in np.flatnonzero(table[:, 0]).tolist():
-            geometry = self.geometries[level]
-            counts = table[level, 1 : 1 + geometry.points]
-            result[level] = geometry.translated_sums(counts, self.categories)
+        used = np.flatnonzero(table[:, 0]).tolist()
+        for geometry in {self.geometries[level] for level in used}:
+            alike = [level for level in used if self.geometries[level] == geometry]
+            counts = table[alike, 1 : 1 + geometry.points]
+            result[alike] = geometry.translated_sums(counts, self.categories)
         return result
 
     def privacy_ratio(self, level: int) -> Fraction:

@@ -91,13 +91,14 @@ class RecursiveHadamard(BlockDifferences):
         reports: Reports = (2 * blocks * row + symbol).astype(self.dtype)
         return reports
 
-    def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
+    def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""
-        counts = table[level, 1:].reshape(self.rows[level], self.blocks[level], 2)
-        signs = hadamard.transform((counts[:, :, 0] - counts[:, :, 1]).T).T
-        repeats = -(-self.categories // self.blocks[level])
-        sizes = np.tile(counts.sum((0, 2)), repeats)
-        return signs.ravel()[: self.categories], sizes[: self.categories]
+        levels, rest, rows = len(symbols), self.categories, symbols.shape[1] // (2 * blocks)
+        counts = symbols.reshape(levels, rows, blocks, 2)
+        nets = (counts[..., 0] - counts[..., 1]).transpose(0, 2, 1)
+        signs = hadamard.transform(nets.reshape(-1, rows)).reshape(levels, blocks, rows)
+        sizes = np.tile(counts.sum((1, 3)), -(-rest // blocks))
+        return signs.transpose(0, 2, 1).reshape(levels, -1)[:, :rest], sizes[:, :rest]
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) (2^b - 1) / T, exactly: a symbol under itself and under another."""

@@ -253,7 +253,8 @@ function hadamardResponse(definition) {
     const half = size / 2n;
     return { blocks, size, symbols, half, threshold: missThreshold(epsilon, half, symbols - half) };
   });
-  const width = symbolWidth(levels.reduce((most, { symbols }) => (symbols > most ? symbols : most), 0n));
+  const symbols = levels.map((each) => each.symbols);
+  const width = symbolWidth(symbols.reduce((most, each) => (each > most ? each : most)));
   return {
     width,
     randomize(value, level, bits) {
@@ -405,7 +406,8 @@ export function newBatchId() {
  *   counted once.
  * @returns {Uint8Array}
  */
-export function encodeBatch(definition, levels, reports, { time = Date.now(), batchId = newBatchId() } = {}) {
+export function encodeBatch(definition, levels, reports, options = {}) {
+  const { time = Date.now(), batchId = newBatchId() } = options;
   const { width } = mechanismOf(definition);
   if (levels.length !== reports.length || reports.some((report) => report.length !== width)) {
     throw new RangeError(
@@ -450,15 +452,20 @@ function bytesField(field, bytes) {
   return bytes.length === 0 ? [] : [(field << 3) | 2, ...varint(bytes.length), ...bytes];
 }
 
-// -- Posting ---------------------------------------------------------------------------------------
+// -- Posting --------------------------------------------------------------------------------------
 
 const RETRY_STATUS = [408, 429, 502, 503, 504];
 const FIRST_WAIT_MS = 1000;
 const LAST_WAIT_MS = 60_000;
+const PATIENCE_MS = 300_000; // a server that asks for more is not waited for
 
 /** A report says nothing about who sent it: no cookies, no page, nothing that is kept. */
 const ANONYMOUS = Object.freeze(
-  /** @type {RequestInit} */ ({ credentials: "omit", referrerPolicy: "no-referrer", cache: "no-store" }),
+  /** @type {RequestInit} */ ({
+    credentials: "omit",
+    referrerPolicy: "no-referrer",
+    cache: "no-store",
+  }),
 );
 
 /**
@@ -519,7 +526,9 @@ export async function post(url, body, { token, attempts = 5, signal } = {}) {
       told = String(error);
       status = 0;
     }
-    if (attempt < attempts) await wait(waitMs(attempt, after), signal);
+    const pause = waitMs(attempt, after);
+    if (attempt === attempts || pause > PATIENCE_MS) break;
+    await wait(pause, signal);
   }
   throw new DeliveryError(`the batch was not acknowledged: ${told}`, body, status);
 }
@@ -535,11 +544,12 @@ async function explanation(answer) {
  * so that devices which failed together do not come back together.
  *
  * @param {number} attempt
- * @param {string | null} after Of the header Retry-After: seconds.
+ * @param {string | null} after The header Retry-After: seconds, or a date.
  */
 function waitMs(attempt, after) {
-  const asked = after === null ? NaN : Number(after) * 1000;
   const doubled = Math.min(FIRST_WAIT_MS * 2 ** (attempt - 1), LAST_WAIT_MS);
+  const seconds = after === null ? NaN : Number(after);
+  const asked = Number.isNaN(seconds) ? Date.parse(after ?? "") - Date.now() : seconds * 1000;
   return (asked >= 0 ? asked : doubled) * (1 + Math.random() / 4);
 }
 

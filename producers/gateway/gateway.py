@@ -161,18 +161,13 @@ class Gateway:
         """Return the whole body, counted as it comes."""
         if length > self.max_body:
             raise self._too_large(f"{length} bytes")
-        message = await receive()
-        first = self._chunk(message, hold)
-        if not message.get("more_body"):
-            return first
-        chunks = [first]
+        chunks, more = [], True
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                while message.get("more_body"):
+                while more:
                     message = await receive()
                     chunks.append(self._chunk(message, hold))
-                    if hold.bytes > self.max_body + POST_OVERHEAD:
-                        raise self._too_large("more")
+                    more = message.get("more_body", False)
         except TimeoutError:
             raise Problem(
                 HTTPStatus.REQUEST_TIMEOUT,
@@ -189,6 +184,8 @@ class Gateway:
             )
         chunk: bytes = message.get("body", b"")
         hold.take(len(chunk))
+        if hold.bytes > self.max_body + POST_OVERHEAD:
+            raise self._too_large("more")
         return chunk
 
     def _too_large(self, found: str) -> Problem:

@@ -18,13 +18,15 @@ import httpx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from estimators.randomness import SeededBits
 from producers import Reporter
 from tests import servers
 from tests.integration.deployment import Deployment, wait_until
 
+PATIENCE = 30_000
+"""Milliseconds: of a machine that has other things to do."""
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 METRICS = f"""
 [metrics.wait]
@@ -54,6 +56,14 @@ radius = 10
 levels = [2, 4]
 pane = "1h"
 
+[metrics.page]
+kind = "frequency"
+mechanism = "count_sketch"
+categories = "open"
+options = {{rows = 64, buckets = 32}}
+levels = [4]
+pane = "1h"
+
 [metrics.few]
 kind = "mean"
 mechanism = "laplace"
@@ -76,6 +86,7 @@ def chromium() -> Iterator[Browser]:
 
     Not of the session: as long as playwright runs, nothing else in this thread may use asyncio.
     """
+    expect.set_options(PATIENCE)
     binary = servers.program("chromium", "install Chromium (Debian: chromium)")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -112,7 +123,7 @@ class Visitor:
             self.browser.new_context(viewport={"width": width, "height": height}, **options)
         )
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on(
             "console", lambda told: self.errors.append(told.text) if told.type == "error" else None

@@ -23,8 +23,8 @@ PICTURES: dict[str, tuple[int, int, Literal["light", "dark"], str]] = {
     "phone-dark": (390, 844, "dark", "#metric=carrier"),
     "metric-light": (1600, 1000, "light", "#metric=late"),
 }
-REPLAY_SECONDS = 150.0
-LOOK_AFTER = 75.0
+REPLAY_SECONDS = 240.0
+LOOK_AFTER = 110.0
 WATCH = 30_000
 PATIENCE = 60_000
 """Milliseconds: how long the pages watch the reports come in, and wait for their charts."""

@@ -176,6 +176,15 @@ def test_a_batch_that_found_nobody_can_be_posted_again_later(page: Page, site: S
     assert page.evaluate(kept, found["body"]) == {"batch_id": batch_id.hex(), "reports": 1}
 
 
+def test_a_server_that_asks_for_an_hour_is_not_waited_for(page: Page, site: Site) -> None:
+    for after in ("3600", "Fri, 31 Dec 2999 23:59:59 GMT"):
+        answer = Problem(429, "too often").response("/moody")
+        answer.headers["Retry-After"] = after
+        site.answers.append(answer)
+        assert report(page, "/moody", LATE, 1, 2)["status"] == 429
+    assert len(site.seen) == 2
+
+
 def test_a_refusal_is_final_and_says_why(page: Page, site: Site) -> None:
     stale = definition(LATE) | {"revision": 7}
     found = page.evaluate(REPORT, ["/v1/reports", stale, 1, 2, {}])

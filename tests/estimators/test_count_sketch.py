@@ -144,9 +144,9 @@ def test_limits_of_signed_means_miss_as_seldom_as_they_say(
     i, j = (x.ravel() for x in np.indices((chances[0].size, chances[1].size)))
     chance = chances[0][i] * chances[1][j]
     assert chance.sum() == pytest.approx(1)
-    sums = [outcomes[0][0][i].astype(float), outcomes[1][0][j].astype(float)]
+    sums = np.array([outcomes[0][0][i], outcomes[1][0][j]], dtype=float)
     observed = coefficient[0] * sums[0] + coefficient[1] * sums[1]
-    sizes = [outcomes[0][1][i].astype(float), outcomes[1][1][j].astype(float)]
+    sizes = np.array([outcomes[0][1][i], outcomes[1][1][j]], dtype=float)
     ends = np.full(2, 0.1), np.ones(2)
     law_of = DifferenceLaw(n.astype(float), coefficient, contrast, *ends, free=free, signed=True)
     lower, upper = self_normalised_interval(law_of, sums, sizes, np.log(beta))

@@ -61,7 +61,7 @@ def test_with_two_coordinates_a_translate_is_one_point(residues: int) -> None:
     line = DifferenceSet(residues - 1, 2)
     assert (line.points, line.size, line.shared) == (residues, 1, 0)
     assert line.members.tolist() == [0]
-    counts = np.arange(residues)
+    counts = np.arange(2 * residues).reshape(2, residues)
     assert line.translated_sums(counts, residues).tolist() == counts.tolist()
 
 
@@ -87,11 +87,11 @@ def test_sums_over_translates_are_exact(
     order: int, coordinates: int, seed: int, digits: int, part: float
 ) -> None:
     singer, rng = DifferenceSet(order, coordinates), np.random.default_rng(seed)
-    counts = rng.integers(0, 2**digits, singer.points)
-    counts[rng.random(singer.points) > part] = 0
+    counts = rng.integers(0, 2**digits, (2, singer.points))
+    counts[:, rng.random(singer.points) > part] = 0
     translates = max(1, round(part * singer.points))
     rows = (singer.members + np.arange(translates)[:, None]) % singer.points
-    expected = counts[rows].sum(axis=1)
+    expected = counts[:, rows].sum(axis=2)
     assert np.array_equal(singer.translated_sums(counts, translates), expected)
 
 
@@ -105,6 +105,6 @@ def test_large_sums_of_many_points_are_exact(order: int, coordinates: int, large
         rng.integers(0, largest, singer.points, endpoint=True),
         np.where(rng.random(singer.points) < 0.001, largest, rng.integers(0, 3, singer.points)),
     ):
-        sums = singer.translated_sums(counts, singer.points)
+        (sums,) = singer.translated_sums(counts[None], singer.points)
         for shift in rng.integers(0, singer.points, 100).tolist():
             assert sums[shift] == counts[(singer.members + shift) % singer.points].sum()

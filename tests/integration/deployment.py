@@ -106,9 +106,9 @@ class Deployment:
         """Start `dither aggregate` in a process group of its own."""
         return self._start("aggregate", "workers.log", *arguments)
 
-    def start_server(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def start_server(self, log: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start `dither serve` in a process group of its own, on any free port."""
-        return self._start("serve", "servers.log", "--port", "0", *arguments)
+        return self._start("serve", log, "--port", "0", *arguments)
 
     def _start(self, command: str, log_name: str, *arguments: str) -> subprocess.Popen[bytes]:
         line = [sys.executable, "-m", "aggregator", command, *self.flags, *arguments]

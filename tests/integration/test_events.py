@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka
 from cloudevents.core.formats.json import JSONFormat
 from confluent_kafka import KafkaException
 
+from aggregator import kafka
 from aggregator.answers import iso
 from aggregator.events import Event
 from aggregator.lease import Lease
 from aggregator.outlet import Outlet
 from aggregator.published import Published
 from aggregator.publisher import Publisher
+from tests.integration.conftest import METRICS
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.events import (
     PANE,
@@ -153,6 +157,30 @@ def test_panes_from_before_since_are_left_alone(counted: Deployment) -> None:
     assert len(starts) == 4
 
 
+def test_what_is_collected_in_trust_is_not_published(
+    metrics_file: Path, deployment_of: Callable[[Path], Deployment]
+) -> None:
+    trusted = """
+    [metrics.wage]
+    kind = "mean"
+    trust = "central"
+    range = [0, 100]
+    levels = [1]
+    pane = "10m"
+    """
+    metrics_file.write_text(METRICS + trusted)
+    deployment = deployment_of(metrics_file)
+    wage = deployment.metrics["wage"]
+    reports = [batch(wage, [50] * 120, 1, EPOCH + i * PANE, 500 + i) for i in range(3)]
+    deployment.produce([(0, report.SerializeToString()) for report in reports])
+    count(deployment, range(3))
+    assert deployment.counts()["accepted:wage"] == 360
+    with publishing(deployment):
+        wait_for_finals(deployment, 3)
+        wait_until(lambda: len(on_topic(deployment)) == 4, "and the total")
+    assert {event.answer["metric"] for event in on_topic(deployment)} == {"age"}
+
+
 def test_a_pane_that_turns_up_among_final_ones_is_published_and_a_changed_one_is_not(
     deployment: Deployment,
 ) -> None:
@@ -186,6 +214,28 @@ def test_a_pane_that_turns_up_among_final_ones_is_published_and_a_changed_one_is
     assert set(final_ids(deployment).values()) == {1}
 
 
+def test_a_publisher_waits_for_kafka_and_goes_on_when_it_is_there(
+    counted: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "ANSWER_SECONDS", 0.5)
+    settings = settings_of(counted)
+    settings.kafka["bootstrap.servers"] = "127.0.0.1:1"
+    publisher = Publisher(settings, reader_of(counted))
+    with structlog.testing.capture_logs() as logs:
+        publisher.start()
+        try:
+            wait_until(lambda: len(logs) >= 2, "it has tried twice")
+            settings.kafka["bootstrap.servers"] = counted.kafka.bootstrap_servers
+            monkeypatch.setattr(kafka, "ANSWER_SECONDS", 10.0)
+            wait_for_finals(counted, 24)
+        finally:
+            publisher.stop()
+    assert {entry["event"] for entry in logs[:2]} == {"cannot publish"}
+    assert "no Kafka broker answers at 127.0.0.1:1" in logs[0]["error"]
+    assert logs[1]["again_in"] > logs[0]["again_in"]
+    assert set(final_ids(counted).values()) == {1}
+
+
 # -- A publisher that ends at the worst moment ---------------------------------------------------
 
 
@@ -197,6 +247,7 @@ def crash(*_: Any) -> None:
     raise Crash
 
 
+@pytest.mark.usefixtures("apache_kafka")
 def test_events_of_a_publisher_that_crashed_before_its_commit_are_published_once(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +262,7 @@ def test_events_of_a_publisher_that_crashed_before_its_commit_are_published_once
     with monkeypatch.context() as broken:
         broken.setattr(Outlet, "publish", produce_and_crash)
         _run_until_it_crashes(counted, broken)
-    assert not on_topic(counted) or not counted.kafka.is_real
+    assert not on_topic(counted)
     _publish_the_rest(counted)
 
 
@@ -252,11 +303,10 @@ def _publish_the_rest(deployment: Deployment) -> None:
     assert set(found.values()) == {1}
 
 
+@pytest.mark.usefixtures("apache_kafka")
 def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not counted.kafka.is_real:
-        pytest.skip("needs Apache Kafka: the in-process broker does not fence")
     produced, woken = threading.Event(), threading.Event()
     refused: list[KafkaException] = []
 

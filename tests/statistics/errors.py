@@ -121,8 +121,8 @@ class Runs(Population):
             statistic = self.statistic(held, rng)
         table = statistic.reshape(self.runs, -1)
         if isinstance(mechanism, BlockDifferences):
-            signs = [mechanism.differences(table, run)[0] for run in range(self.runs)]
-            found: Floats = np.array(signs) / (n * mechanism.contrast[0])
+            signs, _ = mechanism.differences(table, np.arange(self.runs))
+            found: Floats = signs / (n * mechanism.contrast[0])
             return found
         assert isinstance(mechanism, SupportCounts)
         return (1 + mechanism.signs.means(table[:, 0], mechanism.support(table))) / 2

@@ -150,7 +150,7 @@ class Paths:
         noise: Noise | None
         if isinstance(mechanism, BlockDifferences):
             parts = [sums[used, :, :columns], sums[used, :, columns:]]
-            nets, sizes = (list(part.reshape(used.sum(), -1).astype(float)) for part in parts)
+            nets, sizes = (part.reshape(used.sum(), -1).astype(float) for part in parts)
             law = mechanism.law(counts, shares, question)
             found = difference_limits(law, nets, sizes, question, log_p, total)
             lower, upper = (2 * limit.reshape(self.runs, columns) - 1 for limit in found)

@@ -137,9 +137,9 @@ def estimated(metric: Metric, statistic: Counts, level: int) -> Floats:
         alone[level] = table[level]
         return np.asarray(metric.estimate(alone.ravel(), bound="normal").value)
     if isinstance(mechanism, BlockDifferences):
-        signs: Floats = mechanism.differences(table, level)[0].astype(np.float64)
-        signs /= mechanism.contrast[level] * table[level, 0]
-        return signs
+        signs = mechanism.differences(table, np.array([level]))[0][0]
+        found: Floats = signs / (mechanism.contrast[level] * table[level, 0])
+        return found
     assert isinstance(mechanism, SupportCounts)
     share = np.eye(len(LEVELS))[level]
     mean: Floats = mechanism.signs.mean(table[:, 0], share, mechanism.support(table))

@@ -142,8 +142,7 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
         rest = (1 - f) / (k - 1)
         held = np.array([f + rest * (-(-k // blocks) - 1) for blocks in mechanism.blocks])
         inside = 2 * mechanism.other + held * mechanism.contrast
-        sums = [np.array([x]) for x in counts * mechanism.contrast * f]
-        sizes = [np.array([x]) for x in counts * inside]
+        sums, sizes = (counts * mechanism.contrast * f)[:, None], (counts * inside)[:, None]
         lower, upper = difference_limits(law, sums, sizes, question, log_p, total)
         one = inside - mechanism.contrast**2 * (f if target == "sample" else f**2)
     else:
@@ -175,7 +174,7 @@ def sketched(n: int, f: float) -> float:
     counts, question = np.full(5, n // 5), Question()
     law = sketch.law(counts, level_weights("optimal", counts, sketch.facts), question)
     chance, ten = sketch.chance(np.full(5, f)), np.full(10, f)
-    sizes, total = [np.full(10, x) for x in counts * chance], 1.0
+    sizes, total = np.tile((counts * chance)[:, None], 10), 1.0
     spread = law.counts @ (law.coefficient**2 * (chance - (sketch.contrast * f) ** 2))
     scatter = np.full(10, spread)  # no collisions to speak of, as where no string is frequent
     lower, upper = sketch.collisions.limits(law, ten, scatter, sizes, question, total, own=False)

@@ -46,7 +46,7 @@ export class Detail {
       h("div", {class: "columns-2"},
         h("div", {class: "main"},
           h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.chart, this.window,
-          this.bars && h("section", {class: "panel"}, h("h3", {}, definition.kind === "frequency" ? "Largest categories" : "Coordinates"), asked, this.bars.element, this.all),
+          this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
           this.tables),
         h("div", {class: "aside"},
           h("section", {class: "panel"}, h("h3", {}, "Privacy levels"), this.mix.element, this.levels.element, this.policy.element, this.policyMeaning),
@@ -169,6 +169,11 @@ export class Detail {
     ];
     this.about.replaceChildren(...rows.filter(Boolean).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
   }
+}
+
+function heading({kind, categories}) {
+  if (kind !== "frequency") return "Coordinates";
+  return categories === "open" ? "Strings that are watched or asked for" : "Largest categories";
 }
 
 /** A table whose rows are filled in again and again; it scrolls in its own box where it is wide. */

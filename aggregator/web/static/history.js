@@ -124,7 +124,8 @@ export class History {
 
   #axisValues(splits) {
     const step = splits.length > 1 ? Math.abs(splits[1] - splits[0]) * this.scale.factor : 1;
-    const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+    let digits = 0;
+    while (digits < 8 && Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) > 1e-6) digits += 1;
     return splits.map((at) => this.scale.text(at, digits) + (this.scale.unit === "%" ? "\u00a0%" : ""));
   }
 

@@ -13,21 +13,23 @@ const ENOUGH = 6; // points of a probe that say how long the whole is
 
 /** Runs a task when asked to, one at a time, not more often than it is cheap, and only while somebody can see it. */
 class Refresher {
-  constructor(least, isSeen, task) { Object.assign(this, {least, isSeen, task, running: false, wanted: false, next: 0, timer: 0}); }
+  constructor(least, isSeen, task) { Object.assign(this, {least, isSeen, task, running: false, wanted: false, urgent: false, next: 0, timer: 0}); }
   soon() {
     this.wanted = true;
     if (this.running || !this.isSeen()) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.#run(), Math.max(0, this.next - performance.now()));
   }
-  now() { this.next = 0; this.soon(); }
+  /** At once; whoever calls has made a request that runs end early. */
+  now() { [this.next, this.urgent] = [0, true]; this.soon(); }
   stop() { clearTimeout(this.timer); this.wanted = false; }
   async #run() {
     const began = performance.now();
-    [this.running, this.wanted] = [true, false];
+    [this.running, this.wanted, this.urgent] = [true, false, false];
     await this.task();
     this.running = false;
-    this.next = performance.now() + Math.max(this.least, PATIENCE * (performance.now() - began));
+    const ended = performance.now();
+    this.next = this.urgent ? 0 : ended + Math.max(this.least, PATIENCE * (ended - began));
     this.resume();
   }
   resume() { if (this.wanted) this.soon(); }
@@ -184,12 +186,21 @@ export class Metric {
   }
 
   async #readSeries() {
-    this.step ??= await this.#firstStep();
-    const found = await this.#readPoints(this.step);
-    const step = this.#fittingStep(spanOf(found.points));
-    const grew = found.points.length > 1 && step > found.step_seconds;
-    if (grew) this.step = step;
-    this.#putSeries(grew ? await this.#readPoints(step) : found);
+    const {place, step: before} = this;
+    const first = before ?? (await this.#firstStep());
+    if (place !== this.place) return;
+    this.step = first;
+    try {
+      const found = await this.#readPoints(first);
+      const step = this.#fittingStep(spanOf(found.points));
+      const grew = found.points.length > 1 && step > found.step_seconds;
+      if (grew) this.step = step;
+      this.#putSeries(grew ? await this.#readPoints(step) : found);
+    } catch (error) {
+      if (error.status !== 400 || before === null) throw error;
+      this.step = null; // what there is has become too long for its steps
+      await this.#readSeries();
+    }
   }
 
   /** The step for a window whose length is known; else for what a few coarse steps say of it. */

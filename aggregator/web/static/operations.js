@@ -79,12 +79,11 @@ export class Operations {
     setText(lag.note, `messages · ${parts.join(" · ")}`);
     lag.element.dataset.state = halted.length ? "danger" : gap ? "warning" : "";
     const most = Math.max(20, ...partitions.map((one) => one.lag));
-    while (this.columns.children.length < partitions.length) this.columns.append(h("i"));
-    partitions.forEach((one, index) => {
-      const column = this.columns.children[index];
+    this.columns.replaceChildren(...partitions.map((one) => {
+      const column = h("i", {class: one.halted ? "halted" : null});
       column.style.height = `${Math.max(10, (100 * one.lag) / most)}%`;
-      column.className = one.halted ? "halted" : "";
-    });
+      return column;
+    }));
   }
 
   #deadLetters(reasons, counted) {

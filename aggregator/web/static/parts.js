@@ -152,7 +152,7 @@ export function historyLabel(metric, rows) {
   const values = known.map((row) => row.value);
   const digits = metric.scale.digits(known.at(-1).lower, known.at(-1).upper);
   const text = (x) => metric.scale.withUnit(x, digits);
-  return `History of ${what}, ${known.length} steps, ${stretch(rows[0].from, rows.at(-1).to)}: from ${text(Math.min(...values))} to ${text(Math.max(...values))}, last ${text(values.at(-1))}`;
+  return `History of ${what}, ${known.length} ${known.length === 1 ? "step" : "steps"}, ${stretch(rows[0].from, rows.at(-1).to)}: from ${text(Math.min(...values))} to ${text(Math.max(...values))}, last ${text(values.at(-1))}`;
 }
 
 /** The window that an answer is about. */

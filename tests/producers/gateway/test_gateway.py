@@ -290,6 +290,14 @@ def test_a_body_may_come_in_pieces_but_not_without_end(broker: Broker, topic: st
     assert LATE.counts(count(LATE, broker.batches(topic))).tolist() == [0, 40_000, 0, 0]
 
 
+def test_a_small_body_of_unknown_length_is_measured_too(broker: Broker, topic: str) -> None:
+    level = np.ones(1000, dtype=int)
+    body = encode_batch(LATE, level, level, PANE_MS)
+    with serving(Gateway(ALL, broker.config, topic, max_body=500)) as url, httpx.Client() as client:
+        answer = client.post(url, content=chunks(body), headers={"Content-Type": PROTOBUF})
+        assert answer.status_code == 413
+
+
 def test_a_batch_that_is_too_large_for_kafka_is_refused_at_once(broker: Broker, topic: str) -> None:
     config = {**broker.config, "message.max.bytes": 1000}
     level = np.ones(2000, dtype=int)
@@ -300,9 +308,9 @@ def test_a_batch_that_is_too_large_for_kafka_is_refused_at_once(broker: Broker, 
         assert "several batches" in problem(answer)["remedy"]
 
 
-@pytest.mark.parametrize("ends", ["stalls", "leaves"])
+@pytest.mark.parametrize(("begun", "ends"), [(b"", "stalls"), (b"{", "stalls"), (b"{", "leaves")])
 def test_a_body_that_does_not_come_holds_nothing_for_long(
-    broker: Broker, topic: str, ends: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, topic: str, begun: bytes, ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway, "BODY_SECONDS", 0.3 if ends == "stalls" else 20)
     served = Gateway(ALL, broker.config, topic)
@@ -311,10 +319,11 @@ def test_a_body_that_does_not_come_holds_nothing_for_long(
         with socket.create_connection((where.host, where.port), timeout=20) as device:
             device.sendall(
                 b"POST /v1/reports HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                b"Content-Length: 1000\r\n\r\n{"
+                b"Content-Length: 1000\r\n\r\n" + begun
             )
-            wait_until(lambda: served.in_flight > 0, "the post began")
-            if ends == "stalls":
+            if ends == "leaves":
+                wait_until(lambda: served.in_flight > 0, "the post began")
+            else:
                 assert device.recv(100).startswith(b"HTTP/1.1 408")
         wait_until(lambda: served.in_flight == 0, "nothing is held")
 
@@ -328,7 +337,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def test_while_kafka_is_away_nothing_is_acknowledged_and_memory_is_bounded() -> None:
-    served = Gateway(ALL, NOWHERE, "reports", acknowledge_timeout=0.5, max_in_flight=1_000_000)
+    served = Gateway(ALL, NOWHERE, "reports", acknowledge_timeout=1.5, max_in_flight=1_000_000)
     key = new_batch_id()
     with serving(served) as url, httpx.Client(timeout=30) as client:
         post = Post(url, client)
@@ -336,7 +345,7 @@ def test_while_kafka_is_away_nothing_is_acknowledged_and_memory_is_bounded() -> 
         assert answer.status_code == 504
         assert int(answer.headers["retry-after"]) >= 1
         found = problem(answer)
-        assert f"has not acknowledged batch {key.hex()} within 0.5 seconds" in found["detail"]
+        assert f"has not acknowledged batch {key.hex()} within 1.5 seconds" in found["detail"]
         assert "post the same batch again" in found["remedy"]
 
         level = np.ones(300_000, dtype=int)
@@ -352,7 +361,7 @@ def test_while_kafka_is_away_nothing_is_acknowledged_and_memory_is_bounded() -> 
 
 def test_a_full_queue_of_the_kafka_client_is_answered_503() -> None:
     config = {**NOWHERE, "queue.buffering.max.messages": 1}
-    served = Gateway(ALL, config, "reports", acknowledge_timeout=0.5)
+    served = Gateway(ALL, config, "reports", acknowledge_timeout=1.5)
     with serving(served) as url, httpx.Client(timeout=30) as client:
         with ThreadPoolExecutor(3) as pool:
             answers = list(pool.map(lambda _: Post(url, client).batch(one_report()), range(3)))
@@ -407,11 +416,11 @@ def test_a_producer_that_failed_for_good_is_replaced(broker: Broker, topic: str)
 
 
 def test_what_was_posted_before_the_end_is_still_acknowledged(broker: Broker, topic: str) -> None:
-    config = {**broker.config, "linger.ms": 500}
+    served = Gateway(ALL, {**broker.config, "linger.ms": 500}, topic)
     with ThreadPoolExecutor(1) as pool, httpx.Client() as client:
-        with serving(Gateway(ALL, config, topic)) as url:
+        with serving(served) as url:
             waiting = pool.submit(Post(url, client).batch, one_report())
-            threading.Event().wait(0.2)
+            wait_until(lambda: served.in_flight > 0, "the post is under way")
         assert waiting.result().status_code == 202
     assert len(broker.read(topic)) == 1
 
