@@ -18,12 +18,14 @@ DURATION = r"^\d{1,9}(\.\d{1,3})?(ms|s|m|h|d|w)$"
 FIRST, LAST = -62_135_596_800, 253_402_300_799
 """The years 1 to 9999 in seconds since the epoch: what ISO 8601 can write."""
 
+SECONDS = {"pattern": r"^\d{1,10}(\.\d{1,3})?$"}
 Time = Annotated[
     str,
     Meta(
         description="A moment of event time: ISO 8601 (UTC unless it says so), or seconds since "
         "the epoch.",
         examples=["2013-01-31T17:00:00Z", "1359651600"],
+        extra_json_schema={"anyOf": [{"format": "date-time"}, {"format": "date"}, SECONDS]},
     ),
 ]
 Duration = Annotated[
