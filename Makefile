@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint bench slow lock proto kafka clean
+.PHONY: help setup demo test lint bench slow lock proto screenshots kafka clean
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,9 @@ lock: setup      ## pin the newest allowed dependencies in requirements.lock
 
 proto: setup     ## regenerate the wire format's code from producers/reports.proto
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. producers/reports.proto
+
+screenshots: setup ## take the pictures of the dashboard in docs/images (Chromium; four minutes)
+	@$(BIN)/python -m tests.browser.screenshots
 
 clean:           ## remove the virtual environment, caches and Kafka's jars
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis deploy/kafka/jars deploy/kafka/target

@@ -16,6 +16,8 @@ from estimators.domains import OPEN
 from estimators.estimate import Floats
 from estimators.weights import DEFAULT_POLICY
 
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 Status = Literal["not_ready", "too_few_reports", "provisional", "final"]
 Number = float | None
 Numbers = Number | list[Number]
@@ -198,7 +200,7 @@ def _number(x: float) -> Number:
 
 
 def iso(ms: int | None) -> str | None:
-    """Return a time in ms since the epoch as ISO 8601 in UTC.
+    """Return a time in ms since the epoch as ISO 8601 in UTC, within the years 1 to 9999.
 
     Examples
     --------
@@ -207,6 +209,6 @@ def iso(ms: int | None) -> str | None:
     """
     if ms is None:
         return None
-    moment = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC)
+    moment = EPOCH + datetime.timedelta(milliseconds=max(FIRST_MS, min(ms, LAST_MS)))
     precision = "milliseconds" if ms % 1000 else "seconds"
     return moment.isoformat(timespec=precision).replace("+00:00", "Z")

@@ -7,6 +7,7 @@ import sys
 from typing import Any, ClassVar
 
 import click
+from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "demo": "Replay a year of flights as private telemetry, on servers of its own.",
@@ -14,12 +15,18 @@ COMMANDS = {
     "up": "Run the whole service on this machine, for metrics of your own.",
     "produce": "Report a CSV column, or a simulated population, into Kafka.",
     "aggregate": "Count reports from Kafka into Redis.",
-    "serve": "Serve estimates as Prometheus metrics.",
+    "serve": "Serve estimates over HTTP: dashboard, API, Prometheus.",
     "estimate": "Show a metric's estimate and its bounds.",
+    "watch": "Watch a metric's estimate and its bounds move.",
     "metrics": "List the metrics and how far they are counted.",
     "weights": "Show or change how much each privacy level counts.",
+    "tokens": "Make tokens for the HTTP interface.",
     "verify": "Replay the log and compare the state byte by byte.",
+    "completion": "Print the script that completes commands and metrics in a shell.",
 }
+
+COMPLETE_VARIABLE = "_DITHER_COMPLETE"
+"""What a shell sets to ask for completions."""
 
 
 class LazyGroup(click.Group):
@@ -44,6 +51,15 @@ class LazyGroup(click.Group):
         """List the commands without importing any of them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self.known.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        """Complete the commands' names without importing any of them."""
+        found = [
+            CompletionItem(name, help=told)
+            for name, told in self.known.items()
+            if name.startswith(incomplete)
+        ]
+        return found or super().shell_complete(ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -73,7 +89,7 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> Any:
     """Run the command line; a failure a person can act on is a message and exit code 1."""
     try:
-        return cli.main(args, standalone_mode=True)
+        return cli.main(args, complete_var=COMPLETE_VARIABLE, standalone_mode=True)
     except Exception as error:
         from aggregator.errors import explained
 

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from aggregator.decoding import Refusal
 from aggregator.errors import DitherError
-from aggregator.partition import Refusal
 
 CONTEXT = "__connect.errors."
 STAGE = "VALUE_CONVERTER"

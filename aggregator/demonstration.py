@@ -241,6 +241,9 @@ def _named(settings: Settings) -> Settings:
     """Return the settings with topics, group, metrics and port of this demo's own."""
     topic = f"dither.demo.{uuid.uuid4().hex[:8]}"
     settings.topics.reports, settings.topics.deadletters = topic, f"{topic}.deadletters"
+    settings.topics.estimates = f"{topic}.estimates"
+    if "publish.enabled" not in settings.sources:
+        settings.publish.enabled = False  # nobody subscribes to a year that lasts a minute
     settings.aggregate.group = topic
     settings.metrics = str(importlib.resources.files("producers").joinpath("flights.toml"))
     if "serve.port" not in settings.sources:

@@ -1,12 +1,16 @@
 """Every Prometheus metric that Dither exports, declared once with its help text and labels.
 
 Labels are bounded by the definitions: metrics, their levels and their top categories, outcomes and
-partitions; never ids, windows or clients.
+partitions; never windows, batches or clients.
+
+``python -m aggregator.exported > docs/metrics.md`` writes the reference.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import sys
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,23 +20,37 @@ class Exported:
     Attributes
     ----------
     name : str
-        As scraped; a counter's without its ``_total``.
+        As scraped; a counter's without its ``_total``, an info's without its ``_info``.
     type : str
-        ``gauge``, ``counter`` or ``info``.
+        ``gauge``, ``counter``, ``histogram`` or ``info``.
     help : str
     labels : tuple of str
+    buckets : tuple of float
+        Of a histogram: the upper bounds of all buckets but the last, which has none.
     """
 
     name: str
     type: str
     help: str
     labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def scraped(self) -> str:
+        """The name as a query has it; a histogram's series add ``_bucket``, ``_sum``, ``_count``.
+
+        Examples
+        --------
+        >>> REPORTS.scraped, METRIC.scraped, ESTIMATE.scraped
+        ('dither_reports_total', 'dither_metric_info', 'dither_estimate')
+        """
+        return self.name + {"counter": "_total", "info": "_info"}.get(self.type, "")
 
 
 ESTIMATE = Exported(
     "dither_estimate",
     "gauge",
-    "Estimate over everything counted so far, in the metric's unit.",
+    "Estimate over everything counted so far, in the metric's unit; a frequency is a share.",
     ("metric", "category"),
 )
 LOWER = Exported(
@@ -53,6 +71,18 @@ RADIUS = Exported(
     "Bound on the l2 distance of the estimated mean vector from the true one.",
     ("metric",),
 )
+LAST_UPDATE = Exported(
+    "dither_estimate_last_update_timestamp_seconds",
+    "gauge",
+    "When the last counted report of the metric reached Kafka.",
+    ("metric",),
+)
+EVENT_TIME = Exported(
+    "dither_event_time_timestamp_seconds",
+    "gauge",
+    "Latest event time that was counted of the metric.",
+    ("metric",),
+)
 CATEGORIES_LEFT_OUT = Exported(
     "dither_categories_left_out",
     "gauge",
@@ -64,12 +94,6 @@ EFFECTIVE_REPORTS = Exported(
     "gauge",
     "Reports without privacy noise that would have the same worst-case variance.",
     ("metric",),
-)
-REPORTS = Exported(
-    "dither_reports",
-    "counter",
-    "Reports by outcome: accepted, duplicate, late, or the reason for a dead letter.",
-    ("metric", "outcome"),
 )
 LEVEL_REPORTS = Exported(
     "dither_level_reports", "gauge", "Counted reports per privacy level.", ("metric", "level")
@@ -83,32 +107,58 @@ LEVEL_WEIGHT = Exported(
 HETEROGENEITY = Exported(
     "dither_level_heterogeneity_pvalue",
     "gauge",
-    "P-value of the values being independent of the privacy level (Cochran's Q).",
+    "P-value of the values being independent of the privacy level (Cochran's Q): if it is tiny, "
+    "only uniform weights estimate the mean of all reports.",
     ("metric",),
 )
 METRIC = Exported(
     "dither_metric",
     "info",
     "Definition of a metric.",
-    ("metric", "kind", "mechanism", "unit", "revision", "levels"),
+    ("metric", "description", "kind", "mechanism", "unit", "revision", "levels"),
 )
-LAST_UPDATE = Exported(
-    "dither_estimate_last_update_timestamp_seconds",
-    "gauge",
-    "When the last counted report of the metric reached Kafka.",
-    ("metric",),
+WEIGHTS = Exported(
+    "dither_weights",
+    "info",
+    "Policy of weights that is in force for a metric.",
+    ("metric", "policy"),
 )
-EVENT_TIME = Exported(
-    "dither_event_time_timestamp_seconds",
-    "gauge",
-    "Latest event time that was counted of the metric.",
-    ("metric",),
+REPORTS = Exported(
+    "dither_reports",
+    "counter",
+    "Reports by outcome: accepted, duplicate, or the reason for a dead letter (late, future, "
+    "malformed, ...). Reports whose metric is not known have no metric.",
+    ("metric", "outcome"),
+)
+DEADLETTERS = Exported(
+    "dither_deadletters",
+    "counter",
+    "Messages that were sent to the dead-letter topic instead of being counted, by reason.",
+    ("reason",),
 )
 CONSUMER_LAG = Exported(
     "dither_consumer_lag",
     "gauge",
     "Messages in a partition's log that are not counted yet, as of its last commit.",
     ("partition",),
+)
+END_TO_END_LATENCY = Exported(
+    "dither_end_to_end_latency_seconds",
+    "histogram",
+    "Time from Kafka's timestamp of a message to the commit that counts it, over all partitions.",
+    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600),
+)
+COMMIT_DURATION = Exported(
+    "dither_commit_duration_seconds",
+    "histogram",
+    "Time that writing a partition's sums and its next offset to Redis took, waiting for Redis "
+    "included. A commit is counted by the one that follows it.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
+)
+COMMIT_BYTES = Exported(
+    "dither_commit_bytes",
+    "counter",
+    "Bytes of panes and batch ids that were written to Redis by these commits.",
 )
 LAST_COMMIT = Exported(
     "dither_last_commit_timestamp_seconds",
@@ -131,24 +181,133 @@ GAP = Exported(
 EPOCH = Exported(
     "dither_partition_epoch", "gauge", "Changes of owner of a partition.", ("partition",)
 )
-
-ALL = (
-    ESTIMATE,
-    LOWER,
-    UPPER,
-    RADIUS,
-    CATEGORIES_LEFT_OUT,
-    EFFECTIVE_REPORTS,
-    REPORTS,
-    LEVEL_REPORTS,
-    LEVEL_WEIGHT,
-    HETEROGENEITY,
-    METRIC,
-    LAST_UPDATE,
-    EVENT_TIME,
-    CONSUMER_LAG,
-    LAST_COMMIT,
-    HALTED,
-    GAP,
-    EPOCH,
+OWNER = Exported(
+    "dither_partition_owner",
+    "info",
+    "The worker that took a partition last, as its host and process.",
+    ("partition", "worker"),
 )
+WORKER_DEATHS = Exported(
+    "dither_worker_deaths",
+    "counter",
+    "Workers that ended without being asked and were started again by `dither aggregate`.",
+)
+PUBLISHED = Exported(
+    "dither_published_events",
+    "counter",
+    "Events that are committed to the estimates topic, by type: `final` for each closed pane once, "
+    "`provisional` for a running total that has changed.",
+    ("type",),
+)
+PUBLISHER_LEADER = Exported(
+    "dither_publisher_leader",
+    "gauge",
+    "1 while one of the servers has the lease to publish events.",
+)
+REQUESTS = Exported(
+    "dither_http_requests",
+    "counter",
+    "Answers of this server by route, method and class of status; the route is empty where the "
+    "path has none.",
+    ("route", "method", "status"),
+)
+REQUEST_DURATION = Exported(
+    "dither_http_request_duration_seconds",
+    "histogram",
+    "Time until this server began to answer, by route.",
+    ("route",),
+    (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+)
+COLLECTION_DURATION = Exported(
+    "dither_collection_duration_seconds",
+    "gauge",
+    "Time that reading and estimating took for this scrape.",
+)
+BUILD = Exported("dither_build", "info", "The version of this server.", ("version",))
+
+SECTIONS = {
+    "Estimates": (
+        ESTIMATE,
+        LOWER,
+        UPPER,
+        RADIUS,
+        LAST_UPDATE,
+        EVENT_TIME,
+        CATEGORIES_LEFT_OUT,
+        EFFECTIVE_REPORTS,
+        LEVEL_REPORTS,
+        LEVEL_WEIGHT,
+        HETEROGENEITY,
+        METRIC,
+        WEIGHTS,
+    ),
+    "Reports": (REPORTS, DEADLETTERS),
+    "Counting": (
+        CONSUMER_LAG,
+        END_TO_END_LATENCY,
+        COMMIT_DURATION,
+        COMMIT_BYTES,
+        LAST_COMMIT,
+        HALTED,
+        GAP,
+        EPOCH,
+        OWNER,
+        WORKER_DEATHS,
+    ),
+    "Publishing": (PUBLISHED, PUBLISHER_LEADER),
+    "Serving": (REQUESTS, REQUEST_DURATION, COLLECTION_DURATION, BUILD),
+}
+ALL = tuple(itertools.chain.from_iterable(SECTIONS.values()))
+
+LABELS = {
+    "metric": "name of a metric in `metrics.toml`",
+    "category": "a category of a frequency or a coordinate of a vector, of which at most the "
+    "`serve.top_categories` largest are exported; empty for a mean",
+    "level": "the epsilon of a privacy level",
+    "outcome": "what became of reports",
+    "reason": "why a message could not be counted: docs/data-model.md lists the reasons",
+    "partition": "number of a partition of the reports topic",
+    "worker": "host and process of a worker; as many as there are partitions at any time",
+    "type": "`final` or `provisional`",
+    "route": "template of a path",
+    "method": "HTTP method",
+    "status": "`2xx`, `3xx`, `4xx` or `5xx`",
+    "policy": "`optimal`, `paper`, `proportional` or `uniform`",
+    "description": "from the metric's definition, like the kind, mechanism, unit, levels and "
+    "revision beside it",
+    "version": "of Dither",
+}
+"""What the values of each label are, by its name."""
+
+HEAD = """\
+# Exported metrics
+
+What `dither serve` exports at `/metrics`, in Prometheus' text format or OpenMetrics. Estimates,
+reports and counting are read from Redis at each scrape, so that every `dither serve` of a
+deployment exports the same: take the maximum over instances before you sum. Counters of reports,
+messages and commits go on across restarts and changes of owner, as they are committed together with
+what they count; they go back only when Redis itself lost writes. [monitoring.md](monitoring.md)
+says how to have them scraped, and [runbook.md](runbook.md) what the alerts mean.
+
+Generated from `aggregator/exported.py` by `python -m aggregator.exported > docs/metrics.md`.
+"""
+
+
+def reference() -> str:
+    """Return docs/metrics.md."""
+    parts = [HEAD]
+    for title, declared in SECTIONS.items():
+        parts.append(f"## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")
+        for one in declared:
+            labels = ", ".join(f"`{label}`" for label in one.labels)
+            buckets = ", ".join(f"{bound:g}" for bound in one.buckets)
+            meaning = one.help + (f" Buckets up to {buckets} s." if buckets else "")
+            parts.append(f"| `{one.scraped}` | {one.type} | {labels} | {meaning} |")
+        parts.append("")
+    parts.append("## Labels\n\n| label | values |\n|---|---|")
+    parts += [f"| `{label}` | {meaning} |" for label, meaning in LABELS.items()]
+    return "\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

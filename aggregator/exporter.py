@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Protocol
+from importlib.metadata import version
+from typing import NamedTuple
 
 import numpy as np
 from prometheus_client import Metric as Family
@@ -12,21 +15,58 @@ from prometheus_client.registry import Collector
 
 from aggregator import exported
 from aggregator.exported import Exported
-from aggregator.partition import NEVER
-from aggregator.reader import Reader
-from aggregator.store import TORN
-from estimators import Estimate, Metric
+from aggregator.measurements import Histogram, Measurements
+from aggregator.reader import Frame, Reader, event_time
+from aggregator.store import TORN, Standing
+
+VERSION = version("dither")
 
 
-class Put(Protocol):
-    """Adds a sample to its family."""
+class Sample(NamedTuple):
+    """A value of an exported metric, with the labels in the declaration's order."""
 
-    def __call__(self, what: Exported, value: float, *labels: object) -> None:
-        """Add `value` with the labels in the declaration's order."""
+    what: Exported
+    value: float
+    labels: tuple[object, ...] = ()
+
+
+class Families:
+    """The families of one scrape, filled sample by sample."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Family] = {}
+
+    def put(self, what: Exported, value: float, *labels: object) -> None:
+        """Add a sample with its labels in the declaration's order."""
+        self._add(what, what.scraped, value, labels)
+
+    def histogram(self, what: Exported, histogram: Histogram, *labels: object) -> None:
+        """Add a histogram's samples."""
+        counts = histogram.cumulative()
+        bounds = [*(str(float(bound)) for bound in what.buckets), "+Inf"]
+        for bound, count in zip(bounds, counts, strict=True):
+            self._add(what, f"{what.name}_bucket", count, labels, le=bound)
+        self._add(what, f"{what.name}_count", counts[-1], labels)
+        self._add(what, f"{what.name}_sum", histogram.seconds, labels)
+
+    def filled(self) -> list[Family]:
+        """Return the families that have samples, in the order of their declarations."""
+        return [self._families[one.name] for one in exported.ALL if one.name in self._families]
+
+    def _add(
+        self, what: Exported, name: str, value: float, labels: tuple[object, ...], **more: str
+    ) -> None:
+        family = self._families.get(what.name)
+        if family is None:
+            family = self._families[what.name] = Family(what.name, what.help, what.type)
+        pairs = dict(zip(what.labels, map(str, labels), strict=True))
+        family.add_sample(name, pairs | more, value)
 
 
 class Exporter(Collector):
     """Collects the running totals of all metrics at each scrape.
+
+    An estimate is computed again only when a report more was counted or its weights were changed.
 
     Parameters
     ----------
@@ -38,6 +78,8 @@ class Exporter(Collector):
 
     def __init__(self, reader: Reader, top_categories: int) -> None:
         self.reader, self.top_categories = reader, top_categories
+        self._known: dict[str, tuple[str, list[Sample]]] = {}
+        self._lock = threading.Lock()
 
     def describe(self) -> Iterable[Family]:
         """Return nothing: names are known at the first scrape."""
@@ -45,63 +87,102 @@ class Exporter(Collector):
 
     def collect(self) -> Iterable[Family]:
         """Read everything once and return it as metric families."""
-        families = {e.name: Family(e.name, e.help, e.type) for e in exported.ALL}
+        with self._lock:
+            return self._collect()
 
-        def put(what: Exported, value: float, *labels: object) -> None:
-            suffix = {"counter": "_total", "info": "_info"}.get(what.type, "")
-            pairs = dict(zip(what.labels, map(str, labels), strict=True))
-            families[what.name].add_sample(what.name + suffix, pairs, value)
+    def _collect(self) -> list[Family]:
+        began = time.perf_counter()
+        families, overview = Families(), self.reader.store.overview()
+        standings = overview.partitions
+        for name in self.reader.metrics:
+            for sample in self._metric(self.reader.frame(overview, name)):
+                families.put(sample.what, sample.value, *sample.labels)
+        _reports(families, standings.values())
+        for number, standing in standings.items():
+            _partition(families, number, standing.owner)
+        _measurements(families, standings.values())
+        families.put(exported.WORKER_DEATHS, self.reader.store.deaths())
+        has_leader, events = self.reader.store.publishing()
+        families.put(exported.PUBLISHER_LEADER, int(has_leader))
+        for kind, count in sorted(events.items()):
+            families.put(exported.PUBLISHED, count, kind)
+        families.put(exported.BUILD, 1, VERSION)
+        families.put(exported.COLLECTION_DURATION, time.perf_counter() - began)
+        return families.filled()
 
-        for name, metric in self.reader.metrics.items():
-            levels = " ".join(f"{e:g}" for e in metric.levels)
-            revision = f"{metric.revision:08x}"
-            about = (metric.kind, metric.mechanism, metric.unit, revision, levels)
-            put(exported.METRIC, 1, name, *about)
-            window = self.reader.window(name)
-            event_time = self.reader.event_time(name)
-            if window.arrived_ms != NEVER and event_time is not None:
-                put(exported.LAST_UPDATE, window.arrived_ms / 1000, name)
-                put(exported.EVENT_TIME, event_time / 1000, name)
-            self._estimate(put, metric, self.reader.answer(window))
-        self._partitions(put)
-        return [family for family in families.values() if family.samples]
+    def _metric(self, frame: Frame) -> list[Sample]:
+        """Return a metric's samples: those of the last scrape if nothing was counted since."""
+        name = frame.metric.name
+        known, samples = self._known.get(name, ("", []))
+        if known != frame.version:
+            samples = [*_described(frame), *self._estimated(frame)]
+            self._known[name] = frame.version, samples
+        return samples
 
-    def _estimate(self, put: Put, metric: Metric, estimate: Estimate) -> None:
-        put(exported.EFFECTIVE_REPORTS, estimate.effective_reports, metric.name)
+    def _estimated(self, frame: Frame) -> Iterable[Sample]:
+        metric, estimate = frame.metric, self.reader.answer(frame.filled(self.reader.sum(frame)))
+        yield Sample(exported.EFFECTIVE_REPORTS, estimate.effective_reports, (metric.name,))
         levels = zip(estimate.levels, estimate.counts, estimate.weights, strict=True)
         for epsilon, count, weight in levels:
-            put(exported.LEVEL_REPORTS, int(count), metric.name, f"{epsilon:g}")
-            put(exported.LEVEL_WEIGHT, float(weight), metric.name, f"{epsilon:g}")
+            yield Sample(exported.LEVEL_REPORTS, int(count), (metric.name, f"{epsilon:g}"))
+            yield Sample(exported.LEVEL_WEIGHT, float(weight), (metric.name, f"{epsilon:g}"))
         if estimate.heterogeneity is not None:
-            put(exported.HETEROGENEITY, estimate.heterogeneity, metric.name)
+            yield Sample(exported.HETEROGENEITY, estimate.heterogeneity, (metric.name,))
         if estimate.status in ("not_ready", "too_few_reports"):
             return
         shown = estimate.top(self.top_categories)
         numbers = (np.atleast_1d(x).tolist() for x in (shown.value, shown.lower, shown.upper))
-        labels = shown.labels if np.ndim(shown.value) else ("",)
-        for label, value, lower, upper in zip(labels, *numbers, strict=True):
-            put(exported.ESTIMATE, value, metric.name, label)
-            put(exported.LOWER, lower, metric.name, label)
-            put(exported.UPPER, upper, metric.name, label)
+        categories = shown.labels if np.ndim(shown.value) else ("",)
+        for category, value, lower, upper in zip(categories, *numbers, strict=True):
+            yield Sample(exported.ESTIMATE, value, (metric.name, category))
+            yield Sample(exported.LOWER, lower, (metric.name, category))
+            yield Sample(exported.UPPER, upper, (metric.name, category))
         if estimate.radius is not None:
-            put(exported.RADIUS, estimate.radius, metric.name)
+            yield Sample(exported.RADIUS, estimate.radius, (metric.name,))
         if estimate.labels:
             left_out = len(estimate.labels) - len(shown.labels)
-            put(exported.CATEGORIES_LEFT_OUT, left_out, metric.name)
+            yield Sample(exported.CATEGORIES_LEFT_OUT, left_out, (metric.name,))
 
-    def _partitions(self, put: Put) -> None:
-        outcomes: defaultdict[tuple[str, str], int] = defaultdict(int)
-        for partition in self.reader.store.partitions():
-            for key, count in self.reader.store.counts(partition).items():
-                outcome, _, name = key.partition(":")
-                outcomes[name, outcome] += count
-            owner = self.reader.store.owner(partition)
-            done = int(owner.get("next", 0))
-            put(exported.CONSUMER_LAG, max(0, int(owner.get("high", done)) - done), partition)
-            put(exported.HALTED, int(bool(owner.get("halted")) or done == TORN), partition)
-            put(exported.GAP, int(owner.get("gap", 0)), partition)
-            put(exported.EPOCH, int(owner.get("epoch", 0)), partition)
-            if "updated" in owner:
-                put(exported.LAST_COMMIT, int(owner["updated"]) / 1000, partition)
-        for (name, outcome), count in sorted(outcomes.items()):
-            put(exported.REPORTS, count, name, outcome)
+
+def _described(frame: Frame) -> Iterable[Sample]:
+    """Yield what is known of a metric without its sums."""
+    metric, name = frame.metric, frame.metric.name
+    about = (metric.description, metric.kind, metric.mechanism, metric.unit)
+    levels = " ".join(f"{epsilon:g}" for epsilon in metric.levels)
+    yield Sample(exported.METRIC, 1, (name, *about, f"{metric.revision:08x}", levels))
+    yield Sample(exported.WEIGHTS, 1, (name, frame.policy))
+    reached = event_time(frame.watermarks)
+    if reached is not None:
+        yield Sample(exported.LAST_UPDATE, frame.arrived_ms / 1000, (name,))
+        yield Sample(exported.EVENT_TIME, reached / 1000, (name,))
+
+
+def _reports(families: Families, standings: Iterable[Standing]) -> None:
+    outcomes: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for standing in standings:
+        for key, count in standing.counts.items():
+            outcome, _, name = key.partition(":")
+            outcomes[name, outcome] += count
+    for (name, outcome), count in sorted(outcomes.items()):
+        families.put(exported.REPORTS, count, name, outcome)
+
+
+def _partition(families: Families, number: int, owner: dict[str, str]) -> None:
+    done = int(owner.get("next", 0))
+    halted = bool(owner.get("halted")) or done == TORN
+    families.put(exported.CONSUMER_LAG, max(0, int(owner.get("high", done)) - done), number)
+    families.put(exported.HALTED, int(halted), number)
+    families.put(exported.GAP, int(owner.get("gap", 0)), number)
+    families.put(exported.EPOCH, int(owner.get("epoch", 0)), number)
+    families.put(exported.OWNER, 1, number, owner.get("worker", ""))
+    if "updated" in owner:
+        families.put(exported.LAST_COMMIT, int(owner["updated"]) / 1000, number)
+
+
+def _measurements(families: Families, standings: Iterable[Standing]) -> None:
+    measured = sum((Measurements.stored(one.owner) for one in standings), Measurements())
+    families.histogram(exported.COMMIT_DURATION, measured.commits)
+    families.histogram(exported.END_TO_END_LATENCY, measured.latencies)
+    families.put(exported.COMMIT_BYTES, measured.commit_bytes)
+    for reason, count in sorted(measured.deadletters.items()):
+        families.put(exported.DEADLETTERS, count, reason)

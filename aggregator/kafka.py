@@ -82,10 +82,14 @@ def ensure_topics(settings: Settings) -> None:
         return
     there = client.list_topics(timeout=ANSWER_SECONDS).topics
     topics = settings.topics
-    wanted = {topics.reports: topics.partitions, topics.deadletters: 1}
+    wanted: dict[str, tuple[int, dict[str, str]]] = {
+        topics.reports: (topics.partitions, {}),
+        topics.deadletters: (1, {}),
+        topics.estimates: (1, {"cleanup.policy": "compact"}),
+    }
     missing = [
-        NewTopic(name, num_partitions=partitions, replication_factor=topics.replication)
-        for name, partitions in wanted.items()
+        NewTopic(name, partitions, topics.replication, config=config)
+        for name, (partitions, config) in wanted.items()
         if name not in there
     ]
     if not missing:

@@ -35,6 +35,22 @@ def policies_key(topic: str) -> str:
     return f"dither:{topic}:policies"
 
 
+def publisher_key(topic: str) -> str:
+    """Return the prefix of the keys of whoever publishes estimates: one slot of a Redis Cluster.
+
+    Examples
+    --------
+    >>> publisher_key("dither.reports")
+    'dither:{publisher:dither.reports}'
+    """
+    return f"dither:{{publisher:{topic}}}"
+
+
+def deaths_key(topic: str) -> str:
+    """Return the key of the number of workers that died and were started again."""
+    return f"dither:{topic}:deaths"
+
+
 def metric_key(name: str, revision: int) -> str:
     """Return a metric's name in keys: its definition's revision is part of it.
 

@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
 from aggregator import kafka
 from aggregator.embedded import EmbeddedBroker, EmbeddedRedis
 from aggregator.errors import DitherError
-from aggregator.settings import Settings
+from aggregator.settings import SCOPES, Settings, values
 
 LEAVE_SECONDS = 20.0
 ANSWER_SECONDS = 30.0
@@ -29,10 +27,13 @@ CHOSEN = (
     "metrics",
     "topics.reports",
     "topics.deadletters",
+    "topics.estimates",
     "topics.managed",
     "aggregate.group",
+    "publish.enabled",
     "serve.host",
     "serve.port",
+    "access.anonymous",
 )
 """What is named here or by the caller, so that it need not be set."""
 
@@ -119,7 +120,8 @@ class LocalDeployment:
         embedded = self._stack.enter_context(EmbeddedBroker())
         settings.kafka["bootstrap.servers"] = embedded.bootstrap_servers
         settings.topics.managed = False
-        for topic in (settings.topics.reports, settings.topics.deadletters):
+        topics = settings.topics
+        for topic in (topics.reports, topics.deadletters, topics.estimates):
             embedded.create_topic(topic)
         return "librdkafka's in-process broker"
 
@@ -132,9 +134,8 @@ class LocalDeployment:
     @contextlib.contextmanager
     def _process(self, command: str, *arguments: str) -> Iterator[None]:
         """Run a command of ours beside this process, out of Ctrl-C's reach."""
-        quiet = ["--log-level=error"] if command == "aggregate" else []
         process = subprocess.Popen(
-            [sys.executable, "-m", "aggregator", command, *arguments, *quiet],
+            [sys.executable, "-m", "aggregator", command, *arguments, "--log-level=error"],
             env={**os.environ, **_environment(self.settings)},
             start_new_session=True,
             stdout=subprocess.DEVNULL,
@@ -169,11 +170,15 @@ def _refuse_taken(port: int) -> None:
 def _environment(settings: Settings) -> dict[str, str]:
     """Return what was set or chosen here as variables, for child processes."""
     settings.serve.host = LOOPBACK
-    plain = msgspec.to_builtins(settings)
-    found = {}
+    if "access.anonymous" not in settings.sources:
+        settings.access.anonymous = list(
+            SCOPES
+        )  # whoever reaches it can do as much on this machine
+    known, found = dict(values(settings)), {}
     for key in (*CHOSEN, *settings.sources):
-        section, _, name = key.partition(".")
-        value = plain[section][name] if name else plain[section]
+        value = known[key]
         text = str(value).lower() if isinstance(value, bool) else str(value)
+        if isinstance(value, list):
+            text = " ".join(value)
         found[f"DITHER_{key.upper().replace('.', '_')}"] = text
     return found

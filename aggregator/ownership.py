@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from aggregator.keys import tag
+from aggregator.measurements import Measurements
 from aggregator.partition import Partition
 from aggregator.settings import Aggregate
 from aggregator.store import TORN, UNSET, Snapshot, Store
@@ -28,6 +29,8 @@ class Owned:
         The next offset in the store.
     facts : dict
         What else the store should know of this partition: where counting began, lost offsets.
+    measured : Measurements
+        How counting it went so far, under whichever owner.
     halted : str
         Why nothing is counted, for a person to act on; empty when all is well.
     fences : int
@@ -39,6 +42,7 @@ class Owned:
     state: Partition
     committed: int
     facts: dict[str, str | int]
+    measured: Measurements = dataclasses.field(default_factory=Measurements)
     halted: str = ""
     fences: int = 0
     retake_at: float = 0.0
@@ -79,10 +83,16 @@ class Owned:
         """
         if self.committed == TORN:
             return 0
-        facts = {**self.facts, "halted": self.halted, "high": high, "updated": _now_ms()}
+        now = _now_ms()
+        measured = self.measured.arrived(self.state.arrivals, now)
+        facts = {**self.facts, "halted": self.halted, "high": high, "updated": now}
+        facts |= measured.facts()
         written = store.commit(self.number, self.epoch, self.committed, self.state, facts)
+        if written is None:  # what an earlier attempt measured is in the store
+            measured = Measurements.stored(store.owner(self.number))
+        self.measured = measured
         self.committed, self.fences = self.state.next_offset, 0
-        return written
+        return written or 0
 
 
 def take(
@@ -138,6 +148,7 @@ def take(
         state=state,
         committed=snapshot.next_offset,
         facts=facts,
+        measured=Measurements.stored(snapshot.owner),
         halted=halted,
     )
 

@@ -7,42 +7,19 @@ state, however they were cut into batches, which is what `dither verify` relies 
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 
+from aggregator.decoding import Batches, Decoder, Integers, Message, Refusal
 from aggregator.keys import PaneKey, metric_key, rollups, width_ms
 from estimators import Metric, ReportError
 from estimators.estimate import Counts
-from producers.reports_pb2 import ReportBatch
 
-BATCH_ID_BYTES = 16
 NEVER = -1
-
-
-class Message(Protocol):
-    """The part of a Kafka message that is looked at."""
-
-    def offset(self) -> int:
-        """Return the offset in the partition's log."""
-
-    def value(self) -> bytes | None:
-        """Return the payload; None for a tombstone."""
-
-    def timestamp(self) -> tuple[int, int]:
-        """Return the timestamp's type and its milliseconds since the epoch."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Refusal:
-    """A message that was not counted, and why."""
-
-    message: Message
-    reason: str
-    detail: str
 
 
 @dataclasses.dataclass(eq=False)
@@ -71,6 +48,15 @@ class Pane:
     closed: bool = False
     levels: list[bytes] = dataclasses.field(default_factory=list)
     values: list[bytes] = dataclasses.field(default_factory=list)
+
+    def add(self, batches: Batches, which: NDArray[np.intp]) -> None:
+        """Put batches aside for :meth:`settle`, each counted once."""
+        ids = batches.ids if which.size == len(batches.ids) else [batches.ids[i] for i in which]
+        self.seen.update(ids)
+        self.unsaved += ids
+        for levels, values in batches.columns(which):
+            self.levels.append(levels)
+            self.values.append(values)
 
     def settle(self) -> int:
         """Add the batches put aside to the statistic, all at once; return their reports."""
@@ -127,14 +113,18 @@ class Partition:
     ----------
     unsaved : int
         Reports, counted or refused, since the store last had everything.
+    arrivals : array of int
+        Kafka's timestamps of the messages since then, in ms.
     """
 
     def __init__(self, metrics: Mapping[str, Metric], future_ms: int, next_offset: int = 0) -> None:
         self.metrics, self.future_ms, self.next_offset = metrics, future_ms, next_offset
         self.unsaved = 0
+        self.arrivals = array("q")
         self.panes: dict[PaneKey, Pane] = {}
         self.watermarks: defaultdict[str, Watermark] = defaultdict(Watermark)
         self.counts: defaultdict[str, int] = defaultdict(int)
+        self._decoder = Decoder(metrics)
         self._keys = {name: metric_key(name, metric.revision) for name, metric in metrics.items()}
 
     def count(self, messages: Iterable[Message]) -> list[Refusal]:
@@ -142,83 +132,124 @@ class Partition:
 
         Messages below the next offset were counted before and are passed over.
         """
-        refusals = []
-        for message in messages:
-            offset = message.offset()
-            if offset < self.next_offset:
-                continue
-            batch = None
-            try:
-                batch = _parse(message.value())
-                self._place(batch, offset, message.timestamp()[1])
-            except ReportError as error:
-                reports = 1 if batch is None else max(1, len(batch.levels))
-                name = batch.metric if batch is not None and batch.metric in self.metrics else ""
-                self.counts[f"{error.reason}:{name}"] += reports
-                self.unsaved += reports
-                if error.reason != "duplicate":
-                    refusals.append(Refusal(message, error.reason, error.detail))
-            self.next_offset = offset + 1
+        fresh = list(messages)
+        if fresh and fresh[0].offset() < self.next_offset:
+            fresh = [message for message in fresh if message.offset() >= self.next_offset]
+        if not fresh:
+            return []
+        found, refusals = self._decoder.decode(fresh)
+        arrived = np.array([message.timestamp()[1] for message in fresh], dtype=np.int64)
+        self.arrivals.frombytes(arrived.tobytes())
+        for name, batches in found.items():
+            refusals += self._place(self.metrics[name], batches, fresh, arrived)
+        for refusal in refusals:
+            self.counts[f"{refusal.reason}:{refusal.metric}"] += refusal.reports
+            self.unsaved += refusal.reports
         for pane in self.panes.values():
             if counted := pane.settle():
                 self.counts[f"accepted:{pane.metric.name}"] += counted
                 self.unsaved += counted
+        self.next_offset = fresh[-1].offset() + 1
         self._close()
+        told = [refusal for refusal in refusals if refusal.reason != "duplicate"]
+        return sorted(told, key=lambda refusal: refusal.message.offset())
+
+    def _place(
+        self,
+        metric: Metric,
+        batches: Batches,
+        messages: Sequence[Message],
+        arrived: Integers,
+    ) -> list[Refusal]:
+        """Put a metric's batches into their panes; return those that come at a wrong time.
+
+        Each is judged by the watermark that those before it have left behind.
+        """
+        kafka_ms = arrived[batches.index]
+        time = np.where(batches.time_ms == 0, kafka_ms, batches.time_ms)
+        before_epoch = time < 0
+        ahead = ~before_epoch & (time > kafka_ms + self.future_ms)
+        wrong = before_epoch | ahead
+        start = time - time % metric.pane_ms
+        repeated = self._repeated(metric, batches.ids, start, wrong)
+        watermark = self.watermarks[self._keys[metric.name]]
+        reached = np.where(wrong | repeated, NEVER, np.minimum(time, kafka_ms))
+        passed = np.maximum.accumulate(np.concatenate(([watermark.time], reached)))
+        late = ~wrong & (start + metric.pane_ms + metric.lateness_ms <= passed[:-1])
+        refused = wrong | late | repeated
+        good = np.flatnonzero(~refused)
+        if good.size:
+            watermark.time = int(passed[-1])
+            watermark.arrived = max(watermark.arrived, int(kafka_ms[good].max()))
+        for begin in sorted(set(start[good].tolist())):
+            inside = good[start[good] == begin]
+            key = PaneKey("pane", self._keys[metric.name], begin)
+            pane = self.panes.get(key)
+            if pane is None:
+                first = messages[batches.index[inside[0]]].offset()
+                pane = self.panes[key] = Pane(metric, first, metric.zero())
+            pane.add(batches, inside)
+        refusals = []
+        for row in np.flatnonzero(refused).tolist():
+            error = self._misplaced(
+                metric,
+                int(time[row]),
+                int(kafka_ms[row]),
+                int(start[row]),
+                int(passed[row]),
+                batches.ids[row],
+                late=bool(late[row]),
+            )
+            message, reports = messages[batches.index[row]], batches.size(row)
+            refusals.append(Refusal(message, error.reason, error.detail, metric.name, reports))
         return refusals
 
-    def _place(self, batch: ReportBatch, offset: int, kafka_ms: int) -> None:
-        metric = self.metrics.get(batch.metric)
-        if metric is None:
-            raise ReportError("unknown_metric", f"metric {batch.metric[:80]!r} is not defined here")
-        if batch.revision != metric.revision:
-            raise ReportError(
-                "wrong_revision",
-                f"revision {batch.revision:08x} of {metric.name}: expected {metric.revision:08x}; "
-                "the device has another definition of this metric",
-            )
-        if not batch.levels:
-            raise ReportError("empty", "a batch without reports")
-        if len(batch.batch_id) != BATCH_ID_BYTES:
-            raise ReportError(
-                "bad_batch_id", f"{len(batch.batch_id)} bytes: expected {BATCH_ID_BYTES}"
-            )
-        if batch.round:
-            raise ReportError("bad_round", f"round {batch.round}: {metric.name} has no rounds")
-        metric.randomizer.check(batch.levels, batch.values)
-        time = batch.time_ms or kafka_ms
+    def _repeated(
+        self, metric: Metric, ids: list[bytes], start: Integers, wrong: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Return which batches have the id of one before them in the same pane."""
+        name = self._keys[metric.name]
+        repeated = np.zeros(len(ids), dtype=bool)
+        seen: defaultdict[int, set[bytes]] = defaultdict(set)
+        for begin in set(start.tolist()):
+            if pane := self.panes.get(PaneKey("pane", name, begin)):
+                seen[begin] = pane.seen
+        if len(set(ids)) == len(ids) and all(known.isdisjoint(ids) for known in seen.values()):
+            return repeated
+        here: set[tuple[int, bytes]] = set()
+        for row, (begin, identity) in enumerate(zip(start.tolist(), ids, strict=True)):
+            if not wrong[row]:
+                repeated[row] = identity in seen[begin] or (begin, identity) in here
+                here.add((begin, identity))
+        return repeated
+
+    def _misplaced(
+        self,
+        metric: Metric,
+        time: int,
+        kafka_ms: int,
+        start: int,
+        watermark: int,
+        batch_id: bytes,
+        *,
+        late: bool,
+    ) -> ReportError:
+        """Return why a batch that is well made was not counted."""
         if time < 0:
-            raise ReportError("bad_time", f"event time {time} ms is before the epoch")
+            return ReportError("bad_time", f"event time {time} ms is before the epoch")
         if time > kafka_ms + self.future_ms:
-            raise ReportError(
+            return ReportError(
                 "future",
                 f"event time {time} ms is {time - kafka_ms} ms ahead of Kafka's timestamp: "
                 f"at most {self.future_ms} ms are allowed; the device's clock is wrong",
             )
-        self._add(metric, batch, offset, min(time, kafka_ms), kafka_ms, metric.pane_start(time))
-
-    def _add(
-        self, metric: Metric, batch: ReportBatch, offset: int, time: int, kafka_ms: int, start: int
-    ) -> None:
-        name = self._keys[metric.name]
-        watermark = self.watermarks[name]
-        if start + metric.pane_ms + metric.lateness_ms <= watermark.time:
-            raise ReportError(
+        if late:
+            return ReportError(
                 "late",
                 f"the pane that begins at {start} ms was closed when event time reached "
-                f"{watermark.time} ms: {metric.name} allows a lateness of {metric.lateness}",
+                f"{watermark} ms: {metric.name} allows a lateness of {metric.lateness}",
             )
-        key = PaneKey("pane", name, start)
-        pane = self.panes.get(key)
-        if pane is None:
-            pane = self.panes[key] = Pane(metric, offset, metric.zero())
-        if batch.batch_id in pane.seen:
-            raise ReportError("duplicate", f"batch {batch.batch_id.hex()} was counted before")
-        pane.seen.add(batch.batch_id)
-        pane.unsaved.append(batch.batch_id)
-        pane.levels.append(batch.levels)
-        pane.values.append(batch.values)
-        watermark.time = max(watermark.time, time)
-        watermark.arrived = max(watermark.arrived, kafka_ms)
+        return ReportError("duplicate", f"batch {batch_id.hex()} was counted before")
 
     def _close(self) -> None:
         """Close the panes that the watermark has left behind, adding them to the coarser ones."""
@@ -242,6 +273,7 @@ class Partition:
     def saved(self) -> dict[PaneKey, Pane]:
         """Note that the store has everything; let go of the closed panes and return them."""
         self.unsaved = 0
+        self.arrivals = array("q")
         for pane in self.panes.values():
             pane.changed = False
             pane.unsaved.clear()
@@ -256,12 +288,3 @@ class Partition:
         if metric is not None and self._keys[metric.name] == key.metric:
             vector = np.frombuffer(statistic, dtype="<i8").astype(np.int64)
             self.panes[key] = Pane(metric, first_offset, vector, seen, changed=False)
-
-
-def _parse(value: bytes | None) -> ReportBatch:
-    if value is None:
-        raise ReportError("malformed", "a message without a value")
-    try:
-        return ReportBatch.FromString(value)
-    except DecodeError as error:
-        raise ReportError("malformed", f"not a ReportBatch: {error}") from None

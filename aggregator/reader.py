@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import numpy as np
 
 from aggregator.errors import UnknownMetric
-from aggregator.keys import PaneKey, metric_key
+from aggregator.keys import metric_key
 from aggregator.partition import NEVER, Watermark
-from aggregator.store import UNSET, Store, connect
+from aggregator.store import UNSET, Overview, Standing, Store, connect
 from aggregator.windows import spans
 from estimators import Estimate, Metric
+from estimators.durations import milliseconds
 from estimators.errors import nearest
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
@@ -23,6 +26,43 @@ from estimators.weights import DEFAULT_POLICY
 Time = float | datetime.datetime | None
 DEFAULT_TOPIC = "dither.reports"
 DEFAULT_IDLE_MS = 60_000
+EXPIRY_MS = 60_000
+"""How long an answer from panes that expire is taken to be the same."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """A window before its panes are read: what is asked of them, and how far they are counted.
+
+    Attributes
+    ----------
+    start_ms, end_ms : int or None
+        On panes' edges. None: unbounded.
+    status : str
+        ``not_ready`` (nothing was ever counted), ``provisional`` (more can come) or ``final``.
+    arrived_ms : int
+        When the last counted report of the metric reached Kafka; -1 for never.
+    policy : str
+        The weights in force.
+    watermarks : dict of int to Watermark
+        Of the partitions that counted the metric.
+    version : str
+        Another one whenever the sums of this window, or how they are read, may be others.
+    """
+
+    metric: Metric
+    start_ms: int | None
+    end_ms: int | None
+    status: str
+    arrived_ms: int
+    policy: str
+    watermarks: dict[int, Watermark]
+    version: str
+
+    def filled(self, statistic: Counts) -> Window:
+        """Return the window with its statistic."""
+        edges = (self.start_ms, self.end_ms)
+        return Window(self.metric, statistic, *edges, self.status, self.arrived_ms, self.policy)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +158,7 @@ class Reader:
         bound: str = "auto",
         target: str = "population",
         *,
+        window: str | None = None,
         categories: Sequence[str | int] | None = None,
         simultaneous: bool = True,
     ) -> Estimate:
@@ -132,6 +173,8 @@ class Reader:
             The policy that is in force for the metric (``dither weights``), by default.
         bound : str
             ``"auto"``: fixed for a window that is final, anytime for what may still grow.
+        window : str, optional
+            Instead of start and end: a duration such as ``"1h"``, the last hour of event time.
         beta, target, categories, simultaneous
             See :meth:`estimators.Metric.estimate`.
 
@@ -141,7 +184,7 @@ class Reader:
             With a status: ``not_ready``, ``too_few_reports``, ``provisional`` or ``final``.
         """
         return self.answer(
-            self.window(name, start, end),
+            self.window(name, start, end, window),
             beta,
             weights,
             bound,
@@ -177,7 +220,9 @@ class Reader:
         too_few = estimate.reports < metric.minimum_reports and window.status != "not_ready"
         return dataclasses.replace(estimate, status="too_few_reports" if too_few else window.status)
 
-    def window(self, name: str, start: Time = None, end: Time = None) -> Window:
+    def window(
+        self, name: str, start: Time = None, end: Time = None, window: str | None = None
+    ) -> Window:
         """Sum a metric's panes over all partitions.
 
         Raises
@@ -187,66 +232,136 @@ class Reader:
         ValueError
             If the window is empty.
         """
+        frame = self.frame(self.store.overview(), name, start, end, window)
+        return frame.filled(self.sum(frame))
+
+    def frame(
+        self,
+        overview: Overview,
+        name: str,
+        start: Time = None,
+        end: Time = None,
+        window: str | None = None,
+    ) -> Frame:
+        """Say what is asked and how far it is counted, without reading a pane.
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric.
+        ValueError
+            If the window is empty.
+        """
         metric = self.metric(name)
-        start_ms, end_ms = _edges(metric, start, end)
         key = metric_key(metric.name, metric.revision)
-        statistic = metric.zero()
-        watermarks: dict[int, Watermark] = {}
-        for partition in self.store.partitions():
-            watermark = self.store.watermarks(partition).get(key)
-            if watermark is None:
-                continue
-            watermarks[partition] = watermark
-            for found in self._statistics(partition, metric, key, watermark, start_ms, end_ms):
-                statistic += np.frombuffer(found, dtype="<i8")
+        watermarks = {
+            number: standing.watermarks[key]
+            for number, standing in overview.partitions.items()
+            if key in standing.watermarks
+        }
+        if window is None:
+            first, last = _edges(metric, start, end)
+        elif start is None and end is None:
+            first, last = _last(metric, window, watermarks)
+        else:
+            raise ValueError(f"window = {window!r} beside a start or an end: expected one of both")
+        status = self.status(overview, metric, watermarks, last)
+        policy = overview.policies.get(name, DEFAULT_POLICY)
+        counted = [
+            (number, standing.owner.get("topic_id"), standing.counts.get(f"accepted:{name}"))
+            for number, standing in overview.partitions.items()
+        ]
+        expires = metric.retention_ms is not None and (first, last) != (None, None)
+        until = int(1000 * time.time()) // EXPIRY_MS if expires else 0
+        facts = (key, first, last, status, policy, counted, sorted(watermarks.items()), until)
+        version = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
         arrived = max((mark.arrived for mark in watermarks.values()), default=NEVER)
-        status = self._status(metric, watermarks, end_ms)
-        policy = self.store.policies().get(name, DEFAULT_POLICY)
-        return Window(metric, statistic, start_ms, end_ms, status, arrived, policy)
+        return Frame(metric, first, last, status, arrived, policy, watermarks, version)
+
+    def sum(self, frame: Frame) -> Counts:
+        """Read a window's panes and add them up, in a few round trips."""
+        metric, key = frame.metric, metric_key(frame.metric.name, frame.metric.revision)
+        if frame.start_ms is None and frame.end_ms is None:
+            found: Sequence[bytes | None] = self.store.running([*frame.watermarks], key)
+        else:
+            cut = [
+                (number, span)
+                for number, mark in frame.watermarks.items()
+                for span in spans(metric, mark.time, frame.start_ms, frame.end_ms)
+            ]
+            found = self.store.statistics(self.store.find(key, cut))
+        statistic = metric.zero()
+        for pane in found:
+            if pane is not None:
+                statistic += np.frombuffer(pane, dtype="<i8")
+        return statistic
 
     def event_time(self, name: str) -> int | None:
         """Return the latest event time counted of a metric, in ms since the epoch."""
-        metric = self.metric(name)
-        key = metric_key(metric.name, metric.revision)
-        marks = (self.store.watermarks(partition).get(key) for partition in self.store.partitions())
-        return max((mark.time for mark in marks if mark is not None), default=None)
+        return event_time(self.frame(self.store.overview(), name).watermarks)
 
-    def _statistics(
+    def settled(self, overview: Overview) -> dict[str, int]:
+        """Return, by metric, the event time in ms before which every window is final.
+
+        Metrics of which nothing was counted are left out.
+        """
+        standings = overview.partitions.values()
+        found = {}
+        for name, metric in self.metrics.items():
+            key = metric_key(name, metric.revision)
+            if any(key in standing.watermarks for standing in standings):
+                reached = min(self._reached(standing, key) for standing in standings)
+                found[name] = reached - metric.lateness_ms
+        return found
+
+    def status(
         self,
-        partition: int,
+        overview: Overview,
         metric: Metric,
-        key: str,
-        watermark: Watermark,
-        start_ms: int | None,
-        end_ms: int | None,
-    ) -> Iterable[bytes]:
-        if start_ms is None and end_ms is None:
-            return self.store.running(partition, key)
-        keys = [
-            PaneKey(span.grain, key, begin)
-            for span in spans(metric, watermark.time, start_ms, end_ms)
-            for begin in self.store.panes(partition, span.grain, key, span.start, span.end)
-        ]
-        return [found for found in self.store.statistics(partition, keys) if found is not None]
-
-    def _status(self, metric: Metric, watermarks: Mapping[int, Watermark], end: int | None) -> str:
+        watermarks: Mapping[int, Watermark],
+        end: int | None,
+    ) -> str:
+        """Return whether a metric's window up to `end` is ready, and whether it can still grow."""
         if not watermarks:
             return "not_ready"
         if end is None:
             return "provisional"
-        settled = end + metric.lateness_ms
-        for partition in self.store.partitions():
-            watermark = watermarks.get(partition, Watermark())
-            if watermark.time < settled and not self._is_idle(partition, watermark, settled):
-                return "provisional"
-        return "final"
+        key = metric_key(metric.name, metric.revision)
+        reached = min(self._reached(standing, key) for standing in overview.partitions.values())
+        return "final" if reached >= end + metric.lateness_ms else "provisional"
 
-    def _is_idle(self, partition: int, watermark: Watermark, settled: int) -> bool:
-        """Whether a partition had nothing left at its last commit, well after its last report."""
-        owner = self.store.owner(partition)
-        if int(owner.get("next", UNSET)) < int(owner.get("high", 0)):
-            return False
-        return int(owner.get("updated", NEVER)) >= max(watermark.arrived + self.idle_ms, settled)
+    def _reached(self, standing: Standing, key: str) -> int:
+        """Return the event time in ms that a partition has left behind, for a metric.
+
+        That of its last commit, if it had nothing left to count then, well after its last report.
+        """
+        owner, watermark = standing.owner, standing.watermarks.get(key, Watermark())
+        updated = int(owner.get("updated", NEVER))
+        has_all = int(owner.get("next", UNSET)) >= int(owner.get("high", 0))
+        is_idle = has_all and updated >= watermark.arrived + self.idle_ms
+        return max(watermark.time, updated) if is_idle else watermark.time
+
+
+def event_time(watermarks: Mapping[int, Watermark]) -> int | None:
+    """Return the latest event time of partitions' watermarks; None before the first report."""
+    return max((mark.time for mark in watermarks.values()), default=None)
+
+
+def _last(
+    metric: Metric, window: str, watermarks: Mapping[int, Watermark]
+) -> tuple[int | None, int | None]:
+    """Return the edges of the last stretch of event time, up to the end of its newest pane."""
+    try:
+        length = milliseconds(window)
+    except ValueError as error:
+        raise ValueError(f"window = {window!r}: expected {error}") from None
+    if not length:
+        raise ValueError(f"window = {window!r}: expected a duration above zero")
+    newest = event_time(watermarks)
+    if newest is None:
+        return None, None
+    end = metric.pane_start(newest) + metric.pane_ms
+    return metric.pane_start(end - length), end
 
 
 def _edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | None]:

@@ -6,6 +6,7 @@ remembers where it came from, for ``--show-settings``.
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 import tomllib
@@ -34,6 +35,7 @@ class Topics(msgspec.Struct, forbid_unknown_fields=True):
 
     reports: str = "dither.reports"
     deadletters: str = "dither.deadletters"
+    estimates: str = "dither.estimates"
     managed: bool = True
     partitions: int = 6
     replication: int = -1
@@ -51,6 +53,26 @@ class Serve(msgspec.Struct, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8080
     top_categories: int = 20
+    gateway: bool = True
+    cors_origins: list[str] = msgspec.field(default_factory=list)
+    max_request_bytes: int = 1_048_576
+    max_streams: int = 1_000
+
+
+class Access(msgspec.Struct, forbid_unknown_fields=True):
+    """Who may do what over HTTP: scopes without a token, and tokens by name with theirs."""
+
+    anonymous: list[str] = msgspec.field(default_factory=lambda: ["read", "report"])
+    tokens: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Gateway(msgspec.Struct, forbid_unknown_fields=True):
+    """Where devices report over HTTP; `rate_limit` is of each client, sizes are in bytes."""
+
+    rate_limit: str = "100/second"
+    max_body: int = 900_000
+    max_in_flight: int = 67_108_864
+    acknowledge_timeout: str = "10s"
 
 
 class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,6 +87,16 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     on_gap: str = "stop"
 
 
+class Publish(msgspec.Struct, forbid_unknown_fields=True):
+    """The events on the estimates topic: published by one of the `serve` processes."""
+
+    enabled: bool = True
+    interval: str = "10s"
+    lease: str = "10s"
+    since: str = ""
+    top_categories: int = 1_000
+
+
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
     """Everything that is configurable, with its defaults."""
 
@@ -76,6 +108,9 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     redis: Redis = msgspec.field(default_factory=Redis)
     serve: Serve = msgspec.field(default_factory=Serve)
     aggregate: Aggregate = msgspec.field(default_factory=Aggregate)
+    publish: Publish = msgspec.field(default_factory=Publish)
+    access: Access = msgspec.field(default_factory=Access)
+    gateway: Gateway = msgspec.field(default_factory=Gateway)
     sources: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -84,8 +119,21 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "redis": Redis,
     "serve": Serve,
     "aggregate": Aggregate,
+    "publish": Publish,
+    "access": Access,
+    "gateway": Gateway,
 }
-DURATIONS = ("aggregate.commit_interval", "aggregate.future", "aggregate.idle")
+SCOPES = ("read", "report", "admin")
+TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|admin))+")
+DURATIONS = (
+    "aggregate.commit_interval",
+    "aggregate.future",
+    "aggregate.idle",
+    "gateway.acknowledge_timeout",
+    "publish.interval",
+    "publish.lease",
+)
+SHORTEST_MS = {"publish.interval": 100, "publish.lease": 500}
 BROKERS_CHOICE = ("topics.replication", -1)
 CHOICES = {"aggregate.on_gap": ("stop", "skip")}
 
@@ -131,13 +179,34 @@ def load_settings(
 
 def in_force(settings: Settings) -> Iterator[tuple[str, Any, str]]:
     """Yield (dotted key, value, source) for every setting, secrets masked."""
+    for key, value in values(settings):
+        yield key, masked(key, value), settings.sources.get(key, "default")
+
+
+def values(settings: Settings) -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) for every setting, secrets as they are."""
     plain = msgspec.to_builtins(settings)
     del plain["sources"]
-    for section, value in plain.items():
-        items = value.items() if isinstance(value, dict) else [("", value)]
-        for name, item in items:
-            key = f"{section}.{name}" if name else section
-            yield key, masked(key, item), settings.sources.get(key, "default")
+    yield from _flat(plain, "")
+
+
+def publish_since_ms(text: str) -> int:
+    """Return `publish.since` in ms since the epoch; 0 where it is empty.
+
+    Examples
+    --------
+    >>> publish_since_ms("2013-01-01"), publish_since_ms("")
+    (1356998400000, 0)
+    """
+    if not text:
+        return 0
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("a time such as 2013-01-31 or 2013-01-31T17:00:00Z") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return round(moment.timestamp() * 1000)
 
 
 def masked(key: str, value: Any) -> Any:
@@ -187,6 +256,8 @@ def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
             yield variable, "metrics", text
         elif section == "kafka":
             yield variable, f"kafka.{rest.replace('_', '.')}", text
+        elif section == "access" and rest.startswith("tokens_"):
+            yield variable, f"access.tokens.{rest.removeprefix('tokens_')}", text
         elif section in SECTIONS:
             yield variable, f"{section}.{rest}", text
 
@@ -215,10 +286,14 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
         raise ValueError(f"a table [{section}]")
     elif section == "kafka":
         settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
+    elif key.startswith("access.tokens."):
+        settings.access.tokens[key.removeprefix("access.tokens.")] = _token(value)
     else:
         types = get_type_hints(SECTIONS[section])
         if name not in types:
             raise ValueError(f"a known key of [{section}]: {nearest(name, types)}")
+        if types[name] == list[str] and isinstance(value, str):
+            value = value.replace(",", " ").split()
         converted = msgspec.convert(value, types[name], strict=False)
         _check(key, converted)
         setattr(getattr(settings, section), name, converted)
@@ -226,11 +301,24 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
 
 def _check(key: str, value: Any) -> None:
     if key in DURATIONS:
-        milliseconds(value)
+        if milliseconds(value) < (shortest := SHORTEST_MS.get(key, 0)):
+            raise ValueError(f"a duration of {shortest}ms or more")
+    elif key == "publish.since":
+        publish_since_ms(value)
     elif key in CHOICES and value not in CHOICES[key]:
         raise ValueError(f"one of {', '.join(CHOICES[key])}")
+    elif key == "access.anonymous":
+        for scope in value:
+            if scope not in SCOPES:
+                raise ValueError(f"scopes: {nearest(scope, SCOPES)}")
     elif key == "serve.port":
         if not 0 <= value <= MAX_PORT:
             raise ValueError(f"a port, 0 to {MAX_PORT}")
     elif type(value) is int and value < 1 and (key, value) != BROKERS_CHOICE:
         raise ValueError("a number of 1 or more")
+
+
+def _token(value: Any) -> str:
+    if not isinstance(value, str) or not TOKEN.fullmatch(value):
+        raise ValueError("sha256:<64 hex digits> and scopes, as `dither tokens new` prints it")
+    return value

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.resources
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import redis
 
 from aggregator.errors import Fenced, StoreUnreachable
-from aggregator.keys import PaneKey, partitions_key, policies_key, tag
+from aggregator.keys import (
+    PaneKey,
+    deaths_key,
+    partitions_key,
+    policies_key,
+    publisher_key,
+    tag,
+)
 from aggregator.partition import Partition, Watermark
 from aggregator.settings import masked
+from aggregator.windows import Span
 from estimators import Metric
 
 UNSET = -1
@@ -76,6 +85,23 @@ class Snapshot:
         return partition
 
 
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """How far a partition is counted: its owner's facts, watermarks and counts."""
+
+    owner: dict[str, str]
+    watermarks: dict[str, Watermark]
+    counts: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Overview:
+    """How far all partitions are counted, and the policies of weights that were set."""
+
+    partitions: dict[int, Standing]
+    policies: dict[str, str]
+
+
 class Store:
     """The sums of one topic in Redis; as a context manager, it closes its connections.
 
@@ -88,9 +114,9 @@ class Store:
 
     def __init__(self, client: redis.Redis, topic: str) -> None:
         self.client, self.topic = client, topic
-        self._snapshot = client.register_script(_script("snapshot"))
-        self._commit = client.register_script(_script("commit"))
-        self._running = client.register_script(_script("running"))
+        self._snapshot = client.register_script(script("snapshot"))
+        self._commit = client.register_script(script("commit"))
+        self._running = client.register_script(script("running"))
 
     def __enter__(self) -> Self:
         """Return the store."""
@@ -115,9 +141,8 @@ class Store:
         for member, statistic, seen in panes:
             name, _, first = member.decode().rpartition(":")
             opened[PaneKey.parse(name)] = (int(first), statistic, set(seen))
-        marks = {name: Watermark.parse(text) for name, text in _pairs(watermarks).items()}
-        numbers = {name: int(value) for name, value in _pairs(counts).items()}
-        return Snapshot(_pairs(owner), marks, numbers, opened)
+        marks = _watermarks(_pairs(watermarks))
+        return Snapshot(_pairs(owner), marks, _counts(_pairs(counts)), opened)
 
     def commit(
         self,
@@ -126,7 +151,7 @@ class Store:
         expected: int,
         partition: Partition,
         facts: Mapping[str, str | int],
-    ) -> int:
+    ) -> int | None:
         """Write what changed in a partition and its next offset, together or not at all.
 
         Parameters
@@ -144,8 +169,9 @@ class Store:
 
         Returns
         -------
-        int
-            Bytes written.
+        int or None
+            Bytes of panes and batch ids that were written; None if this very commit was made before
+            and its reply was lost, so that nothing, facts included, was written now.
 
         Raises
         ------
@@ -161,6 +187,8 @@ class Store:
             name = f"{self.topic}:{number}"
             raise Fenced(name, epoch, int(stored_epoch), expected, int(stored))
         partition.saved()
+        if outcome == b"known":
+            return None
         return sum(len(word) for word in words if isinstance(word, bytes))
 
     def partitions(self) -> list[int]:
@@ -173,10 +201,57 @@ class Store:
         """Return the panes of a metric that begin in [start, end), and their first offsets."""
         low = "-inf" if start is None else start
         high = "+inf" if end is None else f"({end}"
-        key = f"{tag(self.topic, partition)}:index:{grain}:{metric}"
-        found: Any = self.client.zrangebyscore(key, low, high)
+        found: Any = self.client.zrangebyscore(self._index(partition, grain, metric), low, high)
         pairs = (member.decode().split(":") for member in found)
         return {int(begin): int(first) for begin, first in pairs}
+
+    def find(self, metric: str, spans: Sequence[tuple[int, Span]]) -> list[tuple[int, PaneKey]]:
+        """Return a metric's panes in spans of partitions: in one round trip, in their order."""
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition, span in spans:
+                low = "-inf" if span.start is None else span.start
+                high = "+inf" if span.end is None else f"({span.end}"
+                pipeline.zrangebyscore(self._index(partition, span.grain, metric), low, high)
+            found: Any = pipeline.execute()
+        return [
+            (partition, PaneKey(span.grain, metric, int(member.split(b":")[0])))
+            for (partition, span), members in zip(spans, found, strict=True)
+            for member in members
+        ]
+
+    def earliest(self, metric: str, partitions: Sequence[int]) -> int | None:
+        """Return when a metric's first pane begins, in ms since the epoch; None: it has none."""
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition in partitions:
+                pipeline.zrange(self._index(partition, "pane", metric), 0, 0)
+            found: Any = pipeline.execute()
+        return min((int(m.split(b":")[0]) for members in found for m in members), default=None)
+
+    def first_panes(
+        self, metric: str, partitions: Sequence[int], first: int, last: int, limit: int
+    ) -> list[int]:
+        """Return where a metric's panes begin, in [first, last]: of each partition the first ones.
+
+        At most `limit` of a partition, in ms since the epoch, one partition after the other.
+        """
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition in partitions:
+                pipeline.zrangebyscore(
+                    self._index(partition, "pane", metric), first, last, 0, limit
+                )
+            found: Any = pipeline.execute()
+        return [int(member.split(b":")[0]) for members in found for member in members]
+
+    def count_panes(self, metric: str, partitions: Sequence[int], start: int, end: int) -> int:
+        """Return how many panes of a metric begin in [start, end), over partitions."""
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition in partitions:
+                pipeline.zcount(self._index(partition, "pane", metric), start, f"({end}")
+            found: Any = pipeline.execute()
+        return sum(found)
+
+    def _index(self, partition: int, grain: str, metric: str) -> str:
+        return f"{tag(self.topic, partition)}:index:{grain}:{metric}"
 
     def indexed(self, partition: int) -> list[tuple[str, str]]:
         """Return the (grain, metric key) pairs of which a partition ever had a pane."""
@@ -184,18 +259,48 @@ class Store:
         pairs = (member.decode().split(":") for member in members)
         return sorted((grain, metric) for grain, metric in pairs)
 
-    def statistics(self, partition: int, keys: list[PaneKey]) -> list[bytes | None]:
-        """Return panes' statistics as bytes; None where there is none (any more)."""
-        if not keys:
-            return []
-        prefix = tag(self.topic, partition)
-        found: Any = self.client.mget([f"{prefix}:{key}" for key in keys])
-        return list(found)
+    def statistics(self, keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
+        """Return the statistics of partitions' panes as bytes, in one round trip.
 
-    def running(self, partition: int, metric: str) -> list[bytes]:
+        None where there is none (any more).
+        """
+        places: defaultdict[int, list[int]] = defaultdict(list)
+        for place, (partition, _) in enumerate(keys):
+            places[partition].append(place)
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition, mine in places.items():
+                prefix = tag(self.topic, partition)
+                pipeline.mget([f"{prefix}:{keys[place][1]}" for place in mine])
+            found: Any = pipeline.execute()
+        values: list[bytes | None] = [None] * len(keys)
+        for mine, those in zip(places.values(), found, strict=True):
+            for place, value in zip(mine, those, strict=True):
+                values[place] = value
+        return values
+
+    def running(self, partitions: Sequence[int], metric: str) -> list[bytes]:
         """Return the statistics that make up a metric's running total, as bytes."""
-        found = self._running([tag(self.topic, partition)], [metric])
-        return [statistic for statistic in found if statistic]
+        with self.client.pipeline(transaction=False) as pipeline:
+            for partition in partitions:
+                self._running([tag(self.topic, partition)], [metric], client=pipeline)
+            found: Any = pipeline.execute()
+        return [statistic for those in found for statistic in those if statistic]
+
+    def overview(self) -> Overview:
+        """Return how far everything is counted, in two round trips."""
+        numbers = self.partitions()
+        with self.client.pipeline(transaction=False) as pipeline:
+            for number in numbers:
+                for what in ("owner", "watermarks", "counts"):
+                    pipeline.hgetall(f"{tag(self.topic, number)}:{what}")
+            pipeline.hgetall(policies_key(self.topic))
+            *found, policies = map(_decoded, pipeline.execute())
+        rows = zip(numbers, found[::3], found[1::3], found[2::3], strict=True)
+        standings = {
+            number: Standing(owner, _watermarks(marks), _counts(counts))
+            for number, owner, marks, counts in rows
+        }
+        return Overview(standings, policies)
 
     def owner(self, partition: int) -> dict[str, str]:
         """Return the facts of a partition's owner's hash."""
@@ -203,13 +308,13 @@ class Store:
 
     def watermarks(self, partition: int) -> dict[str, Watermark]:
         """Return a partition's watermarks by metric key."""
-        found = _decoded(self.client.hgetall(f"{tag(self.topic, partition)}:watermarks"))
-        return {name: Watermark.parse(text) for name, text in found.items()}
+        return _watermarks(
+            _decoded(self.client.hgetall(f"{tag(self.topic, partition)}:watermarks"))
+        )
 
     def counts(self, partition: int) -> dict[str, int]:
         """Return a partition's numbers of reports by ``outcome:metric``."""
-        found = _decoded(self.client.hgetall(f"{tag(self.topic, partition)}:counts"))
-        return {name: int(value) for name, value in found.items()}
+        return _counts(_decoded(self.client.hgetall(f"{tag(self.topic, partition)}:counts")))
 
     def policies(self) -> dict[str, str]:
         """Return the policies of weights that were set, by metric name."""
@@ -218,6 +323,28 @@ class Store:
     def set_policy(self, metric: str, policy: str) -> None:
         """Set a metric's policy of weights: in force from the next read."""
         self.client.hset(policies_key(self.topic), metric, policy)
+
+    def publishing(self) -> tuple[bool, dict[str, int]]:
+        """Return whether somebody has the lease to publish, and how many events there are by type.
+
+        The types are ``final`` and ``provisional``.
+        """
+        key = publisher_key(self.topic)
+        with self.client.pipeline(transaction=False) as pipeline:
+            pipeline.exists(f"{key}:lease")
+            pipeline.hgetall(f"{key}:events")
+            held, events = pipeline.execute()
+        counts = {name.rpartition(".")[2]: int(count) for name, count in _decoded(events).items()}
+        return bool(held), {"final": 0, "provisional": 0} | counts
+
+    def deaths(self) -> int:
+        """Return how many workers died and were started again."""
+        found: Any = self.client.get(deaths_key(self.topic))
+        return int(found or 0)
+
+    def count_death(self) -> None:
+        """Count a worker that died."""
+        self.client.incr(deaths_key(self.topic))
 
     def _members(self, key: str) -> set[bytes]:
         found: Any = self.client.smembers(key)
@@ -260,7 +387,8 @@ def _flat(fields: Mapping[str, str | int]) -> list[str | int]:
     return [word for pair in fields.items() for word in pair]
 
 
-def _script(name: str) -> str:
+def script(name: str) -> str:
+    """Return the text of a Lua script."""
     return importlib.resources.files("aggregator").joinpath(f"lua/{name}.lua").read_text()
 
 
@@ -271,3 +399,11 @@ def _pairs(flat: list[bytes]) -> dict[str, str]:
 
 def _decoded(found: Any) -> dict[str, str]:
     return {key.decode(): value.decode() for key, value in found.items()}
+
+
+def _watermarks(found: Mapping[str, str]) -> dict[str, Watermark]:
+    return {name: Watermark.parse(text) for name, text in found.items()}
+
+
+def _counts(found: Mapping[str, str]) -> dict[str, int]:
+    return {name: int(value) for name, value in found.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import structlog
 
@@ -43,10 +44,14 @@ class Supervisor:
     workers : int
     command : list of str
         What one worker is started with.
+    died : callable
+        Called whenever a worker has died, before it is started again.
     """
 
-    def __init__(self, workers: int, command: list[str]) -> None:
-        self.workers, self.command = workers, command
+    def __init__(
+        self, workers: int, command: list[str], died: Callable[[], object] = lambda: None
+    ) -> None:
+        self.workers, self.command, self.died = workers, command, died
         self._processes: list[subprocess.Popen[bytes]] = []
         self._stopping = False  # no Event: its lock is not safe in a signal handler
 
@@ -66,6 +71,7 @@ class Supervisor:
                 if time.monotonic() - started[index] < RESTART_SECONDS:
                     continue
                 log.warning("worker died", pid=process.pid, exit_code=process.returncode)
+                self.died()
                 self._processes[index] = self._start()
                 started[index] = time.monotonic()
         self._stop_all()

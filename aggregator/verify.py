@@ -215,7 +215,8 @@ class _Replay:
     def _stored(self, keys: list[PaneKey]) -> list[bytes | None]:
         """Return what the store has: open panes as of the snapshot, closed ones as they are."""
         closed = [key for key in keys if key not in self.snapshot.open]
-        values = dict(zip(closed, self.store.statistics(self.number, closed), strict=True))
+        found = self.store.statistics([(self.number, key) for key in closed])
+        values = dict(zip(closed, found, strict=True))
         return [
             self.snapshot.open[key][1] if key in self.snapshot.open else values[key] for key in keys
         ]

@@ -125,6 +125,7 @@ class Worker:
                     detail=refusal.detail,
                 )
                 self._deadletters.send(refusal)
+                owned.measured = owned.measured.refused(refusal.reason)
 
     def _note(self, error: KafkaError, number: int | None) -> None:
         if error.code() == KafkaError._AUTO_OFFSET_RESET and number in self.owned:
@@ -154,12 +155,14 @@ class Worker:
         except Fenced as fence:
             self._fenced(owned, fence)
             return
+        seconds = time.perf_counter() - started
+        owned.measured = owned.measured.committed(seconds, written)
         log.debug(
             "committed",
             partition=owned.number,
             next=owned.committed,
             bytes=written,
-            seconds=round(time.perf_counter() - started, 4),
+            seconds=round(seconds, 4),
         )
         self._tell_kafka(owned)
 

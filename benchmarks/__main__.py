@@ -10,7 +10,19 @@ from pathlib import Path
 import click
 import structlog
 
-from benchmarks import accumulate, ask, commit, consume, count, end_to_end, randomize, read
+from benchmarks import (
+    accumulate,
+    ask,
+    commit,
+    consume,
+    count,
+    end_to_end,
+    gateway,
+    publish,
+    randomize,
+    read,
+    scrape,
+)
 from benchmarks.measure import Benchmark, Result, measure
 from benchmarks.places import Places
 
@@ -24,7 +36,10 @@ STAGES: dict[str, Prepare] = {
     "read": lambda _: read.benchmarks(),
     "consume": consume.benchmarks,
     "commit": commit.benchmarks,
+    "scrape": scrape.benchmarks,
     "end to end": end_to_end.benchmarks,
+    "gateway": gateway.benchmarks,
+    "publish": publish.benchmarks,
 }
 """Each prepares a benchmark when its turn comes."""
 

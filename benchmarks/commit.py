@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aggregator.keys import PaneKey, metric_key
+from aggregator.ownership import Owned
 from aggregator.partition import Pane, Partition
-from aggregator.store import Store, connect
+from aggregator.store import UNSET, Store, connect
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
 from estimators import Metric
@@ -25,15 +26,13 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
     partition = Partition({metric.name: metric}, 0)
     pane = Pane(metric, 0, metric.zero())
     partition.panes[PaneKey("pane", metric_key(metric.name, metric.revision), 0)] = pane
-    committed = -1
+    owned = Owned(0, epoch, partition, UNSET, {})
 
     def ours() -> None:
-        nonlocal committed
         for _ in range(COMMITS):
             pane.changed = True
             partition.next_offset += 1
-            store.commit(0, epoch, committed, partition, {"high": partition.next_offset})
-            committed = partition.next_offset
+            owned.commit(store, partition.next_offset)
 
     value = pane.statistic.tobytes()
 

@@ -13,7 +13,7 @@ from estimators.errors import DefinitionError, nearest
 from estimators.metric import Metric
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Metric)}
-_REQUIRED = ("kind", "mechanism", "levels")
+_REQUIRED = ("kind", "levels")
 
 
 def load_metrics(path: str | Path) -> dict[str, Metric]:
@@ -66,7 +66,8 @@ def define(name: str, table: Any, source: str = "") -> Metric:
             raise DefinitionError(
                 f"{name}.{key}", table[key], f"a known key: {nearest(key, known)}", source
             )
-    for key in _REQUIRED:
+    local = table.get("trust") in (None, "local")
+    for key in (*_REQUIRED, "mechanism") if local else _REQUIRED:
         if key not in table:
             raise DefinitionError(f"{name}.{key}", None, "a value: the key is missing", source)
     types = get_type_hints(Metric)

@@ -44,6 +44,11 @@ class Estimate:
         Of a vector: the estimate is within this l2 distance of the mean with probability 1 - beta.
         It fails with probability beta by itself, apart from `lower` and `upper`. NaN where no
         report has arrived.
+    privacy : ndarray of float64, shape (levels,), optional
+        Of a release: what a user of each level loses by it, at most the level; zero where there is
+        no report.
+    saturation : float, optional
+        Of a release: levels above this epsilon buy nothing; their users lose no more than it.
     labels : tuple of str
         What the numbers are called: categories, or coordinates; empty where there is only one.
     status : str
@@ -65,6 +70,8 @@ class Estimate:
     weights: Floats
     heterogeneity: float | None = None
     radius: float | None = None
+    privacy: Floats | None = None
+    saturation: float | None = None
     labels: tuple[str, ...] = ()
     status: str = ""
 

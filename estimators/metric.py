@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from estimators.central import COLLECTIONS, TrueValues
 from estimators.domains import KEYS, KINDS, OPEN, Domain, domain_of
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, ReportError, nearest
@@ -25,6 +26,7 @@ from estimators.randomness import Bits, SystemBits
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 MAX_LEVELS = 255
+TRUSTS = ("local", "central")
 LEVEL_DIGITS = 4
 
 
@@ -39,7 +41,8 @@ class Metric:
     kind : {"mean", "vector_mean", "frequency"}
         What is estimated.
     mechanism : str
-        The local randomizer, one of :data:`estimators.mechanisms.MECHANISMS`.
+        The local randomizer, one of :data:`estimators.mechanisms.MECHANISMS`. Left out where the
+        collector is trusted.
     levels : sequence of float
         The epsilons on offer, ascending, with at most 4 decimal digits.
     range : pair of float, optional
@@ -56,6 +59,10 @@ class Metric:
     radius : float, optional
         For vector means: the domain is the l2 ball of this radius around zero. A longer vector is
         shortened to it, on the device.
+    trust : {"local", "central"}
+        ``"local"``: a value is randomized on the device. ``"central"``: **devices send their true
+        values**; the collector sees them all, and only its releases are private. For kinds `mean`
+        and `frequency`.
     options : mapping of str to int or str, optional
         The mechanism's own options, for instance ``{"grid": 1024}`` for ``laplace``.
     pane : str
@@ -90,7 +97,7 @@ class Metric:
 
     name: str
     kind: str
-    mechanism: str
+    mechanism: str = ""
     levels: Sequence[float]
     range: Sequence[float] | None = None
     categories: int | str | Sequence[str] | None = None
@@ -98,6 +105,7 @@ class Metric:
     dimension: int | None = None
     coordinates: Sequence[str] | None = None
     radius: float | None = None
+    trust: str = "local"
     options: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
     pane: str = "1m"
     lateness: str = "0s"
@@ -114,11 +122,9 @@ class Metric:
             )
         if self.kind not in KINDS:
             self._refuse("kind", nearest(str(self.kind), KINDS))
-        if self.mechanism not in MECHANISMS:
-            self._refuse("mechanism", nearest(str(self.mechanism), MECHANISMS))
-        if self.kind not in MECHANISMS[self.mechanism].kinds:
-            fitting = [name for name, m in MECHANISMS.items() if self.kind in m.kinds]
-            self._refuse("mechanism", f"a mechanism for kind {self.kind!r}: {', '.join(fitting)}")
+        if self.trust not in TRUSTS:
+            self._refuse("trust", nearest(str(self.trust), TRUSTS))
+        self._check_mechanism()
         self._check_levels()
         if "categories" in self.domain.parameters:
             self._check_vocabulary()
@@ -135,6 +141,20 @@ class Metric:
     def _refuse(self, key: str, expected: str) -> None:
         raise DefinitionError(f"{self.name}.{key}", getattr(self, key), expected)
 
+    def _check_mechanism(self) -> None:
+        if self.trust == "central":
+            if self.kind not in COLLECTIONS:
+                self._refuse("kind", f"{' or '.join(COLLECTIONS)} where trust is central")
+            if self.mechanism not in ("", TrueValues.name):
+                self._refuse("mechanism", "none where trust is central: devices send true values")
+            return object.__setattr__(self, "mechanism", TrueValues.name)
+        if self.mechanism not in MECHANISMS:
+            self._refuse("mechanism", nearest(str(self.mechanism), MECHANISMS))
+        if self.kind not in MECHANISMS[self.mechanism].kinds:
+            fitting = [name for name, m in MECHANISMS.items() if self.kind in m.kinds]
+            self._refuse("mechanism", f"a mechanism for kind {self.kind!r}: {', '.join(fitting)}")
+        return None
+
     def _check_levels(self) -> None:
         if not 1 <= len(self.levels) <= MAX_LEVELS:
             self._refuse("levels", f"1 to {MAX_LEVELS} epsilons")
@@ -148,10 +168,12 @@ class Metric:
 
     def _check_vocabulary(self) -> None:
         is_open = self.domain.parameters["categories"] is None
-        if is_open and not MECHANISMS[self.mechanism].open_vocabulary:
+        if is_open and self.trust == "central":
+            self._refuse("categories", "names, or their number, where trust is central")
+        if is_open and not self._kind_of_mechanism.open_vocabulary:
             fitting = [name for name, m in MECHANISMS.items() if m.open_vocabulary]
             self._refuse("mechanism", f"one for an open vocabulary: {', '.join(fitting)}")
-        if not is_open and not MECHANISMS[self.mechanism].closed_vocabulary:
+        if not is_open and not self._kind_of_mechanism.closed_vocabulary:
             self._refuse("categories", f"{OPEN!r} for {self.mechanism}, which needs no list")
 
     def _check_times(self) -> None:
@@ -169,11 +191,19 @@ class Metric:
 
     # -- What the definition says -------------------------------------------------------------
 
+    @property
+    def _kind_of_mechanism(self) -> type[Mechanism]:
+        trusted = self.trust == "central"
+        return COLLECTIONS[self.kind] if trusted else MECHANISMS[self.mechanism]
+
     @functools.cached_property
     def randomizer(self) -> Mechanism:
-        """The mechanism, built for this metric's levels and domain."""
+        """The mechanism, built for this metric's levels and domain.
+
+        Of a trusted collection, what stands in its place: it randomizes nothing.
+        """
         epsilons = [Fraction(round(e * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS) for e in self.levels]
-        return MECHANISMS[self.mechanism](epsilons, **self.domain.parameters, **self.options)
+        return self._kind_of_mechanism(epsilons, **self.domain.parameters, **self.options)
 
     @functools.cached_property
     def domain(self) -> Domain:
@@ -220,6 +250,8 @@ class Metric:
             "options": dict(self.options),
             "pane": self.pane_ms,
         }
+        if self.trust != "local":
+            meaning["trust"] = self.trust
         if self.kind == "vector_mean":
             assert self.radius is not None  # noqa: S101
             meaning |= {"coordinates": list(self.labels), "radius": float(self.radius)}
@@ -270,6 +302,8 @@ class Metric:
 
     def randomize(self, values: ArrayLike, level: ArrayLike, bits: Bits | None = None) -> Reports:
         """Randomize values at their levels: the only step that sees what a person holds.
+
+        Of a trusted collection, nothing is random: a report is the value, on a grid.
 
         Parameters
         ----------
@@ -384,7 +418,17 @@ class Metric:
         Estimate
             In the metric's own unit; arrays over categories for a frequency, over coordinates for a
         vector mean.
+
+        Raises
+        ------
+        ValueError
+            If the collector is trusted: see :meth:`release`.
         """
+        if self.trust == "central":
+            raise ValueError(
+                f"metric {self.name!r} is collected in trust: only releases may be shown, "
+                "use `release`"
+            )
         labels, asked = self.domain.asked(categories)
         question = Question(
             beta=beta,
@@ -396,3 +440,73 @@ class Metric:
         )
         estimate = self.randomizer.estimate(self._table(statistic), question)
         return dataclasses.replace(self.domain.restored(estimate), labels=labels)
+
+    def release(
+        self,
+        statistic: Counts,
+        bits: Bits | None = None,
+        weights: str | None = None,
+        beta: float = 0.05,
+        target: str = "population",
+    ) -> Estimate:
+        """Draw a private release from the sums of a trusted collection.
+
+        **Each call draws anew and costs every user what `privacy` says.** Release a statistic once,
+        and keep the result.
+
+        Parameters
+        ----------
+        statistic : ndarray of int64
+        bits : Bits, optional
+            The source of randomness; the operating system's by default.
+        weights : str, optional
+            One of :data:`estimators.central.weights.POLICIES` for the kind; ``"hpm-a"`` or
+            ``"hpf-a"`` by default.
+        beta : float
+            Failure probability of the bounds; simultaneous over categories.
+        target : {"population", "sample"}
+            See :class:`estimators.question.Question`.
+
+        Returns
+        -------
+        Estimate
+            In the metric's own unit, unbiased and not clipped, with the loss at each level
+            (`privacy`) and the epsilon above which a level buys nothing (`saturation`). With
+            ``"adpm"`` and too few users for any use it is the middle of the range, at no loss.
+
+        Raises
+        ------
+        ValueError
+            If the collector is not trusted, or there are no such weights.
+
+        Examples
+        --------
+        >>> from estimators.randomness import SeededBits
+        >>> metric = Metric(name="late", kind="mean", trust="central", range=(0, 1),
+        ...                 levels=[0.1, 1, 8])
+        >>> level = metric.level_of([0.1] * 2000 + [1.0] * 1000 + [8.0] * 1000)
+        >>> statistic = metric.zero()
+        >>> metric.accumulate(statistic, level, metric.randomize([0.0, 1.0] * 2000, level))
+        >>> release = metric.release(statistic, SeededBits(1), weights="adpm")
+        >>> bool(release.lower < 0.5 < release.upper), release.saturation
+        (True, 0.14)
+        >>> release.privacy.round(4)
+        array([0.1 , 0.14, 0.14])
+        """
+        collection = self.randomizer
+        if not isinstance(collection, TrueValues):
+            raise ValueError(  # noqa: TRY004
+                f"metric {self.name!r} is randomized on the device, and needs no release: "
+                "use `estimate`"
+            )
+        chosen = ("hpm-a" if self.kind == "mean" else "hpf-a") if weights is None else weights
+        source = SystemBits() if bits is None else bits
+        released = collection.release(self._table(statistic), source, chosen, beta, target)
+        return dataclasses.replace(self._in_unit(released), labels=self.labels)
+
+    def _in_unit(self, released: Estimate) -> Estimate:
+        """Return a release in [0, 1] in the metric's unit."""
+        if self.range is None:
+            return released
+        low, high = self.range
+        return released.rescaled(low, high - low)

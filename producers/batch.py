@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 from numpy.typing import ArrayLike, NDArray
 
+from estimators.errors import ReportError
 from estimators.metric import Metric
 from producers.reports_pb2 import ReportBatch
 
@@ -81,6 +84,52 @@ def encode_batch(
         values=values,
     )
     return batch.SerializeToString()
+
+
+def parse_batch(message: bytes) -> ReportBatch:
+    """Return the batch that a message's bytes are.
+
+    Raises
+    ------
+    ReportError
+        ``malformed``.
+    """
+    try:
+        return ReportBatch.FromString(message)
+    except DecodeError as error:
+        raise ReportError("malformed", f"not a ReportBatch: {error}") from None
+
+
+def check_batch(batch: ReportBatch, metrics: Mapping[str, Metric]) -> Metric:
+    """Return the metric of a batch whose reports can be counted; its time is not looked at.
+
+    Parameters
+    ----------
+    batch : ReportBatch
+    metrics : mapping of str to Metric
+
+    Raises
+    ------
+    ReportError
+        Naming the reason under which the batch is refused.
+    """
+    metric = metrics.get(batch.metric)
+    if metric is None:
+        raise ReportError("unknown_metric", f"metric {batch.metric[:80]!r} is not defined here")
+    if batch.revision != metric.revision:
+        raise ReportError(
+            "wrong_revision",
+            f"revision {batch.revision:08x} of {metric.name}: expected {metric.revision:08x}; "
+            "the device has another definition of this metric",
+        )
+    if not batch.levels:
+        raise ReportError("empty", "a batch without reports")
+    if len(batch.batch_id) != BATCH_ID_BYTES:
+        raise ReportError("bad_batch_id", f"{len(batch.batch_id)} bytes: expected {BATCH_ID_BYTES}")
+    if batch.round:
+        raise ReportError("bad_round", f"round {batch.round}: {metric.name} has no rounds")
+    metric.randomizer.check(batch.levels, batch.values)
+    return metric
 
 
 def _check_fits(what: str, integers: NDArray[Any], dtype: np.dtype[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import sys
 from typing import Any
 
 import click
+import redis
 
 from aggregator import kafka, logs
 from aggregator.commands.options import defined_metrics, opened_store, settings_options
@@ -42,7 +44,12 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
     count = workers or settings.aggregate.workers
     runner: Any
     if count > 1:
-        runner = Supervisor(count, single_worker_command(sys.argv[1:]))
+
+        def died() -> None:
+            with contextlib.suppress(redis.RedisError):
+                store.count_death()
+
+        runner = Supervisor(count, single_worker_command(sys.argv[1:]), died)
     else:
         runner = Worker(settings, metrics, store, f"{socket.gethostname()}:{os.getpid()}")
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -10,7 +10,13 @@ import click
 import numpy as np
 
 from aggregator.answers import as_dict
-from aggregator.commands.options import defined_metrics, opened_store, settings_options, table
+from aggregator.commands.options import (
+    defined_metrics,
+    metric_argument,
+    opened_store,
+    settings_options,
+    table,
+)
 from aggregator.reader import Reader
 from aggregator.settings import Settings
 from estimators import Estimate, Metric
@@ -54,9 +60,10 @@ class Moment(click.ParamType[float]):
 
 
 @click.command()
-@click.argument("metric")
+@metric_argument()
 @click.option("--from", "start", type=Moment(), help="Begin of the window (UTC unless it says so).")
 @click.option("--to", "end", type=Moment(), help="End of the window.")
+@click.option("--window", metavar="DURATION", help="Instead: the last 1h (30s, 1d, ...) counted.")
 @click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
 @click.option(
     "--weights",
@@ -107,6 +114,7 @@ def estimate(
     metric: str,
     start: float | None,
     end: float | None,
+    window: str | None,
     beta: float,
     weights: str | None,
     bound: str,
@@ -119,8 +127,8 @@ def estimate(
 ) -> None:
     """Show a metric's estimate and its confidence bounds.
 
-    Without --from and --to: over everything counted so far. Times are event times; a window is
-    widened to whole panes.
+    Without --from, --to and --window: over everything counted so far. Times are event times; a
+    window is widened to whole panes.
     """
     defined = defined_metrics(settings)
     store = opened_store(settings)
@@ -129,9 +137,9 @@ def estimate(
     if simplex and (categories or definition.kind != "frequency" or definition.categories == OPEN):
         raise click.UsageError("--simplex: only for all categories of a frequency")
     try:
-        window = reader.window(metric, start, end)
+        read = reader.window(metric, start, end, window)
         found = reader.answer(
-            window,
+            read,
             beta,
             weights,
             bound,
@@ -143,7 +151,7 @@ def estimate(
         raise click.UsageError(str(error)) from None
     nearest = project(found.value) if simplex and found.reports else None
     if as_json:
-        click.echo(json.dumps(as_dict(window, found, nearest=nearest)))
+        click.echo(json.dumps(as_dict(read, found, nearest=nearest)))
     else:
         click.echo(as_text(definition, found, top, nearest))
 
@@ -174,7 +182,7 @@ def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = 
             head.append("simplex")
             columns.append(np.sort(nearest)[::-1][: len(shown.labels)].tolist())
         for label, *numbers in zip(shown.labels, *columns, strict=True):
-            rows.append((label, *map(_digits, numbers)))
+            rows.append((label, *map(digits, numbers)))
         lines.append(table(tuple(head), rows))
         if left := len(found.labels) - len(shown.labels):
             lines.append(f"and {left} more {plural} (--top)")
@@ -182,11 +190,11 @@ def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = 
             lines.append("any string may be asked for: --category, or watch in its definition")
         if found.radius is not None:
             unit = f" {metric.unit}" if metric.unit else ""
-            lines.append(f"within {_digits(found.radius)}{unit} of the true vector (l2)")
+            lines.append(f"within {digits(found.radius)}{unit} of the true vector (l2)")
     else:
         unit = f" {metric.unit}" if metric.unit else ""
-        bounds = f"[{_digits(found.lower)}, {_digits(found.upper)}]"
-        lines.append(f"{_digits(found.value)}{unit} in {bounds}")
+        bounds = f"[{digits(found.lower)}, {digits(found.upper)}]"
+        lines.append(f"{digits(found.value)}{unit} in {bounds}")
     levels = zip(found.levels, found.counts, found.weights, strict=True)
     mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
     return "\n".join([*lines, "", table(("epsilon", "reports", "weight"), mix)])
@@ -202,6 +210,6 @@ def warns(found: Estimate) -> bool:
     return apart and found.policy != "uniform"
 
 
-def _digits(x: Any) -> str:
+def digits(x: Any) -> str:
     """Return a number for people: a dash before the first report."""
     return "-" if np.isnan(x) else f"{x:.4f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,20 +67,44 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_settings
 
 
+def metric_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the argument METRIC, which a shell can complete."""
+    return click.argument("metric", required=required, shell_complete=_metric_names)
+
+
+def _metric_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the metrics that begin so; none where the definitions cannot be read."""
+    try:
+        flags = {"metrics": ctx.params.get("metrics")}
+        settings = load_settings(ctx.params.get("config"), flags)
+        with Path(settings.metrics).open("rb") as file:
+            names = tomllib.load(file).get("metrics", {})
+    except (DitherError, OSError, ValueError):
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def defined_metrics(settings: Settings) -> Mapping[str, Metric]:
     """Return the metrics of the deployment.
 
     Raises
     ------
     DitherError
-        If there is no such file.
+        If there is no such file, or a metric in it whose releases the service cannot publish yet.
     """
     if not Path(settings.metrics).exists():
         raise DitherError(
             f"no metrics file {settings.metrics!r}: write one with a table [metrics.NAME] for each "
             "question (README.md has an example), or name yours with --metrics or DITHER_METRICS"
         )
-    return load_metrics(settings.metrics)
+    metrics = load_metrics(settings.metrics)
+    if trusted := [name for name, metric in metrics.items() if metric.trust == "central"]:
+        raise DitherError(
+            f'metric {trusted[0]!r} has trust = "central": the service does not publish releases '
+            "yet, only the library does (docs/trusted.md); give it a mechanism, or take it out of "
+            f"{settings.metrics}"
+        )
+    return metrics
 
 
 def opened_store(settings: Settings) -> Store:

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from aggregator import kafka
-from aggregator.commands.options import defined_metrics, settings_options
+from aggregator.commands.options import defined_metrics, metric_argument, settings_options
 from aggregator.errors import DitherError, UnknownMetric
 from aggregator.settings import Settings
 from estimators import Metric
@@ -31,7 +31,7 @@ REFRESH_SECONDS = 0.2
 
 
 @click.command()
-@click.argument("metric")
+@metric_argument()
 @click.option("--csv", "table", metavar="FILE", help="A CSV file, plain or zipped: a device a row.")
 @click.option(
     "--column",

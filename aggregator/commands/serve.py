@@ -1,4 +1,4 @@
-"""`dither serve`: estimates over HTTP."""
+"""`dither serve`: what is known, over HTTP."""
 
 from __future__ import annotations
 
@@ -7,31 +7,51 @@ import click
 from aggregator.commands.options import defined_metrics, opened_store, settings_options
 from aggregator.settings import Settings
 
+LEAVE_SECONDS = 5
+"""What is under way may end before the process does; streams are closed at once."""
+
 
 @click.command()
 @click.option("--host", help="Address to listen on [default: 127.0.0.1].")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port [default: 8080]; 0: any free.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What to log.",
+)
+@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
 @settings_options
-def serve(settings: Settings, host: str | None, port: int | None) -> None:
-    """Serve estimates and bounds as Prometheus metrics.
+def serve(
+    settings: Settings, host: str | None, port: int | None, log_level: str, log_json: bool
+) -> None:
+    """Serve the dashboard, the HTTP API and Prometheus metrics, and take reports of devices.
 
-    /metrics for Prometheus, /healthz and /readyz for an orchestrator. Reads Redis when asked, so
-    any number may run.
+    / is the dashboard, /openapi.json says what else there is. Reads Redis when asked, so any number
+    may run; one of them publishes events to the estimates topic. Who may do what: [access] in
+    dither.toml, and `dither tokens`.
     """
     import uvicorn
 
+    from aggregator import logs
+    from aggregator.publisher import Publisher
     from aggregator.reader import Reader
-    from aggregator.web import application
+    from aggregator.web import application, reports
     from estimators.durations import milliseconds
 
+    logs.configure(log_level, log_json)
     defined = defined_metrics(settings)
     store = opened_store(settings)
-    idle_ms = milliseconds(settings.aggregate.idle)
-    reader = Reader(store, defined, idle_ms=idle_ms)
+    reader = Reader(store, defined, idle_ms=milliseconds(settings.aggregate.idle))
+    gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
+    publisher = Publisher(settings, reader) if settings.publish.enabled else None
     uvicorn.run(
-        application(reader, settings),
+        application(reader, settings, gateway=gateway, publisher=publisher),
         host=host or settings.serve.host,
         port=settings.serve.port if port is None else port,
-        log_level="warning",
+        log_level="error" if log_level == "error" else "warning",
         access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=LEAVE_SECONDS,
     )

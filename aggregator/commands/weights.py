@@ -6,7 +6,13 @@ import json
 
 import click
 
-from aggregator.commands.options import defined_metrics, opened_store, settings_options, table
+from aggregator.commands.options import (
+    defined_metrics,
+    metric_argument,
+    opened_store,
+    settings_options,
+    table,
+)
 from aggregator.reader import Reader
 from aggregator.settings import Settings
 from estimators.errors import nearest
@@ -14,7 +20,7 @@ from estimators.weights import DEFAULT_POLICY, POLICIES
 
 
 @click.command()
-@click.argument("metric", required=False)
+@metric_argument(required=False)
 @click.argument("policy", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options

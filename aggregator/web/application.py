@@ -3,25 +3,69 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
 
+import anyio.to_thread
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 
 from aggregator.reader import Reader
-from aggregator.settings import Settings
-from aggregator.web import documents, metrics, pages, probes
+from aggregator.settings import Serve, Settings
+from aggregator.web import documents, events, metrics, pages, probes
+from aggregator.web.access import AccessControl, Guard
+from aggregator.web.events import Abortable
 from aggregator.web.failures import HANDLERS
+from aggregator.web.middleware import BodyLimit, ProtectiveHeaders
+from aggregator.web.operations import Operation
+from aggregator.web.reports import REPORTS
 from aggregator.web.service import Service
+from aggregator.web.traffic import CountTraffic
 
 if TYPE_CHECKING:
     from starlette.types import Lifespan
 
-OPERATIONS = (*metrics.OPERATIONS, *probes.OPERATIONS, *documents.OPERATIONS)
+    from aggregator.publisher import Publisher
+
+OPERATIONS = (
+    *metrics.OPERATIONS,
+    *events.OPERATIONS,
+    *probes.OPERATIONS,
+    *documents.OPERATIONS,
+)
+PREFLIGHT_SECONDS = 600
 
 
-def application(reader: Reader, settings: Settings, *, gateway: Any = None) -> Starlette:
+class Gateway(Protocol):
+    """Where devices report: routes, and what runs behind them while the application does."""
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """What to mount."""
+
+    async def __aenter__(self) -> object:
+        """Start."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None:
+        """Close."""
+
+
+def application(
+    reader: Reader,
+    settings: Settings,
+    *,
+    gateway: Gateway | None = None,
+    publisher: Publisher | None = None,
+) -> Starlette:
     """Return the application that serves a reader's estimates.
 
     Parameters
@@ -29,24 +73,64 @@ def application(reader: Reader, settings: Settings, *, gateway: Any = None) -> S
     reader : Reader
     settings : Settings
     gateway : Gateway, optional
-        Where devices report: an asynchronous context manager with `routes`.
+        Started and closed with the application.
+    publisher : Publisher, optional
+        Likewise.
     """
-    service = Service(reader, settings)
-    routes: list[BaseRoute] = [operation.route(service) for operation in OPERATIONS]
-    if gateway is not None:
-        routes += gateway.routes
+    operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS])]
+    service = Service(reader, settings, operations)
+    routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first
+    routes += [o.route(service) for o in operations if o.handler is not None]
     routes += pages.routes()
-    return Starlette(
-        routes=routes, exception_handlers=HANDLERS, lifespan=_lifespan(service, gateway)
+    scopes = {(o.method, o.path): o.scopes for o in operations}
+    guard = Guard(settings.access)
+    most = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
+    middleware = [
+        Middleware(CountTraffic, traffic=service.traffic),
+        Middleware(Abortable),
+        Middleware(ProtectiveHeaders),
+        *_cors(settings.serve),
+        Middleware(AccessControl, guard=guard, routes=routes, scopes=scopes),
+        Middleware(BodyLimit, most=most),
+    ]
+    app = Starlette(
+        routes=routes,
+        middleware=middleware,
+        exception_handlers=HANDLERS,
+        lifespan=_lifespan(service, gateway, publisher),
     )
+    app.router.redirect_slashes = False
+    return app
 
 
-def _lifespan(service: Service, gateway: Any) -> Lifespan[Starlette]:
+def _cors(serve: Serve) -> list[Middleware]:
+    """Return what lets pages of other origins ask, if any may."""
+    if not serve.cors_origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=serve.cors_origins,
+            allow_methods=["GET", "POST", "PUT"],
+            allow_headers=["Authorization", "Content-Type", "If-None-Match", "Last-Event-ID"],
+            expose_headers=["ETag", "Retry-After", "WWW-Authenticate"],
+            max_age=PREFLIGHT_SECONDS,
+        )
+    ]
+
+
+def _lifespan(
+    service: Service, gateway: Gateway | None, publisher: Publisher | None
+) -> Lifespan[Starlette]:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             if gateway is not None:
                 await stack.enter_async_context(gateway)
+            stack.push_async_callback(service.hub.close)
+            if publisher is not None:
+                publisher.start()
+                stack.push_async_callback(anyio.to_thread.run_sync, publisher.stop)
             yield
 
     return lifespan

@@ -2,16 +2,154 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from importlib.resources import files
 from typing import Any
 
+import msgspec
+
+from aggregator import events
+from aggregator.answers import Answer
+from aggregator.deadletters import CONTEXT, TRUNCATED
 from aggregator.settings import Settings
+
+TEMPLATE = "#/components/schemas/{name}"
+PROTOBUF = "application/vnd.google.protobuf;version=3"
+BINDING = "0.5.0"
+TEXT = {"type": "string"}
+DEAD_LETTER_HEADERS = {
+    CONTEXT + "topic": "The topic it came from.",
+    CONTEXT + "partition": "The partition it came from.",
+    CONTEXT + "offset": "Its offset there.",
+    CONTEXT + "stage": "Where it was refused.",
+    CONTEXT + "class.name": "What refused it.",
+    CONTEXT + "exception.class.name": "The reason, as `dither_reports_total` has it.",
+    CONTEXT + "exception.message": "What was wrong with it, for people.",
+    TRUNCATED: "Its size, if the broker would not take it whole.",
+}
 
 
 def document(settings: Settings) -> dict[str, Any]:
     """Return the document of a deployment's topics."""
-    channels = {
-        "reports": {"address": settings.topics.reports},
-        "deadletters": {"address": settings.topics.deadletters},
+    _, components = msgspec.json.schema_components([Answer], ref_template=TEMPLATE)
+    topics = settings.topics
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Dither",
+            "version": version("dither"),
+            "description": "Locally private reports go in, estimates with bounds come out. Brokers "
+            "are those of the deployment's settings.",
+            "license": {
+                "name": "Apache-2.0",
+                "url": "https://www.apache.org/licenses/LICENSE-2.0",
+            },
+        },
+        "channels": {
+            "reports": {
+                "address": topics.reports,
+                "description": "What devices report, randomized before it leaves them.",
+                "messages": {"reportBatch": {"$ref": "#/components/messages/reportBatch"}},
+                "bindings": {"kafka": {"topic": topics.reports, "bindingVersion": BINDING}},
+            },
+            "estimates": {
+                "address": topics.estimates,
+                "description": "Estimates as CloudEvents 1.0 in binary mode; read committed.",
+                "messages": {
+                    "finalEstimate": {"$ref": "#/components/messages/finalEstimate"},
+                    "provisionalEstimate": {"$ref": "#/components/messages/provisionalEstimate"},
+                },
+                "bindings": {
+                    "kafka": {
+                        "topic": topics.estimates,
+                        "topicConfiguration": {"cleanup.policy": ["compact"]},
+                        "bindingVersion": BINDING,
+                    }
+                },
+            },
+            "deadletters": {
+                "address": topics.deadletters,
+                "description": "Messages of the reports topic that could not be counted.",
+                "messages": {"deadLetter": {"$ref": "#/components/messages/deadLetter"}},
+                "bindings": {"kafka": {"topic": topics.deadletters, "bindingVersion": BINDING}},
+            },
+        },
+        "operations": {
+            "countReports": _operation("receive", "reports", "Reports are counted."),
+            "publishEstimates": _operation("send", "estimates", "Estimates are published."),
+            "refuseReports": _operation("send", "deadletters", "What is refused is kept."),
+        },
+        "components": {
+            "messages": {
+                "reportBatch": _report_batch(),
+                "finalEstimate": _estimate(
+                    events.FINAL,
+                    "The estimate of one closed pane: once for each id, and never changed.",
+                    "The metric, its revision and the pane, as in delay@0000001f/"
+                    "2013-01-01T01:00:00Z.",
+                    settings,
+                ),
+                "provisionalEstimate": _estimate(
+                    events.PROVISIONAL,
+                    "The running total of a metric, whenever it has changed.",
+                    "The metric.",
+                    settings,
+                ),
+                "deadLetter": _dead_letter(),
+            },
+            "schemas": components,
+        },
     }
-    info = {"title": "Dither", "version": "1"}
-    return {"asyncapi": "3.0.0", "info": info, "channels": channels}
+
+
+def _operation(action: str, channel: str, summary: str) -> dict[str, Any]:
+    return {"action": action, "channel": {"$ref": f"#/channels/{channel}"}, "summary": summary}
+
+
+def _keyed(described: str) -> dict[str, Any]:
+    key = {"type": "string", "description": described}
+    return {"kafka": {"key": key, "bindingVersion": BINDING}}
+
+
+def _report_batch() -> dict[str, Any]:
+    proto = files("producers").joinpath("reports.proto").read_text(encoding="utf-8")
+    return {
+        "name": "ReportBatch",
+        "summary": "Reports of one metric and one event time.",
+        "contentType": "application/x-protobuf",
+        "payload": {"schemaFormat": PROTOBUF, "schema": proto},
+        "bindings": _keyed("The batch's id, 16 random bytes: nothing that identifies anybody."),
+    }
+
+
+def _estimate(kind: str, summary: str, key: str, settings: Settings) -> dict[str, Any]:
+    headers = {
+        "ce_specversion": {"type": "string", "const": "1.0"},
+        "ce_id": {"type": "string", "description": "The same for the same event, whenever sent."},
+        "ce_source": {"type": "string", "const": events.source(settings.topics.reports)},
+        "ce_type": {"type": "string", "const": kind},
+        "ce_time": {"type": "string", "format": "date-time"},
+        "ce_subject": {"type": "string", "description": "The metric."},
+        "content-type": {"type": "string", "const": events.CONTENT_TYPE},
+    }
+    return {
+        "name": kind,
+        "summary": summary,
+        "contentType": events.CONTENT_TYPE,
+        "headers": {"type": "object", "required": [*headers], "properties": headers},
+        "payload": {"$ref": TEMPLATE.format(name=Answer.__name__)},
+        "bindings": _keyed(key),
+    }
+
+
+def _dead_letter() -> dict[str, Any]:
+    headers = {name: {**TEXT, "description": told} for name, told in DEAD_LETTER_HEADERS.items()}
+    required = [name for name in headers if name != TRUNCATED]
+    return {
+        "name": "DeadLetter",
+        "summary": "A message as it came, with the reason in the headers of Kafka Connect.",
+        "contentType": "application/octet-stream",
+        "headers": {"type": "object", "required": required, "properties": headers},
+        "payload": {"type": "string", "format": "binary"},
+        "bindings": _keyed("That of the message."),
+    }

@@ -5,9 +5,23 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.web import asyncapi
+from aggregator.web import asyncapi, openapi
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.service import Service
+
+DOCUMENT = Content("The document.", plain={"type": "object"})
+
+
+@Operation(
+    method="GET",
+    path="/openapi.json",
+    summary="This interface, as OpenAPI 3.1.",
+    scopes=(),
+    answers={200: DOCUMENT},
+)
+async def openapi_json(service: Service, _: Request) -> Response:
+    """Answer with the OpenAPI document."""
+    return as_json(openapi.document(service.operations, service.reader.metrics))
 
 
 @Operation(
@@ -15,11 +29,11 @@ from aggregator.web.service import Service
     path="/asyncapi.json",
     summary="What is in the Kafka topics, as AsyncAPI 3.",
     scopes=(),
-    answers={200: Content("The document.")},
+    answers={200: DOCUMENT},
 )
 async def asyncapi_json(service: Service, _: Request) -> Response:
     """Answer with the AsyncAPI document."""
     return as_json(asyncapi.document(service.settings))
 
 
-OPERATIONS = (asyncapi_json,)
+OPERATIONS = (openapi_json, asyncapi_json)

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.errors import StoreUnreachable, UnknownMetric
-from producers import problems
+from aggregator.web.middleware import PROTECTIVE
 from producers.problems import Problem
 
 RETRY_SECONDS = 5
@@ -44,8 +44,12 @@ def as_problem(error: Exception) -> Problem:
         return unavailable(f"Redis does not answer: {error}", "try again; nothing counted is lost")
     if isinstance(error, HTTPException):
         return Problem(error.status_code, error.detail, headers=error.headers)
+    # it is answered outside of all middleware
     return Problem(
-        500, "an unexpected error: this is a defect of the server", "its log has the details"
+        500,
+        "an unexpected error: this is a defect of the server",
+        "its log has the details",
+        headers=PROTECTIVE,
     )
 
 
@@ -64,5 +68,3 @@ HANDLERS: dict[Any, Any] = dict.fromkeys(
     (Problem, UnknownMetric, StoreUnreachable, redis.RedisError, HTTPException, Exception), answer
 )
 """For Starlette. What reaches `Exception` is logged with its traceback by the server."""
-
-__all__ = ["HANDLERS", "answer", "as_problem", "asking", "problems", "unavailable"]

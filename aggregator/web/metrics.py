@@ -1,20 +1,26 @@
-"""Questions about metrics: their definitions and their estimates."""
+"""Questions about metrics: definitions, estimates, series, and the policy of weights."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator import answers
 from aggregator.answers import Answer, Definition
+from aggregator.series import Question, Series
+from aggregator.web import conditional
 from aggregator.web.failures import asking
-from aggregator.web.operations import Content, Operation, as_json
-from aggregator.web.queries import EstimateQuery, moment, parse
+from aggregator.web.operations import JSON, Content, Operation, as_json
+from aggregator.web.queries import EstimateQuery, Policy, SeriesQuery, moment, parse
 from aggregator.web.service import Service
 from estimators.weights import DEFAULT_POLICY
+from producers.problems import Problem
+
+log = structlog.get_logger()
 
 
 class Definitions(msgspec.Struct, frozen=True):
@@ -23,22 +29,29 @@ class Definitions(msgspec.Struct, frozen=True):
     metrics: list[Definition]
 
 
+class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much each privacy level counts, from the next read on."""
+
+    policy: Policy
+
+
 @Operation(
     method="GET",
     path="/v1/metrics",
     summary="All metrics: everything a device needs to randomize.",
     scopes=("read", "report"),
     answers={200: Content("The definitions.", Definitions)},
+    conditional=True,
     problems=(503,),
 )
-async def list_metrics(service: Service, _: Request) -> Response:
+async def list_metrics(service: Service, request: Request) -> Response:
     """Answer with the definitions of all metrics."""
     policies = await service.compute(service.reader.store.policies)
     found = [
         answers.definition(metric, policies.get(name, DEFAULT_POLICY))
         for name, metric in service.reader.metrics.items()
     ]
-    return as_json(Definitions(found))
+    return _known_or(request, Definitions(found))
 
 
 @Operation(
@@ -47,13 +60,14 @@ async def list_metrics(service: Service, _: Request) -> Response:
     summary="A metric's definition: everything a device needs to randomize.",
     scopes=("read", "report"),
     answers={200: Content("The definition.", Definition)},
+    conditional=True,
     problems=(404, 503),
 )
 async def show_metric(service: Service, request: Request) -> Response:
     """Answer with a metric's definition."""
-    metric = service.reader.metric(request.path_params["name"])
+    name = _name(service, request)
     policies = await service.compute(service.reader.store.policies)
-    return as_json(answers.definition(metric, policies.get(metric.name, DEFAULT_POLICY)))
+    return _known_or(request, _definition(service, name, policies.get(name)))
 
 
 @Operation(
@@ -62,30 +76,117 @@ async def show_metric(service: Service, request: Request) -> Response:
     summary="A metric's estimate and its confidence bounds over a window of event time.",
     query=EstimateQuery,
     answers={200: Content("The answer; its status says how far it can be relied on.", Answer)},
+    conditional=True,
     problems=(400, 404, 503),
 )
 async def estimate(service: Service, request: Request) -> Response:
     """Answer with an estimate."""
-    name = service.reader.metric(request.path_params["name"]).name
+    name, reader = _name(service, request), service.reader
     with asking():
         query = parse(request, EstimateQuery)
-        start, end = moment("from", query.start), moment("to", query.end)
+        edges = moment("from", query.start), moment("to", query.end)
+        reader.metric(name).domain.asked(query.category or None)
 
-    def compute() -> Any:
+    def look() -> Any:
+        overview = reader.store.overview()
         with asking():
-            window = service.reader.window(name, start, end)
-            found = service.reader.answer(
-                window,
-                query.beta,
-                query.weights,
-                query.bound,
-                query.target,
-                categories=query.category or None,
-                simultaneous=not query.pointwise,
-            )
+            return reader.frame(overview, name, *edges, query.window)
+
+    def compute() -> Answer:
+        window = frame.filled(reader.sum(frame))
+        found = reader.answer(
+            window,
+            query.beta,
+            query.weights,
+            query.bound,
+            query.target,
+            categories=query.category or None,
+            simultaneous=not query.pointwise,
+        )
         return answers.answer(window, found, query.top)
 
-    return as_json(await service.compute(compute))
+    frame = await service.compute(look)
+    tag = conditional.etag(service.meanings[name], frame.version, query)
+    if conditional.is_known(request, tag):
+        return conditional.unchanged(tag)
+    return conditional.answered(await service.compute(compute), tag)
 
 
-OPERATIONS = (list_metrics, show_metric, estimate)
+@Operation(
+    method="GET",
+    path="/v1/metrics/{name}/series",
+    summary="A metric over time: an estimate for each step of event time, at most 1,000.",
+    query=SeriesQuery,
+    answers={200: Content("The points, the oldest first.", Series)},
+    conditional=True,
+    problems=(400, 404, 503),
+)
+async def series(service: Service, request: Request) -> Response:
+    """Answer with a series."""
+    name = _name(service, request)
+    with asking():
+        query = parse(request, SeriesQuery)
+        question = Question(
+            metric=name,
+            start=moment("from", query.start),
+            end=moment("to", query.end),
+            window=query.window,
+            step=query.step,
+            beta=query.beta,
+            weights=query.weights,
+            categories=tuple(query.category) or None,
+            top=query.top or (None if query.category else service.settings.serve.top_categories),
+            simultaneous=not query.pointwise,
+        )
+
+    def look() -> Any:
+        with asking():
+            return service.historian.plan(question)
+
+    plan = await service.compute(look)
+    tag = conditional.etag(service.meanings[name], plan.version, question)
+    if conditional.is_known(request, tag):
+        return conditional.unchanged(tag)
+    return conditional.answered(await service.compute(service.historian.read, plan), tag)
+
+
+@Operation(
+    method="PUT",
+    path="/v1/metrics/{name}/weights",
+    summary="Set a metric's policy of weights, in force from the next read on.",
+    scopes=("admin",),
+    body=Content("The policy.", Weights),
+    answers={200: Content("The definition, with the policy now in force.", Definition)},
+    problems=(400, 404, 413, 415, 503),
+)
+async def set_weights(service: Service, request: Request) -> Response:
+    """Set the policy that is in force."""
+    name = _name(service, request)
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != JSON:
+        raise Problem(415, f"Content-Type {media!r}: expected {JSON}")
+    with asking():
+        wanted = msgspec.json.decode(await request.body(), type=Weights)
+    await service.compute(service.reader.store.set_policy, name, wanted.policy)
+    caller = request.scope.get("dither.caller")
+    log.info("weights", metric=name, policy=wanted.policy, token=caller.name if caller else "")
+    service.hub.wake()
+    return as_json(_definition(service, name, wanted.policy))
+
+
+def _name(service: Service, request: Request) -> str:
+    return service.reader.metric(request.path_params["name"]).name
+
+
+def _definition(service: Service, name: str, policy: str | None) -> Definition:
+    return answers.definition(service.reader.metric(name), policy or DEFAULT_POLICY)
+
+
+def _known_or(request: Request, value: Any) -> Response:
+    tag = conditional.etag(msgspec.json.encode(value))
+    if conditional.is_known(request, tag):
+        return conditional.unchanged(tag)
+    return conditional.answered(value, tag)
+
+
+OPERATIONS = (list_metrics, show_metric, estimate, series, set_weights)

@@ -20,11 +20,25 @@ JSON = "application/json"
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-    """A body: its media types, and the struct that it has in JSON."""
+    """A body.
+
+    Attributes
+    ----------
+    described : str
+    schema : struct, optional
+        What it has in JSON.
+    media : tuple of str
+    plain : mapping
+        The schema where there is no struct.
+    binary : tuple of str
+        Further media types, of bytes.
+    """
 
     described: str
     schema: Any = None
     media: tuple[str, ...] = (JSON,)
+    plain: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"type": "string"})
+    binary: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,10 +52,14 @@ class Operation:
         Any of them admits; none: open to all.
     query : struct, optional
         The parameters after the question mark.
+    headers : mapping of str to str
+        Of the request, and what they say.
     body : Content, optional
         Of the request.
     answers : mapping of int to Content
         By status.
+    conditional : bool
+        Whether it answers 304 to a client that has the answer.
     problems : tuple of int
         Statuses of the problems besides those of access.
     handler : callable, optional
@@ -53,8 +71,10 @@ class Operation:
     summary: str
     scopes: tuple[str, ...] = ("read",)
     query: type[msgspec.Struct] | None = None
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     body: Content | None = None
     answers: Mapping[int, Content]
+    conditional: bool = False
     problems: tuple[int, ...] = ()
     handler: Handler | None = None
 

@@ -1,16 +1,107 @@
-"""The pages for people."""
+"""The pages for people, `/` and `/try`, and the files they are made of.
+
+Everything is read once, from the installed packages, and comes from this server alone: the
+Content-Security-Policy forbids the browser to ask any other.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import importlib.resources
+from collections.abc import Iterator
+from importlib.resources.abc import Traversable
+
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
-from starlette.routing import BaseRoute, Route
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aggregator.web.middleware import PROTECTIVE
+from producers.problems import Problem
+
+CONTENT_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+    "woff2": "font/woff2",
+    "txt": "text/plain; charset=utf-8",
+    "md": "text/plain; charset=utf-8",
+}
+PAGES = {"/": "index.html", "/try": "try.html"}
+RANDOMIZERS = "dither.js"
+HEADERS = {
+    **PROTECTIVE,
+    "Content-Security-Policy": "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "font-src 'self'",
+            "img-src 'self' data:",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        )
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
 
 
-async def _index(_: Request) -> PlainTextResponse:
-    return PlainTextResponse("Dither: see /v1/metrics, /metrics and /openapi.json\n")
+@dataclasses.dataclass(frozen=True)
+class File:
+    """A file as it is sent.
+
+    Attributes
+    ----------
+    etag : str
+        A hash of the content: a browser asks again each time, and is told if nothing changed.
+    """
+
+    content: bytes
+    content_type: str
+    etag: str
+
+    def response(self, request: Request) -> Response:
+        """Return the content, or 304 where the browser has it already."""
+        headers = {**HEADERS, "ETag": self.etag, "Cache-Control": "no-cache"}
+        known = request.headers.get("if-none-match", "")
+        if self.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+            return Response(status_code=304, headers=headers)
+        return Response(self.content, headers=headers, media_type=self.content_type)
 
 
-def routes() -> list[BaseRoute]:
-    """Return the pages' routes."""
-    return [Route("/", _index)]
+def routes() -> list[Route]:
+    """Return the routes of the pages and of their files under ``/static/``."""
+    files = dict(_files(importlib.resources.files("aggregator").joinpath("web", "static")))
+    randomizers = importlib.resources.files("producers").joinpath("browser", RANDOMIZERS)
+    files[RANDOMIZERS] = _file(randomizers)
+
+    async def page(request: Request) -> Response:
+        return files[PAGES[request.url.path]].response(request)
+
+    async def static(request: Request) -> Response:
+        path = request.path_params["path"]
+        if path not in files:
+            raise Problem(404, f"there is no file {path!r}", "GET / is the dashboard")
+        return files[path].response(request)
+
+    pages = [Route(path, page, include_in_schema=False) for path in PAGES]
+    return [*pages, Route("/static/{path:path}", static, include_in_schema=False)]
+
+
+def _files(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, File]]:
+    for entry in folder.iterdir():
+        name = f"{prefix}{entry.name}"
+        if entry.is_dir():
+            yield from _files(entry, f"{name}/")
+        else:
+            yield name, _file(entry)
+
+
+def _file(entry: Traversable) -> File:
+    content = entry.read_bytes()
+    content_type = CONTENT_TYPES[entry.name.rpartition(".")[2]]
+    return File(content, content_type, f'"{hashlib.sha256(content).hexdigest()[:24]}"')

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.exporter import Exporter
 from aggregator.web.failures import unavailable
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.service import Service
@@ -42,10 +40,9 @@ class Ready(msgspec.Struct, frozen=True):
 )
 async def metrics(service: Service, request: Request) -> Response:
     """Answer in Prometheus or OpenMetrics text, as the scraper asks for."""
-    registry = CollectorRegistry()
-    registry.register(Exporter(service.reader, service.settings.serve.top_categories))
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return Response(await run_in_threadpool(encode, registry), media_type=content_type)
+    body = await run_in_threadpool(encode, service.exported)
+    return Response(body, media_type=content_type)
 
 
 @Operation(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import datetime
 import math
-from typing import Annotated, Any, Literal, TypeVar, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from estimators.durations import milliseconds
 from estimators.errors import nearest
 
 Q = TypeVar("Q", bound=msgspec.Struct)
@@ -19,21 +18,20 @@ DURATION = r"^\d{1,9}(\.\d{1,3})?(ms|s|m|h|d|w)$"
 FIRST, LAST = -62_135_596_800, 253_402_300_799
 """The years 1 to 9999 in seconds since the epoch: what ISO 8601 can write."""
 
+SECONDS = {"pattern": r"^\d{1,10}(\.\d{1,3})?$"}
 Time = Annotated[
     str,
     Meta(
         description="A moment of event time: ISO 8601 (UTC unless it says so), or seconds since "
         "the epoch.",
         examples=["2013-01-31T17:00:00Z", "1359651600"],
+        extra_json_schema={"anyOf": [{"format": "date-time"}, {"format": "date"}, SECONDS]},
     ),
 ]
 Duration = Annotated[
     str, Meta(pattern=DURATION, description="A duration, as in 30s, 5m, 1h, 1d.", examples=["1h"])
 ]
-Beta = Annotated[
-    float,
-    Meta(gt=0, lt=1, description="Failure probability of the bounds."),
-]
+Beta = Annotated[float, Meta(ge=1e-9, le=0.999, description="Failure probability of the bounds.")]
 Policy = Literal["optimal", "paper", "uniform", "proportional"]
 Categories = Annotated[
     list[Annotated[str, Meta(max_length=1000)]],
@@ -43,6 +41,18 @@ Categories = Annotated[
     ),
 ]
 Top = Annotated[int, Meta(ge=1, le=10_000, description="Keep the largest so many.")]
+LiveTop = Annotated[int, Meta(ge=1, le=1_000, description="Keep the largest so many.")]
+Metrics = Annotated[
+    list[Annotated[str, Meta(max_length=64)]],
+    Meta(max_length=1000, description="Only these metrics; repeat it. All by default."),
+]
+EventId = Annotated[
+    str,
+    Meta(
+        max_length=100,
+        description="The last event that was seen, as the header Last-Event-ID has it.",
+    ),
+]
 
 
 class EstimateQuery(msgspec.Struct, kw_only=True, frozen=True):
@@ -58,6 +68,28 @@ class EstimateQuery(msgspec.Struct, kw_only=True, frozen=True):
     category: Categories = []
     top: Top | None = None
     pointwise: bool = False
+
+
+class SeriesQuery(msgspec.Struct, kw_only=True, frozen=True):
+    """What is asked of a series."""
+
+    start: Time | None = msgspec.field(name="from", default=None)
+    end: Time | None = msgspec.field(name="to", default=None)
+    window: Duration | None = None
+    step: Duration | None = None
+    beta: Beta = 0.05
+    weights: Policy | None = None
+    category: Categories = []
+    top: Top | None = None
+    pointwise: bool = False
+
+
+class EventsQuery(msgspec.Struct, kw_only=True, frozen=True):
+    """What is followed."""
+
+    metric: Metrics = []
+    top: LiveTop | None = None
+    last_event_id: EventId | None = None
 
 
 def parse(request: Request, query: type[Q]) -> Q:
@@ -81,13 +113,21 @@ def parse(request: Request, query: type[Q]) -> Q:
             raise ValueError(f"{name} = {values}: expected it once")
         else:
             found[name] = values[0]
+    given: dict[str, Any] = {}
     for name, value in found.items():
+        field = fields[name]
         try:
-            msgspec.convert(value, fields[name].type, strict=False)
+            given[field.name] = msgspec.convert(value, _present(field.type), strict=False)
         except msgspec.ValidationError as error:
             expected = str(error).replace("Expected ", "").replace("`", "")
             raise ValueError(f"{name} = {value!r}: expected {expected}") from None
-    return msgspec.convert(found, query, strict=False)
+    return query(**given)
+
+
+def _present(kind: Any) -> Any:
+    """Return the type of a parameter that is there: the word null is no value."""
+    kinds = tuple(one for one in get_args(kind) if one is not type(None))
+    return Union[kinds] if type(None) in get_args(kind) else kind  # noqa: UP007
 
 
 def moment(name: str, text: str | None) -> float | None:
@@ -120,16 +160,3 @@ def _from_iso(text: str) -> float:
         return found.timestamp()
     except (ValueError, OverflowError):
         return math.nan
-
-
-def seconds(name: str, text: str | None) -> float | None:
-    """Return a duration in seconds, above zero."""
-    if text is None:
-        return None
-    try:
-        length = milliseconds(text)
-    except ValueError as error:
-        raise ValueError(f"{name} = {text!r}: expected {error}") from None
-    if not length:
-        raise ValueError(f"{name} = {text!r}: expected a duration above zero")
-    return length / 1000

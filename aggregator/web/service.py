@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import anyio
 import anyio.to_thread
+import msgspec
+from prometheus_client import CollectorRegistry
 
+from aggregator.answers import definition
+from aggregator.exporter import Exporter
 from aggregator.reader import Reader
+from aggregator.series import Historian
 from aggregator.settings import Settings
+from aggregator.status import Rates
+from aggregator.web.failures import unavailable
+from aggregator.web.hub import Hub
+from aggregator.web.traffic import Traffic
+
+if TYPE_CHECKING:
+    from aggregator.web.operations import Operation
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+MOST_WAITING = 200
+"""Questions: more would wait for longer than whoever asks does."""
 ANSWERING_THREADS = 4
 """Estimates computed at a time: they hold a processor, and more at once serve nobody sooner."""
 
@@ -28,16 +43,65 @@ class Service:
     ----------
     reader : Reader
     settings : Settings
+    operations : sequence of Operation
+        All that are served: the OpenAPI document describes them.
     """
 
     reader: Reader
     settings: Settings
+    operations: Sequence[Operation]
+
+    @functools.cached_property
+    def traffic(self) -> Traffic:
+        """The answers of this server."""
+        return Traffic()
+
+    @functools.cached_property
+    def exported(self) -> CollectorRegistry:
+        """What Prometheus scrapes."""
+        registry = CollectorRegistry()
+        registry.register(Exporter(self.reader, self.settings.serve.top_categories))
+        registry.register(self.traffic)
+        return registry
+
+    @functools.cached_property
+    def historian(self) -> Historian:
+        """Series, and the points that are final."""
+        return Historian(self.reader)
+
+    @functools.cached_property
+    def rates(self) -> Rates:
+        """Reports a second."""
+        return Rates()
+
+    @functools.cached_property
+    def hub(self) -> Hub:
+        """Live events."""
+        return Hub(self.reader, self.rates)
+
+    @functools.cached_property
+    def meanings(self) -> dict[str, str]:
+        """Hashes of the definitions: what an answer depends on besides the sums."""
+        return {
+            name: hashlib.sha256(msgspec.json.encode(definition(metric))).hexdigest()
+            for name, metric in self.reader.metrics.items()
+        }
 
     @functools.cached_property
     def _answering(self) -> anyio.CapacityLimiter:
         return anyio.CapacityLimiter(ANSWERING_THREADS)
 
     async def compute(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run what reads or estimates in a thread, off the event loop, a few at a time."""
+        """Run what reads or estimates in a thread, off the event loop, a few at a time.
+
+        Raises
+        ------
+        Problem
+            503 if so many wait already that this one would be answered too late.
+        """
+        waiting = self._answering.statistics().tasks_waiting
+        if waiting >= MOST_WAITING:
+            detail = f"{waiting} questions wait for an answer already"
+            raise unavailable(detail, "ask again later, or run another `dither serve`")
         bound = functools.partial(call, *args, **kwargs)
         return await anyio.to_thread.run_sync(bound, limiter=self._answering)

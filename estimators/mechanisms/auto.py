@@ -28,6 +28,7 @@ from estimators.mechanisms.signs import ReportedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
 from estimators.question import Question
 from estimators.randomness import Bits
+from estimators.tallies import tally
 from estimators.thresholds import at_exp
 from estimators.weights import LevelFacts
 
@@ -121,7 +122,7 @@ class Auto(Mechanism):
     def _by_level(self, level: Levels) -> Iterator[tuple[int, Any, NDArray[np.intp]]]:
         """Yield each level in use, its mechanism, and which rows are at it."""
         order = np.argsort(level, kind="stable")
-        ends = np.cumsum(np.bincount(level, minlength=len(self.epsilons)))
+        ends = np.cumsum(tally(level, len(self.epsilons)))
         for index, rows in enumerate(np.split(order, ends[:-1])):
             if rows.size:
                 yield index, self.children[index], rows

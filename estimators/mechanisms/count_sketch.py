@@ -21,6 +21,7 @@ from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
 from estimators.randomness import Bits, Words
 from estimators.sampling import bernoulli, uniform_below, uniform_other
+from estimators.tallies import count_symbols
 from estimators.thresholds import WORD, at_exp, miss_threshold
 from estimators.weights import LevelFacts, level_weights, total_weight
 
@@ -177,8 +178,7 @@ class CountSketch(Mechanism):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, reports of symbol 0, 1, ...)."""
-        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
-        np.add.at(table, (level.astype(np.intp), 1 + reports.astype(np.intp)), 1)
+        count_symbols(table, level, reports)
 
     def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
         """Return the sum of signs of every bucket and the number of reports of every block.

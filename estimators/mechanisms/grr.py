@@ -16,6 +16,7 @@ from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.signs import ReportedSigns
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli, uniform_other
+from estimators.tallies import count_symbols
 from estimators.thresholds import WORD, miss_threshold
 
 
@@ -76,8 +77,7 @@ class Grr(SupportCounts):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, reports of category 0, 1, ...)."""
-        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
-        np.add.at(table, (level.astype(np.intp), 1 + reports.astype(np.intp)), 1)
+        count_symbols(table, level, reports)
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) (k - 1) / T, exactly: a category under itself and under another."""

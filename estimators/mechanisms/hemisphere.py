@@ -20,6 +20,7 @@ from estimators.mechanisms.signs import FlippedSigns
 from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli, round_up, uniform_directions
+from estimators.tallies import tally
 from estimators.weights import LevelFacts, level_weights, total_weight
 
 CHUNK = 2**19  # coordinates drawn at a time: a few megabytes an array
@@ -150,12 +151,12 @@ class Hemisphere(Mechanism):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, sum of coordinate 0, 1, ...)."""
-        tally = np.bincount(level, minlength=len(self.epsilons))
-        table[:, 0] += tally
-        one_level = np.count_nonzero(tally) <= 1
+        found = tally(level, len(self.epsilons))
+        table[:, 0] += found
+        one_level = np.count_nonzero(found) <= 1
         ordered = reports if one_level else reports[np.argsort(level, kind="stable")]
         start = 0
-        for index, n in enumerate(tally.tolist()):
+        for index, n in enumerate(found.tolist()):
             table[index, 1:] += ordered[start : start + n].sum(axis=0, dtype=np.int64)
             start += n
 

@@ -18,6 +18,7 @@ from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import round_up, sample_discrete_laplace
+from estimators.tallies import tally
 from estimators.thresholds import WORD, exp_bounds
 from estimators.weights import LevelFacts
 
@@ -123,7 +124,7 @@ class Laplace(ScalarMean):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, sum, high and low part of the squares)."""
-        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
+        table[:, 0] += tally(level, len(self.epsilons))
         y = reports.astype(np.int64)
         square = y * y
         np.add.at(table[:, 1], level, y)

@@ -17,6 +17,7 @@ from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.signs import ReportedSigns
 from estimators.randomness import Bits
 from estimators.sampling import Bools
+from estimators.tallies import tally
 
 CHUNK = 2**22  # coins drawn at a time: a few megabytes
 
@@ -68,16 +69,16 @@ class PackedBits(SupportCounts):
             self._accumulate(table, level[chunk], reports[chunk])
 
     def _accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
-        tally = np.bincount(level, minlength=len(self.epsilons))
-        table[:, 0] += tally
+        found = tally(level, len(self.epsilons))
+        table[:, 0] += found
         ordered = (
-            reports[np.argsort(level, kind="stable")] if np.count_nonzero(tally) > 1 else reports
+            reports[np.argsort(level, kind="stable")] if np.count_nonzero(found) > 1 else reports
         )
         ones = np.unpackbits(
             ordered.view(np.uint8), axis=1, count=self.categories, bitorder="little"
         )
         start = 0
-        for index, n in enumerate(tally.tolist()):
+        for index, n in enumerate(found.tolist()):
             if n:
                 table[index, 1:] += _column_sums(ones[start : start + n])
                 start += n

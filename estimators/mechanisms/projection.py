@@ -24,6 +24,7 @@ from estimators.mechanisms.signs import FlippedSigns, ReportedSigns
 from estimators.question import Question
 from estimators.randomness import Bits, Words
 from estimators.sampling import Bools, bernoulli, uniform_below
+from estimators.tallies import tally
 from estimators.thresholds import WORD
 from estimators.weights import level_weights, total_weight
 
@@ -152,7 +153,7 @@ class Projection(SupportCounts):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, sum of the signs of row 0, 1, ...)."""
-        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
+        table[:, 0] += tally(level, len(self.epsilons))
         index = reports.astype(np.int64)
         np.add.at(table, (level.astype(np.intp), 1 + (index >> 1)), 2 * (index & 1) - 1)
 

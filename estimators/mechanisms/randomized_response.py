@@ -13,12 +13,17 @@ from estimators.bounds import Law
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.means import ScalarMean
-from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.mechanism import Levels, Reports, largest_byte
 from estimators.mechanisms.signs import FlippedSigns, ReportedSigns
 from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli, round_up
+from estimators.tallies import tally
 from estimators.weights import LevelFacts
+
+BYTES = 256
+PAIRS = np.array([[1, 0], [1, 1]])
+"""From (zeros, ones) to (reports, ones)."""
 
 
 class RandomizedResponse(ScalarMean):
@@ -62,15 +67,16 @@ class RandomizedResponse(ScalarMean):
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Refuse a report other than 0 or 1."""
-        if strange := values.translate(None, b"\x00\x01"):
-            raise ReportError("bad_value", f"report {strange[0]}: expected 0 or 1")
+        if (largest := largest_byte(values)) > 1:
+            raise ReportError("bad_value", f"report {largest}: expected 0 or 1")
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, ones)."""
-        cells = level.astype(np.intp) * 2 + reports
-        tally = np.bincount(cells, minlength=2 * len(self.epsilons)).reshape(-1, 2)
-        table[:, 0] += tally.sum(axis=1)
-        table[:, 1] += tally[:, 1]
+        cells = 2 * len(self.epsilons)
+        narrow = np.uint8 if cells <= BYTES else np.uint16
+        doubled = np.left_shift(level, 1, dtype=narrow, casting="unsafe")
+        found = tally(np.bitwise_or(doubled, reports, out=doubled, casting="unsafe"), cells)
+        table += found.reshape(-1, 2) @ PAIRS
 
     def level_means(self, table: Counts) -> Floats:
         """Return the unbiased mean of each level, zero where there is no report."""

@@ -25,6 +25,7 @@ from estimators.mechanisms.signs import RepeatedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
 from estimators.randomness import Bits
 from estimators.sampling import Bools
+from estimators.tallies import tally
 from estimators.weights import LevelFacts
 
 FREQUENCIES: tuple[Any, ...] = (
@@ -146,7 +147,7 @@ class Repetition(Mechanism):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with the columns of the repeated mechanism; the first: users."""
-        users = table[:, 0] + np.bincount(level, minlength=len(self.epsilons))
+        users = table[:, 0] + tally(level, len(self.epsilons))
         self.one.accumulate(
             table, np.repeat(level, self._repeats[level]), reports[self._used(level)]
         )

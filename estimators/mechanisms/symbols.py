@@ -12,6 +12,7 @@ from estimators.errors import ReportError
 from estimators.estimate import Counts
 from estimators.mechanisms.grr import index_dtype
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.tallies import count_symbols
 
 
 class ReportedSymbols(Mechanism):
@@ -40,5 +41,4 @@ class ReportedSymbols(Mechanism):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, reports of symbol 0, 1, ...)."""
-        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
-        np.add.at(table, (level.astype(np.intp), 1 + reports.astype(np.intp)), 1)
+        count_symbols(table, level, reports)

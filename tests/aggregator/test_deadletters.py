@@ -18,8 +18,8 @@ from aggregator.deadletters import (
     DeadLettersUndelivered,
     Header,
 )
+from aggregator.decoding import Refusal
 from aggregator.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
-from aggregator.partition import Refusal
 from tests.servers import Kafka
 
 PATIENCE = 30.0

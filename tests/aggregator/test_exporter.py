@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import subprocess
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -15,11 +17,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from aggregator import exported
-from aggregator.reader import Reader
+from aggregator.exporter import Exporter
+from aggregator.measurements import Measurements
+from aggregator.reader import Frame, Reader
 from aggregator.settings import Serve, Settings
 from aggregator.store import Store, connect
 from aggregator.web import application
 from estimators import Metric
+from estimators.estimate import Counts
 from producers.reports_pb2 import ReportBatch
 from tests.messages import ARRIVAL, EPOCH, batch, log
 from tests.servers import Redis, program
@@ -56,6 +61,9 @@ WORDS = Metric(
 )
 UNWATCHED = dataclasses.replace(WORDS, name="unwatched", watch=None)
 METRICS = {m.name: m for m in (DELAY, CARRIER, SILENT, PLACE, WORDS, UNWATCHED)}
+MEASURED = (
+    Measurements().committed(0.004, 100).arrived(array("q", [0, 0, 600]), 700).refused("malformed")
+)
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
@@ -112,6 +120,7 @@ def count_something(store: Store) -> None:
             "halted": "why" * number,
             "gap": 5,
         }
+        facts |= MEASURED.facts()
         store.commit(number, int(snapshot.owner["epoch"]), -1, partition, facts)
 
 
@@ -181,12 +190,23 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store, client: 
     declared = {
         e.name + suffix.get(e.type, ""): (kinds.get(e.type, e.type), e.help) for e in exported.ALL
     }
+    scrape(client)
     found = families(scrape(client))
     assert {name: (f.type, f.documentation) for name, f in found.items()} == declared
     labels = {e.name + suffix.get(e.type, ""): set(e.labels) for e in exported.ALL}
     for name, family in found.items():
         assert family.samples
-        assert all(set(sample.labels) == labels[name] for sample in family.samples)
+        assert all(set(sample.labels) - {"le"} == labels[name] for sample in family.samples)
+    assert {label for e in exported.ALL for label in e.labels} == (
+        exported.LABELS.keys() | {"kind", "mechanism", "unit", "levels", "revision"}
+    )
+
+
+def test_the_reference_of_exported_metrics_is_up_to_date() -> None:
+    file = Path(__file__).parents[2] / "docs" / "metrics.md"
+    assert file.read_text() == exported.reference(), (
+        "run: python -m aggregator.exported > docs/metrics.md"
+    )
 
 
 def test_no_name_is_declared_twice_and_every_declaration_is_listed() -> None:
@@ -200,6 +220,7 @@ def test_no_name_is_declared_twice_and_every_declaration_is_listed() -> None:
 
 def test_both_formats_parse_and_say_the_same(store: Store, client: Client) -> None:
     count_something(store)
+    scrape(client)
     answer = client.get("/metrics", accept=OPENMETRICS)
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
@@ -209,7 +230,11 @@ def test_both_formats_parse_and_say_the_same(store: Store, client: Client) -> No
         for family in parsed:
             for sample in family.samples:
                 found[sample.name][repr(sorted(sample.labels.items()))] = sample.value
-    assert new == old
+    assert new.keys() == old.keys()
+    of_the_server = {name for name in new if name.startswith(("dither_http_", "dither_collection"))}
+    assert {n: new[n] for n in new.keys() - of_the_server} == {
+        n: old[n] for n in old.keys() - of_the_server
+    }
 
 
 @pytest.mark.parametrize("counted", [True, False])
@@ -219,6 +244,8 @@ def test_promtool_finds_nothing_to_complain_about(
     promtool = program("promtool", "install Prometheus (Debian: prometheus)")
     if counted:
         count_something(store)
+        count_vectors(store)
+        scrape(client)
     told = subprocess.run(
         [promtool, "check", "metrics"],
         input=scrape(client),
@@ -282,6 +309,89 @@ def test_partitions_tell_lag_halt_gap_and_owner(store: Store, client: Client) ->
     assert set(commits.values()) == {ARRIVAL / 1000}
     updates = samples(text, "dither_estimate_last_update_timestamp_seconds")
     assert updates == dict.fromkeys([("delay",), ("carrier",)], ARRIVAL / 1000)
+
+
+def test_what_was_measured_of_the_counting_is_summed_over_partitions(
+    store: Store, client: Client
+) -> None:
+    count_something(store)
+    text = scrape(client)
+    assert samples(text, "dither_deadletters_total") == {("malformed",): 2}
+    assert samples(text, "dither_commit_bytes_total") == {(): 200}
+    found = {
+        (s.name, s.labels.get("le")): s.value
+        for name in ("dither_commit_duration_seconds", "dither_end_to_end_latency_seconds")
+        for s in families(text)[name].samples
+    }
+    assert found["dither_commit_duration_seconds_bucket", "0.0025"] == 0
+    assert found["dither_commit_duration_seconds_bucket", "0.005"] == 2
+    assert found["dither_commit_duration_seconds_bucket", "+Inf"] == 2
+    assert found["dither_commit_duration_seconds_sum", None] == pytest.approx(0.008)
+    assert found["dither_end_to_end_latency_seconds_bucket", "0.05"] == 0
+    assert found["dither_end_to_end_latency_seconds_bucket", "0.1"] == 2
+    assert found["dither_end_to_end_latency_seconds_bucket", "1.0"] == 6
+    assert found["dither_end_to_end_latency_seconds_count", None] == 6
+    assert found["dither_end_to_end_latency_seconds_sum", None] == pytest.approx(3.0)
+
+
+def test_workers_that_own_partitions_or_died_are_told(store: Store, client: Client) -> None:
+    count_something(store)
+    text = scrape(client)
+    owners = samples(text, "dither_partition_owner_info")
+    assert owners == {("0", "test"): 1, ("1", "test"): 1}
+    assert samples(text, "dither_worker_deaths_total") == {(): 0}
+    store.count_death()
+    assert samples(scrape(client), "dither_worker_deaths_total") == {(): 1}
+
+
+def test_an_estimate_is_computed_again_only_when_something_was_counted_or_its_weights_changed(
+    store: Store,
+) -> None:
+    asked: list[str] = []
+
+    class Asked(Reader):
+        def sum(self, frame: Frame) -> Counts:
+            asked.append(frame.metric.name)
+            return super().sum(frame)
+
+    exporter = Exporter(Asked(store, METRICS), TOP)
+
+    def scraped() -> dict[str, Family]:
+        asked.clear()
+        return {family.name: family for family in exporter.collect()}
+
+    count_something(store)
+    first = scraped()
+    assert sorted(asked) == sorted(METRICS)
+    again = scraped()
+    assert asked == []
+    assert again["dither_estimate"] == first["dither_estimate"]
+    store.set_policy("delay", "uniform")
+    assert scraped()["dither_level_weight"] != first["dither_level_weight"]
+    assert asked == ["delay"]
+    count_vectors(store)
+    scraped()
+    assert asked == list(METRICS), "a partition more"
+    snapshot = store.acquire(7, "test")
+    partition = snapshot.partition(METRICS, 10 * MINUTE)
+    partition.count(log(batch(DELAY, [4.0] * 9, seed=77), first=snapshot.next_offset))
+    store.commit(7, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {})
+    scraped()
+    assert asked == ["delay"]
+
+
+def test_answers_are_counted_by_route_and_never_by_path(store: Store, client: Client) -> None:
+    for path in ("/healthz", "/healthz", "/readyz", "/wp-login.php", "/metrics/delay"):
+        client.get(path)
+    text = scrape(client)
+    assert samples(text, "dither_http_requests_total") == {
+        ("/healthz", "GET", "2xx"): 2,
+        ("/readyz", "GET", "5xx"): 1,
+        ("", "GET", "4xx"): 2,
+    }
+    durations = families(text)["dither_http_request_duration_seconds"].samples
+    counts = {s.labels["route"]: s.value for s in durations if s.name.endswith("_count")}
+    assert counts == {"/healthz": 2, "/readyz": 1, "": 2}
 
 
 def test_only_the_largest_categories_are_exported_and_the_others_counted(

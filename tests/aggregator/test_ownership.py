@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import re
+from array import array
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from aggregator.errors import Fenced
+from aggregator.measurements import Measurements
 from aggregator.ownership import Owned, take
 from aggregator.settings import Aggregate
 from aggregator.store import Store, connect
@@ -124,3 +127,38 @@ def test_the_first_messages_are_asked_for_again_when_they_are_too_far_on(store: 
     owned = taken(store, 20, 50)
     assert not owned.jumped(3, 7), "all counted before"
     assert owned.jumped(30, 40)
+
+
+def test_what_was_measured_goes_on_under_the_next_owner_and_a_fenced_one_adds_nothing(
+    store: Store,
+) -> None:
+    first = taken(store, 0, 5)
+    count(first, 0, 3)
+    first.measured = first.measured.refused("late")
+    first.commit(store, high=5)
+    first.measured = first.measured.committed(0.01, 70)
+    first.commit(store, high=5)
+    second = taken(store, 0, 5, worker="two")
+    assert second.measured == first.measured
+    count(first, 3, 2)
+    first.measured = first.measured.refused("late")
+    with pytest.raises(Fenced):
+        first.commit(store, high=5)
+    count(second, 3)
+    second.commit(store, high=5)
+    found = Measurements.stored(store.owner(0))
+    assert sum(found.latencies.counts) == 4
+    assert found.deadletters == {"late": 1}
+    assert (sum(found.commits.counts), found.commit_bytes) == (1, 70)
+
+
+def test_a_commit_whose_reply_was_lost_is_measured_once(store: Store) -> None:
+    owned = taken(store, 0, 5)
+    count(owned, 0, 3)
+    before = copy.deepcopy(owned)
+    owned.commit(store, high=5)
+    stored = store.owner(0)
+    before.state.arrivals = array("q", [0] * 3)
+    before.commit(store, high=5)
+    assert store.owner(0) == stored
+    assert before.measured == owned.measured, "a later attempt would have seen longer latencies"

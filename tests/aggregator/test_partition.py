@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aggregator import decoding
 from aggregator.keys import PaneKey, metric_key
 from aggregator.partition import Pane, Partition
 from estimators import Metric
@@ -257,3 +258,69 @@ def test_every_report_has_exactly_one_outcome(draws: list[tuple[int, int, int]])
     )
     accepted = sum(n for name, n in partition.counts.items() if name.startswith("accepted:"))
     assert counted == accepted
+
+
+def of_a_fleet(rng: np.random.Generator, batches: int) -> list[LogMessage]:
+    """Return a log as many devices of a few sorts write it, with some of every kind of fault."""
+    payloads: list[Any] = []
+    for seed in rng.integers(0, 4 * batches, batches).tolist():
+        metric = (DELAY, CARRIER, AGE)[seed % 3]
+        answers: list[Any] = [[1.0, 4.0], [3, 5, 7], [40.0]][seed % 3]
+        time = EPOCH + seed // 3 % 4 * MINUTE
+        kind = int(rng.integers(0, 60))
+        if kind == 0:
+            payloads.append(rng.bytes(40))
+        elif kind == 1:
+            payloads.append(None)
+        elif kind == 2:
+            payloads.append(
+                batch(metric, answers, time_ms=time, seed=seed, levels=b"\x09" * len(answers))
+            )
+        elif kind == 3 and metric is AGE:
+            payloads.append(batch(metric, answers, time_ms=0, seed=seed))
+        elif kind == 4:
+            payloads.append(batch(metric, answers, time_ms=ARRIVAL + DAY, seed=seed))
+        elif kind == 5:  # unknown fields after the known ones: another layout, the same batch
+            payloads.append(
+                batch(metric, answers, time_ms=time, seed=seed).SerializeToString() + b"\x48\x01"
+            )
+        else:
+            payloads.append(batch(metric, answers, time_ms=time, seed=seed))
+    return log(*payloads)
+
+
+def outcome(messages: list[LogMessage], step: int) -> tuple[dict[str, Any], list[Any]]:
+    """Count a log in steps; return the state and the refusals."""
+    partition, refusals = new_partition(), []
+    for begin in range(0, len(messages), step):
+        refusals += partition.count(messages[begin : begin + step])
+    return everything(partition), [(r.message.offset(), r.reason, r.detail) for r in refusals]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_read_as_columns_count_like_batches_parsed_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = of_a_fleet(np.random.default_rng(seed), 600)
+    monkeypatch.setattr(decoding, "ALIKE", 10**9)
+    parsed = outcome(messages, 1)
+    assert {reason for _, reason, _ in parsed[1]} >= {"late", "future", "malformed", "bad_level"}
+    assert parsed[0]["counts"].keys() >= {"duplicate:delay", "duplicate:carrier"}
+    for alike, step in ((10**9, 600), (2, 600), (2, 97), (16, 250)):
+        monkeypatch.setattr(decoding, "ALIKE", alike)
+        assert outcome(messages, step) == parsed
+
+
+def test_alike_batches_are_not_parsed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes | None] = []
+    parse = decoding._parsed
+
+    def parsed(payload: bytes | None) -> Any:
+        asked.append(payload)
+        return parse(payload)
+
+    monkeypatch.setattr(decoding, "_parsed", parsed)
+    partition = new_partition()
+    partition.count(log(*(batch(DELAY, [1.0, 2.0], seed=i) for i in range(200))))
+    assert partition.counts == {"accepted:delay": 400}
+    assert len(asked) == 1

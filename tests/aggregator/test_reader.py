@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -167,9 +168,9 @@ def test_complete_days_and_hours_are_read_instead_of_their_panes(
     read: list[PaneKey] = []
     statistics = store.statistics
 
-    def noted(partition: int, keys: list[PaneKey]) -> list[bytes | None]:
-        read.extend(keys)
-        return statistics(partition, keys)
+    def noted(keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
+        read.extend(key for _, key in keys)
+        return statistics(keys)
 
     monkeypatch.setattr(store, "statistics", noted)
     start, end = EPOCH - 5 * MINUTE, EPOCH + 2 * DAY + 3 * HOUR + 25 * MINUTE
@@ -221,6 +222,78 @@ def test_an_empty_window_is_an_error(store: Store, end: float) -> None:
 def test_a_time_that_is_none_is_an_error(store: Store, time: float) -> None:
     with pytest.raises(ValueError, match=f"time {time}: expected seconds since the epoch"):
         reader_of(store).window("delay", time)
+
+
+def test_the_last_hour_ends_with_the_pane_of_the_newest_event_time(store: Store) -> None:
+    reader = reader_of(store)
+    assert reader.window("delay", window="1h").end_ms is None
+    assert reader.estimate("delay", window="1h").status == "not_ready"
+    counted = Counted(store, [*every_minute(0, range(100)), *every_minute(1, range(50, 90))])
+    window = reader.window("delay", window="1h")
+    assert (window.start_ms, window.end_ms) == (EPOCH + 40 * MINUTE, EPOCH + 100 * MINUTE)
+    by_hand = counted.by_hand(DELAY, window.start_ms, window.end_ms)
+    assert window.statistic.tolist() == by_hand.tolist()
+    assert reader.estimate("delay", window="1h").reports == 2 * (60 + 40)
+    widened = reader.window("delay", window="90s")
+    assert (widened.start_ms, widened.end_ms) == (EPOCH + 98 * MINUTE, EPOCH + 100 * MINUTE)
+    assert (
+        reader.window("delay", window="52w").statistic.sum()
+        == counted.by_hand(DELAY, None, None).sum()
+    )
+
+
+@pytest.mark.parametrize("window", ["", "1", "0s", "h", "-1h", "soon"])
+def test_a_window_that_is_no_duration_is_an_error(store: Store, window: str) -> None:
+    with pytest.raises(ValueError, match=f"window = '{window}': expected a duration"):
+        reader_of(store).window("delay", window=window)
+
+
+def test_a_duration_beside_an_edge_is_an_error(store: Store) -> None:
+    with pytest.raises(ValueError, match="window = '1h' beside a start or an end"):
+        reader_of(store).estimate("delay", 100.0, window="1h")
+
+
+def test_an_answer_takes_few_round_trips_whatever_the_number_of_partitions(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Counted(store, [r for number in range(8) for r in every_minute(number, range(30))])
+    trips: list[str] = []
+    for kind in (redis.client.Pipeline, redis.Redis):
+        name = "execute" if kind is redis.client.Pipeline else "execute_command"
+        original = getattr(kind, name)
+
+        def noted(self: Any, *args: Any, _original: Any = original, **options: Any) -> Any:
+            trips.append(str(args[:1]))
+            return _original(self, *args, **options)
+
+        monkeypatch.setattr(kind, name, noted)
+    reader_of(store).window("delay", seconds(EPOCH), seconds(EPOCH + HOUR))
+    bounded = len(trips)
+    reader_of(store).window("delay")
+    assert bounded <= 4
+    assert len(trips) - bounded <= 4
+
+
+def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else(
+    store: Store,
+) -> None:
+    def version(**window: Any) -> str:
+        reader = reader_of(store)
+        return reader.frame(store.overview(), "delay", **window).version
+
+    end = seconds(EPOCH + 10 * MINUTE)
+    found = {version(), version(end=end)}
+    Counted(store, every_minute(0, range(5)))
+    found |= {version(), version(end=end), version(window="2m"), version(start=end)}
+    assert len(found) == 6
+    Counted(store, every_minute(1, range(9), "awkward"))
+    before = version()
+    assert before == version()
+    assert before == reader_of(store).frame(store.overview(), "delay", None).version
+    store.set_policy("awkward", "uniform")
+    assert version() == before
+    store.set_policy("delay", "uniform")
+    assert version() != before
 
 
 def test_an_unknown_metric_names_the_nearest(store: Store) -> None:

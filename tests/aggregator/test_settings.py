@@ -141,6 +141,8 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(
         ("[aggregate]\nfuture = 10", "aggregate.future", 10, "str"),
         ("[aggregate]\nidle = 'soon'", "aggregate.idle", "soon", "a duration such as 30s"),
         ("[aggregate]\non_gap = 'go'", "aggregate.on_gap", "go", "one of stop, skip"),
+        ("[publish]\nlease = '1ms'", "publish.lease", "1ms", "a duration of 500ms or more"),
+        ("[publish]\nsince = 'soon'", "publish.since", "soon", "a time such as 2013-01-31"),
         ("[topics]\nmanaged = 'perhaps'", "topics.managed", "perhaps", "bool"),
         ("[topics]\nreplication = 0", "topics.replication", 0, "a number of 1 or more"),
         ("[kafka]\nbrokers = ['a', 'b']", "kafka.brokers", ["a", "b"], "bool | int | float | str"),

@@ -110,7 +110,7 @@ def test_the_running_total_is_the_closed_panes_and_the_open_ones(store: Store) -
     messages = [batch(DELAY, [1.0, 2.0], 1, EPOCH + i * 20 * MINUTE, i) for i in range(12)]
     partition.count(log(*messages))
     store.commit(0, epoch, expected, partition, {})
-    found = store.running(0, metric_key(DELAY.name, DELAY.revision))
+    found = store.running([0], metric_key(DELAY.name, DELAY.revision))
     total = sum((np.frombuffer(one, "<i8") for one in found), start=DELAY.zero())
     assert DELAY.counts(total).sum() == 24
 

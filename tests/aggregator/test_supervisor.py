@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,9 +40,14 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def running(workers: int, folder: Path, conduct: str = "good") -> Iterator[Supervisor]:
+def running(
+    workers: int,
+    folder: Path,
+    conduct: str = "good",
+    died: Callable[[], object] = lambda: None,
+) -> Iterator[Supervisor]:
     """Run a supervisor in a thread; afterwards it was stopped."""
-    runner = Supervisor(workers, [sys.executable, "-c", WORKER, str(folder), conduct])
+    runner = Supervisor(workers, [sys.executable, "-c", WORKER, str(folder), conduct], died)
     thread = threading.Thread(target=runner.run)
     thread.start()
     try:
@@ -69,14 +74,17 @@ def test_as_many_workers_run_as_were_asked_for_and_all_leave_at_the_end(tmp_path
 
 
 def test_a_worker_that_dies_is_started_again(tmp_path: Path) -> None:
-    with running(2, tmp_path):
+    deaths: list[int] = []
+    with running(2, tmp_path, died=lambda: deaths.append(1)):
         wait_until(lambda: len(started(tmp_path)) == 2, "two workers")
         killed, kept = started(tmp_path)
+        assert not deaths
         os.kill(killed, signal.SIGKILL)
         wait_until(lambda: len(started(tmp_path)) == 3, "another worker")
         assert living(set(started(tmp_path))) == set(started(tmp_path)) - {killed}
         assert living({kept})
     assert living(set(started(tmp_path))) == set()
+    assert len(deaths) == 1
 
 
 def test_a_worker_that_dies_at_once_is_not_started_in_a_tight_loop(

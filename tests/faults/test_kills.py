@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from aggregator.measurements import Measurements
 from producers.flights import MIX, flight_metrics, flights
 from producers.produce import Produced, produce
 from tests.integration.deployment import Deployment, wait_until
@@ -84,6 +85,12 @@ def report_flights(deployment: Deployment, seconds: float) -> Produced:
     )
 
 
+def measured(deployment: Deployment) -> int:
+    """Return how many messages are in the histogram of latencies, over all partitions."""
+    owners = [deployment.store.owner(number) for number in deployment.store.partitions()]
+    return sum(sum(Measurements.stored(owner).latencies.counts) for owner in owners)
+
+
 @pytest.mark.timeout(600)
 def test_the_state_after_many_kills_equals_that_of_an_undisturbed_run(
     flights_deployment: Deployment, undisturbed: Deployment
@@ -91,12 +98,14 @@ def test_the_state_after_many_kills_equals_that_of_an_undisturbed_run(
     deployment = flights_deployment
     rng = random.Random(SEED)
     produced: list[Produced] = []
+    totals: list[int] = []
     devices = threading.Thread(target=lambda: produced.append(report_flights(deployment, 40)))
     fleet = Fleet(deployment)
     try:
         devices.start()
         wait_until(lambda: bool(deployment.counts()), "the first commit")
         for _ in range(KILLS):
+            totals.append(measured(deployment))
             threading.Event().wait(rng.uniform(0.1, 3.0))
             fleet.kill_owner_of(rng.randrange(deployment.partitions))
         devices.join()
@@ -110,6 +119,8 @@ def test_the_state_after_many_kills_equals_that_of_an_undisturbed_run(
     assert accepted == produced[0].reports
     epochs = sum(int(deployment.store.owner(p)["epoch"]) for p in deployment.store.partitions())
     assert epochs > KILLS, "partitions changed hands"
+    assert totals == sorted(totals)
+    assert measured(deployment) == sum(deployment.log_ends().values()), "each message once"
     outcome = deployment.dither("verify")
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
 
@@ -144,6 +155,8 @@ def test_a_worker_that_slept_past_its_session_cannot_change_the_sums(
             deployment.wait_until_counted()
             assert deployment.verify().verified
         assert before.keys() <= deployment.state().keys()
+        messages = sum(deployment.log_ends().values())
+        assert measured(deployment) == messages, "what a fenced worker measured is dropped"
     finally:
         os.kill(sleeper.pid, signal.SIGCONT)
         sleeper.terminate()

@@ -47,6 +47,7 @@ class Deployment:
         self.metrics: Mapping[str, Metric] = load_metrics(metrics_file)
         self.topic = kafka.topic(partitions, max_message_bytes=32_000_000)
         self.deadletters = kafka.topic(1, prefix="dead", max_message_bytes=32_000_000)
+        self.estimates = self.topic.replace("test", "estimates")
         self.partitions = kafka.partitions(self.topic)
         self.settings = Settings(
             metrics=str(metrics_file),
@@ -55,7 +56,12 @@ class Deployment:
                 "session.timeout.ms": SESSION_MS[kafka.is_real],
                 "heartbeat.interval.ms": 500,
             },
-            topics=Topics(reports=self.topic, deadletters=self.deadletters, managed=kafka.is_real),
+            topics=Topics(
+                reports=self.topic,
+                deadletters=self.deadletters,
+                estimates=self.estimates,
+                managed=kafka.is_real,
+            ),
             redis=RedisSettings(url=redis_url),
         )
         self.settings.aggregate.commit_interval = "200ms"
@@ -80,6 +86,7 @@ class Deployment:
             "kafka.heartbeat.interval.ms": 500,
             "topics.reports": self.topic,
             "topics.deadletters": self.deadletters,
+            "topics.estimates": self.estimates,
             "topics.managed": str(self.kafka.is_real).lower(),
             "aggregate.commit_interval": self.settings.aggregate.commit_interval,
             "aggregate.group": self.settings.aggregate.group,
@@ -97,11 +104,18 @@ class Deployment:
 
     def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start `dither aggregate` in a process group of its own."""
-        command = [sys.executable, "-m", "aggregator", "aggregate", *self.flags, *arguments]
-        log = Path(self.metrics_file).with_name("workers.log").open("ab")
+        return self._start("aggregate", "workers.log", *arguments)
+
+    def start_server(self, log: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start `dither serve` in a process group of its own, on any free port."""
+        return self._start("serve", log, "--port", "0", *arguments)
+
+    def _start(self, command: str, log_name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        line = [sys.executable, "-m", "aggregator", command, *self.flags, *arguments]
+        log = Path(self.metrics_file).with_name(log_name).open("ab")
         with log:
             return subprocess.Popen(
-                command, stdout=log, stderr=log, start_new_session=True, env=dict(os.environ)
+                line, stdout=log, stderr=log, start_new_session=True, env=dict(os.environ)
             )
 
     @contextlib.contextmanager

@@ -103,9 +103,11 @@ def test_redis_restored_from_an_older_state_is_brought_up_to_date(deployment: De
         deployment.produce(traffic(deployment, 30, seed=1))
         deployment.wait_until_counted()
         newest = deployment.state()
-        client.flushdb()
-        for key, value in older:
-            client.restore(key, 0, value)
+        with client.pipeline() as restored:  # at once: the worker must not find it half-way
+            restored.flushdb()
+            for key, value in older:
+                restored.restore(key, 0, value)
+            restored.execute()
         deployment.wait_until_counted()
         wait_until(lambda: deployment.state() == newest, "the newest state again")
     assert deployment.verify().verified

@@ -1,0 +1,124 @@
+"""`dither watch`: a metric's estimate, live in the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import click
+import redis
+
+from aggregator.answers import as_dict, iso
+from aggregator.commands.estimate import digits, warns
+from aggregator.commands.options import (
+    defined_metrics,
+    metric_argument,
+    opened_store,
+    settings_options,
+)
+from aggregator.reader import Reader, Window
+from aggregator.settings import Settings
+from estimators import Estimate
+from estimators.durations import milliseconds
+
+SHORTEST_SECONDS = 0.1
+PLAIN_TOP = 3
+"""Categories on one line."""
+Show = Callable[[Window, Estimate], None]
+
+
+@click.command()
+@metric_argument()
+@click.option("--interval", default="1s", show_default=True, help="How often to look.")
+@click.option("--window", metavar="DURATION", help="Only the last 1h (30s, 1d, ...) counted.")
+@click.option("--top", default=10, show_default=True, help="Categories (or coordinates) to show.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, per change.")
+@settings_options
+def watch(
+    settings: Settings, metric: str, interval: str, window: str | None, top: int, as_json: bool
+) -> None:
+    """Watch a metric's estimate and its bounds move, until Ctrl-C.
+
+    Over everything counted so far, with bounds that hold however long you look; or over --window.
+    Drawn in place in a terminal; elsewhere, and with --json, one line per change.
+    """
+    try:
+        seconds = milliseconds(interval) / 1000
+    except ValueError as error:
+        raise click.UsageError(f"--interval: expected {error}") from None
+    if seconds < SHORTEST_SECONDS:
+        raise click.UsageError(f"--interval: expected {SHORTEST_SECONDS:g}s or more")
+    idle_ms = milliseconds(settings.aggregate.idle)
+    reader = Reader(opened_store(settings), defined_metrics(settings), idle_ms=idle_ms)
+    reader.metric(metric)
+    with contextlib.suppress(KeyboardInterrupt), _view(as_json, top) as show:
+        for seen, found in changes(reader, metric, window, seconds):
+            show(seen, found)
+
+
+def changes(
+    reader: Reader, metric: str, window: str | None, seconds: float
+) -> Iterator[tuple[Window, Estimate]]:
+    """Yield what is known of a metric now, and again whenever it has changed.
+
+    While Redis is away it says so once, and goes on looking.
+    """
+    version, is_away = "", False
+    while True:
+        try:
+            frame = reader.frame(reader.store.overview(), metric, window=window)
+            if frame.version != version:
+                seen = frame.filled(reader.sum(frame))
+                version = frame.version
+                yield seen, reader.answer(seen)
+            is_away = False
+        except redis.RedisError as error:
+            if not is_away:
+                click.echo(f"Redis does not answer ({error}): still trying", err=True)
+            is_away = True
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        time.sleep(seconds)
+
+
+@contextlib.contextmanager
+def _view(as_json: bool, top: int) -> Iterator[Show]:
+    if as_json:
+        yield lambda seen, found: _line(json.dumps(as_dict(seen, found, top)))
+    elif sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
+        from aggregator.live_view import LiveView
+
+        with LiveView(top) as view:
+            yield view.show
+    else:
+        yield lambda seen, found: _line(as_line(seen, found, top))
+
+
+def _line(text: str) -> None:
+    click.echo(text)
+    sys.stdout.flush()
+
+
+def as_line(seen: Window, found: Estimate, top: int = PLAIN_TOP) -> str:
+    """Return an estimate in one line."""
+    unit = f" {seen.metric.unit}" if seen.metric.unit else ""
+    if found.labels:
+        shown = found.top(min(top, PLAIN_TOP))
+        columns = (x.tolist() for x in (shown.value, shown.lower, shown.upper))  # type: ignore[union-attr]
+        rows = zip(shown.labels, *columns, strict=True)
+        values = ", ".join(
+            f"{label} {digits(value)} in [{digits(lower)}, {digits(upper)}]"
+            for label, value, lower, upper in rows
+        )
+        left = len(found.labels) - len(shown.labels)
+        values += f" and {left} more" if left else ""
+    else:
+        bounds = f"[{digits(found.lower)}, {digits(found.upper)}]"
+        values = f"{digits(found.value)}{unit} in {bounds}"
+    moment = iso(seen.arrived_ms) if seen.arrived_ms >= 0 else "-"
+    warning = "  (levels differ: consider weights uniform)" if warns(found) else ""
+    return f"{moment}  {values}  {found.reports:,} reports  {found.status}{warning}"

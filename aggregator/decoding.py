@@ -1,0 +1,333 @@
+"""Messages into columns: what each batch of a log says, or why it cannot be counted.
+
+Devices that run the same code write the same bytes in the same places, so that messages of one
+length are mostly one layout: a matrix of bytes, of which the ids, times, levels and values are
+columns. Whatever does not fit its neighbours' layout is parsed by itself, with protobuf; both ways
+give the same rows and the same refusals.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators import Metric, ReportError
+from producers.batch import BATCH_ID_BYTES, check_batch, parse_batch
+from producers.reports_pb2 import ReportBatch
+
+ALIKE = 16
+"""From so many messages of one length on, they are read as a matrix."""
+
+MOST_LAYOUTS = 4
+"""Of one length: a metric has one."""
+TIME_BYTES = 6
+VARINT_MORE = 0x80
+LEAST_TIME, LARGEST_TIME = 1 << 7 * (TIME_BYTES - 1), (1 << 7 * TIME_BYTES) - 1
+"""Times of six bytes on the wire: 1971 to 2109."""
+PLACES = 1 << 7 * np.arange(TIME_BYTES, dtype=np.int64)
+
+Integers = NDArray[np.int64]
+
+
+class Message(Protocol):
+    """The part of a Kafka message that is looked at."""
+
+    def offset(self) -> int:
+        """Return the offset in the partition's log."""
+
+    def value(self) -> bytes | None:
+        """Return the payload; None for a tombstone."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the timestamp's type and its milliseconds since the epoch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """A message that was not counted, and why.
+
+    Attributes
+    ----------
+    metric : str
+        The metric that it claims to be of; empty where there is none of that name.
+    reports : int
+        How many reports were refused with it, one at least.
+    """
+
+    message: Message
+    reason: str
+    detail: str
+    metric: str = ""
+    reports: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows(ABC):
+    """Batches of one metric that may be counted, a row each: the mechanism can have made them.
+
+    Attributes
+    ----------
+    index : ndarray of int64, shape (n,)
+        Which of the messages each row is, ascending.
+    time_ms : ndarray of int64, shape (n,)
+        The event time that the batch names; 0: none.
+    ids : list of bytes, n of them
+    """
+
+    index: Integers
+    time_ms: Integers
+    ids: list[bytes]
+
+    @abstractmethod
+    def size(self, row: int) -> int:
+        """Return the number of reports in a row."""
+
+    @abstractmethod
+    def columns(self, which: NDArray[np.intp]) -> tuple[bytes, bytes]:
+        """Return the levels and the values of some rows, one after the other."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Alike(Rows):
+    """Rows of one size.
+
+    Attributes
+    ----------
+    levels, values : bytes
+        Of all rows.
+    """
+
+    levels: bytes
+    values: bytes
+
+    def size(self, row: int) -> int:
+        """Return the number of reports in a row."""
+        return len(self.levels) // len(self.ids)
+
+    def columns(self, which: NDArray[np.intp]) -> tuple[bytes, bytes]:
+        """Return the levels and the values of some rows, one after the other."""
+        if which.size == len(self.ids):
+            return self.levels, self.values
+        parts = (np.frombuffer(x, np.uint8) for x in (self.levels, self.values))
+        levels, values = (part.reshape(len(self.ids), -1)[which].tobytes() for part in parts)
+        return levels, values
+
+
+@dataclasses.dataclass(frozen=True)
+class Single(Rows):
+    """Rows that were parsed one by one."""
+
+    batches: list[ReportBatch]
+
+    def size(self, row: int) -> int:
+        """Return the number of reports in a row."""
+        return len(self.batches[row].levels)
+
+    def columns(self, which: NDArray[np.intp]) -> tuple[bytes, bytes]:
+        """Return the levels and the values of some rows, one after the other."""
+        batches = [self.batches[i] for i in which]
+        return b"".join([b.levels for b in batches]), b"".join([b.values for b in batches])
+
+
+class Batches:
+    """The batches of one metric in a stretch of a log, in the log's order.
+
+    Parameters
+    ----------
+    blocks : sequence of Rows
+
+    Attributes
+    ----------
+    index, time_ms, ids
+        As :class:`Rows` has them.
+    """
+
+    def __init__(self, blocks: Sequence[Rows]) -> None:
+        self._blocks = blocks
+        index = np.concatenate([block.index for block in blocks])
+        order = np.argsort(index, kind="stable")
+        self.index: Integers = index[order]
+        self.time_ms: Integers = np.concatenate([block.time_ms for block in blocks])[order]
+        ids = [identity for block in blocks for identity in block.ids]
+        self.ids = ids if len(blocks) == 1 else [ids[i] for i in order.tolist()]
+        sizes = [len(block.ids) for block in blocks]
+        self._block = np.repeat(np.arange(len(blocks)), sizes)[order]
+        self._row = np.concatenate([np.arange(size) for size in sizes])[order]
+
+    def size(self, which: int) -> int:
+        """Return the number of reports in a batch."""
+        return self._blocks[int(self._block[which])].size(int(self._row[which]))
+
+    def columns(self, which: NDArray[np.intp]) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the levels and the values of some batches."""
+        for number, block in enumerate(self._blocks):
+            rows = self._row[which[self._block[which] == number]]
+            if rows.size:
+                yield block.columns(rows)
+
+
+class Decoder:
+    """Reads batches of these metrics.
+
+    Parameters
+    ----------
+    metrics : mapping of str to Metric
+        By name.
+    """
+
+    def __init__(self, metrics: Mapping[str, Metric]) -> None:
+        self.metrics = metrics
+
+    def decode(self, messages: Sequence[Message]) -> tuple[dict[str, Batches], list[Refusal]]:
+        """Return the batches of each metric, and a refusal for each message that is none."""
+        payloads = [message.value() for message in messages]
+        rows: defaultdict[str, list[Rows]] = defaultdict(list)
+        rest = self._read_alike(payloads, rows)
+        parsed: defaultdict[str, list[tuple[int, ReportBatch]]] = defaultdict(list)
+        refusals = []
+        for index in sorted(rest):
+            batch = None
+            try:
+                batch = _parsed(payloads[index])
+                check_batch(batch, self.metrics)
+            except ReportError as error:
+                refusals.append(self._refusal(messages[index], error, batch))
+            else:
+                parsed[batch.metric].append((index, batch))
+        for name, found in parsed.items():
+            indices, batches = zip(*found, strict=True)
+            times = np.array([batch.time_ms for batch in batches], dtype=np.int64)
+            ids = [batch.batch_id for batch in batches]
+            rows[name].append(Single(np.array(indices), times, ids, list(batches)))
+        return {name: Batches(blocks) for name, blocks in rows.items()}, refusals
+
+    def _read_alike(
+        self, payloads: Sequence[bytes | None], rows: defaultdict[str, list[Rows]]
+    ) -> list[int]:
+        """Read the messages that share a layout; return the indices of the rest."""
+        rest: list[int] = []
+        for members in _by_length(payloads):
+            sample = payloads[members[0]]
+            if len(members) < ALIKE or not sample:
+                rest += members
+                continue
+            joined = b"".join([payloads[i] for i in members])  # type: ignore[misc]
+            matrix = np.frombuffer(joined, dtype=np.uint8).reshape(len(members), -1)
+            index = np.array(members)
+            for _ in range(MOST_LAYOUTS):
+                if index.size < ALIKE:
+                    break
+                layout = self._layout(matrix[0].tobytes())
+                fitting = np.arange(index.size) == 0 if layout is None else layout.fits(matrix)
+                read = None if layout is None else layout.read(matrix, index, fitting)
+                if layout is not None and read is not None:
+                    rows[layout.metric.name].append(read)
+                else:
+                    rest += index[fitting].tolist()
+                matrix, index = matrix[~fitting], index[~fitting]
+            rest += index.tolist()
+        return rest
+
+    def _layout(self, payload: bytes) -> _Layout | None:
+        """Return the layout of a batch as our producers write it, or None."""
+        try:
+            batch = _parsed(payload)
+            check_batch(batch, self.metrics)
+        except ReportError:
+            return None
+        if not LEAST_TIME <= batch.time_ms <= LARGEST_TIME or batch.SerializeToString() != payload:
+            return None
+        return _Layout.of(self.metrics[batch.metric], batch, payload)
+
+    def _refusal(self, message: Message, error: ReportError, batch: ReportBatch | None) -> Refusal:
+        if batch is None:
+            return Refusal(message, error.reason, error.detail)
+        name = batch.metric if batch.metric in self.metrics else ""
+        return Refusal(message, error.reason, error.detail, name, max(1, len(batch.levels)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """Where a batch of one metric and one size has its fields.
+
+    Attributes
+    ----------
+    fixed : list of slice
+        The bytes that are the same in all such batches: tags, lengths, the metric's name and
+        revision.
+    ids, times, levels, values : slice
+    """
+
+    metric: Metric
+    sample: NDArray[np.uint8]
+    fixed: list[slice]
+    ids: slice
+    times: slice
+    levels: slice
+    values: slice
+
+    @classmethod
+    def of(cls, metric: Metric, batch: ReportBatch, payload: bytes) -> _Layout:
+        """Return the layout of a batch that protobuf serializes to `payload`."""
+        head = ReportBatch(metric=batch.metric, revision=batch.revision).ByteSize() + 2
+        ids = slice(head, head + BATCH_ID_BYTES)
+        times = slice(ids.stop + 1, ids.stop + 1 + TIME_BYTES)
+        ends = len(payload) - ReportBatch(values=batch.values).ByteSize()
+        levels = slice(ends - len(batch.levels), ends)
+        values = slice(len(payload) - len(batch.values), len(payload))
+        fixed = [
+            slice(0, head),
+            slice(ids.stop, times.start),
+            slice(times.stop, levels.start),
+            slice(levels.stop, values.start),
+        ]
+        sample = np.frombuffer(payload, dtype=np.uint8)
+        return cls(metric, sample, fixed, ids, times, levels, values)
+
+    def fits(self, matrix: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Return which rows of a matrix have this layout."""
+        same = [(matrix[:, part] == self.sample[part]).all(axis=1) for part in self.fixed]
+        times = matrix[:, self.times]
+        more, last = times[:, :-1] >= VARINT_MORE, times[:, -1]
+        goes_on = more.all(axis=1) & (last < VARINT_MORE) & (last > 0)
+        fitting: NDArray[np.bool_] = np.logical_and.reduce([*same, goes_on])
+        return fitting
+
+    def read(
+        self, matrix: NDArray[np.uint8], index: Integers, fitting: NDArray[np.bool_]
+    ) -> Rows | None:
+        """Return the rows that fit, or None if some report in them cannot be one."""
+        if not fitting.all():
+            matrix, index = matrix[fitting], index[fitting]
+        levels, values = (matrix[:, part].tobytes() for part in (self.levels, self.values))
+        try:
+            self.metric.randomizer.check(levels, values)
+        except ReportError:
+            return None
+        raw = matrix[:, self.ids].tobytes()
+        ids = [raw[i : i + BATCH_ID_BYTES] for i in range(0, len(raw), BATCH_ID_BYTES)]
+        time_ms = (matrix[:, self.times] & (VARINT_MORE - 1)) @ PLACES
+        return Alike(index, time_ms, ids, levels, values)
+
+
+def _by_length(payloads: Sequence[bytes | None]) -> Iterable[list[int]]:
+    """Return the indices of the payloads of each length."""
+    lengths = [0 if payload is None else len(payload) for payload in payloads]
+    if len(set(lengths)) <= 1:
+        return [list(range(len(lengths)))] if lengths else []
+    groups: defaultdict[int, list[int]] = defaultdict(list)
+    for index, length in enumerate(lengths):
+        groups[length].append(index)
+    return groups.values()
+
+
+def _parsed(payload: bytes | None) -> ReportBatch:
+    if payload is None:
+        raise ReportError("malformed", "a message without a value")
+    return parse_batch(payload)

@@ -1,0 +1,218 @@
+"""What is on the estimates topic already: the topic says so itself, Redis keeps a copy.
+
+A final event is published once if whoever publishes knows all that was committed before. The topic
+is the truth: a transaction puts the events there, all or none. Redis keeps which panes it has, and
+up to which offset it was read, so that a publisher that takes over reads the last few events only;
+a copy that is older than the topic, or lost, is brought up to date by reading more of it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from aggregator import events, kafka
+from aggregator.lease import Lease
+from aggregator.settings import Settings
+
+READ_MESSAGES = 1_000
+READ_SECONDS = 0.1
+PATIENCE_SECONDS = 30.0
+Command = list[str | bytes | int]
+
+log = structlog.get_logger("dither.publisher")
+
+
+class TopicUnreadable(Exception):  # noqa: N818
+    """The estimates topic could not be read to its end."""
+
+
+class OnTopic(Protocol):
+    """The part of an event that says which one it is."""
+
+    @property
+    def id(self) -> str:
+        """The event's id."""
+
+    @property
+    def type(self) -> str:
+        """The event's type."""
+
+    @property
+    def key(self) -> str:
+        """The message's key."""
+
+
+class Published:
+    """The copy in Redis of which events are on the estimates topic.
+
+    Parameters
+    ----------
+    client : redis.Redis
+    lease : Lease
+        Only its holder changes the copy.
+    key : str
+        With the lease's hash tag.
+    settings : Settings
+    """
+
+    def __init__(self, client: Any, lease: Lease, key: str, settings: Settings) -> None:
+        self._client, self._lease, self._key, self._settings = client, lease, key, settings
+        self._topic = settings.topics.estimates
+
+    def finals(self, metric: str, first: int, last: int) -> set[int]:
+        """Return which panes of a metric, that begin in [first, last], have their final event."""
+        found = self._client.zrangebyscore(f"{self._key}:final:{metric}", first, last)
+        return {int(start) for start in found}
+
+    def provisional(self, metric: str) -> str:
+        """Return the id of a metric's latest provisional event; empty if there was none."""
+        found = self._client.hget(f"{self._key}:provisional", metric)
+        return "" if found is None else str(found.decode())
+
+    def note(self, committed: Iterable[OnTopic], positions: dict[int, int]) -> None:
+        """Remember events that are committed, and the offsets that follow them.
+
+        Raises
+        ------
+        LeaseLost
+            If another holds the lease: it has read these events, or will.
+        """
+        self._lease.write(self._writes(committed, positions))
+
+    def _writes(self, committed: Iterable[OnTopic], positions: dict[int, int]) -> Iterator[Command]:
+        types: Counter[str] = Counter()
+        for event in committed:
+            types[event.type] += 1
+            if event.type == events.FINAL:
+                metric, start = _pane(event.key)
+                yield ["ZADD", f"{self._key}:final:{metric}", start, start]
+                yield ["SADD", f"{self._key}:metrics", metric]
+            else:
+                yield ["HSET", f"{self._key}:provisional", event.key, event.id]
+        for name, count in types.items():
+            yield ["HINCRBY", f"{self._key}:events", name, count]
+        for partition, offset in positions.items():
+            yield ["HSET", f"{self._key}:position", partition, offset]
+
+    # -- Reading the topic ----------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Read what the topic has beyond the copy.
+
+        Only committed events are seen. Whoever was fenced before this call cannot add any: after
+        it, the copy is complete.
+
+        Raises
+        ------
+        TopicUnreadable, KafkaException
+            If Kafka does not answer; to be tried again.
+        LeaseLost
+        """
+        consumer = kafka.consumer(
+            self._settings,
+            f"{self._settings.aggregate.group}-publisher",
+            **{"isolation.level": "read_committed", "enable.partition.eof": True},
+        )
+        try:
+            ranges = self._unread(consumer)
+            left = {number: end for number, (start, end) in ranges.items() if start < end}
+            consumer.assign([TopicPartition(self._topic, n, ranges[n][0]) for n in left])
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while left:
+                if self._read(consumer, left):
+                    deadline = time.monotonic() + PATIENCE_SECONDS
+                elif time.monotonic() > deadline:
+                    raise TopicUnreadable(
+                        f"topic {self._topic!r}: nothing came for {PATIENCE_SECONDS:g} s, though "
+                        f"partitions {sorted(left)} go on"
+                    )
+            ends = {number: end for number, (_, end) in ranges.items()}
+            self._lease.write(self._writes([], ends))
+        finally:
+            consumer.close()
+
+    def _unread(self, consumer: Consumer) -> dict[int, tuple[int, int]]:
+        """Return the offsets to read in each partition: from where the copy ends to the end."""
+        listed = consumer.list_topics(self._topic, timeout=kafka.ANSWER_SECONDS)
+        numbers = sorted(listed.topics[self._topic].partitions)
+        logs = {}
+        for number in numbers:
+            place = TopicPartition(self._topic, number)
+            logs[number] = consumer.get_watermark_offsets(place, timeout=kafka.ANSWER_SECONDS)
+        identity = f"{self._topic}:{kafka.topic_id(self._settings, self._topic)}"
+        known = {
+            name.decode(): value.decode()
+            for name, value in self._client.hgetall(f"{self._key}:position").items()
+        }
+        positions = {number: int(known.get(str(number), 0)) for number in numbers}
+        truncated = any(positions[number] > logs[number][1] for number in numbers)
+        if known and (truncated or known.get("topic") != identity):
+            log.warning("the topic is another than before", was=known.get("topic"), now=identity)
+            self._forget()
+            positions = dict.fromkeys(numbers, 0)
+        self._lease.write([["HSET", f"{self._key}:position", "topic", identity]])
+        return {n: (max(positions[n], low), end) for n, (low, end) in logs.items()}
+
+    def _forget(self) -> None:
+        metrics = [name.decode() for name in self._client.smembers(f"{self._key}:metrics")]
+        names = [f"final:{metric}" for metric in metrics]
+        names += ["metrics", "provisional", "events", "position"]
+        self._lease.write([["DEL", f"{self._key}:{name}"] for name in names])
+
+    def _read(self, consumer: Consumer, left: dict[int, int]) -> int:
+        """Read some messages, and take out of `left` each partition that is read to its end."""
+        messages = consumer.consume(READ_MESSAGES, timeout=READ_SECONDS)
+        seen: list[OnTopic] = []
+        positions: dict[int, int] = {}
+        for message in messages:
+            number, offset = message.partition() or 0, message.offset() or 0
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            if error is None:
+                positions[number] = offset = offset + 1
+                if (event := _Seen.of(message)) is not None:
+                    seen.append(event)
+            if offset >= left.get(number, offset + 1):
+                del left[number]
+        self.note(seen, positions)
+        return len(messages)
+
+
+class _Seen:
+    """An event found on the topic."""
+
+    def __init__(self, identity: str, kind: str, key: str) -> None:
+        self.id, self.type, self.key = identity, kind, key
+
+    @classmethod
+    def of(cls, message: Any) -> _Seen | None:
+        """Return the event of a message; None if it is none of ours."""
+        try:
+            headers = {name: value.decode() for name, value in message.headers() or []}
+            found = cls(headers["ce_id"], headers["ce_type"], message.key().decode())
+            if found.type == events.FINAL:
+                _pane(found.key)
+        except (KeyError, ValueError, AttributeError):
+            return None
+        return found if found.type in (events.FINAL, events.PROVISIONAL) else None
+
+
+def _pane(key: str) -> tuple[str, int]:
+    """Return the metric's key and the pane's start, in ms, of a final event's message key.
+
+    Examples
+    --------
+    >>> _pane("delay@0000001f/2013-01-01T01:00:00Z")
+    ('delay@0000001f', 1357002000000)
+    """
+    metric, _, start = key.partition("/")
+    moment = datetime.datetime.fromisoformat(start)
+    return metric, round(moment.timestamp() * 1000)

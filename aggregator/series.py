@@ -1,0 +1,331 @@
+"""A metric over time: an estimate for each step of event time.
+
+Panes of all steps are read together, from the coarsest roll-up that fits. A step that is final is
+read and estimated once, any other is estimated again when it has grown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, UnsetType
+from numpy.typing import NDArray
+
+from aggregator import steps
+from aggregator.answers import Moment, Numbers, Status, iso, plain
+from aggregator.keys import GRAINS_MS, metric_key
+from aggregator.known import KnownEstimates
+from aggregator.reader import Frame, Reader, Time, event_time
+from aggregator.windows import COARSE, spans
+from estimators import Estimate
+from estimators.estimate import Counts
+
+Places = NDArray[np.intp]
+PANES_AT_ONCE = 20_000
+BYTES_AT_ONCE = 32_000_000
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """The estimate over one step of event time."""
+
+    start: Moment = msgspec.field(name="from")
+    end: Moment = msgspec.field(name="to")
+    status: Status
+    value: Numbers
+    lower: Numbers
+    upper: Numbers
+    reports: int
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric over time, the oldest step first.
+
+    The bounds of a point hold for that point by itself: for one step, not for all at once. Those of
+    its categories, or coordinates, hold simultaneously unless they were asked for by themselves.
+    """
+
+    metric: str
+    unit: str
+    kind: str
+    step_seconds: float
+    beta: float
+    policy: str
+    categories: list[str] | UnsetType = UNSET
+    coordinates: list[str] | UnsetType = UNSET
+    left_out: int | UnsetType = UNSET
+    points: list[Point]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of a series.
+
+    Parameters
+    ----------
+    start, end, window
+        As of :meth:`Reader.window`; by default everything that was counted.
+    step : str, optional
+        A duration, widened to whole panes; by default one that makes about 200 points.
+    top : int, optional
+        Keep so many categories or coordinates: those that are largest over the whole range.
+    beta, weights, categories, simultaneous
+        As of :meth:`Reader.answer`.
+    """
+
+    metric: str
+    start: Time = None
+    end: Time = None
+    window: str | None = None
+    step: str | None = None
+    beta: float = 0.05
+    weights: str | None = None
+    categories: tuple[str, ...] | None = None
+    top: int | None = None
+    simultaneous: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A step of a series before its panes are read.
+
+    Attributes
+    ----------
+    start_ms, end_ms : int
+    status : str
+        See :class:`aggregator.reader.Frame`.
+    behind : tuple
+        How far the partitions are whose event time has not passed it: a report of theirs can still
+        change a step that is final because they are idle.
+    """
+
+    start_ms: int
+    end_ms: int
+    status: str
+    behind: Hashable
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is to be read for a series."""
+
+    question: Question
+    frame: Frame
+    step_ms: int
+    steps: list[Step]
+
+    @property
+    def version(self) -> str:
+        """Another one whenever the answer may be another one."""
+        facts = (self.frame.version, self.step_ms, [step.status for step in self.steps])
+        return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+
+    @property
+    def policy(self) -> str:
+        """The weights."""
+        return self.question.weights or self.frame.policy
+
+
+class Historian:
+    """Answers for series.
+
+    Parameters
+    ----------
+    reader : Reader
+    known : KnownEstimates, optional
+        What was estimated before.
+    """
+
+    def __init__(self, reader: Reader, known: KnownEstimates | None = None) -> None:
+        self.reader, self.known = reader, known or KnownEstimates()
+
+    def series(self, question: Question) -> Series:
+        """Return a series.
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric.
+        ValueError
+            If the range is empty, or too long for the step.
+        """
+        return self.read(self.plan(question))
+
+    def plan(self, question: Question) -> Plan:
+        """Say what is to be read, without reading a pane."""
+        overview = self.reader.store.overview()
+        frame = self.reader.frame(
+            overview, question.metric, question.start, question.end, question.window
+        )
+        metric = frame.metric
+        labels, _ = metric.domain.asked(question.categories)
+        first, last = self._range(frame)
+        wished = None if question.step is None else steps.whole_panes(metric, question.step)
+        if first is None or last is None or first >= last:
+            return Plan(question, frame, wished or metric.pane_ms, [])
+        step = wished or steps.usual(metric, first, last)
+        shown = len(labels) if question.top is None else min(question.top, len(labels))
+        steps.check(metric, first, last, step, max(1, shown))
+        found = []
+        for start in range(first - first % step, last, step):
+            end = start + step
+            status = self.reader.status(overview, metric, frame.watermarks, end)
+            behind = tuple(
+                (number, standing.counts.get(f"accepted:{metric.name}", 0))
+                for number, standing in overview.partitions.items()
+                if number not in frame.watermarks
+                or frame.watermarks[number].time < end + metric.lateness_ms
+            )
+            found.append(Step(start, end, status, behind))
+        return Plan(question, frame, step, found)
+
+    def read(self, plan: Plan) -> Series:
+        """Read and estimate what a plan says."""
+        metric, question = plan.frame.metric, plan.question
+        labels, _ = metric.domain.asked(question.categories)
+        chosen = self._largest(plan, labels)
+        shown = labels if chosen is None else tuple(labels[index] for index in chosen.tolist())
+        return Series(
+            metric=metric.name,
+            unit=metric.unit,
+            kind=metric.kind,
+            step_seconds=plan.step_ms / 1000,
+            beta=question.beta,
+            policy=plan.policy,
+            categories=list(shown) if metric.kind == "frequency" else UNSET,
+            coordinates=list(shown) if metric.kind == "vector_mean" else UNSET,
+            left_out=UNSET if question.top is None else len(labels) - len(shown),
+            points=[
+                _point(step, estimate, chosen)
+                for step, estimate in zip(plan.steps, self._estimates(plan), strict=True)
+            ],
+        )
+
+    def _range(self, frame: Frame) -> tuple[int | None, int | None]:
+        """Return where a series begins and ends where its question does not say."""
+        metric, newest = frame.metric, event_time(frame.watermarks)
+        first, last = frame.start_ms, frame.end_ms
+        if last is None and newest is not None:
+            last = metric.pane_start(newest) + metric.pane_ms
+        if first is None and newest is not None:
+            key = metric_key(metric.name, metric.revision)
+            first = self.reader.store.earliest(key, [*frame.watermarks])
+            if first is not None and metric.retention_ms is not None:
+                first = max(first, metric.pane_start(newest - metric.retention_ms))
+        return first, last
+
+    def _largest(self, plan: Plan, labels: Sequence[str]) -> Places | None:
+        """Return the indices of the categories that are shown, the largest first; None: all."""
+        top = plan.question.top
+        if top is None or top >= len(labels) or not plan.steps:
+            return None
+        edges = {"start_ms": plan.steps[0].start_ms, "end_ms": plan.steps[-1].end_ms}
+        whole = dataclasses.replace(plan.frame, **edges)  # type: ignore[arg-type]
+        found = self._estimate(plan, whole.filled(self.reader.sum(whole)).statistic, plan.steps[-1])
+        value = np.asarray(found.value)
+        return np.argsort(-(value if found.radius is None else np.abs(value)), kind="stable")[:top]
+
+    def _estimates(self, plan: Plan) -> list[Estimate]:
+        found: dict[int, Estimate] = {}
+        missing: list[int] = []
+        for index, step in enumerate(plan.steps):
+            known = self.known.get(_key(plan, step)) if step.status == "final" else None
+            if known is None:
+                missing.append(index)
+            else:
+                found[index] = known
+        for index, statistic in self._statistics(plan, missing):
+            step = plan.steps[index]
+            found[index] = self._estimate(plan, statistic, step)
+            if step.status == "final":
+                self.known.put(_key(plan, step), found[index])
+        return [found[index] for index in range(len(plan.steps))]
+
+    def _estimate(self, plan: Plan, statistic: Counts, step: Step) -> Estimate:
+        """Return the estimate of a step, computed unless the same was before."""
+        digest = hashlib.blake2b(statistic.tobytes(), digest_size=16).digest()
+        key = (*_asked(plan), step.status, digest)
+        known = self.known.get(key)
+        if known is not None:
+            return known
+        window = dataclasses.replace(
+            plan.frame, start_ms=step.start_ms, end_ms=step.end_ms, status=step.status
+        ).filled(statistic)
+        question = plan.question
+        estimate = self.reader.answer(
+            window,
+            question.beta,
+            question.weights,
+            categories=question.categories,
+            simultaneous=question.simultaneous,
+        )
+        self.known.put(key, estimate)
+        return estimate
+
+    def _statistics(self, plan: Plan, missing: Sequence[int]) -> Iterator[tuple[int, Counts]]:
+        """Yield the statistics of steps, a group of them at a time, so that memory is bounded."""
+        metric, step = plan.frame.metric, plan.step_ms
+        grains = tuple(grain for grain in COARSE if step % GRAINS_MS[grain] == 0)
+        finest = min((GRAINS_MS[g] for g in grains), default=metric.pane_ms)
+        panes = max(1, len(plan.frame.watermarks)) * max(1, step // finest)
+        held = max(1, BYTES_AT_ONCE // metric.zero().nbytes)
+        size = max(1, min(PANES_AT_ONCE // panes, held))
+        for begin in range(0, len(missing), size):
+            group = missing[begin : begin + size]
+            sums = self._sums(plan, group, grains, held)
+            for index in group:
+                yield index, sums[index]
+
+    def _sums(
+        self, plan: Plan, group: Sequence[int], grains: tuple[str, ...], held: int
+    ) -> defaultdict[int, Counts]:
+        metric, frame = plan.frame.metric, plan.frame
+        key = metric_key(metric.name, metric.revision)
+        first, last = plan.steps[group[0]].start_ms, plan.steps[group[-1]].end_ms
+        cut = [
+            (number, span)
+            for number, mark in frame.watermarks.items()
+            for span in spans(metric, mark.time, first, last, grains)
+        ]
+        origin, wanted = plan.steps[0].start_ms, set(group)
+        found = [
+            (index, place)
+            for place in self.reader.store.find(key, cut)
+            if (index := (place[1].start - origin) // plan.step_ms) in wanted
+        ]
+        sums: defaultdict[int, Counts] = defaultdict(metric.zero)
+        for begin in range(0, len(found), held):
+            part = found[begin : begin + held]
+            values = self.reader.store.statistics([place for _, place in part])
+            for (index, _), value in zip(part, values, strict=True):
+                if value is not None:
+                    sums[index] += np.frombuffer(value, dtype="<i8")
+        return sums
+
+
+def _asked(plan: Plan) -> tuple[Hashable, ...]:
+    question, metric = plan.question, plan.frame.metric
+    asked = (question.beta, plan.policy, question.categories, question.simultaneous)
+    return (metric.name, metric.revision, *asked)
+
+
+def _key(plan: Plan, step: Step) -> Hashable:
+    return (*_asked(plan), step.start_ms, step.end_ms, step.behind)
+
+
+def _point(step: Step, estimate: Estimate, chosen: Places | None) -> Point:
+    numbers = (estimate.value, estimate.lower, estimate.upper)
+    value, lower, upper = (plain(x if chosen is None else np.asarray(x)[chosen]) for x in numbers)
+    return Point(
+        start=iso(step.start_ms),  # type: ignore[arg-type]
+        end=iso(step.end_ms),  # type: ignore[arg-type]
+        status=estimate.status,  # type: ignore[arg-type]
+        value=value,
+        lower=lower,
+        upper=upper,
+        reports=estimate.reports,
+    )

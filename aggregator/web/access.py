@@ -1,0 +1,142 @@
+"""Who may do what: bearer tokens with scopes, checked before a request reaches its handler."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+
+from starlette.datastructures import Headers
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from aggregator.settings import Access
+from producers.problems import Problem
+
+PREFIX = "dither_"
+TOKEN_BYTES = 32
+REALM = 'Bearer realm="dither"'
+HELP = "`dither tokens new NAME --scope {}` makes a token; send it as Authorization: Bearer <token>"
+CLOSED = ("admin",)
+"""What a route under /v1/ that declares no scopes needs."""
+
+
+def new_token() -> str:
+    """Return a token of 256 random bits."""
+    return PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def hashed(token: str) -> str:
+    """Return what is kept of a token.
+
+    A fast hash is enough: a token has 256 random bits, so that there is nothing to guess.
+
+    Examples
+    --------
+    >>> hashed("dither_x")[:20]
+    'sha256:5df3dc6fc2041'
+    """
+    return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Caller:
+    """Who asks: a token's name, empty without one, and what it may do."""
+
+    name: str
+    scopes: frozenset[str]
+
+
+class Guard:
+    """Knows the tokens.
+
+    Parameters
+    ----------
+    access : Access
+        The settings: scopes without a token, and tokens by name, hashed, with their scopes.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._anonymous = frozenset(access.anonymous)
+        self._tokens = []
+        for name, line in access.tokens.items():
+            digest, *scopes = line.split()
+            self._tokens.append((name, digest, frozenset(scopes) | self._anonymous))
+
+    def caller(self, headers: Headers) -> Caller | None:
+        """Return who asks; None for a token that is not known."""
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return Caller("", self._anonymous)
+        presented, found = hashed(token.strip()), None
+        for name, digest, scopes in self._tokens:  # all of them: the time taken tells nothing
+            if hmac.compare_digest(presented, digest):
+                found = Caller(name, scopes)
+        return found
+
+    def refusal(
+        self, headers: Headers, scopes: Sequence[str]
+    ) -> tuple[Caller | None, Problem | None]:
+        """Return who asks, and the problem if none of the scopes that would do is theirs."""
+        caller = self.caller(headers)
+        if caller is None:
+            challenge = {"WWW-Authenticate": f'{REALM}, error="invalid_token"'}
+            detail = "the token is not known here"
+            return None, Problem(401, detail, HELP.format(scopes[0]), headers=challenge)
+        if caller.scopes.intersection(scopes):
+            return caller, None
+        needed = " or ".join(scopes)
+        if not caller.name:
+            challenge = {"WWW-Authenticate": REALM}
+            detail = f"a token with scope {needed} is needed"
+            return caller, Problem(401, detail, HELP.format(scopes[0]), headers=challenge)
+        challenge = {
+            "WWW-Authenticate": f'{REALM}, error="insufficient_scope", scope="{scopes[0]}"'
+        }
+        detail = f"token {caller.name!r} has scopes {', '.join(sorted(caller.scopes))}"
+        return caller, Problem(403, f"{detail}: {needed} is needed", headers=challenge)
+
+
+class AccessControl:
+    """Middleware: asks for the scopes of the route that a request is for.
+
+    Parameters
+    ----------
+    app : ASGI application
+    guard : Guard
+    routes : sequence of BaseRoute
+        All routes, in their order.
+    scopes : mapping of (method, path) to tuple of str
+        Any of them admits; none: open to all. A route that is not in it is open, too, unless it is
+        under /v1/.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        guard: Guard,
+        routes: Sequence[BaseRoute],
+        scopes: Mapping[tuple[str, str], Sequence[str]],
+    ) -> None:
+        self.app, self.guard, self.routes, self.scopes = app, guard, routes, scopes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer that it may not."""
+        if scope["type"] == "http" and (needed := self._needed(scope)):
+            caller, problem = self.guard.refusal(Headers(scope=scope), needed)
+            if problem is not None:
+                await problem.response(scope["path"])(scope, receive, send)
+                return
+            scope["dither.caller"] = caller
+        await self.app(scope, receive, send)
+
+    def _needed(self, scope: Scope) -> Sequence[str]:
+        for route in self.routes:
+            if route.matches(scope)[0] is Match.FULL:
+                method = "GET" if scope["method"] == "HEAD" else scope["method"]
+                path = getattr(route, "path", "")
+                closed = CLOSED if path.startswith("/v1/") else ()
+                return self.scopes.get((method, path), closed)
+        return ()

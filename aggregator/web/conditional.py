@@ -1,0 +1,40 @@
+"""Conditional requests: an answer that has not changed is not computed again."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import version
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aggregator.web.operations import as_json
+
+
+def etag(*facts: Any) -> str:
+    """Return a weak entity tag of all that an answer depends on."""
+    text = repr((version("dither"), facts))
+    return f'W/"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
+
+
+def is_known(request: Request, tag: str) -> bool:
+    """Return whether the client has the answer with this tag already."""
+    known = request.headers.get("if-none-match", "")
+    tags = {part.strip().removeprefix("W/") for part in known.split(",")}
+    return "*" in tags or tag.removeprefix("W/") in tags
+
+
+def headers(tag: str) -> dict[str, str]:
+    """Return the headers of an answer that is to be asked for again before it is used again."""
+    return {"ETag": tag, "Cache-Control": "no-cache"}
+
+
+def unchanged(tag: str) -> Response:
+    """Return the answer to a client that has it."""
+    return Response(status_code=304, headers=headers(tag))
+
+
+def answered(value: Any, tag: str) -> Response:
+    """Return a new answer."""
+    return as_json(value, headers=headers(tag))

@@ -1,0 +1,142 @@
+"""What operations looks at, once or live: the status, and the stream of events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import redis
+from sse_starlette import EventSourceResponse
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from aggregator import status
+from aggregator.status import ServiceStatus
+from aggregator.web.failures import RETRY_SECONDS, asking
+from aggregator.web.operations import Content, Operation, as_json
+from aggregator.web.queries import EventsQuery, parse
+from aggregator.web.service import Service
+from producers.problems import Problem
+
+HEARTBEAT_SECONDS = 15
+LEAVE_SECONDS = 1
+ABORT = "dither.abort"
+
+
+@Operation(
+    method="GET",
+    path="/v1/status",
+    summary="Outcomes and rates of all metrics, and how far every partition is counted.",
+    answers={200: Content("The status, also while Redis does not answer.", ServiceStatus)},
+)
+async def show_status(service: Service, _: Request) -> Response:
+    """Answer with the status."""
+    try:
+        overview = await service.compute(service.reader.store.overview)
+    except redis.RedisError as error:
+        return as_json(status.unreachable(f"Redis does not answer: {error}"))
+    return as_json(
+        status.status(overview, service.reader.metrics, service.rates),
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+@Operation(
+    method="GET",
+    path="/v1/events",
+    summary="Server-sent events: estimates as they change, the status, and new policies.",
+    query=EventsQuery,
+    headers={"Last-Event-ID": "The last event that was seen; what is newer follows."},
+    answers={
+        200: Content(
+            "A stream. `event: estimate` has an Answer (the running total, whenever it changed, at "
+            "most once a second and metric), `event: status` a ServiceStatus, `event: policy` a "
+            "PolicyChange. An event supersedes the earlier ones of its kind and metric.",
+            media=("text/event-stream",),
+        )
+    },
+    problems=(400, 404, 503),
+)
+async def events(service: Service, request: Request) -> Response:
+    """Answer with a stream of events."""
+    with asking():
+        query = parse(request, EventsQuery)
+    metrics = frozenset(service.reader.metric(name).name for name in query.metric)
+    most = service.settings.serve.max_streams
+    if len(service.hub) >= most:
+        raise Problem(
+            503,
+            f"{most} clients follow already",
+            "come back later, or raise [serve] max_streams",
+            retry_after=RETRY_SECONDS,
+        )
+    return Stream(
+        service,
+        metrics or frozenset(service.reader.metrics),
+        query.top or service.settings.serve.top_categories,
+        request.headers.get("last-event-id") or query.last_event_id or "",
+    )
+
+
+class Stream(Response):
+    """The response that follows the hub until the client goes, or is cut off.
+
+    Parameters
+    ----------
+    service : Service
+    metrics : frozenset of str
+    top : int
+    last_id : str
+        Of the last event that the client has seen.
+    """
+
+    def __init__(self, service: Service, metrics: frozenset[str], top: int, last_id: str) -> None:
+        super().__init__()
+        self.service, self.metrics, self.top, self.last_id = service, metrics, top, last_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events as they come."""
+        with anyio.CancelScope() as stream:
+            # the connection is gone with what waits in its buffer, where the server lets us
+            cut = scope.get(ABORT) or stream.cancel
+            followed = self.service.hub.follow(self.metrics, self.top, self.last_id, cut)
+            with followed as follower:
+                leaving = anyio.Event()
+
+                async def end() -> None:
+                    await leaving.wait()
+                    follower.end()
+
+                response = EventSourceResponse(
+                    follower.frames(),
+                    ping=HEARTBEAT_SECONDS,
+                    sep="\n",
+                    data_sender_callable=end,
+                    shutdown_event=leaving,
+                    shutdown_grace_period=LEAVE_SECONDS,
+                )
+                await response(scope, receive, send)
+
+
+class Abortable:
+    """Middleware, the outermost: lets a connection be ended whose client does not read.
+
+    ASGI has no word for it. uvicorn's `receive` belongs to what has the transport; where there is
+    none, a stream ends without it, and what waits in its buffer stays until the client goes.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Note how to end the connection."""
+        transport: Any = getattr(getattr(receive, "__self__", None), "transport", None)
+        abort: Callable[[], None] | None = getattr(transport, "abort", None)
+        if abort is not None:
+            scope[ABORT] = abort
+        await self.app(scope, receive, send)
+
+
+OPERATIONS = (show_status, events)

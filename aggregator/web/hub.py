@@ -1,0 +1,192 @@
+"""The hub of live events: one reader for all who follow.
+
+Once a second, while anybody follows, Redis is read in a few round trips, and each metric that has
+changed is estimated once, however many clients there are. An event supersedes the earlier ones of
+its kind and metric, so the latest of each is all that is kept: whoever comes back with the id of
+any event of this process gets what is newer, and nothing is kept per client but a bounded queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import redis
+import structlog
+
+from aggregator import status
+from aggregator.reader import Frame, Reader
+from aggregator.status import Rates
+from aggregator.store import Overview
+from aggregator.web.live import Event, Follower, Live, PolicyChange
+from estimators.weights import DEFAULT_POLICY
+
+log = structlog.get_logger()
+
+PERIOD_SECONDS = 1.0
+QUEUE_EVENTS = 256
+"""How far a client may fall behind: more than half a minute for seven metrics that change."""
+GATHER_SECONDS = 0.05
+"""Who joins within it is served by one reading."""
+EARLY = 0.9
+"""Of a period: readings are not exactly as far apart."""
+
+
+class Hub:
+    """Reads for all followers at once.
+
+    Parameters
+    ----------
+    reader : Reader
+    rates : Rates
+        Told of every reading.
+    period : float
+        Seconds between two readings.
+    room : int
+        Events that may wait for a client, beside a snapshot.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        rates: Rates,
+        period: float = PERIOD_SECONDS,
+        room: int = QUEUE_EVENTS,
+    ) -> None:
+        self.reader, self.rates, self.period = reader, rates, period
+        self.room = room + 2 * len(reader.metrics) + 1
+        self.run = secrets.token_hex(4)
+        self.followers: set[Follower] = set()
+        self._joining: set[Follower] = set()
+        self._latest: dict[tuple[str, str], Event] = {}
+        self._versions: dict[str, str] = {}
+        self._due: dict[tuple[str, str], float] = {}
+        self._number = 0
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._threads = anyio.CapacityLimiter(1)
+
+    def __len__(self) -> int:
+        """Return how many follow."""
+        return len(self.followers) + len(self._joining)
+
+    @contextlib.contextmanager
+    def follow(
+        self, metrics: frozenset[str], top: int, last_id: str, cut: Callable[[], None]
+    ) -> Iterator[Follower]:
+        """Follow metrics, from what is known now or what is newer than an event that was seen."""
+        follower = Follower(metrics, top, self._seen(last_id), self.room, cut)
+        self._joining.add(follower)
+        self.wake()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._poll(), name="hub")
+        try:
+            yield follower
+        finally:
+            self._joining.discard(follower)
+            self.followers.discard(follower)
+
+    def wake(self) -> None:
+        """Read soon: somebody joined, or changed something."""
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Stop reading."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def _seen(self, last_id: str) -> int:
+        """Return the number in an id; 0, before everything, if it is none of this process."""
+        run, _, number = last_id.rpartition("-")
+        known = run == self.run and number.isascii() and number.isdecimal() and len(number) < 19
+        return int(number) if known else 0
+
+    async def _poll(self) -> None:
+        while len(self):
+            self._wake.clear()
+            joined = set(self._joining)
+            try:
+                await self._look()
+            except redis.RedisError as error:
+                self._publish("status", "", status.unreachable(f"Redis does not answer: {error}"))
+            except Exception:
+                log.exception("live estimates failed")
+            self._welcome(joined & self._joining)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait for the next reading: a period, or less if somebody joins meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), self.period)
+            await asyncio.sleep(GATHER_SECONDS)
+
+    def _welcome(self, joined: set[Follower]) -> None:
+        latest = sorted(self._latest.values(), key=lambda event: event.number)
+        for follower in joined:
+            self._joining.discard(follower)
+            self.followers.add(follower)
+            for event in latest:
+                if event.number > follower.after:
+                    follower.offer(event)
+
+    async def _look(self) -> None:
+        """Read how far everything is counted; estimate what has changed and is followed."""
+        overview = await self._in_thread(self.reader.store.overview)
+        found = status.status(overview, self.reader.metrics, self.rates)
+        for name in self.reader.metrics:
+            policy = overview.policies.get(name, DEFAULT_POLICY)
+            self._publish("policy", name, PolicyChange(name, policy))
+        if self._is_due("status", ""):
+            self._publish("status", "", found)
+        followed = frozenset[str]().union(*(f.metrics for f in (*self.followers, *self._joining)))
+        for name in self.reader.metrics:
+            if name not in followed:
+                continue
+            try:
+                live = await self._in_thread(self._estimate, overview, name)
+            except redis.RedisError:
+                raise
+            except Exception:
+                log.exception("a live estimate failed", metric=name)
+                continue
+            if live is not None:
+                self._publish("estimate", name, live)
+
+    def _estimate(self, overview: Overview, name: str) -> Live | None:
+        frame: Frame = self.reader.frame(overview, name)
+        known = self._latest.get(("estimate", name))
+        same = known is not None and known.value.window.policy == frame.policy
+        if self._versions.get(name) == frame.version or (
+            same and not self._is_due("estimate", name)
+        ):
+            return None
+        window = frame.filled(self.reader.sum(frame))
+        live = Live.of(window, self.reader.answer(window))
+        self._versions[name] = frame.version
+        return live
+
+    def _publish(self, kind: str, metric: str, value: Any) -> None:
+        known = self._latest.get((kind, metric))
+        if known is not None and kind != "estimate" and known.value == value:
+            return
+        self._number += 1
+        self._due[kind, metric] = time.monotonic() + self.period * EARLY
+        event = Event(self._number, self.run, kind, metric, value)
+        self._latest[kind, metric] = event
+        for follower in self.followers:
+            follower.offer(event)
+
+    def _is_due(self, kind: str, metric: str) -> bool:
+        """Whether a period has passed since the last event of its kind."""
+        return time.monotonic() >= self._due.get((kind, metric), 0.0)
+
+    async def _in_thread(self, call: Callable[..., Any], *args: Any) -> Any:
+        return await anyio.to_thread.run_sync(call, *args, limiter=self._threads)

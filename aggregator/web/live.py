@@ -1,0 +1,129 @@
+"""Live events as clients are sent them: each once encoded, each client with a bounded queue."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import structlog
+from sse_starlette import ServerSentEvent
+
+from aggregator.answers import answer
+from aggregator.reader import Window
+from estimators import Estimate
+
+log = structlog.get_logger()
+
+RETRY_MS = 2_000
+MOST_CATEGORIES = 1_000
+"""Kept of an answer for the clients."""
+KEPT_ENCODINGS = 4
+"""Of an event: most clients ask for the same number of categories."""
+
+
+class PolicyChange(msgspec.Struct, frozen=True):
+    """The weights that are in force for a metric from now on."""
+
+    metric: str
+    policy: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Live:
+    """An estimate, shown to each client with as many categories as it likes.
+
+    It keeps the largest categories alone, and not the sums: it may wait for slow clients.
+    """
+
+    window: Window
+    found: Estimate
+    labels: int
+
+    @classmethod
+    def of(cls, window: Window, found: Estimate) -> Live:
+        """Return what is kept of an estimate."""
+        bare = dataclasses.replace(window, statistic=window.statistic[:0])
+        return cls(bare, found.top(MOST_CATEGORIES), len(found.labels))
+
+    def data(self, top: int) -> Any:
+        """Return the answer."""
+        shown = answer(self.window, self.found, top)
+        return msgspec.structs.replace(shown, left_out=max(0, self.labels - top))
+
+
+@dataclasses.dataclass(eq=False)
+class Event:
+    """Something that happened, encoded once for all clients that see it alike."""
+
+    number: int
+    run: str
+    kind: str
+    metric: str
+    value: Any
+    _encoded: dict[int, bytes] = dataclasses.field(default_factory=dict)
+
+    def encoded(self, top: int) -> bytes:
+        """Return the event as it goes over the wire."""
+        key = top if isinstance(self.value, Live) else 0
+        known = self._encoded.get(key)
+        if known is not None:
+            return known
+        value = self.value.data(top) if isinstance(self.value, Live) else self.value
+        data = msgspec.json.encode(value).decode()
+        event = ServerSentEvent(data, event=self.kind, id=f"{self.run}-{self.number}", sep="\n")
+        encoded = event.encode()
+        if len(self._encoded) < KEPT_ENCODINGS:
+            self._encoded[key] = encoded
+        return encoded
+
+
+class Follower:
+    """A client: what it follows, and what it has not been sent yet.
+
+    Parameters
+    ----------
+    metrics : frozenset of str
+    top : int
+        Categories or coordinates of an answer.
+    after : int
+        Number of the last event that it has seen.
+    room : int
+        Events that may wait; with more it is cut off.
+    cut : callable
+        Ends its connection.
+    """
+
+    def __init__(
+        self, metrics: frozenset[str], top: int, after: int, room: int, cut: Callable[[], None]
+    ) -> None:
+        self.metrics, self.top, self.after = metrics, top, after
+        self.queue: asyncio.Queue[Event | None] = asyncio.Queue(room)
+        self.is_cut = False
+        self._cut = cut
+
+    def offer(self, event: Event) -> None:
+        """Queue an event that is followed; cut the client off if it is too far behind."""
+        if self.is_cut or (event.metric and event.metric not in self.metrics):
+            return
+        try:
+            self.queue.put_nowait(event)
+        except asyncio.QueueFull:
+            log.warning("client cut off", events=self.queue.qsize())
+            self.end()
+            self._cut()
+
+    def end(self) -> None:
+        """Send nothing more."""
+        self.is_cut = True
+        while not self.queue.empty():
+            self.queue.get_nowait()
+        self.queue.put_nowait(None)
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        """Yield events as bytes, until the end."""
+        yield f"retry: {RETRY_MS}\n\n".encode()
+        while (event := await self.queue.get()) is not None:
+            yield event.encoded(self.top)

@@ -1,0 +1,66 @@
+"""Where devices report: described here, served by :class:`producers.gateway.Gateway`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import msgspec
+
+from aggregator import kafka
+from aggregator.errors import DitherError
+from aggregator.settings import Settings
+from aggregator.web.operations import Content, Operation
+from estimators import Metric
+from estimators.durations import milliseconds
+from producers.gateway import Gateway
+from producers.gateway.bodies import PROTOBUF, JsonBatch
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """Kafka has the batch."""
+
+    batch_id: str
+    reports: int
+
+
+REPORTS = Operation(
+    method="POST",
+    path="/v1/reports",
+    summary="Report: a batch of answers that were randomized on the device.",
+    scopes=("report",),
+    body=Content(
+        "A serialized ReportBatch (producers/reports.proto), or the same as JSON: docs/gateway.md.",
+        JsonBatch,
+        binary=(PROTOBUF,),
+    ),
+    answers={202: Content("Kafka has acknowledged the batch.", Acknowledged)},
+    problems=(400, 408, 413, 415, 429, 503, 504),
+)
+
+
+def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
+    """Return the gateway to a deployment's Kafka.
+
+    It connects when the application starts, and creates the topics that are missing; posts are
+    answered 503 until then.
+
+    Raises
+    ------
+    DitherError
+        If a setting cannot be used.
+    """
+    limits = settings.gateway
+    try:
+        return Gateway(
+            metrics,
+            {"logger": kafka.QUIET, **kafka.reporting(settings)},
+            settings.topics.reports,
+            rate_limit=limits.rate_limit,
+            max_body=limits.max_body,
+            max_in_flight=limits.max_in_flight,
+            acknowledge_timeout=milliseconds(limits.acknowledge_timeout) / 1000,
+            prepare=functools.partial(kafka.ensure_topics, settings),
+        )
+    except ValueError as error:
+        raise DitherError(f"[gateway] {error}") from None

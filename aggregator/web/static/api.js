@@ -1,0 +1,104 @@
+// The HTTP API: JSON in and out, problem details as errors, an access token where one is asked for.
+
+import {h} from "./dom.js";
+
+const TOKEN = "dither.token";
+
+/** Why a request was not answered (RFC 9457): `message` says what was wrong, `remedy` what to do. */
+export class Problem extends Error {
+  constructor(status, detail, remedy = "", retryAfter = null) {
+    super(detail);
+    Object.assign(this, {status, remedy, retryAfter});
+  }
+  get wantsToken() { return this.status === 401 || this.status === 403; }
+}
+
+/** The headers that say who asks. The token is kept for this tab, until it is closed. */
+export function authorization() {
+  const token = sessionStorage.getItem(TOKEN);
+  return token ? {Authorization: `Bearer ${token}`} : {};
+}
+
+/** Ask, and return the response; a Problem if it is not a success. */
+export async function request(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(path, {credentials: "same-origin", ...options, headers: {...authorization(), ...options.headers}});
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, "The server does not answer.", "See that `dither serve` runs and can be reached; this page goes on by itself.");
+  }
+  if (!response.ok) throw await problemOf(response);
+  return response;
+}
+
+async function problemOf(response) {
+  const retryAfter = Number(response.headers.get("Retry-After")) || null;
+  let body = {};
+  try { body = await response.json(); } catch { /* not from Dither: a proxy's page */ }
+  const detail = body.detail ?? body.title ?? `${response.status} ${response.statusText}`;
+  return new Problem(response.status, detail, body.remedy ?? "", retryAfter);
+}
+
+/** GET `path` with the parameters that are not null; a list repeats its parameter. */
+export async function get(path, parameters = {}, options = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    for (const one of [value].flat()) if (one !== null && one !== undefined) query.append(name, one);
+  }
+  const text = query.toString();
+  return (await request(text ? `${path}?${text}` : path, options)).json();
+}
+
+export const metricPath = (name) => `/v1/metrics/${encodeURIComponent(name)}`;
+
+/** Change a metric's weights, asking for a token where the server wants one. */
+export async function putPolicy(name, policy) {
+  const put = () => request(`${metricPath(name)}/weights`, {
+    method: "PUT",
+    headers: {"Content-Type": "application/json"},
+    body: JSON.stringify({policy}),
+  });
+  return (await withToken(put)).json();
+}
+
+/** Try; ask for a token as long as one is wanted and the person gives one. One that did not help is not kept. */
+export async function withToken(attempt) {
+  const before = sessionStorage.getItem(TOKEN);
+  for (;;) {
+    try {
+      return await attempt();
+    } catch (error) {
+      const token = error instanceof Problem && error.wantsToken ? await askForToken(error) : null;
+      if (token !== null) {
+        sessionStorage.setItem(TOKEN, token);
+        continue;
+      }
+      if (before === null) sessionStorage.removeItem(TOKEN);
+      else sessionStorage.setItem(TOKEN, before);
+      throw error;
+    }
+  }
+}
+
+let asking = null;
+
+/** One dialog at a time, whoever asks. */
+function askForToken(problem) {
+  asking ??= new Promise((resolve) => {
+    const input = h("input", {type: "password", id: "token", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "token-why"});
+    const dialog = h("dialog", {class: "dialog", "aria-labelledby": "token-title"},
+      h("form", {onsubmit: (event) => { event.preventDefault(); dialog.close(input.value.trim()); }},
+        h("h2", {id: "token-title"}, "Access token"),
+        h("p", {id: "token-why"}, problem.message, problem.remedy ? ` ${problem.remedy}` : ""),
+        h("label", {for: "token"}, "Token"), input,
+        h("p", {class: "note"}, "Kept for this tab only, until it is closed."),
+        h("div", {class: "actions"},
+          h("button", {type: "button", class: "button quiet", onclick: () => dialog.close("")}, "Cancel"),
+          h("button", {type: "submit", class: "button"}, "Use it"))));
+    dialog.addEventListener("close", () => { dialog.remove(); asking = null; resolve(dialog.returnValue || null); });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+  return asking;
+}

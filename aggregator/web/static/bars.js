@@ -1,0 +1,90 @@
+// Categories or coordinates as bars with error bars; one of them is chosen, whose history is shown.
+
+import {h, setText, svg} from "./dom.js";
+
+const REM = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+const HEIGHT = 1.12 * REM;
+const MIDDLE = HEIGHT / 2;
+const CAP = 0.25 * REM;
+
+/** A row of the chart: its parts are kept and moved, so that a changing value slides. */
+class Row {
+  constructor(onChoose) {
+    const line = (name) => svg("line", {class: name, y1: MIDDLE, y2: MIDDLE});
+    const cap = () => svg("line", {class: "whisker", y1: MIDDLE - CAP, y2: MIDDLE + CAP});
+    this.bar = svg("rect", {class: "bar-body", y: CAP - 1, height: HEIGHT - 2 * CAP + 2, rx: 2});
+    this.zero = svg("line", {class: "zero", y1: 0, y2: HEIGHT});
+    [this.whisker, this.low, this.high] = [line("whisker"), cap(), cap()];
+    this.point = svg("circle", {class: "point", cy: MIDDLE, r: CAP * 0.75});
+    this.name = h("span", {class: "name"});
+    this.text = h("span", {class: "number"});
+    const drawing = svg("svg", {class: "track", height: HEIGHT, "aria-hidden": "true"}, this.bar, this.zero, this.whisker, this.low, this.high, this.point);
+    this.element = h("button", {type: "button", class: "bar-row", role: "radio", onclick: () => onChoose(this.label)}, this.name, drawing, this.text);
+  }
+
+  show(entry, place, scale, digits, chosen) {
+    this.label = entry.label;
+    setText(this.name, entry.label);
+    this.name.title = entry.label;
+    setText(this.text, scale.text(entry.value, digits));
+    const known = entry.value !== null;
+    this.element.setAttribute("aria-checked", String(chosen));
+    this.element.setAttribute("tabindex", chosen ? "0" : "-1");
+    this.element.setAttribute("aria-label", known
+      ? `${entry.label}: ${scale.withUnit(entry.value, digits)}, between ${scale.interval(entry.lower, entry.upper, digits)}`
+      : `${entry.label}: nothing known yet`);
+    const percent = (x) => `${(100 * place(x)).toFixed(2)}%`;
+    const [left, right] = known ? [Math.min(0, entry.value), Math.max(0, entry.value)] : [0, 0];
+    this.bar.setAttribute("x", percent(left));
+    this.bar.setAttribute("width", `${(100 * (place(right) - place(left))).toFixed(2)}%`);
+    for (const end of ["x1", "x2"]) this.zero.setAttribute(end, percent(0));
+    this.element.classList.toggle("unknown", !known);
+    if (!known) return;
+    this.whisker.setAttribute("x1", percent(entry.lower));
+    this.whisker.setAttribute("x2", percent(entry.upper));
+    for (const end of ["x1", "x2"]) {
+      this.low.setAttribute(end, percent(entry.lower));
+      this.high.setAttribute(end, percent(entry.upper));
+    }
+    this.point.setAttribute("cx", percent(entry.value));
+  }
+}
+
+/** A radio group of bars: the arrow keys choose. */
+export class Bars {
+  constructor({label, scale, onChoose}) {
+    Object.assign(this, {scale, onChoose, rows: [], entries: [], chosen: null});
+    this.element = h("div", {class: "bars", role: "radiogroup", "aria-label": label, onkeydown: (event) => this.#key(event)});
+  }
+
+  /** Show entries {label, value, lower, upper}, all on one scale. */
+  show(entries, chosen) {
+    Object.assign(this, {entries, chosen});
+    while (this.rows.length < entries.length) {
+      const row = new Row((label) => this.onChoose(label));
+      this.rows.push(row);
+      this.element.append(row.element);
+    }
+    for (const row of this.rows.splice(entries.length)) row.element.remove();
+    const known = entries.filter((entry) => entry.value !== null);
+    const low = Math.min(0, ...known.map((entry) => Math.min(entry.lower, entry.value)));
+    const high = Math.max(0, ...known.map((entry) => Math.max(entry.upper, entry.value)));
+    const digits = Math.min(8, ...known.map((entry) => this.scale.digits(entry.lower, entry.upper)));
+    const span = high - low || 1;
+    const place = (x) => 0.01 + 0.98 * ((x - low) / span);
+    const focused = this.element.contains(document.activeElement);
+    entries.forEach((entry, index) => this.rows[index].show(entry, place, this.scale, digits, entry.label === chosen));
+    if (focused) this.element.querySelector("[aria-checked=true]")?.focus(); // the order may have changed
+  }
+
+  #key(event) {
+    const by = {ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1}[event.key];
+    const last = this.entries.length - 1;
+    const now = this.entries.findIndex((entry) => entry.label === this.chosen);
+    const to = event.key === "Home" ? 0 : event.key === "End" ? last : by ? (now + by + last + 1) % (last + 1) : null;
+    if (to === null) return;
+    event.preventDefault();
+    this.onChoose(this.entries[to].label);
+    this.rows[to].element.focus();
+  }
+}

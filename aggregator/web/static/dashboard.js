@@ -1,0 +1,131 @@
+// The dashboard: reads the definitions, follows the events, and shows the wall or one metric.
+
+import {get, Problem, withToken} from "./api.js";
+import {Card} from "./card.js";
+import {Detail} from "./detail.js";
+import {announce, h, setText} from "./dom.js";
+import {duration} from "./format.js";
+import {Operations} from "./operations.js";
+import {problemNotice} from "./parts.js";
+import {place} from "./place.js";
+import {rangePicker} from "./range.js";
+import {follow} from "./stream.js";
+
+const LIVE_TOP = 20;
+const WIDE = 1.5; // cards across for each down
+const SETTLE = 2_000; // a connection lost for less is not announced
+
+const main = document.getElementById("main");
+const picker = rangePicker(document.getElementById("range"));
+const operations = new Operations(document.getElementById("operations"), document.getElementById("alerts"));
+const known = {definitions: [], answers: new Map(), status: null};
+let views = [];
+let shown = null;
+
+function show() {
+  const here = place();
+  const definition = known.definitions.find((one) => one.name === here.metric);
+  const wanted = here.metric === null ? "" : definition ? `metric ${here.metric}` : `unknown ${here.metric}`;
+  if (wanted === shown) {
+    for (const view of views) view.go(here);
+    return;
+  }
+  const first = shown === null;
+  for (const view of views) view.close();
+  shown = wanted;
+  document.body.dataset.view = wanted ? "one" : "wall";
+  document.title = wanted ? `${here.metric} – Dither` : "Dither";
+  if (wanted && !definition) {
+    views = [];
+    main.replaceChildren(problemNotice(new Problem(404, `There is no metric “${here.metric}”.`, "The dashboard's first page lists them all.")));
+  } else if (wanted) {
+    views = [new Detail(definition, here)];
+    main.replaceChildren(views[0].element);
+  } else {
+    views = known.definitions.map((one) => new Card(one, here));
+    const wall = h("div", {class: "wall"}, views.map((view) => view.element));
+    wall.style.setProperty("--columns", Math.ceil(Math.sqrt(WIDE * views.length))); // at most: a screen's shape
+    main.replaceChildren(views.length ? wall : h("p", {class: "loading"}, "No metric is defined: metrics.toml is where questions are asked."));
+  }
+  for (const view of views) catchUp(view.metric);
+  if (!first) {
+    scrollTo(0, 0);
+    main.focus({preventScroll: true});
+  }
+}
+
+function catchUp(metric) {
+  const answer = known.answers.get(metric.name);
+  if (answer) metric.take(answer);
+  const status = known.status?.metrics[metric.name];
+  if (status) metric.takeStatus(status);
+}
+
+function take({type, data}) {
+  if (type === "estimate") {
+    known.answers.set(data.metric, data);
+    for (const {metric} of views) if (metric.name === data.metric) metric.take(data);
+  } else if (type === "status") {
+    if (known.status && known.status.version !== data.version) location.reload(); // a wall screen stays for months
+    known.status = data;
+    operations.show(data);
+    picker.suggest(operations.newest);
+    for (const {metric} of views) if (data.metrics[metric.name]) metric.takeStatus(data.metrics[metric.name]);
+    setText(document.getElementById("version"), data.version ? `Dither ${data.version}` : "");
+  } else if (type === "policy") {
+    known.definitions = known.definitions.map((one) => (one.name === data.metric ? {...one, policy: data.policy} : one));
+    for (const {metric} of views) if (metric.name === data.metric && metric.definition.policy !== data.policy) metric.takePolicy(data.policy);
+  }
+}
+
+/** After a while away: the server may have been given other questions. */
+async function readAgain() {
+  const {metrics} = await get("/v1/metrics");
+  if (JSON.stringify(metrics) !== JSON.stringify(known.definitions)) {
+    known.definitions = metrics;
+    shown = null;
+    show();
+  } else {
+    for (const {metric} of views) metric.again();
+  }
+}
+
+function connect() {
+  const connection = document.getElementById("connection");
+  const text = document.getElementById("connection-text");
+  let lost = null;
+  let was = null;
+  const authorize = () => withToken(() => get("/v1/status")).then(() => stream.retry(), () => {});
+  const stream = follow(`/v1/events?top=${LIVE_TOP}`, {
+    onEvent: take,
+    onState(state, {seconds, problem}) {
+      connection.dataset.state = state;
+      setText(text, {live: "Live", connecting: "Connecting", refused: "No access"}[state] ?? `Reconnecting${seconds > 2 ? ` in ${duration(Math.ceil(seconds))}` : ""}`);
+      operations.disconnected(state === "live" ? null : problem ?? null, state === "refused" ? {text: "Give a token", press: authorize} : null);
+      clearTimeout(lost);
+      if (state === "live") announce("Live.");
+      else if (state !== "connecting") lost = setTimeout(() => announce("Not live: reconnecting."), SETTLE);
+      if (state === "live" && was !== "connecting") readAgain().catch(() => {});
+      if (state === "refused" && was !== "refused") authorize();
+      was = state;
+    },
+  });
+}
+
+async function start() {
+  for (let wait = 1000; ; wait = Math.min(2 * wait, 15_000)) {
+    try {
+      known.definitions = (await withToken(() => get("/v1/metrics"))).metrics;
+      break;
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      main.replaceChildren(problemNotice(error));
+      await new Promise((resolve) => setTimeout(resolve, Math.max(wait, (error.retryAfter ?? 0) * 1000)));
+    }
+  }
+  show();
+  addEventListener("hashchange", show);
+  connect();
+}
+
+start();

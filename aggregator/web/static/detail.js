@@ -1,0 +1,196 @@
+// One metric: a large history, all numbers as tables, the levels, and the definition.
+
+import {Bars} from "./bars.js";
+import {h, setText} from "./dom.js";
+import {count, duration, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
+import {columns, History} from "./history.js";
+import {Metric} from "./metric.js";
+import {levelClass, Mix} from "./mix.js";
+import {EmptyState, Headline, historyLabel, Notices, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
+import {address} from "./place.js";
+
+const TOP = 20;
+const ALL = 10_000; // the most that may be asked for
+const STEP_WIDTH = 11; // pixels
+
+export class Detail {
+  constructor(definition, place) {
+    this.metric = new Metric(definition, place, {top: TOP, steps: Math.min(120, Math.round(innerWidth / STEP_WIDTH)), changed: () => this.show()});
+    const {scale, name} = this.metric;
+    const isScalar = definition.kind === "mean";
+    this.chip = new StatusChip();
+    this.headline = new Headline();
+    this.empty = new EmptyState();
+    this.notices = new Notices({explain: true});
+    this.mix = new Mix();
+    this.policy = new PolicyChoice(this.metric);
+    this.policyMeaning = h("p", {class: "note"});
+    this.window = h("p", {class: "window"});
+    this.readout = h("p", {class: "readout", id: "readout"});
+    this.history = new History({scale, large: true, onPick: (row) => this.#read(row)});
+    this.chart = h("div", {class: "chart", tabindex: "0", role: "group", "aria-label": "History: the arrow keys move through its steps", "aria-describedby": "readout",
+      onkeydown: (event) => this.#key(event), onfocus: () => this.readout.setAttribute("aria-live", "polite"), onblur: () => this.readout.removeAttribute("aria-live")}, this.history.element);
+    this.bars = isScalar ? null : new Bars({label: `${name}: which one's history is shown`, scale, onChoose: (label) => this.metric.choose(label)});
+    this.all = h("button", {type: "button", class: "button small", hidden: true, onclick: () => { this.metric.top = ALL; this.metric.again(); }});
+    this.back = h("a", {class: "back", href: address({metric: null})}, "All metrics");
+    this.levels = table(["ε", "Reports", "Share", "Weight"], "Privacy levels, and how much each counts");
+    this.outcomes = table(["Outcome", "Reports"], "What became of the reports since the beginning");
+    this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "");
+    this.current = isScalar ? null : table([definition.kind === "frequency" ? "Category" : "Coordinate", "Estimate", "Lower", "Upper"], "");
+    this.about = h("dl", {class: "definition"});
+    this.tables = [this.#folded("Numbers of the history", this.numbers), this.current && this.#folded("Numbers of the window", this.current)];
+    const asked = definition.categories === "open" && this.#question();
+    this.element = h("article", {class: "detail", "aria-label": name},
+      h("header", {}, h("div", {class: "titles"}, this.back, h("h2", {}, name), h("p", {class: "description"}, definition.description || definition.kind)), this.chip.element),
+      this.notices.element,
+      h("div", {class: "columns-2"},
+        h("div", {class: "main"},
+          h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.chart, this.window,
+          this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
+          this.tables),
+        h("div", {class: "aside"},
+          h("section", {class: "panel"}, h("h3", {}, "Privacy levels"), this.mix.element, this.levels.element, this.policy.element, this.policyMeaning),
+          h("section", {class: "panel"}, h("h3", {}, "Reports"), this.outcomes.element),
+          h("section", {class: "panel"}, h("h3", {}, "Definition"), this.about))));
+    this.show();
+  }
+
+  close() {
+    this.metric.close();
+    this.history.close();
+  }
+
+  go(place) {
+    this.back.setAttribute("href", address({metric: null}));
+    this.metric.show(place);
+  }
+
+  show() {
+    if (!this.element) return; // not built yet
+    const {metric} = this;
+    const {answer} = metric;
+    for (const part of [this.headline, this.empty, this.notices, this.policy]) part.show(metric);
+    this.chip.show(answer?.status);
+    setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. It takes effect for everybody who reads, at once; no report is read again.`);
+    setText(this.window, windowText(answer));
+    this.chart.hidden = !metric.isReady || !metric.entries().length;
+    this.#definition();
+    this.#outcomes();
+    if (!answer) return;
+    this.mix.show(answer.levels);
+    const total = answer.levels.reduce((sum, level) => sum + level.reports, 0);
+    const swatch = (index) => h("i", {class: `swatch ${levelClass(index, answer.levels.length)}`, "aria-hidden": "true"});
+    this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", level.weight === null ? "–" : share(level.weight)]));
+    const entries = metric.entries();
+    this.bars?.show(metric.isReady ? entries : [], metric.leading()?.label);
+    this.all.hidden = !answer.left_out;
+    setText(this.all, `Show the other ${count(answer.left_out ?? 0)}`);
+    this.#history();
+    for (const fold of this.tables) if (fold?.open) fold.render();
+  }
+
+  #history() {
+    const {metric} = this;
+    const index = metric.historyIndex();
+    if (this.chart.hidden || index === undefined) return;
+    this.found = columns(metric.points, index);
+    this.history.show(this.found, historyLabel(metric, this.found.rows), metric.leading().value);
+    this.#read(null);
+  }
+
+  #read(row) {
+    const {scale} = this.metric;
+    const shown = row ?? this.found?.rows.findLast((one) => one.value !== null);
+    if (!shown) return setText(this.readout, "");
+    const digits = scale.digits(shown.lower, shown.upper);
+    const told = shown.value === null ? shown.status.replaceAll("_", " ") : `${scale.withUnit(shown.value, digits)}, ${scale.interval(shown.lower, shown.upper, digits)}`;
+    setText(this.readout, `${stretch(shown.from, shown.to)}: ${told} · ${whole(shown.reports)} reports`);
+  }
+
+  #key(event) {
+    const by = {ArrowRight: 1, ArrowLeft: -1, Home: -1e9, End: 1e9}[event.key];
+    if (!by) return;
+    event.preventDefault();
+    this.history.step(by);
+  }
+
+  #folded(title, shown) {
+    const fold = h("details", {class: "panel"}, h("summary", {}, title), shown.element);
+    fold.render = () => {
+      const {metric} = this;
+      const {scale} = metric;
+      const cells = ({value, lower, upper}) => {
+        const digits = scale.digits(lower, upper);
+        return [value, lower, upper].map((x) => (x === null ? "–" : scale.withUnit(x, digits)));
+      };
+      if (shown === this.numbers) {
+        shown.caption(metric.leading()?.label ? `${metric.name}, ${metric.leading().label}` : metric.name);
+        shown.fill([...(this.found?.rows ?? [])].reverse().map((row) => [moment(row.from), moment(row.to), ...cells(row), whole(row.reports), row.status.replaceAll("_", " ")]));
+      } else {
+        shown.caption(`${metric.name}, ${windowText(metric.answer)}`);
+        shown.fill(metric.entries().map((entry) => [entry.label, ...cells(entry)]));
+      }
+    };
+    fold.addEventListener("toggle", () => { if (fold.open) fold.render(); });
+    return fold;
+  }
+
+  #question() {
+    const input = h("input", {id: "ask", autocomplete: "off", spellcheck: "false", required: true});
+    return h("form", {class: "ask", onsubmit: (event) => { event.preventDefault(); this.metric.ask(input.value); input.value = ""; }},
+      h("label", {for: "ask"}, "Ask for any string"), input, h("button", {type: "submit", class: "button small"}, "Ask"));
+  }
+
+  #outcomes() {
+    const known = Object.entries(this.metric.outcomes ?? {}).sort((a, b) => b[1] - a[1]);
+    this.outcomes.fill([...known.map(([name, n]) => [name.replaceAll("_", " "), whole(n)]), ["per second now", rate(this.metric.rate)]]);
+  }
+
+  #definition() {
+    const {definition: one, answer} = this.metric;
+    const key = JSON.stringify([one, answer?.radius, answer?.heterogeneity, answer?.effective_reports]);
+    if (key === this.defined) return;
+    this.defined = key;
+    const rows = [
+      ["Kind", one.kind.replaceAll("_", " ")],
+      ["Mechanism", Object.keys(one.options ?? {}).length ? `${one.mechanism} (${Object.entries(one.options).map(([k, v]) => `${k} = ${v}`).join(", ")})` : one.mechanism],
+      one.range && ["Range", `${one.range.map((x) => number(x, x % 1 ? 2 : 0)).join(" to ")}${one.unit ? ` ${one.unit}` : ""}`],
+      one.radius && ["Radius", `${one.radius}${one.unit ? ` ${one.unit}` : ""}`],
+      one.categories && ["Categories", one.categories === "open" ? "any string" : whole(one.categories.length)],
+      one.coordinates && ["Coordinates", whole(one.coordinates.length)],
+      ["Pane", duration(one.pane_seconds)],
+      ["Lateness", duration(one.lateness_seconds)],
+      ["Shown from", `${whole(one.minimum_reports)} reports`],
+      ["Revision", typeof one.revision === "number" ? (one.revision >>> 0).toString(16).padStart(8, "0") : one.revision],
+      answer?.effective_reports > 0 && ["Worth", `${whole(answer.effective_reports)} reports without noise`],
+      answer?.heterogeneity !== null && answer?.heterogeneity !== undefined && ["Levels alike", `p = ${answer.heterogeneity < 1e-3 ? answer.heterogeneity.toExponential(1) : number(answer.heterogeneity, 3)}`],
+      answer?.radius !== null && answer?.radius !== undefined && ["True vector", `within ${this.metric.scale.withUnit(answer.radius, 2)} (l2)`],
+      answer?.updated && ["Last report", `${moment(Math.floor(seconds(answer.updated)))} UTC`],
+    ];
+    this.about.replaceChildren(...rows.filter(Boolean).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  }
+}
+
+function heading({kind, categories}) {
+  if (kind !== "frequency") return "Coordinates";
+  return categories === "open" ? "Strings that are watched or asked for" : "Largest categories";
+}
+
+/** A table whose rows are filled in again and again; it scrolls in its own box where it is wide. */
+function table(head, title) {
+  const caption = h("caption", {class: title ? "hidden" : null}, title);
+  const body = h("tbody");
+  const element = h("div", {class: "table", tabindex: "0", role: "region", "aria-label": title || "Numbers"},
+    h("table", {}, caption, h("thead", {}, h("tr", {}, head.map((name) => h("th", {scope: "col"}, name)))), body));
+  let before = "";
+  return {
+    element,
+    caption(text) { setText(caption, text); },
+    fill(rows) {
+      const key = JSON.stringify(rows.map((row) => row.map((cell) => (Array.isArray(cell) ? cell.at(-1) : cell))));
+      if (key === before) return;
+      before = key;
+      body.replaceChildren(...rows.map((row) => h("tr", {}, row.map((cell, index) => h(index ? "td" : "th", index ? {} : {scope: "row"}, cell)))));
+    },
+  };
+}

@@ -1,0 +1,102 @@
+// Numbers and times for people: as many digits as the band allows, all times in UTC.
+
+const MINUS = "−";
+const THIN = "\u202f";
+
+/** Decimals that leave two significant digits of the half width of a band. */
+export function decimals(lower, upper) {
+  const half = (upper - lower) / 2;
+  if (!(half > 0) || !Number.isFinite(half)) return 3;
+  return Math.min(8, Math.max(0, 1 - Math.floor(Math.log10(half))));
+}
+
+export function number(x, digits = 0) {
+  if (x === null || x === undefined || Number.isNaN(x)) return "–";
+  const shown = Math.abs(x).toLocaleString("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits}).replaceAll(",", THIN);
+  return x < 0 && Number(Math.abs(x).toFixed(digits)) !== 0 ? MINUS + shown : shown;
+}
+
+/** A value of a metric: frequencies as percentages, others in the metric's unit. */
+export class Scale {
+  constructor(kind, unit) {
+    this.factor = kind === "frequency" ? 100 : 1;
+    this.unit = kind === "frequency" ? "%" : unit ?? "";
+  }
+  digits(lower, upper) { return lower === null || upper === null ? 2 : decimals(lower * this.factor, upper * this.factor); }
+  text(x, digits) { return number(x === null || x === undefined ? null : x * this.factor, digits); }
+  withUnit(x, digits) { return this.unit ? `${this.text(x, digits)}\u00a0${this.unit}` : this.text(x, digits); }
+  interval(lower, upper, digits = this.digits(lower, upper)) { return `${this.text(lower, digits)} to ${this.text(upper, digits)}`; }
+}
+
+/** 1234 as 1 234, 56789 as 56.8k. */
+export function count(n) {
+  if (n === null || n === undefined) return "–";
+  if (n < 10_000) return number(Math.round(n));
+  const [size, letter] = n < 1e6 ? [1e3, "k"] : n < 1e9 ? [1e6, "M"] : [1e9, "G"];
+  const scaled = n / size;
+  return number(scaled, scaled < 100 ? 1 : 0) + letter;
+}
+
+export const whole = (n) => number(Math.round(n ?? 0));
+
+export function rate(perSecond) {
+  if (perSecond === null || perSecond === undefined) return "–";
+  return perSecond > 0 && perSecond < 10 ? number(perSecond, 1) : count(perSecond);
+}
+
+export const share = (x) => (x > 0 && x < 0.001 ? "<0.1" : number(100 * x, x < 0.0995 ? 1 : 0)) + "\u00a0%";
+
+export function probability(p) {
+  return p < 1e-3 ? p.toExponential(0).replace(/e-(\d+)/, (_, power) => `·10${[...`-${power}`].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] ?? "⁻").join("")}`) : number(p, 3);
+}
+
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const two = (n) => String(n).padStart(2, "0");
+export const DAY = 86_400;
+
+/** ISO 8601 (or null) to seconds since the epoch (or null). */
+export const seconds = (iso) => (iso ? Date.parse(iso) / 1000 : null);
+
+/** "4 Mar 2013", with "14:05" where the moment is not midnight. */
+export function moment(at, {year = true} = {}) {
+  if (at === null || at === undefined) return "–";
+  const d = new Date(at * 1000);
+  const date = `${d.getUTCDate()}\u00a0${MONTHS[d.getUTCMonth()]}${year ? `\u00a0${d.getUTCFullYear()}` : ""}`;
+  if (at % DAY === 0) return date;
+  return `${date} ${clock(d, at % 60 !== 0)}`;
+}
+const clock = (d, exact) => `${two(d.getUTCHours())}:${two(d.getUTCMinutes())}${exact ? `:${two(Math.floor(d.getUTCSeconds()))}` : ""}`;
+
+/** A stretch of event time; null is unbounded. */
+export function stretch(from, to) {
+  if (from === null && to === null) return "everything counted so far";
+  if (from === null) return `up to ${moment(to)}`;
+  if (to === null) return `since ${moment(from)}`;
+  const sameYear = new Date(from * 1000).getUTCFullYear() === new Date(to * 1000).getUTCFullYear();
+  return `${moment(from, {year: !sameYear})} – ${moment(to)}`;
+}
+
+/** Ticks of a time axis: the coarser unit is shown where it changes. */
+export function ticks(splits, increment) {
+  let before = null;
+  return splits.map((at) => {
+    const d = new Date(at * 1000);
+    const was = before;
+    before = d;
+    const newYear = !was || was.getUTCFullYear() !== d.getUTCFullYear();
+    const newDay = !was || newYear || was.getUTCDate() !== d.getUTCDate() || was.getUTCMonth() !== d.getUTCMonth();
+    if (increment >= 360 * DAY) return String(d.getUTCFullYear());
+    if (increment >= 28 * DAY) return newYear && (was || d.getUTCMonth() === 0) ? `${MONTHS[d.getUTCMonth()]}\n${d.getUTCFullYear()}` : MONTHS[d.getUTCMonth()];
+    if (increment >= DAY) return `${d.getUTCDate()} ${MONTHS[d.getUTCMonth()]}`;
+    const time = clock(d, increment < 60);
+    return newDay ? `${time}\n${d.getUTCDate()} ${MONTHS[d.getUTCMonth()]}` : time;
+  });
+}
+
+/** "3 s", "5 min", "2 h", "4 d". */
+export function duration(s) {
+  if (s === null || s === undefined) return "–";
+  const [size, unit] = s < 60 ? [1, "s"] : s < 3600 ? [60, "min"] : s < DAY ? [3600, "h"] : [DAY, "d"];
+  const n = s / size;
+  return `${number(n, n < 10 && n % 1 >= 0.05 && unit !== "s" ? 1 : 0)}\u00a0${unit}`;
+}

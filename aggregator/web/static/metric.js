@@ -1,0 +1,239 @@
+// What is known of one metric in the window that is shown, and the requests that keep it so.
+
+import {get, metricPath, putPolicy} from "./api.js";
+import {DAY, Scale, seconds} from "./format.js";
+import {isEverything, windowQuery} from "./place.js";
+
+const LEAST_BETWEEN = {answer: 1_500, series: 4_000}; // milliseconds
+const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest,
+const LONGEST_BETWEEN = 10_000; // or after so many milliseconds
+const STEPS = [1, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY];
+const PROBES = [28 * DAY, DAY, 3600, 60];
+const LENIENT = 0.75; // a round step may give a third more points than are wanted
+const ENOUGH = 6; // points of a probe that say how long the whole is
+
+/** Runs a task when asked to, one at a time, not more often than it is cheap, and only while somebody can see it. */
+class Refresher {
+  constructor(least, isSeen, task) { Object.assign(this, {least, isSeen, task, running: false, wanted: false, urgent: false, next: 0, timer: 0}); }
+  soon() {
+    this.wanted = true;
+    if (this.running || !this.isSeen()) return;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.#run(), Math.max(0, this.next - performance.now()));
+  }
+  /** At once; whoever calls has made a request that runs end early. */
+  now() { [this.next, this.urgent] = [0, true]; this.soon(); }
+  stop() { clearTimeout(this.timer); this.wanted = false; }
+  async #run() {
+    if (!this.isSeen()) return;
+    const began = performance.now();
+    [this.running, this.wanted, this.urgent] = [true, false, false];
+    await this.task();
+    this.running = false;
+    const ended = performance.now();
+    this.next = this.urgent ? 0 : ended + Math.max(this.least, Math.min(LONGEST_BETWEEN, PATIENCE * (ended - began)));
+    this.resume();
+  }
+  resume() { if (this.wanted) this.soon(); }
+}
+
+/** A metric as one view of it needs it: `changed()` is called whenever something here is new. */
+export class Metric {
+  /**
+   * definition: as /v1/metrics/{name} gives it; place: see place.js; top: how many categories or
+   * coordinates; steps: about how many points the history has; changed: called whenever something is
+   * new; isOnScreen: until onScreen() says otherwise.
+   */
+  constructor(definition, place, {top, steps, changed, isOnScreen = true}) {
+    Object.assign(this, {definition, place, top, steps, changed, live: null, answer: null, points: [], labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}});
+    this.scale = new Scale(definition.kind, definition.unit);
+    this.problems = {answer: null, series: null, policy: null};
+    this.isOnScreen = isOnScreen;
+    const isSeen = () => this.isOnScreen && document.visibilityState === "visible";
+    this.seen = () => { for (const one of Object.values(this.refresh)) one.resume(); };
+    document.addEventListener("visibilitychange", this.seen);
+    this.refresh = {
+      answer: new Refresher(LEAST_BETWEEN.answer, isSeen, () => this.#attempt("answer", () => this.#readAnswer())),
+      series: new Refresher(LEAST_BETWEEN.series, isSeen, () => this.#attempt("series", () => this.#readSeries())),
+    };
+    this.controller = new AbortController();
+    this.again();
+  }
+
+  get name() { return this.definition.name; }
+  get isReady() { return this.answer !== null && !["not_ready", "too_few_reports"].includes(this.answer.status); }
+
+  /** Whether the view can be seen; what was missed meanwhile is then made up for. */
+  onScreen(isOnScreen) {
+    this.isOnScreen = isOnScreen;
+    this.seen();
+  }
+
+  close() {
+    document.removeEventListener("visibilitychange", this.seen);
+    this.controller.abort();
+    for (const one of Object.values(this.refresh)) one.stop();
+  }
+
+  /** Read everything again: another window, other weights, another question. */
+  again() {
+    this.controller.abort();
+    this.controller = new AbortController();
+    for (const one of Object.values(this.refresh)) one.now();
+  }
+
+  show(place) {
+    Object.assign(this, {place, points: [], step: null});
+    this.again();
+  }
+
+  /** The running total has changed. */
+  take(answer) {
+    this.live = answer;
+    if (this.#liveIsAnswer()) this.#put(answer);
+    else this.refresh.answer.soon();
+    this.refresh.series.soon();
+  }
+
+  /** What operations know of it. */
+  takeStatus({reports_per_second: rate, outcomes}) {
+    Object.assign(this, {rate, outcomes});
+    this.changed(this);
+  }
+
+  choose(label) {
+    this.chosen = label;
+    this.changed(this);
+  }
+
+  ask(label) {
+    if (!this.entries().some((entry) => entry.label === label)) this.asked.push(label);
+    this.chosen = label;
+    this.again();
+  }
+
+  async setPolicy(policy) {
+    this.problems.policy = null;
+    try {
+      this.takePolicy((await putPolicy(this.name, policy)).policy);
+    } catch (error) {
+      this.problems.policy = error;
+      this.changed(this);
+      throw error;
+    }
+  }
+
+  takePolicy(policy) {
+    this.definition = {...this.definition, policy};
+    this.changed(this);
+    this.again();
+  }
+
+  /** The numbers of the answer as [{label, value, lower, upper}]; one with an empty label for a scalar. */
+  entries() {
+    if (!this.answer) return [];
+    const {value, lower, upper, categories, coordinates} = this.answer;
+    const labels = categories ?? coordinates;
+    if (!labels) return [{label: "", value, lower, upper}];
+    return labels.map((label, i) => ({label, value: value?.[i] ?? null, lower: lower?.[i] ?? null, upper: upper?.[i] ?? null}));
+  }
+
+  /** The number that is in front: the chosen one, else the first. */
+  leading() {
+    const entries = this.entries();
+    return entries.find((entry) => entry.label === this.chosen) ?? entries[0] ?? null;
+  }
+
+  /** Where the history has the leading number; null for a scalar, undefined if it has it not. */
+  historyIndex() {
+    if (!this.labels) return null;
+    const index = this.labels.indexOf(this.leading()?.label);
+    return index < 0 ? undefined : index;
+  }
+
+  #categories() {
+    const {categories, watch} = this.definition;
+    return categories === "open" && this.asked.length ? [...new Set([...(watch ?? []), ...this.asked])] : null;
+  }
+
+  /** Whether the running total is what this view asks for, or more of the same. */
+  #liveIsAnswer() {
+    const {live} = this;
+    const suffices = !live.left_out || (live.categories ?? live.coordinates).length >= this.top;
+    return isEverything(this.place) && suffices && !this.asked.length && live.policy === this.definition.policy;
+  }
+
+  #put(answer) {
+    this.answer = answer;
+    this.changed(this);
+  }
+
+  async #attempt(what, task) {
+    const {controller} = this;
+    try {
+      await task();
+      this.problems[what] = null;
+    } catch (error) {
+      if (controller.signal.aborted) return;
+      this.problems[what] = error;
+    }
+    this.changed(this);
+  }
+
+  #query() {
+    return {...windowQuery(this.place), category: this.#categories(), top: this.#categories() ? null : this.top};
+  }
+
+  async #readAnswer() {
+    this.#put(await get(`${metricPath(this.name)}/estimate`, this.#query(), {signal: this.controller.signal}));
+  }
+
+  async #readSeries() {
+    const {place, step: before} = this;
+    const first = before ?? (await this.#firstStep());
+    if (place !== this.place) return;
+    this.step = first;
+    try {
+      const found = await this.#readPoints(first);
+      const step = this.#fittingStep(spanOf(found.points));
+      const grew = found.points.length > 1 && step > found.step_seconds;
+      if (grew) this.step = step;
+      this.#putSeries(grew ? await this.#readPoints(step) : found);
+    } catch (error) {
+      if (error.status !== 400 || before === null) throw error;
+      this.step = null; // what there is has become too long for its steps
+      await this.#readSeries();
+    }
+  }
+
+  /** The step for a window whose length is known; else for what a few coarse steps say of it. */
+  async #firstStep() {
+    const {window, from, to} = this.place;
+    if (window) return this.#fittingStep(Number.parseInt(window, 10) * (window.endsWith("d") ? DAY : 3600));
+    if (from && to) return this.#fittingStep(seconds(to) - seconds(from));
+    for (const probe of PROBES) {
+      const {points, step_seconds: step} = await this.#readPoints(probe);
+      if (points.length >= ENOUGH || step > probe || probe === PROBES.at(-1)) return this.#fittingStep(spanOf(points));
+    }
+    return null;
+  }
+
+  /** The step in seconds that gives about as many points as are wanted: a round number, in whole panes. */
+  #fittingStep(span) {
+    const {pane_seconds: pane} = this.definition;
+    const exact = span / this.steps;
+    const round = STEPS.find((step) => step >= LENIENT * exact) ?? exact;
+    return Math.max(1, Math.ceil(round / pane)) * pane;
+  }
+
+  #readPoints(step) {
+    const query = {...this.#query(), step: `${step}s`};
+    return get(`${metricPath(this.name)}/series`, query, {signal: this.controller.signal});
+  }
+
+  #putSeries({points, categories, coordinates}) {
+    Object.assign(this, {points, labels: categories ?? coordinates ?? null});
+  }
+}
+
+const spanOf = (points) => (points.length ? seconds(points.at(-1).to) - seconds(points[0].from) : 0);

@@ -1,0 +1,131 @@
+// What operations look at: rate, lag, partitions, dead letters; as the server's status says.
+
+import {h, setText, svg} from "./dom.js";
+import {count, duration, moment, number, rate, seconds, whole} from "./format.js";
+import {problemNotice} from "./parts.js";
+
+const REMEMBERED = 120; // samples of the rate, one a second
+const REASONS = 3;
+
+const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+
+function tile(name, ...more) {
+  const value = h("dd", {class: "big"}, "–");
+  const note = h("dd", {class: "note"});
+  return {value, note, element: h("div", {class: "tile"}, h("dt", {}, name), value, note, ...more)};
+}
+
+export class Operations {
+  constructor(element, alerts) {
+    Object.assign(this, {alerts, rates: [], problem: null, action: null, status: null, shown: "", updated: null, newest: null});
+    this.line = svg("polyline", {class: "spark-line"});
+    this.area = svg("polygon", {class: "spark-area"});
+    const spark = svg("svg", {class: "spark", viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true"}, this.area, this.line);
+    this.columns = h("div", {class: "columns", "aria-hidden": "true"});
+    this.reasons = h("dd", {class: "reasons"});
+    this.tiles = {
+      rate: tile("Reports per second", h("dd", {class: "drawing", "aria-hidden": "true"}, spark)),
+      counted: tile("Reports counted"),
+      lag: tile("Lag", h("dd", {class: "drawing", "aria-hidden": "true"}, this.columns)),
+      dead: tile("Dead letters", this.reasons),
+      time: tile("Newest event"),
+    };
+    element.append(h("dl", {}, Object.values(this.tiles).map((one) => one.element)));
+    setInterval(() => this.#ages(), 1000);
+  }
+
+  /** Take the status object of /v1/status. */
+  show(status) {
+    if (status.redis !== "ok") { // what was read before stays
+      this.status = {...status, partitions: this.status?.partitions ?? []};
+      return this.#alert();
+    }
+    this.status = status;
+    const metrics = Object.values(status.metrics);
+    const rates = metrics.map((one) => one.reports_per_second).filter((one) => one !== null && one !== undefined);
+    const total = rates.length ? sum(rates) : null;
+    this.#spark(total);
+    setText(this.tiles.rate.value, rate(total));
+    const outcomes = metrics.map((one) => one.outcomes);
+    const counted = sum(outcomes.map((one) => one.accepted ?? 0));
+    setText(this.tiles.counted.value, count(counted));
+    this.tiles.counted.value.title = whole(counted);
+    setText(this.tiles.counted.note, `${count(sum(outcomes.map((one) => one.duplicate ?? 0)))} came twice, counted once`);
+    this.#partitions(status.partitions);
+    this.#deadLetters(status.deadletters, counted);
+    const times = metrics.map((one) => seconds(one.event_time)).filter((at) => at !== null);
+    this.newest = times.length ? Math.max(...times) : null;
+    setText(this.tiles.time.value, times.length ? moment(Math.floor(this.newest / 60) * 60) : "–");
+    const updates = metrics.map((one) => seconds(one.updated)).filter((at) => at !== null);
+    this.updated = updates.length ? Math.max(...updates) : null;
+    this.#ages();
+    this.#alert();
+  }
+
+  /** Show what keeps the connection from coming back, and what to press; null once it is back. */
+  disconnected(problem, action = null) {
+    Object.assign(this, {problem, action});
+    this.#alert();
+  }
+
+  #partitions(partitions) {
+    const {lag} = this.tiles;
+    const halted = partitions.filter((one) => one.halted);
+    const gap = sum(partitions.map((one) => one.gap ?? 0));
+    setText(lag.value, count(sum(partitions.map((one) => one.lag))));
+    const parts = [`${partitions.length} ${partitions.length === 1 ? "partition" : "partitions"}`];
+    if (halted.length) parts.push(`${halted.length} halted`);
+    if (gap) parts.push(`${count(gap)} offsets lost`);
+    setText(lag.note, partitions.length ? `messages · ${parts.join(" · ")}` : "nothing counts yet: dither aggregate");
+    lag.element.title = partitions.map((one) => `partition ${one.partition}: ${whole(one.lag)} messages behind${one.halted ? ", halted" : ""}`).join("\n");
+    lag.element.dataset.state = halted.length ? "danger" : gap ? "warning" : "";
+    const most = Math.max(20, ...partitions.map((one) => one.lag));
+    this.columns.replaceChildren(...partitions.map((one) => {
+      const column = h("i", {class: one.halted ? "halted" : null});
+      column.style.height = `${Math.max(10, (100 * one.lag) / most)}%`;
+      return column;
+    }));
+  }
+
+  #deadLetters(reasons, counted) {
+    const {dead} = this.tiles;
+    const known = Object.entries(reasons).filter(([, n]) => n > 0).sort((a, b) => b[1] - a[1]);
+    const total = sum(known.map(([, n]) => n));
+    setText(dead.value, count(total));
+    dead.element.dataset.state = total > Math.max(10, counted / 100) ? "warning" : "";
+    setText(dead.note, total ? "" : "everything could be counted");
+    const shown = known.slice(0, REASONS).map(([reason, n]) => `${count(n)} ${reason.replaceAll("_", " ")}`);
+    if (known.length > REASONS) shown.push(`${known.length - REASONS} more reasons`);
+    setText(this.reasons, shown.join(" · "));
+    this.reasons.title = known.map(([reason, n]) => `${reason}: ${whole(n)}`).join("\n");
+  }
+
+  #spark(total) {
+    if (total === null) return;
+    this.rates.push(total);
+    if (this.rates.length > REMEMBERED) this.rates.shift();
+    const most = Math.max(1, ...this.rates);
+    const step = 100 / Math.max(1, this.rates.length - 1);
+    const points = this.rates.map((one, i) => `${(step * i).toFixed(2)},${(29 - (27 * one) / most).toFixed(1)}`);
+    this.line.setAttribute("points", points.join(" "));
+    this.area.setAttribute("points", ["0,30", ...points, "100,30"].join(" "));
+  }
+
+  #ages() {
+    const age = this.updated === null ? null : Math.max(0, Date.now() / 1000 - this.updated);
+    setText(this.tiles.time.note, age === null ? "UTC" : `UTC · last report reached Kafka ${age < 2 ? "just now" : `${duration(Math.floor(age))} ago`}`);
+  }
+
+  #alert() {
+    const found = [];
+    if (this.problem) found.push([this.problem.message, this.problem.remedy, this.action]);
+    for (const one of this.status?.partitions.filter((partition) => partition.halted) ?? []) {
+      found.push([`Partition ${number(one.partition)} is halted: nothing of it is counted until somebody looks.`, "The reason is in the log of the worker that has it; aggregate.on_gap says what to do about a gap."]);
+    }
+    if (this.status && this.status.redis !== "ok") found.push([`Redis: ${this.status.redis}`, "What was committed is safe; counting goes on when it answers."]);
+    const key = JSON.stringify(found);
+    if (key === this.shown) return;
+    this.shown = key;
+    this.alerts.replaceChildren(...found.map(([message, remedy, action]) => problemNotice({message, remedy}, action)));
+  }
+}

@@ -1,0 +1,159 @@
+// The parts that a card and the page of one metric share.
+
+import {announce, h, setText} from "./dom.js";
+import {probability, stretch, seconds, whole} from "./format.js";
+
+export const POLICIES = {
+  optimal: "least noise; right when values do not go with the level",
+  paper: "as printed in the paper, to compare",
+  uniform: "every report counts alike; right when values go with the level",
+  proportional: "in proportion to epsilon, a baseline",
+};
+const STATUS = {
+  not_ready: ["waiting", "Waiting", "No report has been counted yet."],
+  too_few_reports: ["waiting", "Too few reports", "Below the number of reports from which an estimate is shown."],
+  provisional: ["provisional", "Provisional", "More reports can still come into this window; the band holds at all times at once."],
+  final: ["final", "Final", "Nothing more can come into this window."],
+};
+const DIFFERENT = 1e-3; // one metric in a thousand without a reason
+
+/** The state of an answer: a shape and a word, not a colour alone. */
+export class StatusChip {
+  constructor() { this.element = h("span", {class: "chip"}); }
+  show(status) {
+    const [name, text, title] = STATUS[status] ?? ["waiting", "Reading", "The first answer has not come yet."];
+    this.element.dataset.status = name;
+    this.element.title = title;
+    setText(this.element, text);
+  }
+}
+
+/** The number in front, its band, and what they are about. */
+export class Headline {
+  constructor() {
+    this.label = h("span", {class: "label"});
+    this.value = h("span", {class: "value"});
+    this.unit = h("span", {class: "unit"});
+    this.band = h("span", {class: "band"});
+    this.about = h("span", {class: "about"});
+    this.element = h("div", {class: "headline"},
+      h("p", {class: "figure"}, this.label, this.value, this.unit),
+      h("p", {class: "limits"}, this.band, this.about));
+  }
+  show(metric) {
+    const {answer, scale} = metric;
+    const leading = metric.leading();
+    this.element.hidden = !metric.isReady || !leading || leading.value === null;
+    if (this.element.hidden) return;
+    const digits = scale.digits(leading.lower, leading.upper);
+    setText(this.label, leading.label);
+    this.label.title = leading.label;
+    setText(this.value, scale.text(leading.value, digits));
+    setText(this.unit, scale.unit);
+    setText(this.band, scale.interval(leading.lower, leading.upper, digits));
+    const sure = `${+(100 * (1 - answer.beta)).toFixed(3)}\u00a0%`;
+    const at = answer.bound === "anytime" ? " at all times" : answer.bound === "normal" ? " asymptotically" : "";
+    const window = answer.from || answer.to ? `${windowText(answer)} · ` : "";
+    setText(this.about, `${window}${sure}${at}`);
+    this.about.title = leading.label ? "The bands of all categories or coordinates hold together." : "";
+  }
+}
+
+/** Why there is no number, and how far it is; hidden once there is one. */
+export class EmptyState {
+  constructor() {
+    this.text = h("p");
+    this.hint = h("p", {class: "note"});
+    this.meter = h("progress", {"aria-label": "Reports until an estimate is shown"});
+    this.element = h("div", {class: "empty", hidden: true}, this.text, this.meter, this.hint);
+  }
+  show(metric) {
+    const {answer, definition} = metric;
+    const open = metric.isReady && !metric.entries().length;
+    this.element.hidden = metric.isReady && !open;
+    if (this.element.hidden) return;
+    const few = answer?.status === "too_few_reports";
+    this.meter.hidden = !few;
+    if (open) {
+      setText(this.text, "Any string may be asked for.");
+      setText(this.hint, "Name those to be shown as watch in the definition, or ask on the metric's page.");
+    } else if (few) {
+      const more = Math.max(1, definition.minimum_reports - answer.reports);
+      setText(this.text, `${whole(more)} more ${more === 1 ? "report" : "reports"} until an estimate is shown`);
+      setText(this.hint, `${whole(answer.reports)} of ${whole(definition.minimum_reports)} reports are counted.`);
+      [this.meter.max, this.meter.value] = [definition.minimum_reports, answer.reports];
+    } else if (answer) {
+      setText(this.text, "No reports yet");
+      setText(this.hint, "Devices report with the Reporter, with dither produce, or on the page “Try it”.");
+    } else {
+      setText(this.text, metric.problems.answer ? "No answer" : "Reading …");
+      setText(this.hint, "");
+    }
+  }
+}
+
+/** What a person should know: failures with their remedy, and values that go with the level. */
+export class Notices {
+  constructor({explain = false} = {}) { Object.assign(this, {element: h("div", {class: "notices"}), explain, shown: ""}); }
+  show(metric) {
+    const failures = Object.values(metric.problems).filter(Boolean);
+    const p = metric.answer?.heterogeneity ?? null;
+    const differs = metric.isReady && p !== null && p < DIFFERENT && metric.answer.policy !== "uniform";
+    const key = JSON.stringify([failures.map((one) => one.message), differs && [probability(p), metric.answer.policy]]);
+    if (key === this.shown) return;
+    this.shown = key;
+    this.element.replaceChildren(
+      ...[...new Map(failures.map((one) => [one.message, one])).values()].map((one) => problemNotice(one)),
+      ...(differs ? [this.#differs(metric, p)] : []));
+  }
+  #differs(metric, p) {
+    const change = () => choosePolicy(metric, "uniform");
+    return h("div", {class: "notice warning"},
+      h("p", {},
+        h("strong", {}, "The values go with the privacy level"), ` (p = ${probability(p)}): weights “${metric.answer.policy}” describe another population.`,
+        this.explain && " People who chose more privacy have other values than those who chose less, and all weights but uniform let them count less: the estimate is right for a population in which they are rarer. With uniform weights every report counts alike; the band is wider, and it is about everybody who reported."),
+      h("button", {type: "button", class: "button small", onclick: change}, "Use uniform"));
+  }
+}
+
+/** A failure: what was wrong, what to do, and a button {text, press} that does it. */
+export const problemNotice = (problem, action = null) =>
+  h("div", {class: "notice danger"}, h("p", {}, h("strong", {}, problem.message), problem.remedy ? ` ${problem.remedy}` : ""),
+    action && h("button", {type: "button", class: "button small", onclick: action.press}, action.text));
+
+/** How much each level counts: a choice that takes effect for everybody who reads. */
+export class PolicyChoice {
+  constructor(metric) {
+    this.select = h("select", {"aria-label": `Weights of ${metric.name}`, onchange: () => choosePolicy(metric, this.select.value)},
+      Object.entries(POLICIES).map(([name, meaning]) => h("option", {value: name, title: meaning}, name)));
+    this.element = h("label", {class: "policy"}, h("span", {}, "Weights"), this.select);
+  }
+  show(metric) {
+    if (document.activeElement !== this.select || this.shown !== metric.definition.policy) this.select.value = metric.definition.policy;
+    this.shown = metric.definition.policy;
+  }
+}
+
+async function choosePolicy(metric, policy) {
+  try {
+    await metric.setPolicy(policy);
+    announce(`${metric.name} now has ${policy} weights.`);
+  } catch (error) {
+    announce(`${metric.name} keeps its ${metric.definition.policy} weights: ${error.message}`);
+  }
+}
+
+/** What the chart shows, in words. */
+export function historyLabel(metric, rows) {
+  const known = rows.filter((row) => row.value !== null);
+  const label = metric.leading()?.label;
+  const what = label ? `${metric.name}, ${label}` : metric.name;
+  if (!known.length) return `History of ${what}: nothing known yet`;
+  const values = known.map((row) => row.value);
+  const digits = metric.scale.digits(known.at(-1).lower, known.at(-1).upper);
+  const text = (x) => metric.scale.withUnit(x, digits);
+  return `History of ${what}, ${known.length} ${known.length === 1 ? "step" : "steps"}, ${stretch(rows[0].from, rows.at(-1).to)}: from ${text(Math.min(...values))} to ${text(Math.max(...values))}, last ${text(values.at(-1))}`;
+}
+
+/** The window that an answer is about. */
+export const windowText = (answer) => (answer ? stretch(seconds(answer.from), seconds(answer.to)) : "");

@@ -1,0 +1,247 @@
+// Randomize a value in this browser, see what is sent of it, and see the estimate move.
+
+import {authorization, get, metricPath, Problem, withToken} from "./api.js";
+import {encodeBatch, post, randomize} from "./dither.js";
+import {announce, h, setText} from "./dom.js";
+import {moment, number, Scale, seconds, stretch, whole} from "./format.js";
+import {problemNotice} from "./parts.js";
+import {place} from "./place.js";
+
+const REPLAY = 86_400; // a metric whose newest event is older than this, beyond its lateness, is a replay
+const PATIENCE = 60_000; // milliseconds until a report is looked for no longer
+const SHOWN_BITS = 128;
+const FINER = 3; // digits beyond the band's, so that one report shows
+
+const root = document.getElementById("try");
+const spent = new Map(); // metric: epsilons of the reports that were sent from this page
+
+/** Whether the module has the metric's mechanism; nothing is sent. */
+function isSupported(definition) {
+  try {
+    randomize(definition, anyValue(definition), definition.levels.at(-1));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const anyValue = ({range, categories}) => (range ? range[0] : Array.isArray(categories) ? categories[0] : 0);
+
+/** The question, the value and the privacy that its owner demands. */
+class Question {
+  constructor(definitions, supported) {
+    this.select = h("select", {id: "metric", onchange: () => this.#choose()},
+      definitions.map((one) => h("option", {value: one.name, disabled: !supported.has(one.name)}, supported.has(one.name) ? one.name : `${one.name} (${one.mechanism}: not in the browser)`)));
+    const wanted = place().metric;
+    this.select.value = supported.has(wanted) ? wanted : definitions.find((one) => supported.has(one.name)).name;
+    this.definitions = new Map(definitions.map((one) => [one.name, one]));
+    this.about = h("p", {class: "description"});
+    this.value = h("div", {class: "value-field"});
+    this.levels = h("fieldset", {class: "segments"});
+    this.meaning = h("p", {class: "note"});
+    this.button = h("button", {type: "submit", class: "button"}, "Randomize and send");
+    this.result = h("section", {class: "result", "aria-label": "What was sent", hidden: true});
+    this.form = h("form", {class: "question", onsubmit: (event) => { event.preventDefault(); this.#send(); }},
+      step(1, "The question", h("label", {for: "metric", class: "hidden"}, "Metric"), this.select, this.about),
+      step(2, "Your value", this.value, h("p", {class: "note"}, "It stays in this browser.")),
+      step(3, "Your privacy", this.levels, this.meaning), this.button);
+    this.#choose();
+  }
+
+  get definition() { return this.definitions.get(this.select.value); }
+
+  #choose() {
+    const {definition} = this;
+    setText(this.about, definition.description || definition.kind);
+    this.value.replaceChildren(...(definition.range ? this.#number(definition) : this.#categories(definition)));
+    const middle = definition.levels[Math.floor((definition.levels.length - 1) / 2)];
+    this.levels.replaceChildren(h("legend", {class: "hidden"}, "Epsilon"), ...definition.levels.flatMap((epsilon, index) => {
+      const input = h("input", {type: "radio", name: "epsilon", id: `level-${index}`, value: String(epsilon), checked: epsilon === middle, onchange: () => this.#explain()});
+      return [input, h("label", {for: input.id}, `ε ${epsilon}`)];
+    }));
+    this.#explain();
+    this.result.hidden = true;
+  }
+
+  #number({range: [low, high], unit}) {
+    const step = high - low > 20 ? 1 : (high - low) / 100;
+    const initial = String(Math.round((low + high) / 2 / step) * step);
+    const box = h("input", {type: "number", id: "value", min: low, max: high, step: "any", value: initial, required: true, oninput: () => { slider.value = box.value; }});
+    const slider = h("input", {type: "range", min: low, max: high, step, value: initial, "aria-label": "Value", oninput: () => { box.value = slider.value; }});
+    this.read = () => Number(box.value);
+    return [h("label", {for: "value", class: "hidden"}, "Value"), slider, h("span", {class: "with-unit"}, box, unit && h("span", {}, unit))];
+  }
+
+  #categories({categories}) {
+    const names = Array.isArray(categories) ? categories : Array.from({length: categories}, (_, i) => String(i));
+    const select = h("select", {id: "value"}, names.map((name, index) => h("option", {value: String(index)}, name)));
+    this.read = () => Number(select.value);
+    this.nameOf = (index) => names[index];
+    return [h("label", {for: "value", class: "hidden"}, "Value"), select];
+  }
+
+  get epsilon() { return Number(this.form.elements.epsilon.value); }
+
+  #explain() {
+    const {epsilon} = this;
+    setText(this.meaning, `Any report is at most e^${epsilon} = ${number(Math.exp(epsilon), 2)} times as likely with your value as with any other.`);
+  }
+
+  async #send() {
+    const {definition, epsilon} = this;
+    this.button.disabled = true;
+    try {
+      const value = this.read();
+      const {level, report} = randomize(definition, value, epsilon);
+      const sent = {definition, epsilon, report, own: definition.range ? `${number(value, value % 1 ? 2 : 0)}${definition.unit ? ` ${definition.unit}` : ""}` : this.nameOf(value), index: value};
+      const [before, time] = await Promise.all([estimateOf(definition), eventTime(definition)]);
+      const body = encodeBatch(definition, [level], [report], {time: time ?? Date.now()});
+      const outcome = new Outcome(sent, time, before);
+      this.result.replaceChildren(...outcome.elements);
+      this.result.hidden = false;
+      await outcome.deliver(body);
+    } catch (error) {
+      this.result.replaceChildren(problemNotice(error));
+      this.result.hidden = false;
+      announce(error.message);
+    } finally {
+      this.button.disabled = false;
+    }
+  }
+}
+
+/** What became of one report: what was kept, what was sent, and how the estimate moved. */
+class Outcome {
+  constructor(sent, time, before) {
+    Object.assign(this, {sent, before, elements: []});
+    const {definition, epsilon, report, own} = sent;
+    this.state = h("p", {class: "delivery"}, "Sending …");
+    this.move = h("div", {class: "move", hidden: true});
+    this.again = h("button", {type: "button", class: "button small", hidden: true}, "Send the same report again");
+    this.elements = [
+      h("div", {class: "sides"},
+        h("div", {class: "side kept"}, h("h3", {}, "Kept here"), h("p", {class: "own"}, own), h("p", {class: "note"}, "The true value. It is in no request.")),
+        h("div", {class: "side sent"}, h("h3", {}, "Sent"), picture(sent),
+          h("p", {class: "note"}, `${report.length} ${report.length === 1 ? "byte" : "bytes"}: `, h("code", {}, hex(report)), `, level ε = ${epsilon}`, time === null ? "" : `, as of ${moment(time / 1000)}, where this replay is`))),
+      this.state, this.again, this.move,
+    ];
+    this.definition = definition;
+  }
+
+  async deliver(body) {
+    try {
+      await withToken(() => this.#post(body));
+    } catch (error) {
+      this.state.replaceChildren(problemNotice(error));
+      this.again.hidden = error.body === undefined;
+      this.again.onclick = () => { this.again.hidden = true; this.deliver(body); };
+      return announce(error.message);
+    }
+    const {definition, sent: {epsilon}} = this;
+    spent.set(definition.name, [...(spent.get(definition.name) ?? []), epsilon]);
+    const all = spent.get(definition.name);
+    const total = all.reduce((sum, one) => sum + one, 0);
+    setText(this.state, `Kafka has it.${all.length > 1 ? ` That was report ${all.length} of ${definition.name} from this page: their epsilons add up to ${number(total, total % 1 ? 2 : 0)}.` : ""}`);
+    announce("Kafka has the report.");
+    await this.#watch();
+  }
+
+  /** Post, and turn a refusal into a problem that a token can answer. */
+  async #post(body) {
+    const token = authorization().Authorization?.replace("Bearer ", "");
+    try {
+      return await post("/v1/reports", body, {token});
+    } catch (error) {
+      if (error.status === 401 || error.status === 403) throw Object.assign(new Problem(error.status, error.message), {body});
+      throw error;
+    }
+  }
+
+  async #watch() {
+    const {definition, before} = this;
+    const deadline = performance.now() + PATIENCE;
+    while (performance.now() < deadline) {
+      const now = await estimateOf(definition);
+      if (now && now.reports > (before?.reports ?? 0)) return this.#moved(now);
+      await new Promise((resolve) => setTimeout(resolve, 500));
+    }
+    this.move.hidden = false;
+    this.move.replaceChildren(h("p", {class: "note"}, `Not counted within ${PATIENCE / 1000} s: does a worker run (dither aggregate), and is the event time not too late?`));
+  }
+
+  #moved(now) {
+    const {definition, before, sent} = this;
+    const scale = new Scale(definition.kind, definition.unit);
+    const pick = (answer) => {
+      const index = answer?.categories?.indexOf(definition.range ? "" : sent.own) ?? -1;
+      const at = (list) => (Array.isArray(list) ? list[index] : list) ?? null;
+      return answer && {value: at(answer.value), lower: at(answer.lower), upper: at(answer.upper), reports: answer.reports};
+    };
+    const [was, is] = [pick(before), pick(now)];
+    const digits = is.lower === null ? 2 : scale.digits(is.lower, is.upper) + FINER;
+    const column = (title, one) => h("div", {}, h("p", {class: "note"}, title),
+      h("p", {class: "moved"}, one?.value === null || !one ? "–" : scale.withUnit(one.value, digits)),
+      h("p", {class: "note"}, one ? `${whole(one.reports)} reports` : "no reports"));
+    this.move.hidden = false;
+    this.move.replaceChildren(
+      h("h3", {}, definition.range ? `The estimate of ${definition.name}` : `The estimate of ${sent.own} in ${definition.name}`),
+      h("div", {class: "sides"}, column("Before", was), column("Now", is)),
+      h("p", {class: "note"}, now.status === "too_few_reports" ? `Shown from ${whole(definition.minimum_reports)} reports.` : is.lower === null ? "" : `The band is ${scale.interval(is.lower, is.upper)}; it holds the truth with probability ${100 * (1 - now.beta)}\u00a0%, ${stretch(seconds(now.from), seconds(now.to))}.`),
+      h("a", {class: "button quiet small", href: `/#metric=${encodeURIComponent(definition.name)}`}, "Its history on the dashboard"));
+    announce("The report is counted.");
+  }
+}
+
+function step(count, title, ...children) {
+  return h("section", {class: "step"}, h("h2", {}, h("span", {class: "count", "aria-hidden": "true"}, String(count)), title), ...children);
+}
+
+/** A report for the eye: one bit, one bit a category, or a symbol. */
+function picture({definition, report, index}) {
+  if (definition.mechanism === "randomized_response") {
+    const [low, high] = definition.range;
+    const up = report[0] === 1;
+    return h("p", {class: "own"}, up ? `${high}` : `${low}`, h("span", {class: "note"}, up ? " the upper end: one bit, 1" : " the lower end: one bit, 0"));
+  }
+  if (definition.mechanism === "rappor" && definition.categories.length <= SHOWN_BITS) {
+    const bit = (i) => (report[i >> 3] >> (i & 7)) & 1;
+    const set = definition.categories.filter((_, i) => bit(i)).length;
+    return h("div", {}, h("div", {class: "bits", role: "img", "aria-label": `${set} of ${definition.categories.length} bits are set; that of your own category is ${bit(index) ? "set" : "not set"}`},
+      definition.categories.map((name, i) => h("i", {class: `${bit(i) ? "set" : ""}${i === index ? " yours" : ""}`, title: name}))),
+      h("p", {class: "note"}, `${set} of ${definition.categories.length} bits are set, each flipped at random; yours is outlined.`));
+  }
+  const symbol = [...report].reduceRight((sum, byte) => sum * 256 + byte, 0);
+  return h("p", {class: "own"}, report.length > 4 ? `${report.length} bytes` : `symbol ${symbol}`);
+}
+
+const hex = (bytes) => [...bytes.slice(0, 32)].map((byte) => byte.toString(16).padStart(2, "0")).join("") + (bytes.length > 32 ? "…" : "");
+
+async function estimateOf(definition) {
+  const answer = await get(`${metricPath(definition.name)}/estimate`);
+  return answer.status === "not_ready" ? null : answer;
+}
+
+/** The event time to report with, in milliseconds: null for now; a replay goes on where it is. */
+async function eventTime(definition) {
+  const status = await get("/v1/status");
+  const newest = seconds(status.metrics[definition.name]?.event_time);
+  const old = newest !== null && Date.now() / 1000 - newest > REPLAY + definition.lateness_seconds;
+  return old ? newest * 1000 : null;
+}
+
+async function start() {
+  try {
+    const definitions = (await withToken(() => get("/v1/metrics"))).metrics;
+    const supported = new Set(definitions.filter(isSupported).map((one) => one.name));
+    if (!supported.size) {
+      root.replaceChildren(h("p", {class: "loading"}, "No metric has a mechanism that this page can randomize: randomized_response, rappor or hadamard_response."));
+      return;
+    }
+    const question = new Question(definitions, supported);
+    root.replaceChildren(question.form, question.result);
+  } catch (error) {
+    root.replaceChildren(problemNotice(error));
+  }
+}
+
+start();

@@ -1,0 +1,82 @@
+"""The HTTP server's own traffic: how many answers it gave, and how long they took to begin."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+from prometheus_client import Metric as Family
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from aggregator import exported
+from aggregator.exporter import Families
+from aggregator.measurements import Histogram
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+FAILED = 500
+
+
+class Traffic(Collector):
+    """Counts the answers of one server process.
+
+    Routes are templates and methods the usual ones, so that no client can make up a label.
+    """
+
+    def __init__(self) -> None:
+        self._answers: Counter[tuple[str, str, str]] = Counter()
+        self._durations: dict[str, Histogram] = {}
+
+    def describe(self) -> Iterable[Family]:
+        """Return nothing: names are known at the first scrape."""
+        return []
+
+    def collect(self) -> Iterable[Family]:
+        """Return what was counted so far."""
+        families = Families()
+        for labels, count in sorted(self._answers.items()):
+            families.put(exported.REQUESTS, count, *labels)
+        for route, histogram in sorted(self._durations.items()):
+            families.histogram(exported.REQUEST_DURATION, histogram, route)
+        return families.filled()
+
+    def note(self, route: str, method: str, status: int, seconds: float) -> None:
+        """Count an answer that began after so many seconds."""
+        known = method if method in METHODS else "other"
+        self._answers[route, known, f"{status // 100}xx"] += 1
+        declared = exported.REQUEST_DURATION
+        histogram = self._durations.get(route) or Histogram.of(declared)
+        self._durations[route] = histogram.observed(declared, seconds)
+
+
+class CountTraffic:
+    """ASGI middleware that tells `traffic` of every answer."""
+
+    def __init__(self, app: ASGIApp, traffic: Traffic) -> None:
+        self.app, self.traffic = app, traffic
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, and note when the answer begins: a stream of events may never end."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, has_begun = time.perf_counter(), False
+
+        def note(status: int) -> None:
+            route = getattr(scope.get("route"), "path", "")
+            self.traffic.note(route, scope["method"], status, time.perf_counter() - began)
+
+        async def noting(message: Message) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                note(message["status"])
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        except Exception:
+            if not has_begun:
+                note(FAILED)
+            raise

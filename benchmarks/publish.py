@@ -1,0 +1,91 @@
+"""Publishing closed panes as events, against answering and encoding the same panes alone.
+
+Ours reads them from all partitions, commits them to Kafka, and notes what was published, besides.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+
+from aggregator import events, kafka
+from aggregator.due import Due
+from aggregator.keys import PaneKey, metric_key, publisher_key
+from aggregator.lease import Lease
+from aggregator.outlet import Outlet
+from aggregator.partition import NEVER, Pane, Partition, Watermark
+from aggregator.published import Published
+from aggregator.reader import Reader, Window
+from aggregator.settings import Settings, Topics
+from aggregator.store import UNSET, Store, connect
+from benchmarks.measure import Benchmark
+from benchmarks.metrics import reports_of
+from benchmarks.places import PARTITIONS, Places
+from estimators import Metric
+from estimators.estimate import Counts
+
+PANES = 500
+REPORTS = 50
+MINUTE_MS = 60_000
+METRIC = Metric(
+    name="delay", kind="mean", mechanism="laplace", range=(0, 1), levels=[0.5, 1, 2], pane="1m"
+)
+LEASE_SECONDS = 600.0
+
+
+def benchmarks(places: Places) -> Iterator[Benchmark]:
+    reports = f"published-{uuid.uuid4().hex[:8]}"
+    topics = Topics(reports=reports, estimates=f"{reports}-events", managed=places.is_real)
+    settings = Settings(kafka={"bootstrap.servers": places.kafka}, topics=topics)
+    kafka.ensure_topics(settings)
+    with Store(connect(places.redis), reports) as store:
+        statistic = _fill(store)
+        reader = Reader(store, {METRIC.name: METRIC})
+        lease = Lease(store.client, publisher_key(reports), "bench", LEASE_SECONDS)
+        lease.acquire()
+
+        def ours() -> float:
+            client, key = store.client, publisher_key(reports)
+            client.delete(f"{key}:final:{metric_key(METRIC.name, METRIC.revision)}")
+            outlet = Outlet(settings)
+            published = Published(client, lease, key, settings)
+            due = Due(reader, published, events.source(reports), 0, 1_000)
+            done = 0
+            began = time.perf_counter()
+            for batch in due.finals(store.overview()):
+                published.note(batch, outlet.publish(batch))
+                done += len(batch)
+            passed = time.perf_counter() - began
+            outlet.close()
+            assert done == PANES  # noqa: S101
+            return PANES / passed
+
+        def baseline() -> float:
+            began = time.perf_counter()
+            for pane in range(PANES):
+                start = pane * MINUTE_MS
+                window = Window(METRIC, statistic, start, start + MINUTE_MS, "final", NEVER)
+                events.final(window, 1_000, events.source(reports))
+            return PANES / (time.perf_counter() - began)
+
+        yield Benchmark("publish/closed panes/answers alone", "events/s", ours, baseline)
+
+
+def _fill(store: Store) -> Counts:
+    """Write closed panes of which every partition has a share; return the sum of each."""
+    level, reports = reports_of(METRIC, REPORTS)
+    statistic = METRIC.zero()
+    METRIC.accumulate(statistic, level, reports)
+    name = metric_key(METRIC.name, METRIC.revision)
+    for number in range(PARTITIONS):
+        epoch = int(store.acquire(number, "bench").owner["epoch"])
+        partition = Partition({METRIC.name: METRIC}, 0)
+        for pane in range(PANES):
+            key = PaneKey("pane", name, pane * MINUTE_MS)
+            partition.panes[key] = Pane(METRIC, pane, statistic, closed=True)
+        end = PANES * MINUTE_MS
+        partition.watermarks[name] = Watermark(end, end)
+        partition.next_offset = PANES
+        store.commit(number, epoch, UNSET, partition, {})
+    return statistic * PARTITIONS

@@ -1,0 +1,83 @@
+"""A scrape of 50 metrics with 2,000 series, against encoding the same series alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from aggregator.exporter import Exporter
+from aggregator.keys import PaneKey, metric_key
+from aggregator.partition import Pane, Watermark
+from aggregator.reader import Reader
+from aggregator.store import UNSET, Store, connect
+from benchmarks.measure import Benchmark, repeated
+from benchmarks.places import Places
+from estimators import Metric
+from estimators.randomness import SeededBits
+
+PARTITIONS, MEANS, FREQUENCIES = 6, 30, 20
+CATEGORIES, SHOWN = 30, 20
+REPORTS = 2_000
+
+
+def benchmarks(places: Places) -> Iterator[Benchmark]:
+    means = (
+        Metric(name=f"m{i}", kind="mean", mechanism="laplace", range=(0, 1), levels=[0.5, 1, 2, 4])
+        for i in range(MEANS)
+    )
+    frequencies = (
+        Metric(
+            name=f"f{i}",
+            kind="frequency",
+            mechanism="rappor",
+            categories=CATEGORIES,
+            levels=[1, 4],
+        )
+        for i in range(FREQUENCIES)
+    )
+    metrics = {metric.name: metric for metric in (*means, *frequencies)}
+    store = Store(connect(places.redis), "scrape")
+    _count(store, metrics)
+    reader = Reader(store, metrics)
+    known = Exporter(reader, SHOWN)
+    families = list(known.collect())
+
+    class Alone:
+        def collect(self) -> Iterator[object]:
+            yield from families
+
+    def encoding(exporter: object) -> object:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(exporter)  # type: ignore[arg-type]
+        return generate_latest(registry)
+
+    for name, scrape in (
+        ("nothing new", lambda: encoding(known)),
+        ("everything new", lambda: encoding(Exporter(reader, SHOWN))),
+    ):
+        yield Benchmark(
+            f"scrape/{name}/encode",
+            "scrapes/s",
+            repeated(1, scrape),
+            repeated(1, lambda: encoding(Alone())),
+        )
+
+
+def _count(store: Store, metrics: dict[str, Metric]) -> None:
+    """Put reports of every metric into every partition."""
+    for number in range(PARTITIONS):
+        snapshot = store.acquire(number, "bench")
+        partition = snapshot.partition(metrics, 0)
+        for seed, metric in enumerate(metrics.values()):
+            level = np.arange(REPORTS) % len(metric.levels)
+            held = np.arange(REPORTS) % (CATEGORIES if metric.kind == "frequency" else 2)
+            statistic = metric.zero()
+            metric.accumulate(statistic, level, metric.randomize(held, level, SeededBits(seed)))
+            key = metric_key(metric.name, metric.revision)
+            partition.panes[PaneKey("total", key, 0)] = Pane(metric, 0, statistic)
+            partition.watermarks[key] = Watermark(1, 1)
+            partition.counts[f"accepted:{metric.name}"] = REPORTS
+        store.commit(number, int(snapshot.owner["epoch"]), UNSET, partition, {"updated": 1})

@@ -1,0 +1,207 @@
+"""The dashboard of one metric."""
+
+from __future__ import annotations
+
+from deploy.grafana.panels import (
+    Json,
+    band,
+    bars,
+    dashboard,
+    lines,
+    now,
+    query,
+    row,
+    stat,
+    steps,
+    table,
+)
+from deploy.grafana.queries import CATEGORY, HETEROGENEITY, JOB, METRIC, REFUSED, age, each, rate
+
+
+def metric() -> Json:
+    """Return the dashboard of one metric."""
+    this = ', metric="$metric"'
+    one = f'{this}, category="$category"'
+    edges = [
+        query(f'max({name}{{job="$job"{one}}})', legend)
+        for name, legend in (
+            ("dither_estimate_lower", "lower"),
+            ("dither_estimate", "estimate"),
+            ("dither_estimate_upper", "upper"),
+        )
+    ]
+    reports = f"sum({each('dither_level_reports', 'level', where=this)})"
+    level = "epsilon {{level}}"
+    panels = [
+        stat(
+            "Estimate",
+            "Over everything counted so far, in the metric's unit, between its bounds.",
+            *edges,
+            unit="none",
+            size=(9, 4),
+            graph=False,
+            decimals=4,
+        ),
+        stat(
+            "Reports",
+            "Reports that were counted.",
+            query(reports, "reports"),
+            unit="short",
+            size=(3, 4),
+        ),
+        stat(
+            "Worth",
+            "Reports without privacy noise that would have the same worst-case variance.",
+            query(f'max(dither_effective_reports{{job="$job"{this}}})', "worth"),
+            unit="short",
+            size=(3, 4),
+        ),
+        stat(
+            "Last report",
+            "Time since the last counted report reached Kafka.",
+            query(
+                age("dither_estimate_last_update_timestamp_seconds", "metric", where=this), "age"
+            ),
+            unit="s",
+            size=(3, 4),
+            thresholds=steps(("green", None), ("red", 3600)),
+        ),
+        stat(
+            "Levels alike",
+            "P-value of the values being independent of the privacy level (Cochran's Q). Tiny: "
+            "only uniform weights estimate the mean of all reports. None: fewer than two levels "
+            "have reports enough.",
+            query(f'min(dither_level_heterogeneity_pvalue{{job="$job"{this}}})', "p-value"),
+            unit="sci",
+            size=(3, 4),
+            thresholds=HETEROGENEITY,
+        ),
+        stat(
+            "Refused",
+            "Share of the metric's reports that went to the dead-letter topic.",
+            query(f'metric:dither_reports_refused:ratio_rate5m{{job="$job"{this}}}', "refused"),
+            unit="percentunit",
+            size=(3, 4),
+            thresholds=REFUSED,
+        ),
+        band(
+            "$metric $category",
+            "The running estimate within its confidence band, in the metric's unit. The bounds "
+            "hold at all times at once, so the band may be watched as long as one likes.",
+            *edges,
+            unit="none",
+            size=(24, 11),
+        ),
+        table(
+            "Definition",
+            "What devices are asked, as metrics.toml defines it, and the weights in force.",
+            {
+                "": each(
+                    "dither_metric_info",
+                    *(labels := ("metric", "description", "kind", "mechanism", "unit", "levels")),
+                    where=this,
+                ),
+            },
+            labels=labels,
+            unit="none",
+            size=(16, 4),
+        ),
+        table(
+            "Weights",
+            "The policy of weights in force; `dither weights` changes it.",
+            {"": each("dither_weights_info", "policy", where=this)},
+            labels=("policy",),
+            unit="none",
+            size=(4, 4),
+        ),
+        stat(
+            "Not shown",
+            "Categories or coordinates that are not among the largest: `serve.top_categories`.",
+            query(f'max(dither_categories_left_out{{job="$job"{this}}})', "left out"),
+            unit="none",
+            graph=False,
+        ),
+        row("Categories"),
+        bars(
+            "Largest categories",
+            "The largest shares of a frequency, or coordinates of a vector.",
+            now(f"sort_desc({each('dither_estimate', 'category', where=this)})", "{{category}}"),
+            unit="none",
+            size=(8, 10),
+            decimals=4,
+        ),
+        table(
+            "Bounds",
+            "Estimates of the largest categories with bounds that hold for all of them, and at all "
+            "times, at once.",
+            {
+                "Estimate": each("dither_estimate", "category", where=this),
+                "Lower": each("dither_estimate_lower", "category", where=this),
+                "Upper": each("dither_estimate_upper", "category", where=this),
+            },
+            labels=("category",),
+            unit="none",
+            decimals=4,
+            size=(8, 10),
+        ),
+        lines(
+            "History of the largest categories",
+            "Their estimates without the bands: choose one above to see its band.",
+            query(each("dither_estimate", "category", where=this), "{{category}}"),
+            unit="none",
+            size=(8, 10),
+        ),
+        row("What it rests on"),
+        lines(
+            "Reports per second",
+            "What became of the reports: accepted, duplicate, or the reason for a dead letter.",
+            query(rate("dither_reports_total", "outcome", where=this), "{{outcome}}"),
+            unit="cps",
+            size=(8, 8),
+            stacked="normal",
+        ),
+        lines(
+            "Reports by privacy level",
+            "How the counted reports spread over the privacy levels.",
+            query(each("dither_level_reports", "level", where=this), level),
+            unit="short",
+            size=(8, 8),
+            stacked="percent",
+        ),
+        lines(
+            "Weight of each privacy level",
+            "Share of each privacy level in the estimate, under the policy in force.",
+            query(each("dither_level_weight", "level", where=this), level),
+            unit="percentunit",
+            size=(8, 8),
+            stacked="normal",
+        ),
+        lines(
+            "Width of the band",
+            "Half the width of the confidence band as a share of the estimate.",
+            query(
+                f'category:dither_estimate_halfwidth:ratio{{job="$job"{one}}}',
+                "relative half width",
+            ),
+            unit="percentunit",
+            size=(8, 8),
+        ),
+        lines(
+            "Do values go with the privacy level?",
+            "P-value of their independence (Cochran's Q), on a logarithmic scale.",
+            query(f'min(dither_level_heterogeneity_pvalue{{job="$job"{this}}})', "p-value"),
+            unit="sci",
+            size=(8, 8),
+            thresholds=HETEROGENEITY,
+            logarithmic=True,
+        ),
+        lines(
+            "Radius of a vector",
+            "The estimated mean vector is within this l2 distance of the true one; vectors only.",
+            query(f'max(dither_estimate_radius{{job="$job"{this}}})', "radius"),
+            unit="none",
+            size=(8, 8),
+        ),
+    ]
+    text = "One metric: its estimate within its band, and the reports and levels it rests on."
+    return dashboard("dither-metric", "Dither: one metric", text, panels, [JOB, METRIC, CATEGORY])

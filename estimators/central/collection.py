@@ -1,0 +1,346 @@
+"""The sums of true values, in the place that a mechanism has for private reports."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bounds import Law
+from estimators.central.bounds import ValueLaw, population_limits, sample_limits
+from estimators.central.release import Noise
+from estimators.central.weights import (
+    HOPELESS,
+    ReportWeights,
+    affine_error,
+    policy_named,
+    report_weights,
+)
+from estimators.errors import ReportError
+from estimators.estimate import Counts, Estimate, Floats
+from estimators.mechanisms.laplace import check_grid
+from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.question import Question
+from estimators.randomness import Bits
+
+MOST_REPORTS = 2**32
+"""That a statistic may hold: no sum, weighted or not, can then overflow 64 bits."""
+
+
+class TrueValues(Mechanism):
+    """Devices send what they hold, and the collector is trusted with it.
+
+    Not a private mechanism: a report is the value itself. :meth:`release` is what protects a
+    person, and the only thing that may leave the collector.
+
+    Attributes
+    ----------
+    sensitivity : int
+        How much one user's value can change the sums that are released, in l1 and in units.
+    """
+
+    name = "true_value"
+    sensitivity: ClassVar[int]
+
+    def estimate(self, table: Counts, question: Question) -> Estimate:
+        """Refuse: an estimate would show the sums."""
+        raise ValueError("true values: only releases leave a trusted collection; use release")
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Refuse: a true value has no bounded ratio of probabilities."""
+        raise ValueError("true values: a report is not private; see the losses of a release")
+
+    def is_private(self, level: int) -> bool:
+        """Return False: a report is the value."""
+        return False
+
+    @property
+    @abstractmethod
+    def numbers(self) -> int:
+        """How many numbers a release has."""
+
+    @property
+    @abstractmethod
+    def bins(self) -> int | None:
+        """The number of categories; None for a mean."""
+
+    @property
+    @abstractmethod
+    def slack(self) -> float:
+        """What rounding a value on the device can have moved it by, in [0, 1]."""
+
+    @abstractmethod
+    def weighted_sums(self, sums: Counts, noise: Noise) -> Counts:
+        """Return integers near sum_l d_l S_l, S_l in units of the domain's width.
+
+        Parameters
+        ----------
+        sums : ndarray of int64, shape (levels in use, columns - 1)
+        noise : Noise
+
+        Returns
+        -------
+        ndarray of int64, shape (numbers,)
+            A user of level l who changes their value moves them by at most `sensitivity` d_l, in
+            l1.
+        """
+
+    @abstractmethod
+    def law(self, counts: Floats, coefficient: Floats, free: bool) -> Law:
+        """Return the law of the weighted mean of values as numbers in [-1, 1], without noise."""
+
+    def release(
+        self,
+        table: Counts,
+        bits: Bits,
+        weights: str,
+        beta: float = 0.05,
+        target: str = "population",
+    ) -> Estimate:
+        """Draw a private release of the sums, with bounds that hold.
+
+        Parameters
+        ----------
+        table : ndarray of int64, shape (levels, columns)
+        bits : Bits
+        weights : str
+            One of :data:`estimators.central.weights.POLICIES` for the kind.
+        beta : float
+            Failure probability of the bounds, over all numbers of the release at once.
+        target : {"population", "sample"}
+
+        Returns
+        -------
+        Estimate
+            In [0, 1], with `privacy` and `saturation`.
+
+        Raises
+        ------
+        ValueError
+            If there are no such weights, or more reports than a release takes.
+        """
+        policy_named(weights, self.bins)
+        question = Question(beta=beta, target=target)
+        counts = table[:, 0]
+        used = counts > 0
+        if not used.any():
+            return self._released(question, weights, counts, None, used, math.nan)
+        if int(counts.sum()) > MOST_REPORTS:
+            raise ValueError(f"{counts.sum()} reports: a release takes at most {MOST_REPORTS}")
+        epsilons = [e for e, some in zip(self.epsilons, used.tolist(), strict=True) if some]
+        levels, n = np.array([float(e) for e in epsilons]), counts[used].astype(np.float64)
+        chosen = report_weights(weights, levels, n, beta, self.bins)
+        if weights == "adpm" and affine_error(levels, n, chosen.per_report) > HOPELESS:
+            return self._released(question, weights, counts, chosen, used, 0.5)
+        noise = Noise.of(epsilons, chosen.per_report, self.sensitivity)
+        total = sum(int(c) * d for c, d in zip(counts[used].tolist(), noise.weights, strict=True))
+        noisy = self.weighted_sums(table[used, 1:], noise) + noise.draw(bits, self.numbers)
+        value = noisy / total
+        coefficient = np.array(noise.weights) / total
+        free = len(levels) > 1 and len(set(noise.weights)) == 1
+        law = self.law(n, coefficient, free)
+        log_p = math.log(beta / (2 * self.numbers))
+        slack = self.slack + 0.5 / total
+        bounds = (
+            sample_limits(noise, value, total, slack, log_p)
+            if target == "sample"
+            else population_limits(noise, law, value, total, slack, log_p)
+        )
+        worst = law.worst_variance + 4 * noise.variance / total**2
+        return self._released(
+            question, weights, counts, chosen, used, value, bounds, noise, 1 / worst
+        )
+
+    def _released(
+        self,
+        question: Question,
+        policy: str,
+        counts: Counts,
+        chosen: ReportWeights | None,
+        used: NDArray[np.bool_],
+        value: float | Floats,
+        bounds: tuple[Floats, Floats] | None = None,
+        noise: Noise | None = None,
+        effective_reports: float = 0.0,
+    ) -> Estimate:
+        """Put a release together; without noise, one that says nothing and costs nothing."""
+        value = np.broadcast_to(np.asarray(value, dtype=np.float64), self.numbers).copy()
+        lower, upper = (np.zeros(self.numbers), np.ones(self.numbers)) if bounds is None else bounds
+        shares, losses = np.zeros(counts.size), np.zeros(counts.size)
+        if noise is not None:
+            parts = counts[used] * np.array(noise.weights, dtype=np.float64)
+            shares[used] = parts / parts.sum()
+            losses[used] = [float(loss) for loss in noise.losses]
+        scalar = self.bins is None
+        return Estimate(
+            value=float(value[0]) if scalar else value,
+            lower=float(lower[0]) if scalar else lower,
+            upper=float(upper[0]) if scalar else upper,
+            reports=int(counts.sum()),
+            effective_reports=effective_reports,
+            beta=question.beta,
+            bound="fixed",
+            target=question.target,
+            policy=policy,
+            levels=tuple(float(epsilon) for epsilon in self.epsilons),
+            counts=counts.copy(),
+            weights=shares,
+            privacy=losses,
+            saturation=None if chosen is None else chosen.saturation,
+        )
+
+
+class TrueMean(TrueValues):
+    """True values of a mean: integers on a grid, and their sum.
+
+    A value is rounded to the nearest of g + 1 points of its range: an integer from 0 to g. The
+    rounding is not random, so that the same value is always the same report; it moves a value, and
+    so a mean, by at most 1 / (2 g) of the range, half of 10^-9 by default, which the bounds allow
+    for. Statistic of a level: the number of reports and their sum. Source: HDP-WC, Algorithm 2
+    (HPM); ADPM, Algorithm 1.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    grid : int
+        g, a power of two up to 2^30.
+
+    Notes
+    -----
+    **Privacy.** With integers d_l, sum d_l S_l / g is rounded to an integer, and noise is added. A
+    user of level l moves S_l by at most g, and floor(a + b) - floor(a) <= d for real a and 0 <= b
+    <= d, d an integer: so the rounded sum moves by at most d_l.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> collection = TrueMean([Fraction(1)], grid=8)
+    >>> collection.randomize(np.array([-1.0, 0.0, 0.3]), np.zeros(3, dtype=int), SeededBits(1))
+    array([0, 4, 5], dtype=uint32)
+    """
+
+    kinds = frozenset({"mean"})
+    dtype = np.dtype("<u4")
+    columns = 2
+    sensitivity = 1
+    numbers = 1
+    bins = None
+
+    def __init__(self, epsilons: Sequence[Fraction], *, grid: int = 2**30) -> None:
+        super().__init__(epsilons)
+        check_grid(grid)
+        if grid > 2**30:
+            raise ValueError(f"grid = {grid}: expected at most 2^30")
+        self.grid = grid
+
+    @property
+    def slack(self) -> float:
+        """Half a step of the grid."""
+        return 0.5 / self.grid
+
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return each value in [-1, 1] as it is, on the grid: nothing here is random."""
+        scaled = (np.clip(values, -1, 1) + 1) * (self.grid / 2)
+        reports: Reports = np.floor(scaled + 0.5).astype(self.dtype)
+        return reports
+
+    def check_values(self, levels: bytes, values: bytes) -> None:
+        """Refuse a report beyond the grid."""
+        reports = np.frombuffer(values, dtype=self.dtype)
+        if reports.size and int(reports.max()) > self.grid:
+            raise ReportError("bad_value", f"report {reports.max()}: expected 0 to {self.grid}")
+
+    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
+        """Add reports to a table with columns (reports, sum)."""
+        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
+        np.add.at(table[:, 1], level, reports.astype(np.int64))
+
+    def weighted_sums(self, sums: Counts, noise: Noise) -> Counts:
+        """Return sum_l d_l S_l / g, rounded."""
+        exact = sum(s * d for s, d in zip(sums[:, 0].tolist(), noise.weights, strict=True))
+        return np.array([(2 * exact + self.grid) // (2 * self.grid)], dtype=np.int64)
+
+    def law(self, counts: Floats, coefficient: Floats, free: bool) -> Law:
+        """Return the law of values of which nothing is known but their mean."""
+        return ValueLaw(counts, coefficient, np.ones_like(counts), free=free)
+
+
+class TrueFrequency(TrueValues):
+    """True categories: how many users hold each.
+
+    A report is the index of a category. Statistic of a level: the number of reports, and those of
+    category 0, 1, and so on. Source: HDP-WC, Algorithm 1 (HPF).
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    categories : int
+        k, at least 2.
+
+    Notes
+    -----
+    **Privacy.** A user of level l who changes category moves two of the sums sum_l d_l N_l by d_l
+    each.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> collection = TrueFrequency([Fraction(1)], categories=3)
+    >>> collection.randomize(np.array([2, 0]), np.zeros(2, dtype=int), SeededBits(1))
+    array([2, 0], dtype=uint8)
+    """
+
+    kinds = frozenset({"frequency"})
+    sensitivity = 2
+    slack = 0.0
+
+    def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
+        super().__init__(epsilons)
+        self.categories = categories
+        self.columns = 1 + categories
+        self.dtype = np.min_scalar_type(categories - 1).newbyteorder("<")
+
+    @property
+    def numbers(self) -> int:
+        """One for each category."""
+        return self.categories
+
+    @property
+    def bins(self) -> int | None:
+        """The number of categories."""
+        return self.categories
+
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return each category as it is: nothing here is random."""
+        reports: Reports = values.astype(self.dtype)
+        return reports
+
+    def check_values(self, levels: bytes, values: bytes) -> None:
+        """Refuse a report that is no category."""
+        reports = np.frombuffer(values, dtype=self.dtype)
+        if reports.size and int(reports.max()) >= self.categories:
+            raise ReportError(
+                "bad_value", f"report {reports.max()}: expected 0 to {self.categories - 1}"
+            )
+
+    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
+        """Add reports to a table with columns (reports, those of each category)."""
+        cells = level.astype(np.intp) * self.columns + 1 + reports
+        table += np.bincount(cells, minlength=table.size).reshape(table.shape)
+        table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
+
+    def weighted_sums(self, sums: Counts, noise: Noise) -> Counts:
+        """Return sum_l d_l N_l, exactly."""
+        sums_of_all: Counts = np.array(noise.weights, dtype=np.int64) @ sums
+        return sums_of_all
+
+    def law(self, counts: Floats, coefficient: Floats, free: bool) -> Law:
+        """Return the law of indicators, as signs."""
+        return Law(counts, coefficient, np.ones_like(counts), free=free)

@@ -1,0 +1,94 @@
+"""One release: integer weights, and one draw of exact noise.
+
+The privacy of a release rests on integers alone. A report of level l counts d_l, an integer; one
+user who changes their value moves the weighted sum by at most `sensitivity` d_l; noise with P(z) ~
+exp(-rate |z|), for a rational rate, makes that a loss of exactly rate * sensitivity * d_l. The
+rate is the largest at which no level loses more than its epsilon.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from estimators import discrete_laplace
+from estimators.estimate import Floats
+from estimators.randomness import Bits
+from estimators.sampling import Integers, sample_discrete_laplace
+
+LARGEST = 2**25
+"""The largest integer weight: at most 4 decimals of epsilon then fit the sampler's 2^40."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Noise:
+    """Integer weights and the noise that they need.
+
+    Attributes
+    ----------
+    epsilons : tuple of Fraction
+        Of the levels with reports.
+    weights : tuple of int
+        d_l, 1 to LARGEST.
+    sensitivity : int
+        How much a changed value of a report that counts 1 can move the sums, in l1.
+    """
+
+    epsilons: tuple[Fraction, ...]
+    weights: tuple[int, ...]
+    sensitivity: int
+
+    @classmethod
+    def of(cls, epsilons: Sequence[Fraction], per_report: Floats, sensitivity: int) -> Noise:
+        """Return the noise for real weights, rounded down to LARGEST steps of the largest one."""
+        steps = np.floor(per_report * (LARGEST / per_report.max()))
+        weights = tuple(max(1, min(LARGEST, int(step))) for step in steps.tolist())
+        return cls(tuple(epsilons), weights, sensitivity)
+
+    @functools.cached_property
+    def rate(self) -> Fraction:
+        """The largest rate at which no level loses more than its epsilon."""
+        return min(
+            epsilon / (self.sensitivity * weight)
+            for epsilon, weight in zip(self.epsilons, self.weights, strict=True)
+        )
+
+    @property
+    def losses(self) -> tuple[Fraction, ...]:
+        """What a user of each level loses, exactly: w_l / |w/e|_inf, at most epsilon.
+
+        The certificate of a release. The probabilities of any output, given two data sets that
+        differ in the value of one user, have a ratio of at most e^loss, and some reach it.
+        """
+        return tuple(self.rate * self.sensitivity * weight for weight in self.weights)
+
+    def draw(self, bits: Bits, size: int) -> Integers:
+        """Draw the noise of `size` sums, exactly."""
+        return sample_discrete_laplace(
+            bits,
+            np.full(size, self.rate.numerator, dtype=np.uint64),
+            np.full(size, self.rate.denominator, dtype=np.uint64),
+        )
+
+    @property
+    def variance(self) -> float:
+        """Of the noise of one sum."""
+        return float(discrete_laplace.variance(np.array(float(self.rate))))
+
+    def quantile(self, log_p: float) -> float:
+        """Return a t that the noise of one sum exceeds with probability p at most.
+
+        P(Z >= t) = q^t / (1 + q), q = exp(-rate), for t = 1, 2, ...
+
+        Parameters
+        ----------
+        log_p : float
+            ln p, below ln(1/2).
+        """
+        rate = float(self.rate)
+        return max(0.0, math.ceil((-log_p - math.log1p(math.exp(-rate))) / rate * (1 + 1e-12)))

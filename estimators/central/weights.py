@@ -1,0 +1,275 @@
+"""Weights of the reports in a release: what a report of each privacy level counts.
+
+Of n users with epsilons e_i, a release adds noise of scale |w/e|_inf to sum w_i x_i, sum w_i = 1.
+Equal weights need the noise of the smallest epsilon; weights in proportion to epsilon need the
+least noise and may rest on a few users alone. All policies here but ``hpm-a`` lie between: they are
+w_i ~ min(e_i, T), and only the threshold T differs. A user above T counts like one at T and loses
+no more than T: levels above T buy nothing.
+
+Sources: HDP-WC, Tables 1 and 3 and Algorithm 3; ADPM, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from estimators.errors import nearest
+from estimators.estimate import Floats
+
+ADPM_NOISE = 8.0  # of |w|^2 / 4 + 2 |w/e|^2: twice the variance of noise over that of the data
+HOPELESS = 1 / 4  # the worst-case error of the middle of the domain, of width 1
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportWeights:
+    """What one report of each level counts.
+
+    Attributes
+    ----------
+    per_report : ndarray of float64, shape (levels,)
+        w_l, with sum n_l w_l = 1.
+    saturation : float or None
+        T, the epsilon above which a level buys nothing; None where there is no such threshold.
+    """
+
+    per_report: Floats
+    saturation: float | None
+
+
+def noise_scale(epsilons: Floats, per_report: Floats) -> float:
+    """Return |w/e|_inf, the scale of the noise for values in [0, 1]."""
+    return float((per_report / epsilons).max())
+
+
+def capped(epsilons: Floats, counts: Floats, threshold: float) -> Floats:
+    """Return w_l ~ min(e_l, T), with sum n_l w_l = 1.
+
+    Examples
+    --------
+    >>> capped(np.array([1.0, 2.0, 9.0]), np.array([1.0, 1.0, 1.0]), 2.0)
+    array([0.2, 0.4, 0.4])
+    """
+    shape = np.minimum(epsilons, threshold)
+    weights: Floats = shape / (counts @ shape)
+    return weights
+
+
+def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
+    """Return the T whose weights have the least |w|_2^2 + c |w/e|_inf^2.
+
+    Parameters
+    ----------
+    epsilons, counts : ndarray of float64, shape (levels,)
+        e_l, ascending, and n_l, each above zero.
+    noise : float
+        c, at least 0.
+
+    Returns
+    -------
+    float
+        May be above the largest epsilon: a level that is added buys something up to there.
+
+    Notes
+    -----
+    With w ~ min(e, T) the objective is (sum n min(e, T)^2 + c) / (sum n min(e, T))^2. Its
+    derivative in T vanishes where h(T) = sum over e < T of n e (T - e) equals c. It is piecewise
+    linear and grows; prefix sums give it at every level, and the piece that reaches c gives T, in
+    O(levels). Source: HDP-WC, Appendix M, which has a recursion user by user.
+
+    Examples
+    --------
+    Two groups of 700 and 300 users: T = e_1 (1 + 8 / (e_1^2 n f)), ADPM's equation (4).
+
+    >>> round(square_threshold(np.array([0.1, 5.0]), np.array([700.0, 300.0]), 8.0), 6)
+    0.214286
+    """
+    e, n = epsilons, counts
+    first, second = np.cumsum(n * e), np.cumsum(n * e**2)
+    reached = np.maximum.accumulate(e * first - second)
+    below = max(1, int(np.searchsorted(reached, noise))) - 1
+    return float((noise + second[below]) / first[below])
+
+
+def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
+    """Return the T whose weights have the least |w - 1/n|_1^2 + c |w/e|_inf^2.
+
+    Among all minimisers, which are many, that with the least |w|_2.
+
+    Parameters
+    ----------
+    epsilons, counts : ndarray of float64, shape (levels,)
+        e_l, ascending, and n_l, each above zero.
+    noise : float
+        c, at least 0.
+
+    Returns
+    -------
+    float
+        At most the largest epsilon.
+
+    Notes
+    -----
+    With |w/e|_inf = eta, user i has at most eta e_i. Those below 1/n lack D = sum (1/n - eta
+    e_i)_+ in all, which the others have too much: the deviation is 2 D, whoever has it, as long as
+    all can be placed, eta sum e >= 1. So eta minimises g = 4 D^2 + c eta^2, convex; D is linear
+    between the kinks 1 / (n e_l), and g' on their right tells the piece of the minimum, which is
+    inside it or at its right end. The least l2 norm spreads the rest evenly: w = min(eta e, tau),
+    and T = tau / eta solves sum n min(e, T) = 1 / eta.
+    """
+    e, n = epsilons, counts
+    users, first = np.cumsum(n), np.cumsum(n * e)
+    total = float(users[-1])
+    bend = 1 / (total * e)
+    lack = (users - n) / total - bend * (first - n * e)
+    rises = 2 * noise * bend - 8 * lack * (first - n * e) >= 0
+    piece = int(np.flatnonzero(rises)[-1]) if rises.any() else 0
+    share, sum_of_e = users[piece] / total, first[piece]
+    eta = min(4 * share * sum_of_e / (noise + 4 * sum_of_e**2), float(bend[piece]))
+    volume = min(1 / eta, float(first[-1]))
+    filled = np.maximum.accumulate(first + e * (total - users))
+    below = int(np.searchsorted(filled, volume, side="right"))
+    if below >= e.size:
+        return float(e[-1])
+    before = max(0, below - 1)
+    if below == 0:
+        return float(e[0])
+    return float((volume - first[before]) / (total - users[before]))
+
+
+def _square(epsilons: Floats, counts: Floats, noise: float) -> ReportWeights:
+    threshold = square_threshold(epsilons, counts, noise)
+    return ReportWeights(capped(epsilons, counts, threshold), threshold)
+
+
+def heuristic(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
+    """HPM-A and HPF-A: w ~ 1 - exp(-e). Good where the values do not go with the level."""
+    shape = -np.expm1(-epsilons)
+    return ReportWeights(shape / (counts @ shape), None)
+
+
+def correlated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
+    """HPM-C and HPF-C: least |w - 1/n|_1^2 + log_term^2 |w/e|_inf^2.
+
+    For the users' own mean, where the values may go with the level in the worst way.
+    """
+    threshold = deviation_threshold(epsilons, counts, log_term**2)
+    saturation = threshold if threshold < float(epsilons.max()) else None
+    return ReportWeights(capped(epsilons, counts, threshold), saturation)
+
+
+def correlated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
+    """HPM-CT and HPF-CT: n |w - 1/n|_2^2 in place of |w - 1/n|_1^2."""
+    return _square(epsilons, counts, log_term**2 / float(counts.sum()))
+
+
+def _uncorrelated(turbo: bool, epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
+    users = float(counts.sum())
+    spread = _square(epsilons, counts, log_term)
+    near = (correlated_turbo if turbo else correlated)(epsilons, counts, log_term)
+
+    def objective(found: ReportWeights, deviation: float) -> float:
+        return deviation + (log_term * noise_scale(epsilons, found.per_report)) ** 2
+
+    away = np.abs(near.per_report - 1 / users)
+    deviation = users * float(counts @ away**2) if turbo else float(counts @ away) ** 2
+    variance = log_term * float(counts @ spread.per_report**2)
+    return near if objective(near, deviation) < objective(spread, variance) else spread
+
+
+def uncorrelated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
+    """HPM-U and HPF-U: the smaller of |w - 1/n|_1^2 and log_term |w|_2^2 in HPM-C.
+
+    For values that do not go with the level.
+    """
+    return _uncorrelated(False, epsilons, counts, log_term)
+
+
+def uncorrelated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
+    """HPM-UT and HPF-UT: n |w - 1/n|_2^2 in place of |w - 1/n|_1^2."""
+    return _uncorrelated(True, epsilons, counts, log_term)
+
+
+def affine(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
+    """ADPM: the least worst-case mean squared error of a mean, |w|_2^2 / 4 + 2 |w/e|_inf^2."""
+    return _square(epsilons, counts, ADPM_NOISE)
+
+
+def affine_error(epsilons: Floats, counts: Floats, per_report: Floats) -> float:
+    """Return ADPM's objective, a bound on the mean squared error in a domain of width 1."""
+    return float(counts @ per_report**2) / 4 + 2 * noise_scale(epsilons, per_report) ** 2
+
+
+def proportional(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
+    """Prop: w ~ e, the least noise, on as few users as there are with large epsilons."""
+    return ReportWeights(capped(epsilons, counts, math.inf), None)
+
+
+def uniform_minimum(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
+    """UNI: all count alike, with the noise of the smallest epsilon among them."""
+    smallest = float(epsilons.min())
+    return ReportWeights(capped(epsilons, counts, smallest), smallest)
+
+
+Policy = Callable[[Floats, Floats, float], ReportWeights]
+_FAMILY: dict[str, Policy] = {
+    "a": heuristic,
+    "c": correlated,
+    "u": uncorrelated,
+    "ct": correlated_turbo,
+    "ut": uncorrelated_turbo,
+}
+_BOTH: dict[str, Policy] = {"proportional": proportional, "uniform-minimum": uniform_minimum}
+POLICIES: dict[str, dict[str, Policy]] = {
+    "mean": {f"hpm-{key}": policy for key, policy in _FAMILY.items()} | {"adpm": affine} | _BOTH,
+    "frequency": {f"hpf-{key}": policy for key, policy in _FAMILY.items()} | _BOTH,
+}
+"""The weights that a release of each kind may have."""
+
+
+def policy_named(policy: str, categories: int | None) -> Policy:
+    """Return a policy for a mean, or for a frequency of so many categories.
+
+    Raises
+    ------
+    ValueError
+        If there is no such policy for this kind.
+    """
+    known = POLICIES["mean" if categories is None else "frequency"]
+    if policy not in known:
+        raise ValueError(f"weights = {policy!r}: did you mean {nearest(str(policy), known)}")
+    return known[policy]
+
+
+def report_weights(
+    policy: str, epsilons: Floats, counts: Floats, beta: float, categories: int | None = None
+) -> ReportWeights:
+    """Return the weights that a policy gives to these levels.
+
+    Parameters
+    ----------
+    policy : str
+        One of :data:`POLICIES`.
+    epsilons, counts : ndarray of float64, shape (levels,)
+        Levels with reports only, in any order; sorting them is what costs most.
+    beta : float
+        Of the error that is to be small: the (1 - beta)-quantile. The logarithm in HDP-WC's weights
+        is ln(k / beta), with k = 1 for a mean.
+    categories : int, optional
+        k, of a frequency.
+
+    Examples
+    --------
+    >>> found = report_weights("adpm", np.array([0.1, 5.0]), np.array([700.0, 300.0]), 0.05)
+    >>> found.per_report.round(6), found.saturation
+    (array([0.000745, 0.001596]), 0.2142857142857143)
+    """
+    weigh = policy_named(policy, categories)
+    order = np.argsort(epsilons, kind="stable")
+    found = weigh(epsilons[order], counts[order], math.log((categories or 1) / beta))
+    per_report = np.empty_like(epsilons)
+    per_report[order] = found.per_report
+    return dataclasses.replace(found, per_report=per_report)

@@ -1,0 +1,25 @@
+"""The minimum or maximum of private values, found in rounds of randomized answers.
+
+`search` asks and decides, `tail` says how the values thin out towards the extreme.
+"""
+
+from __future__ import annotations
+
+from estimators.extremes.search import (
+    Decision,
+    Progress,
+    Search,
+    lower_alpha_setting,
+    unknown_alpha_setting,
+)
+from estimators.extremes.tail import Tail, tail
+
+__all__ = [
+    "Decision",
+    "Progress",
+    "Search",
+    "Tail",
+    "lower_alpha_setting",
+    "tail",
+    "unknown_alpha_setting",
+]

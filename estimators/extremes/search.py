@@ -1,0 +1,457 @@
+"""Binary search for a minimum or maximum: what a round asks, and how it is decided.
+
+Each round halves an interval that starts as the whole range. It asks users whether their value is
+at or beyond the midpoint, gets answers by randomized response, and goes on in the outer half if
+enough of them say yes. Source: MIN, Algorithm 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from estimators.bounds.tails import log_tail
+from estimators.errors import nearest
+from estimators.estimate import Counts, Estimate
+from estimators.mechanisms import RandomizedResponse
+from estimators.mechanisms.mechanism import Reports
+from estimators.randomness import Bits, SystemBits
+from estimators.sampling import uniform_below
+from estimators.thresholds import exp_bounds
+from estimators.weights import level_weights
+
+KINDS = ("minimum", "maximum")
+SPLITS = ("users", "budget")
+CRITICAL = ("law", "hoeffding", "paper")
+MOST_ROUNDS = 50  # midpoints are then doubles, exactly, in a range of a few binary digits
+HALVINGS = 30  # of the critical value: to a billionth of Hoeffding's
+ROUNDING = 1e-12  # in a share: above the rounding errors of double precision here
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """What one round asked, what came back, and what was decided.
+
+    Attributes
+    ----------
+    threshold : float
+        The midpoint that was asked about, in the range's unit.
+    answers, yes : tuple of int
+        Answers per level, and those that said "at or beyond it", as they were sent.
+    share : float
+        The unbiased estimate of the share of users at or beyond the threshold; 0 without an answer.
+    critical : float
+        The share from which on the search goes outwards; 1 without an answer.
+    outwards : bool
+        Whether somebody is taken to be at or beyond the threshold.
+    """
+
+    threshold: float
+    answers: tuple[int, ...]
+    yes: tuple[int, ...]
+    share: float
+    critical: float
+    outwards: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """Where a search stands: the rounds that were decided.
+
+    A plain value, to be stored between rounds: ``msgspec.json.encode(progress)`` and
+    ``msgspec.json.decode(text, type=Progress)``.
+    """
+
+    decisions: tuple[Decision, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """A minimum or maximum to be found, and how: all that is fixed in advance.
+
+    Parameters
+    ----------
+    kind : {"minimum", "maximum"}
+    range : pair of float
+        The domain; a value outside is clipped to it, on the device.
+    levels : sequence of float
+        The epsilons on offer, ascending, with at most 4 decimal digits.
+    rounds : int
+        The answer has 2^rounds possible places.
+    split : {"users", "budget"}
+        ``"users"``: each user answers one round, at the full epsilon. ``"budget"``: all users
+        answer every round, each time at epsilon / rounds.
+    beta : float
+        Chance that the certificate fails, over all rounds together.
+    critical : {"law", "hoeffding", "paper"}
+        From which estimated share on the search goes outwards: the quantile of the noise from its
+        own law (default); sqrt(h / (2 A2)) by Hoeffding's inequality, A2 = sum n_l a_l^2; or MIN's,
+        two to three times that.
+    log_term : float, optional
+        h; ln(rounds / beta) by default. A chance of e^-h per round that the search goes outwards
+        where nobody is.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Notes
+    -----
+    **Certificate.** If nobody who answers is at or beyond the threshold, all answers are noise, of
+    a known law; with h = ln(rounds / beta) the search then goes outwards with probability beta /
+    rounds at most. So with probability 1 - beta it never does, and the inner end of the interval
+    (the right one, of a minimum) is one that some user's value reaches: an upper bound of the
+    minimum. It holds after every round, for values that do not change between rounds. Nothing of
+    the kind holds for the other end: one user alone cannot be seen.
+
+    **Privacy.** An answer is :class:`estimators.mechanisms.RandomizedResponse`'s. Thresholds depend
+    on earlier answers only, so that a user who answers every round at epsilon / rounds loses
+    epsilon in all.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> search = Search(kind="minimum", range=(0, 64), levels=[1, 4], rounds=4)
+    >>> values, level = np.linspace(20, 60, 40_000), np.arange(40_000) % 2
+    >>> round_of, bits = search.own_round(40_000, SeededBits(1)), SeededBits(2)
+    >>> progress = Progress()
+    >>> while not search.finished(progress):
+    ...     asked = round_of == len(progress.decisions)
+    ...     reports = search.answer(values[asked], level[asked], search.threshold(progress), bits)
+    ...     statistic = search.zero()
+    ...     search.accumulate(statistic, level[asked], reports)
+    ...     progress = search.decide(progress, statistic)
+    >>> search.interval(progress)
+    (20.0, 24.0)
+    """
+
+    kind: str
+    range: Sequence[float]
+    levels: Sequence[float]
+    rounds: int
+    split: str = "users"
+    beta: float = 0.05
+    critical: str = "law"
+    log_term: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a search that could not be made."""
+        for key, known in (("kind", KINDS), ("split", SPLITS), ("critical", CRITICAL)):
+            if getattr(self, key) not in known:
+                raise ValueError(
+                    f"{key} = {getattr(self, key)!r}: did you mean "
+                    + nearest(str(getattr(self, key)), known)
+                )
+        if len(self.range) != 2 or not self.range[0] < self.range[1]:
+            raise ValueError(f"range = {self.range!r}: expected two numbers, the lower one first")
+        if not math.isfinite(self.range[1] - self.range[0]):
+            raise ValueError(f"range = {self.range!r}: expected finite numbers")
+        if not 1 <= self.rounds <= MOST_ROUNDS:
+            raise ValueError(f"rounds = {self.rounds}: expected 1 to {MOST_ROUNDS}")
+        if not 0 < self.beta < 1:
+            raise ValueError(f"beta = {self.beta}: expected a probability between 0 and 1")
+        if self.log_term is not None and not 0 < self.log_term < math.inf:
+            raise ValueError(f"log_term = {self.log_term}: expected a number above 0")
+        ascending = all(a < b for a, b in zip(self.levels, self.levels[1:], strict=False))
+        exact = all(round(epsilon, 4) == epsilon for epsilon in self.levels)
+        if not self.levels or not ascending or not exact or not self.levels[0] > 0:
+            raise ValueError(
+                f"levels = {list(self.levels)}: expected ascending epsilons above 0, with at most "
+                "4 decimal digits"
+            )
+
+    @functools.cached_property
+    def randomizer(self) -> RandomizedResponse:
+        """What makes one answer, at each level's epsilon for one round."""
+        epsilons = [Fraction(round(e * 10**4), 10**4) / self._answers for e in self.levels]
+        return RandomizedResponse(epsilons)
+
+    @property
+    def _answers(self) -> int:
+        """How many rounds one user answers."""
+        return self.rounds if self.split == "budget" else 1
+
+    @property
+    def risk(self) -> float:
+        """Chance that one round goes outwards where nobody is: e^-h."""
+        return math.exp(-self._log_term)
+
+    @property
+    def _log_term(self) -> float:
+        return math.log(self.rounds / self.beta) if self.log_term is None else self.log_term
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return the largest ratio of probabilities of all that one user answers, exactly."""
+        return self.randomizer.privacy_ratio(level) ** self._answers
+
+    def is_private(self, level: int) -> bool:
+        """Return whether that is at most e^epsilon."""
+        epsilon = self.randomizer.epsilons[level] * self._answers
+        return self.privacy_ratio(level) <= exp_bounds(epsilon)[0]
+
+    # -- Where the search stands ------------------------------------------------------------------
+
+    def finished(self, progress: Progress) -> bool:
+        """Return whether all rounds have been decided."""
+        return len(progress.decisions) >= self.rounds
+
+    def interval(self, progress: Progress) -> tuple[float, float]:
+        """Return the ends of the interval that the search has come to, the lower one first.
+
+        The extreme is taken to be inside. The upper end, of a minimum, and the lower one, of a
+        maximum, is certified: see the notes of the class.
+        """
+        place = 0
+        for decision in progress.decisions:
+            place = 2 * place + (not decision.outwards)
+        parts = 2 ** len(progress.decisions)
+        outer, inner = self._point(place, parts), self._point(place + 1, parts)
+        return (outer, inner) if self.kind == "minimum" else (inner, outer)
+
+    def _point(self, place: int, parts: int) -> float:
+        """Return a point of the range that is place / parts of the way inwards."""
+        low, high = self.range
+        if self.kind == "maximum":
+            low, high = high, low
+        return float(low + (high - low) * (place / parts))
+
+    def threshold(self, progress: Progress) -> float:
+        """Return what the next round asks about: the middle of the interval.
+
+        Raises
+        ------
+        ValueError
+            If the search is finished.
+        """
+        if self.finished(progress):
+            raise ValueError(f"all {self.rounds} rounds have been decided: there is no next one")
+        low, high = self.interval(progress)
+        return low + (high - low) / 2
+
+    # -- On the device ----------------------------------------------------------------------------
+
+    def own_round(self, users: int, bits: Bits | None = None) -> NDArray[np.int64]:
+        """Draw the one round that each user answers, uniform from 0 to rounds - 1.
+
+        For ``split="users"``. A device keeps its number, and answers that round only.
+
+        Parameters
+        ----------
+        users : int
+        bits : Bits, optional
+            The source of randomness; the operating system's by default.
+        """
+        source = SystemBits() if bits is None else bits
+        bound = np.full(users, self.rounds, dtype=np.uint64)
+        return uniform_below(source, bound).astype(np.int64)
+
+    def answer(
+        self, values: ArrayLike, level: ArrayLike, threshold: float, bits: Bits | None = None
+    ) -> Reports:
+        """Say at random whether values are at or beyond a threshold.
+
+        Parameters
+        ----------
+        values : array_like of float, shape (n,)
+        level : array_like of int, shape (n,)
+            Indices into the levels.
+        threshold : float
+            As the round says.
+        bits : Bits, optional
+            The source of randomness; the operating system's by default.
+
+        Returns
+        -------
+        ndarray of uint8, shape (n,)
+            1 for "yes" and 0 for "no", each flipped with probability 1 / (1 + e^epsilon), epsilon /
+            rounds for ``split="budget"``.
+
+        Raises
+        ------
+        ValueError
+            If a value is not a number, or a level is out of range.
+        """
+        numbers, levels = np.asarray(values, dtype=np.float64), np.asarray(level)
+        if numbers.ndim != 1 or numbers.shape != levels.shape:
+            raise ValueError(f"values of shape {numbers.shape}, levels of shape {levels.shape}")
+        if np.isnan(numbers).any():
+            raise ValueError("a value is not a number: leave it out")
+        if levels.size and not (levels.min() >= 0 and levels.max() < len(self.levels)):
+            raise ValueError(f"level: expected 0 to {len(self.levels) - 1}")
+        inside = np.clip(numbers, self.range[0], self.range[1])
+        beyond = inside <= threshold if self.kind == "minimum" else inside >= threshold
+        signs = np.where(beyond, 1.0, -1.0)
+        return self.randomizer.randomize(signs, levels, SystemBits() if bits is None else bits)
+
+    # -- At the coordinator -----------------------------------------------------------------------
+
+    def zero(self) -> Counts:
+        """Return the statistic of a round without answers: int64, (answers, yes) for each level."""
+        return np.zeros(2 * len(self.levels), dtype=np.int64)
+
+    def accumulate(self, statistic: Counts, level: ArrayLike, reports: ArrayLike) -> None:
+        """Add answers to the statistic of their round, in place.
+
+        Raises
+        ------
+        ReportError
+            If a level or an answer cannot be.
+        """
+        levels, rows = np.asarray(level, dtype=np.uint8), np.asarray(reports, dtype=np.uint8)
+        self.randomizer.check(levels.tobytes(), rows.tobytes())
+        self.randomizer.accumulate(statistic.reshape(-1, 2), levels, rows)
+
+    def decide(self, progress: Progress, statistic: Counts) -> Progress:
+        """Decide the round that is open, from its answers.
+
+        The same statistic always gives the same decision.
+
+        Parameters
+        ----------
+        progress : Progress
+        statistic : ndarray of int64
+            Of this round alone. Without any answer the search goes inwards: the certificate holds,
+            but the extreme is lost.
+
+        Raises
+        ------
+        ValueError
+            If the search is finished, or the statistic is not one of a round.
+        """
+        table = np.asarray(statistic)
+        if table.shape != (2 * len(self.levels),) or table.dtype != np.int64:
+            raise ValueError(f"statistic of dtype {table.dtype} and shape {table.shape}")
+        threshold = self.threshold(progress)
+        table = table.reshape(-1, 2)
+        counts = table[:, 0]
+        if (table[:, 1] < 0).any() or (table[:, 1] > counts).any():
+            raise ValueError(f"statistic {statistic.tolist()}: expected yes from 0 to answers")
+        share, critical = 0.0, 1.0
+        if counts.any():
+            weights = level_weights("optimal", counts, self.randomizer.facts)
+            share = (1 + float(weights @ self.randomizer.level_means(table))) / 2
+            critical = self.critical_share(tuple(counts.tolist()))
+        decision = Decision(
+            threshold=threshold,
+            answers=tuple(counts.tolist()),
+            yes=tuple(table[:, 1].tolist()),
+            share=share,
+            critical=critical,
+            outwards=share >= critical,
+        )
+        return Progress((*progress.decisions, decision))
+
+    def critical_share(self, answers: tuple[int, ...]) -> float:
+        """Return gamma: the share from which on a round goes outwards.
+
+        It depends on the numbers of answers only.
+
+        Notes
+        -----
+        The share is 1/2 + sum a_i z_i / (2 A2), with terms of range a_i / A2: by Hoeffding it
+        exceeds its mean by gamma = sqrt(h / (2 A2)) with probability e^-h at most. Where nobody is
+        at or beyond the threshold, an answer is "yes" with the known probability of a flip, and the
+        chance of a large sum is bounded by Chernoff's bound with the remainder of the tilted law:
+        far less at large epsilons, where flips are rare. MIN's gamma is sqrt(h / sum n_l / v_l), v
+        = 4 e^x (1 + e^x) / (e^x - 1)^2 at x = epsilon of one answer, here for several levels.
+        """
+        return _critical_share(self.randomizer, self.critical, self._log_term, answers)
+
+    def estimate(self, progress: Progress) -> Estimate:
+        """Return the middle of the interval, with what is certain about the extreme.
+
+        Returns
+        -------
+        Estimate
+            Of a minimum, `upper` is an upper bound of the smallest value of those who answered (and
+            so of the population's) with probability 1 - beta, at all rounds at once; `lower` is the
+            end of the range, as nothing is certain there. Of a maximum, the reverse.
+        """
+        low, high = self.interval(progress)
+        counts = np.zeros(len(self.levels), dtype=np.int64)
+        for decision in progress.decisions:
+            counts += np.array(decision.answers, dtype=np.int64)
+        minimum = self.kind == "minimum"
+        return Estimate(
+            value=low + (high - low) / 2,
+            lower=float(self.range[0]) if minimum else low,
+            upper=high if minimum else float(self.range[1]),
+            reports=int(counts.sum()),
+            effective_reports=float(counts @ self.randomizer.signs.contrast**2),
+            beta=min(1.0, self.rounds * self.risk),
+            bound="anytime",
+            target="sample",
+            policy="optimal",
+            levels=tuple(float(epsilon) for epsilon in self.levels),
+            counts=counts,
+            weights=level_weights("optimal", counts, self.randomizer.facts),
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _critical_share(
+    randomizer: RandomizedResponse, critical: str, log_term: float, answers: tuple[int, ...]
+) -> float:
+    counts = np.array(answers, dtype=np.int64)
+    contrast = randomizer.signs.contrast
+    if critical == "paper":
+        grown = np.exp(np.array([float(epsilon) for epsilon in randomizer.epsilons]))
+        precision = contrast**2 * (1 + grown) / (4 * grown)
+        return math.sqrt(log_term / float(counts @ precision))
+    hoeffding = math.sqrt(log_term / (2 * float(counts @ contrast**2)))
+    if critical == "hoeffding":
+        return hoeffding
+    weights = level_weights("optimal", counts, randomizer.facts)
+    law = randomizer.signs.law(counts, weights)
+    nobody = np.array([-1.0])
+    spread = float(law.largest_variance(nobody)[0])
+
+    def log_chance(share: float) -> float:
+        """Bound ln P(estimate >= share) where nobody is beyond."""
+        observed = np.array([2 * share - 1])
+        tilt = np.minimum(law.steepest, np.array([2 * share / spread]))
+        for _ in range(20):
+            at = law.cumulant(nobody, tilt)
+            moved = tilt + (observed - at.by_tilt) / np.maximum(at.curvature, 1e-300)
+            tilt = np.minimum(np.clip(moved, tilt / 4, tilt * 4), law.steepest)
+        at = law.cumulant(nobody, tilt)
+        return float(log_tail(law, nobody, tilt, observed, at)[0])
+
+    low, high = 0.0, hoeffding
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if log_chance(middle) <= -log_term - 1e-6 else (middle, high)
+    return high + ROUNDING
+
+
+def lower_alpha_setting(users: int) -> dict[str, Any]:
+    """Return rounds and log_term as MIN sets them where alpha >= 1 is known.
+
+    Examples
+    --------
+    >>> lower_alpha_setting(2**20)
+    {'rounds': 10, 'log_term': 6.931471805599453}
+    """
+    return {"rounds": math.ceil(math.log2(users) / 2), "log_term": math.log(users) / 2}
+
+
+def unknown_alpha_setting(users: int) -> dict[str, Any]:
+    """Return rounds and log_term as MIN sets them where nothing is known of alpha.
+
+    Examples
+    --------
+    >>> unknown_alpha_setting(2**20)
+    {'rounds': 21, 'log_term': 13.910539517230742}
+    """
+    return {
+        "rounds": math.ceil(math.log2(users) ** 2 / (2 * math.log2(1000))),
+        "log_term": math.log(users) ** 2 / (2 * math.log(1000)),
+    }

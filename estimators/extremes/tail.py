@@ -1,0 +1,93 @@
+"""How the values thin out towards the extreme: the exponent alpha of MIN's Definition 1."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from estimators.estimate import Floats
+from estimators.extremes.search import Progress, Search
+
+ALPHAS = np.geomspace(0.1, 20, 160)
+LARGEST_SHARE = 0.5  # of what still counts as a tail
+LEAST = 3  # rounds that tell, for an estimate
+CHI_SQUARE = 3.84  # its 95% quantile with one degree of freedom
+WIDEST = 4.0  # of the interval, as a ratio: beyond it nothing is told
+
+
+@dataclasses.dataclass(frozen=True)
+class Tail:
+    """The exponent alpha of the share within x of the extreme, C x^alpha, near it.
+
+    The smaller, the more users there are near the extreme, and the more exact a search: its error
+    falls like n^(-1 / (2 alpha)).
+
+    Attributes
+    ----------
+    alpha, lower, upper : float
+        The likeliest exponent, and those that fit the rounds about as well.
+    """
+
+    alpha: float
+    lower: float
+    upper: float
+
+
+def tail(search: Search, progress: Progress) -> Tail | None:
+    """Estimate the exponent of the tail from the shares that the rounds of a search found.
+
+    Returns
+    -------
+    Tail or None
+        None where fewer than three rounds found a share between noise and one half, or where
+        exponents more than four times apart would fit.
+
+    Notes
+    -----
+    Least squares of the shares on C (t - m)_+^alpha over the thresholds t, with m, C and alpha
+    free; the interval has the exponents whose best fit is within 3.84 of the best of all, in units
+    of the shares' variances. A description, not a bound: the normal law is assumed, and that the
+    power law holds where the share is below one half.
+
+    Examples
+    --------
+    >>> from estimators.extremes import Decision
+    >>> search = Search(kind="minimum", range=(0, 1), levels=[1], rounds=6)
+    >>> places, cells = [0.5, 0.25, 0.125, 0.0625, 0.03125], []
+    >>> for place in places:
+    ...     cells.append(Decision(place, (10**8,), (0,), place**2, 0.001, place**2 > 0.001))
+    >>> found = tail(search, Progress(tuple(cells)))
+    >>> round(found.alpha, 1)
+    2.0
+    """
+    decisions = [d for d in progress.decisions if any(d.answers)]
+    contrast = search.randomizer.signs.contrast
+    square = np.array([float(np.array(d.answers) @ contrast**2) for d in decisions])
+    share = np.array([d.share for d in decisions])
+    place = np.array([d.threshold for d in decisions])
+    low, high = search.range
+    inwards = (place - low if search.kind == "minimum" else high - place) / (high - low)
+    kept = share <= LARGEST_SHARE
+    inwards, share, precision = inwards[kept], share[kept], 4 * square[kept]
+    if (share * np.sqrt(precision) >= LEAST).sum() < LEAST:
+        return None
+    ends = search.interval(progress)
+    inner = (ends[1] - low if search.kind == "minimum" else high - ends[0]) / (high - low)
+    fit = np.array([_misfit(inwards, share, precision, inner, alpha) for alpha in ALPHAS])
+    near = np.flatnonzero(fit <= fit.min() + CHI_SQUARE)
+    first, last = int(near[0]) - 1, int(near[-1]) + 1  # the exponents that do not fit
+    if first < 0 or last >= ALPHAS.size or ALPHAS[last] > WIDEST * ALPHAS[first]:
+        return None
+    alpha = float(ALPHAS[fit.argmin()])
+    return Tail(alpha, float(ALPHAS[first]), float(ALPHAS[last]))
+
+
+def _misfit(inwards: Floats, share: Floats, precision: Floats, inner: float, alpha: float) -> float:
+    """Return the least weighted sum of squares over all m below `inner` and all C."""
+    start = inner * (1 - np.append(np.geomspace(1e-4, 1, 400), 0.0))
+    basis = np.maximum(inwards - start[:, None], 0) ** alpha
+    along, size = basis @ (precision * share), basis**2 @ precision
+    scale = np.maximum(along, 0) / np.maximum(size, 1e-300)
+    misfit = ((share - scale[:, None] * basis) ** 2) @ precision
+    return float(misfit.min())

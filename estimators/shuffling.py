@@ -1,0 +1,66 @@
+"""What an anonymising shuffler between users and the collector would add to their privacy.
+
+A shuffler takes a batch of reports, drops who sent which, and passes them on in random order.
+Dither has none: this says what one would be worth, never what the service gives.
+"""
+
+from __future__ import annotations
+
+import math
+
+ROUNDING = 1e-12
+"""Relative, upwards: above the rounding errors of double precision here."""
+
+
+def shuffled_epsilon(epsilon: float, reports: int, delta: float) -> float | None:
+    """Return an epsilon' such that shuffled reports are (epsilon', delta)-differentially private.
+
+    For `reports` users with the same randomizer at the same level. A report carries its level for
+    all to see, and a shuffler cannot hide it: so the crowd that a report hides in is that of its
+    own level, and each level is asked for by itself.
+
+    Parameters
+    ----------
+    epsilon : float
+        Of each report, above zero.
+    reports : int
+        n, in one batch of the shuffler.
+    delta : float
+        In (0, 1].
+
+    Returns
+    -------
+    float or None
+        At most `epsilon`; None where the theorem's condition fails, epsilon <= ln(n / (16 ln(2 /
+        delta))): nothing is known then but `epsilon` itself.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+
+    Notes
+    -----
+    ln(1 + 8 (e^eps - 1) / (e^eps + 1) (sqrt(e^eps ln(4 / delta) / n) + e^eps / n)). Source: HIST,
+    Theorem 11: Feldman, McMillan and Talwar, "Hiding among the clones" (2021), Theorem 3.1.
+
+    Examples
+    --------
+    >>> round(shuffled_epsilon(1.0, 100_000, 1e-6), 4)
+    0.0726
+    >>> shuffled_epsilon(8.0, 100_000, 1e-6) is None
+    True
+    """
+    if not (epsilon > 0 and math.isfinite(epsilon)):
+        raise ValueError(f"epsilon = {epsilon}: expected a number above 0")
+    if not 0 < delta <= 1:
+        raise ValueError(f"delta = {delta}: expected a probability above 0")
+    if reports < 1:
+        raise ValueError(f"reports = {reports}: expected 1 or more")
+    crowd = reports / (16 * math.log(2 / delta))
+    if crowd <= 1 or epsilon > math.log(crowd) * (1 - ROUNDING):
+        return None
+    grown = math.exp(epsilon)
+    apart = math.sqrt(grown * math.log(4 / delta) / reports) + grown / reports
+    shuffled = math.log1p(8 * math.tanh(epsilon / 2) * apart)
+    return min(epsilon, shuffled * (1 + ROUNDING))

@@ -1,0 +1,597 @@
+/**
+ * Reports from the browser: a value is randomized here, and only the report leaves.
+ *
+ *     import { report } from "/static/dither.js";
+ *
+ *     const definition = await (await fetch("/v1/metrics/late")).json();
+ *     await report("/v1/reports", definition, 1, 0.5);
+ *
+ * The mechanisms are `randomized_response`, `rappor` and `hadamard_response`. Randomness is the
+ * browser's cryptographic generator, compared with integer thresholds that are computed here, in
+ * exact arithmetic, from epsilon alone: a server's definition names levels and categories, and
+ * cannot make a report less private than the level that it says. The arithmetic, and the order in
+ * which random words are used, are those of the Python package `estimators`.
+ *
+ * @module dither
+ */
+
+/**
+ * What `GET /v1/metrics/NAME` answers; other keys are not looked at.
+ *
+ * @typedef {object} Definition
+ * @property {string} name
+ * @property {string} mechanism
+ * @property {number[]} levels The epsilons on offer, ascending.
+ * @property {number} revision
+ * @property {[number, number]} [range] Of a mean.
+ * @property {string[] | number} [categories] Of a frequency: names, or their number.
+ * @property {object} [options]
+ */
+
+/**
+ * A source of independent uniform 64-bit words.
+ *
+ * @typedef {object} Bits
+ * @property {(count: number) => BigUint64Array} integers
+ */
+
+/**
+ * @typedef {object} Randomized
+ * @property {number} level Index into the definition's levels.
+ * @property {Uint8Array} report The bytes of the report, as they travel.
+ */
+
+const WORD = 1n << 64n;
+const LOW_56 = (1n << 56n) - 1n;
+const LEVEL_UNITS = 10_000; // levels have at most 4 decimal digits
+const RANDOM_WORDS = 8192; // getRandomValues hands out at most 65,536 bytes a call
+const BATCH_ID_BYTES = 16;
+
+/** @type {Bits} The browser's cryptographic generator. */
+export const systemBits = {
+  integers(count) {
+    const words = new BigUint64Array(count);
+    for (let start = 0; start < count; start += RANDOM_WORDS) {
+      crypto.getRandomValues(words.subarray(start, start + RANDOM_WORDS));
+    }
+    return words;
+  },
+};
+
+// -- Exact thresholds: integers only, rounded towards privacy ------------------------------------
+
+/** @param {bigint} x @returns {number} */
+function bitLength(x) {
+  return x === 0n ? 0 : x.toString(2).length;
+}
+
+/** Division of a number of at least 0, rounded up. @param {bigint} a @param {bigint} b */
+function ceilDiv(a, b) {
+  return (a + b - 1n) / b;
+}
+
+/**
+ * Returns integers around 2^precision e^(numerator / denominator).
+ *
+ * The Taylor series of e^y, y at most 1/2, in fixed point, then as many squarings as there were
+ * halvings; every step is rounded down for the lower and up for the upper end.
+ *
+ * @param {bigint} numerator At least 0.
+ * @param {bigint} denominator
+ * @param {bigint} precision
+ * @returns {[bigint, bigint]}
+ */
+function expBounds(numerator, denominator, precision) {
+  const one = 1n << precision;
+  if (numerator === 0n) return [one, one];
+  const halvings = bitLength((2n * numerator) / denominator);
+  const divisor = denominator << BigInt(halvings);
+  let [lower, upper, lowTerm, highTerm] = [one, one, one, one];
+  for (let step = 1n; highTerm > 1n; step += 1n) {
+    lowTerm = (lowTerm * numerator) / (divisor * step);
+    highTerm = ceilDiv(highTerm * numerator, divisor * step);
+    lower += lowTerm;
+    upper += highTerm;
+  }
+  upper += 2n * highTerm;
+  for (let i = 0; i < halvings; i += 1) {
+    lower = (lower * lower) >> precision;
+    upper = ceilDiv(upper * upper, one);
+  }
+  return [lower, upper];
+}
+
+/**
+ * Returns f(e^x) exactly, for a monotone f to integers, which takes e^x as a fraction: on an
+ * interval around e^x that is narrowed until both of its ends agree.
+ *
+ * @param {bigint} numerator
+ * @param {bigint} denominator
+ * @param {(numerator: bigint, denominator: bigint) => bigint} f
+ * @returns {bigint}
+ */
+function atExp(numerator, denominator, f) {
+  for (let precision = 128n; ; precision *= 2n) {
+    const one = 1n << precision;
+    const [low, high] = expBounds(numerator, denominator, precision).map((end) => f(end, one));
+    if (low === high) return low;
+  }
+}
+
+/**
+ * Returns T = ceil(2^64 outside / (inside e^epsilon + outside)): a word below T misses.
+ *
+ * An output of the value's own set of `inside` has probability (2^64 - T) / (2^64 inside), one of
+ * the `outside` others T / (2^64 outside). T is rounded up, so that the ratio is at most e^epsilon.
+ *
+ * @param {number} epsilon Above 0, with at most 4 decimal digits.
+ * @param {bigint} [inside]
+ * @param {bigint} [outside]
+ * @param {bigint} [parts] The threshold is that of epsilon / parts.
+ * @returns {bigint}
+ */
+export function missThreshold(epsilon, inside = 1n, outside = 1n, parts = 1n) {
+  const units = Math.round(epsilon * LEVEL_UNITS);
+  if (!(units > 0) || units / LEVEL_UNITS !== epsilon) {
+    throw new RangeError(`epsilon = ${epsilon}: expected above 0, at most 4 decimal digits`);
+  }
+  return atExp(BigInt(units), BigInt(LEVEL_UNITS) * parts, (e, one) =>
+    ceilDiv(WORD * outside * one, inside * e + outside * one),
+  );
+}
+
+/**
+ * Returns 2^floor(log2 min(e^epsilon, 2k)): the number of blocks of Hadamard response.
+ *
+ * @param {number} epsilon
+ * @param {number} categories k.
+ * @returns {bigint}
+ */
+export function blockCount(epsilon, categories) {
+  const most = 2n * BigInt(categories);
+  const units = BigInt(Math.round(epsilon * LEVEL_UNITS));
+  return atExp(units, BigInt(LEVEL_UNITS), (e, one) => {
+    const whole = e / one;
+    return 1n << BigInt(bitLength(whole < most ? whole : most) - 1);
+  });
+}
+
+// -- Exact sampling -------------------------------------------------------------------------------
+
+/** The first `count` bytes of uniform words. @param {Bits} bits @param {number} count */
+function uniformBytes(bits, count) {
+  const words = bits.integers(Math.ceil(count / 8));
+  return new Uint8Array(words.buffer, words.byteOffset, count);
+}
+
+/**
+ * Draws coins that are true with probability threshold / 2^64, exactly: the first byte of a word
+ * decides, unless it ties with the threshold's.
+ *
+ * @param {Bits} bits
+ * @param {bigint} threshold
+ * @param {number} count
+ * @returns {boolean[]}
+ */
+function bernoulli(bits, threshold, count) {
+  const first = Number(threshold >> 56n);
+  const drawn = uniformBytes(bits, count);
+  const coins = Array.from(drawn, (byte) => byte < first);
+  const tied = coins.flatMap((_, i) => (drawn[i] === first ? [i] : []));
+  if (tied.length > 0) {
+    const rest = bits.integers(tied.length);
+    tied.forEach((i, n) => {
+      coins[i] = rest[n] >> 8n < (threshold & LOW_56);
+    });
+  }
+  return coins;
+}
+
+/** An integer uniform on [0, bound), by rejection. @param {Bits} bits @param {bigint} bound */
+function uniformBelow(bits, bound) {
+  const limit = ((WORD - 1n) / bound) * bound;
+  let drawn = bits.integers(1)[0];
+  while (drawn >= limit) drawn = bits.integers(1)[0];
+  return drawn % bound;
+}
+
+// -- The mechanisms -------------------------------------------------------------------------------
+
+/**
+ * A mechanism at the levels of one definition.
+ *
+ * @typedef {object} Mechanism
+ * @property {number} width Bytes of a report.
+ * @property {(value: unknown, level: number, bits: Bits) => Uint8Array} randomize
+ */
+
+/** @param {Definition} definition @returns {Mechanism} */
+function randomizedResponse(definition) {
+  const thresholds = definition.levels.map((epsilon) => missThreshold(epsilon));
+  const [low, high] = definition.range ?? [NaN, NaN];
+  if (!(low < high)) throw new TypeError(`${definition.name}: a definition without a range`);
+  return {
+    width: 1,
+    randomize(value, level, bits) {
+      if (typeof value !== "number" || Number.isNaN(value)) {
+        throw new TypeError(`value ${String(value)} of ${definition.name}: expected a number`);
+      }
+      const clipped = Math.min(Math.max(value, low), high);
+      const own = (clipped - low) * (2 / (high - low)) - 1;
+      const positive = Number(bits.integers(1)[0] >> 11n) < ((1 + own) / 2) * 2 ** 53;
+      const [flipped] = bernoulli(bits, thresholds[level], 1);
+      return Uint8Array.of(positive === flipped ? 0 : 1);
+    },
+  };
+}
+
+/** @param {Definition} definition @returns {Mechanism} */
+function rappor(definition) {
+  const thresholds = definition.levels.map((epsilon) => missThreshold(epsilon, 1n, 1n, 2n));
+  const categories = categoryCount(definition);
+  const width = Math.ceil(categories / 8);
+  return {
+    width,
+    randomize(value, level, bits) {
+      const own = categoryIndex(definition, value);
+      const report = new Uint8Array(width);
+      bernoulli(bits, thresholds[level], categories).forEach((flipped, i) => {
+        if (flipped !== (i === own)) report[i >> 3] |= 1 << (i & 7);
+      });
+      return report;
+    },
+  };
+}
+
+/** @param {Definition} definition @returns {Mechanism} */
+function hadamardResponse(definition) {
+  const categories = categoryCount(definition);
+  const levels = definition.levels.map((epsilon) => {
+    const blocks = blockCount(epsilon, categories);
+    const size = 1n << BigInt(bitLength(ceilDiv(BigInt(categories), blocks)));
+    const symbols = blocks * size;
+    const half = size / 2n;
+    return { blocks, size, symbols, half, threshold: missThreshold(epsilon, half, symbols - half) };
+  });
+  const symbols = levels.map((each) => each.symbols);
+  const width = symbolWidth(symbols.reduce((most, each) => (each > most ? each : most)));
+  return {
+    width,
+    randomize(value, level, bits) {
+      const own = BigInt(categoryIndex(definition, value));
+      const { blocks, size, symbols, half, threshold } = levels[level];
+      const block = own % blocks;
+      const row = own / blocks + 1n;
+      const [missed] = bernoulli(bits, threshold, 1);
+      const drawn = uniformBelow(bits, missed ? symbols - half : half);
+      if (missed && drawn >= half) {
+        const far = drawn - half;
+        return littleEndian(far >= block * size ? far + size : far, width);
+      }
+      // half the columns of the block: a bit put in at the row's lowest one settles the sign
+      const lowest = row & -row;
+      let column = ((drawn & ~(lowest - 1n)) << 1n) | (drawn & (lowest - 1n));
+      if (isOdd(row & column) !== missed) column ^= lowest;
+      return littleEndian(block * size + column, width);
+    },
+  };
+}
+
+/** Whether a number has an odd number of ones. @param {bigint} x */
+function isOdd(x) {
+  let odd = false;
+  for (let rest = x; rest > 0n; rest &= rest - 1n) odd = !odd;
+  return odd;
+}
+
+/** Bytes of the smallest unsigned integer for indices below `symbols`. @param {bigint} symbols */
+function symbolWidth(symbols) {
+  const width = [1, 2, 4].find((bytes) => symbols <= 1n << BigInt(8 * bytes));
+  if (width === undefined) throw new RangeError(`${symbols} symbols: expected at most 2^32`);
+  return width;
+}
+
+/** @param {bigint} value @param {number} width @returns {Uint8Array} */
+function littleEndian(value, width) {
+  return Uint8Array.from({ length: width }, (_, i) => Number((value >> BigInt(8 * i)) & 255n));
+}
+
+/** @param {Definition} definition @returns {number} */
+function categoryCount({ name, categories }) {
+  const count = Array.isArray(categories) ? categories.length : categories;
+  if (typeof count !== "number" || !(count >= 2)) {
+    throw new TypeError(`${name}: a definition without two or more categories`);
+  }
+  return count;
+}
+
+/** A category by its name or its index. @param {Definition} definition @param {unknown} value */
+function categoryIndex(definition, value) {
+  const { name, categories } = definition;
+  const count = categoryCount(definition);
+  if (typeof value === "string" && Array.isArray(categories)) {
+    const index = categories.indexOf(value);
+    if (index >= 0) return index;
+  } else if (Number.isInteger(value) && Number(value) >= 0 && Number(value) < count) {
+    return Number(value);
+  }
+  const shown = Array.isArray(categories) ? categories.slice(0, 10).join(", ") : "";
+  throw new RangeError(
+    `category ${String(value)} of ${name}: expected an index from 0 to ${count - 1}` +
+      (shown && `, or a name (${shown}${count > 10 ? ", ..." : ""})`),
+  );
+}
+
+/** @type {Record<string, (definition: Definition) => Mechanism>} */
+const MECHANISMS = {
+  randomized_response: randomizedResponse,
+  rappor,
+  hadamard_response: hadamardResponse,
+};
+
+/** @type {WeakMap<Definition, Mechanism>} Thresholds are computed once a definition. */
+const built = new WeakMap();
+
+/** @param {Definition} definition @returns {Mechanism} */
+function mechanismOf(definition) {
+  let mechanism = built.get(definition);
+  if (mechanism === undefined) {
+    if (!Object.hasOwn(MECHANISMS, definition.mechanism)) {
+      throw new TypeError(
+        `mechanism ${definition.mechanism} of ${definition.name}: this module has ` +
+          Object.keys(MECHANISMS).join(", "),
+      );
+    }
+    mechanism = MECHANISMS[definition.mechanism](definition);
+    built.set(definition, mechanism);
+  }
+  return mechanism;
+}
+
+// -- The interface --------------------------------------------------------------------------------
+
+/**
+ * Returns the index of the largest level that is at most the epsilon that is demanded.
+ *
+ * @param {Definition} definition
+ * @param {number} epsilon
+ * @returns {number}
+ * @throws {RangeError} If it is below the lowest level: such an owner does not report.
+ */
+export function levelOf(definition, epsilon) {
+  const isNumber = typeof epsilon === "number";
+  const level = definition.levels.findLastIndex((offered) => isNumber && offered <= epsilon);
+  if (level < 0) {
+    throw new RangeError(
+      `epsilon = ${epsilon}: metric ${definition.name} offers ${definition.levels.join(", ")}; ` +
+        "a stricter demand cannot be met, do not report",
+    );
+  }
+  return level;
+}
+
+/**
+ * Randomizes a value. Each call spends its epsilon.
+ *
+ * @param {Definition} definition
+ * @param {number | string} value A number for a mean (clipped to the range); a category's name or
+ *   index for a frequency.
+ * @param {number} epsilon The privacy that its owner demands, rounded down to a level.
+ * @param {Bits} [bits] The browser's cryptographic generator; another one for tests only.
+ * @returns {Randomized}
+ * @throws {TypeError | RangeError} If the mechanism, the value or the epsilon cannot be used.
+ */
+export function randomize(definition, value, epsilon, bits = systemBits) {
+  const level = levelOf(definition, epsilon);
+  return { level, report: mechanismOf(definition).randomize(value, level, bits) };
+}
+
+/**
+ * Returns 16 random bytes: they name a batch, and say nothing about who sent it.
+ *
+ * @returns {Uint8Array}
+ */
+export function newBatchId() {
+  return crypto.getRandomValues(new Uint8Array(BATCH_ID_BYTES));
+}
+
+/**
+ * Encodes reports as one serialized `ReportBatch` (producers/reports.proto).
+ *
+ * @param {Definition} definition
+ * @param {number[]} levels
+ * @param {Uint8Array[]} reports
+ * @param {{time?: number | Date, batchId?: Uint8Array}} [options] When it happened, in milliseconds
+ *   since the epoch, now by default (0: when Kafka receives it); 16 bytes under which the batch is
+ *   counted once.
+ * @returns {Uint8Array}
+ */
+export function encodeBatch(definition, levels, reports, options = {}) {
+  const { time = Date.now(), batchId = newBatchId() } = options;
+  const { width } = mechanismOf(definition);
+  if (levels.length !== reports.length || reports.some((report) => report.length !== width)) {
+    throw new RangeError(
+      `${levels.length} levels and ${reports.length} reports of ${definition.name}: ` +
+        `expected as many of both, and ${width} bytes a report`,
+    );
+  }
+  if (batchId.length !== BATCH_ID_BYTES) {
+    throw new RangeError(`batchId of ${batchId.length} bytes: expected ${BATCH_ID_BYTES}`);
+  }
+  const milliseconds = Number(time);
+  if (!Number.isSafeInteger(milliseconds) || milliseconds < 0) {
+    throw new RangeError(`time = ${String(time)}: expected milliseconds since the epoch`);
+  }
+  const values = new Uint8Array(width * reports.length);
+  reports.forEach((report, i) => values.set(report, width * i));
+  return Uint8Array.from([
+    ...bytesField(1, new TextEncoder().encode(definition.name)),
+    ...numberField(2, definition.revision),
+    ...bytesField(3, batchId),
+    ...numberField(4, milliseconds),
+    ...bytesField(5, Uint8Array.from(levels)),
+    ...bytesField(6, values),
+  ]);
+}
+
+/** @param {number} number At least 0. @returns {number[]} */
+function varint(number) {
+  const bytes = [];
+  let rest = number;
+  for (; rest >= 128; rest = Math.floor(rest / 128)) bytes.push((rest % 128) | 128);
+  return [...bytes, rest];
+}
+
+/** @param {number} field @param {number} number */
+function numberField(field, number) {
+  return number === 0 ? [] : [field << 3, ...varint(number)];
+}
+
+/** @param {number} field @param {Uint8Array} bytes */
+function bytesField(field, bytes) {
+  return bytes.length === 0 ? [] : [(field << 3) | 2, ...varint(bytes.length), ...bytes];
+}
+
+// -- Posting --------------------------------------------------------------------------------------
+
+const RETRY_STATUS = [408, 429, 502, 503, 504];
+const FIRST_WAIT_MS = 1000;
+const LAST_WAIT_MS = 60_000;
+const PATIENCE_MS = 300_000; // a server that asks for more is not waited for
+
+/** A report says nothing about who sent it: no cookies, no page, nothing that is kept. */
+const ANONYMOUS = Object.freeze(
+  /** @type {RequestInit} */ ({
+    credentials: "omit",
+    referrerPolicy: "no-referrer",
+    cache: "no-store",
+  }),
+);
+
+/**
+ * A batch of which it is not known that Kafka has it.
+ *
+ * `body` is the batch: `post(url, error.body)` sends the same one again, also after a restart of
+ * the page, and it is counted once. Do not call `report` again: it would randomize anew, and spend
+ * the epsilon once more.
+ */
+export class DeliveryError extends Error {
+  /**
+   * @param {string} message
+   * @param {Uint8Array} body
+   * @param {number} status The last HTTP status; 0 if there was no answer.
+   */
+  constructor(message, body, status) {
+    super(message);
+    this.name = "DeliveryError";
+    this.body = body;
+    this.status = status;
+  }
+}
+
+/**
+ * @typedef {object} PostOptions
+ * @property {string} [token] With the scope `report`, where the server wants one.
+ * @property {number} [attempts] How often the batch is posted at most; 5 by default.
+ * @property {AbortSignal} [signal]
+ */
+
+/**
+ * Posts an encoded batch until Kafka has it, and waits between attempts as the server asks.
+ *
+ * @param {string | URL} url Of the gateway: `/v1/reports`.
+ * @param {Uint8Array} body From `encodeBatch`.
+ * @param {PostOptions} [options]
+ * @returns {Promise<{batch_id: string, reports: number}>}
+ * @throws {DeliveryError}
+ */
+export async function post(url, body, { token, attempts = 5, signal } = {}) {
+  /** @type {Record<string, string>} */
+  const headers = { "Content-Type": "application/x-protobuf" };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  let told = "no attempt";
+  let status = 0;
+  for (let attempt = 1; attempt <= attempts; attempt += 1) {
+    /** @type {string | null} */
+    let after = null;
+    try {
+      const answer = await fetch(url, { ...ANONYMOUS, method: "POST", headers, body, signal });
+      status = answer.status;
+      if (answer.ok) return await answer.json();
+      after = answer.headers.get("Retry-After");
+      told = await explanation(answer);
+      if (!RETRY_STATUS.includes(status)) break;
+    } catch (error) {
+      if (signal?.aborted) throw new DeliveryError("aborted", body, status);
+      told = String(error);
+      status = 0;
+    }
+    const pause = waitMs(attempt, after);
+    if (attempt === attempts || pause > PATIENCE_MS) break;
+    await wait(pause, signal);
+  }
+  throw new DeliveryError(`the batch was not acknowledged: ${told}`, body, status);
+}
+
+/** What a problem says. @param {Response} answer */
+async function explanation(answer) {
+  const problem = await answer.json().catch(() => ({}));
+  return [`${answer.status}`, problem.detail, problem.remedy].filter(Boolean).join(": ");
+}
+
+/**
+ * Doubling from a second to a minute, or what the server asks for; up to a quarter more at random,
+ * so that devices which failed together do not come back together.
+ *
+ * @param {number} attempt
+ * @param {string | null} after The header Retry-After: seconds, or a date.
+ */
+function waitMs(attempt, after) {
+  const doubled = Math.min(FIRST_WAIT_MS * 2 ** (attempt - 1), LAST_WAIT_MS);
+  const seconds = after === null ? NaN : Number(after);
+  const asked = Number.isNaN(seconds) ? Date.parse(after ?? "") - Date.now() : seconds * 1000;
+  return (asked >= 0 ? asked : doubled) * (1 + Math.random() / 4);
+}
+
+/** @param {number} milliseconds @param {AbortSignal} [signal] @returns {Promise<void>} */
+function wait(milliseconds, signal) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(done, milliseconds);
+    signal?.addEventListener("abort", done);
+    function done() {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    }
+  });
+}
+
+/**
+ * Randomizes values and posts the reports as one batch, until Kafka has it.
+ *
+ * @param {string | URL} url Of the gateway: `/v1/reports`.
+ * @param {Definition} definition From `GET /v1/metrics/NAME`.
+ * @param {number | string | (number | string)[]} values
+ * @param {number | number[]} epsilons One for all values, or one for each.
+ * @param {PostOptions & {time?: number | Date}} [options] When it happened; now by default.
+ * @returns {Promise<{batch_id: string, reports: number}>}
+ * @throws {TypeError | RangeError} If a value or an epsilon cannot be used; nothing was reported.
+ * @throws {DeliveryError} If it is not known that Kafka has the batch; `post` sends it again.
+ */
+export async function report(url, definition, values, epsilons, { time, ...options } = {}) {
+  const all = Array.isArray(values) ? values : [values];
+  if (all.length === 0) throw new RangeError(`no values of ${definition.name}: nothing to report`);
+  if (Array.isArray(epsilons) && epsilons.length !== all.length) {
+    throw new RangeError(`${epsilons.length} epsilons for ${all.length} values`);
+  }
+  const randomized = all.map((value, i) =>
+    randomize(definition, value, Array.isArray(epsilons) ? epsilons[i] : epsilons),
+  );
+  const body = encodeBatch(
+    definition,
+    randomized.map(({ level }) => level),
+    randomized.map(({ report: bytes }) => bytes),
+    { time },
+  );
+  return post(url, body, options);
+}

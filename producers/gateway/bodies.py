@@ -1,0 +1,220 @@
+"""What may be posted: a serialized ``ReportBatch``, or the same as JSON for people with curl.
+
+Both carry answers that were randomized on the device. A gateway never sees what a person holds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from estimators import Metric
+from estimators.errors import ReportError, nearest
+from producers.batch import check_batch, encode_batch, new_batch_id, parse_batch
+from producers.delivery import Batch
+from producers.problems import Problem
+from producers.times import END, event_times
+
+PROTOBUF = "application/x-protobuf"
+JSON = "application/json"
+MEDIA_TYPES = (PROTOBUF, JSON)
+
+NO_VALUES = (
+    "randomize it on the device and post the report instead: producers.Reporter and "
+    "/static/dither.js do so, docs/gateway.md shows how; the gateway must never see what a person "
+    "holds, and has kept nothing of this body"
+)
+
+
+class JsonReport(msgspec.Struct, forbid_unknown_fields=True):
+    """What the mechanism made of a value, at a level or, which is the same, the level's epsilon."""
+
+    report: Annotated[
+        int | list[int], Meta(description="Of the shape that the metric's mechanism has.")
+    ]
+    level: Annotated[int | None, Meta(description="The level's index.")] = None
+    epsilon: Annotated[float | None, Meta(description="The level itself.")] = None
+
+
+class JsonBatch(msgspec.Struct, forbid_unknown_fields=True):
+    """Reports of one metric and one event time, each randomized on the device."""
+
+    metric: str
+    reports: list[JsonReport]
+    revision: Annotated[
+        int | None, Meta(description="Of the definition that the values were randomized by.")
+    ] = None
+    batch_id: Annotated[
+        str | None,
+        Meta(description="32 hexadecimal digits or a UUID, under which the batch counts once."),
+    ] = None
+    time: Annotated[
+        float | str | None,
+        Meta(description="Seconds since the epoch, or ISO 8601; by default, that of arrival."),
+    ] = None
+
+
+_decoder = msgspec.json.Decoder(JsonBatch)
+
+
+def read_batch(media_type: str, body: bytes, metrics: Mapping[str, Metric]) -> Batch:
+    """Return a body as what goes to Kafka.
+
+    Parameters
+    ----------
+    media_type : str
+        One of `MEDIA_TYPES`.
+    body : bytes
+    metrics : mapping of str to Metric
+
+    Raises
+    ------
+    Problem
+        400, naming what was wrong, with the value and what was expected.
+    """
+    try:
+        if media_type == PROTOBUF:
+            return from_protobuf(body, metrics)
+        return from_json(body, metrics)
+    except ReportError as error:
+        raise Problem(HTTPStatus.BAD_REQUEST, str(error), _remedy(error)) from None
+    except ValueError as error:
+        raise Problem(HTTPStatus.BAD_REQUEST, str(error)) from None
+
+
+def from_protobuf(body: bytes, metrics: Mapping[str, Metric]) -> Batch:
+    """Return a serialized ``ReportBatch``, without anything in it that its definition lacks.
+
+    Raises
+    ------
+    ReportError, ValueError
+        If it could not be counted.
+    """
+    batch = parse_batch(body)
+    check_batch(batch, metrics)
+    if not 0 <= batch.time_ms < END * 1000:
+        raise ValueError(
+            f"time_ms = {batch.time_ms}: expected milliseconds since the epoch, before the year "
+            "10000, or 0 for Kafka's timestamp"
+        )
+    batch.DiscardUnknownFields()
+    return Batch(batch.batch_id, batch.SerializeToString(), len(batch.levels))
+
+
+def from_json(body: bytes, metrics: Mapping[str, Metric]) -> Batch:
+    """Return the batch that a JSON body describes.
+
+    Raises
+    ------
+    ReportError, ValueError
+        If it could not be counted.
+    Problem
+        If it has true values.
+    """
+    try:
+        given = _decoder.decode(body)
+    except msgspec.ValidationError as error:
+        if "unknown field `value" in str(error):
+            raise Problem(
+                HTTPStatus.BAD_REQUEST, f"a body with a true value ({error})", NO_VALUES
+            ) from None
+        raise ValueError(f"not a batch of reports: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"not JSON: {error}") from None
+    metric = metrics.get(given.metric)
+    if metric is None:
+        known = nearest(given.metric[:80], metrics)
+        raise ReportError("unknown_metric", f"metric {given.metric[:80]!r}: did you mean {known}")
+    if given.revision not in (None, metric.revision):
+        raise ReportError(
+            "wrong_revision",
+            f"revision {given.revision} of {metric.name}: expected {metric.revision}; the device "
+            "has another definition of this metric",
+        )
+    if not given.reports:
+        raise ReportError("empty", "a batch without reports")
+    levels = [_level(metric, index, each) for index, each in enumerate(given.reports)]
+    rows = [_row(metric, index, each.report) for index, each in enumerate(given.reports)]
+    key = new_batch_id() if given.batch_id is None else _batch_id(given.batch_id)
+    payload = encode_batch(metric, np.array(levels), np.array(rows), _time_ms(given.time), key)
+    return Batch(key, payload, len(levels))
+
+
+def _level(metric: Metric, index: int, given: JsonReport) -> int:
+    """Return the level of a report, which is given by its index or by its epsilon."""
+    offered = list(metric.levels)
+    if (given.level is None) == (given.epsilon is None):
+        raise ReportError("bad_level", f"reports[{index}]: expected one of level and epsilon")
+    if given.level is not None:
+        if not 0 <= given.level < len(offered):
+            raise ReportError(
+                "bad_level",
+                f"reports[{index}].level = {given.level}: expected 0 to {len(offered) - 1}",
+            )
+        return given.level
+    if given.epsilon not in offered:
+        raise ReportError(
+            "bad_level",
+            f"reports[{index}].epsilon = {given.epsilon}: expected one of {offered}, the one that "
+            "the report was randomized at",
+        )
+    return offered.index(given.epsilon)
+
+
+def _row(metric: Metric, index: int, report: int | list[int]) -> int | list[int]:
+    """Return a report that has the shape of the metric's."""
+    shape = metric.randomizer.shape
+    expected = f"a list of {shape[0]} integers" if shape else "an integer"
+    if shape != ((len(report),) if isinstance(report, list) else ()):
+        shown = f"a list of {len(report)} integers" if isinstance(report, list) else "an integer"
+        raise ReportError(
+            "bad_length",
+            f"reports[{index}].report is {shown}: expected {expected} for {metric.mechanism}",
+        )
+    return report
+
+
+def _batch_id(text: str) -> bytes:
+    try:
+        return uuid.UUID(hex=text).bytes
+    except ValueError:
+        raise ReportError(
+            "bad_batch_id", f"batch_id = {text[:80]!r}: expected 32 hexadecimal digits, or a UUID"
+        ) from None
+
+
+def _time_ms(time: float | str | None) -> int:
+    """Return milliseconds since the epoch; 0, for Kafka's timestamp, where none is given."""
+    if time is None:
+        return 0
+    moment: Any = time
+    if isinstance(time, str):
+        try:
+            moment = datetime.datetime.fromisoformat(time)
+        except ValueError:
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            raise ValueError(
+                f"time = {time[:80]!r}: expected ISO 8601 with a time zone "
+                "(2026-01-31T12:00:00Z), or seconds since the epoch"
+            )
+    return int(event_times(moment, 1, 0.0)[0])
+
+
+def _remedy(error: ReportError) -> str:
+    return _REMEDIES.get(error.reason, "")
+
+
+_REMEDIES = {
+    "unknown_metric": "GET /v1/metrics lists the metrics",
+    "wrong_revision": "GET /v1/metrics/NAME has the definition to randomize by; a report of "
+    "another one cannot be counted, and a value that is randomized anew spends its epsilon anew",
+    "bad_batch_id": "draw 16 random bytes for each batch, and keep them when you post it again",
+}

@@ -1,0 +1,314 @@
+"""`POST /v1/reports`: reports of devices, acknowledged when Kafka has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, MutableMapping
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, KafkaException
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from estimators import Metric
+from producers.delivery import Batch
+from producers.gateway.bodies import MEDIA_TYPES, read_batch
+from producers.gateway.clients import Clients
+from producers.gateway.sender import Outcome, Sender, is_fatal
+from producers.problems import Problem
+
+PATH = "/v1/reports"
+RATE_LIMIT = "100/second"
+MAX_BODY = 900_000
+"""Bytes; a batch of them fits into a message of Kafka's default size."""
+MAX_IN_FLIGHT = 64 * 2**20
+POST_OVERHEAD = 4096
+"""Bytes that a post takes beside its body: request, task, future, librdkafka's message."""
+ACKNOWLEDGE_TIMEOUT = 10.0
+BODY_SECONDS = 10.0
+RETRY_SECONDS = 2.0
+
+SAME_BATCH = "post the same batch again, with the same batch_id and time: it is counted once"
+
+
+class Gateway:
+    """Takes reports over HTTP and hands them to Kafka.
+
+    A post is answered 202 when Kafka has acknowledged its batch (acks=all, idempotent), and not
+    before. Every other answer is a problem (RFC 9457) that says what to do.
+
+    Parameters
+    ----------
+    metrics : mapping of str to Metric
+    config : mapping
+        librdkafka's properties.
+    topic : str
+    rate_limit : str
+        Of one client, as in ``"100/second"``; empty: none.
+    max_body : int
+        Bytes of a post.
+    max_in_flight : int
+        Bytes of all posts that Kafka has not acknowledged yet, 4 KiB more for each; above it a post
+        is answered 503.
+    acknowledge_timeout : float
+        Seconds until a post that Kafka has not acknowledged is answered 504.
+    prepare : callable, optional
+        Called in a thread until it does not raise, before anything is sent: to create the topic.
+
+    Attributes
+    ----------
+    in_flight : int
+        Bytes of posts that are not through yet, 4 KiB more for each.
+
+    Raises
+    ------
+    ValueError
+        If a parameter cannot be used.
+
+    Examples
+    --------
+    >>> metric = Metric(name="late", kind="mean", mechanism="randomized_response",
+    ...                 range=(0, 1), levels=[0.5, 1])
+    >>> gateway = Gateway({"late": metric}, {"bootstrap.servers": "localhost:9092"}, "reports")
+    >>> [route.path for route in gateway.routes]
+    ['/v1/reports']
+    """
+
+    def __init__(
+        self,
+        metrics: Mapping[str, Metric],
+        config: Mapping[str, Any],
+        topic: str,
+        *,
+        rate_limit: str = RATE_LIMIT,
+        max_body: int = MAX_BODY,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        acknowledge_timeout: float = ACKNOWLEDGE_TIMEOUT,
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
+        if not 0 < max_body <= max_in_flight - POST_OVERHEAD:
+            raise ValueError(
+                f"max_body = {max_body}: expected bytes, at least one and {POST_OVERHEAD} fewer "
+                f"than max_in_flight = {max_in_flight}"
+            )
+        if not acknowledge_timeout > 0:
+            raise ValueError(f"acknowledge_timeout = {acknowledge_timeout}: expected seconds")
+        self.metrics, self.max_body, self.max_in_flight = metrics, max_body, max_in_flight
+        self.in_flight = 0
+        self._clients = Clients(rate_limit)
+        self._sender = Sender(config, topic, acknowledge_timeout, prepare)
+
+    @property
+    def routes(self) -> list[Route]:
+        """What to mount."""
+        return [Route(PATH, _Endpoint(self), methods=["POST"], name="reports")]
+
+    def start(self) -> None:
+        """Begin to connect, in the running event loop; Kafka need not be there."""
+        self._sender.start()
+
+    async def close(self) -> None:
+        """Wait for what is under way, but not longer than the timeout."""
+        await self._sender.close()
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def post(self, scope: Scope, receive: Receive) -> Response:
+        """Answer a post.
+
+        Raises
+        ------
+        Problem
+            If Kafka has not acknowledged it.
+        """
+        media_type, length = _headers(scope)
+        self._clients.admit(scope)
+        if not self._sender.ready:
+            raise Problem(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"Kafka does not answer yet: {self._sender.last_error or 'still connecting'}",
+                "post again after the time in Retry-After",
+                retry_after=RETRY_SECONDS,
+            )
+        hold = _Hold(self)
+        try:
+            hold.take(POST_OVERHEAD)
+            batch = read_batch(media_type, await self._body(receive, length, hold), self.metrics)
+            acknowledged = self._send(batch, hold)
+        except BaseException:
+            hold.free()
+            raise
+        refused = await acknowledged
+        if refused is not None:
+            raise _not_acknowledged(batch, refused, self._sender.timeout)
+        body = b'{"batch_id":"%b","reports":%d}' % (batch.key.hex().encode(), batch.reports)
+        return Response(body, HTTPStatus.ACCEPTED, media_type="application/json")
+
+    async def _body(self, receive: Receive, length: int, hold: _Hold) -> bytes:
+        """Return the whole body, counted as it comes."""
+        if length > self.max_body:
+            raise self._too_large(f"{length} bytes")
+        chunks, more = [], True
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                while more:
+                    message = await receive()
+                    chunks.append(self._chunk(message, hold))
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            raise Problem(
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"the body was not complete after {BODY_SECONDS:g} seconds",
+                "post it again",
+                headers={"Connection": "close"},
+            ) from None
+        return b"".join(chunks)
+
+    def _chunk(self, message: Message, hold: _Hold) -> bytes:
+        if message["type"] == "http.disconnect":
+            raise Problem(
+                HTTPStatus.BAD_REQUEST, "the client has gone before its body was complete"
+            )
+        chunk: bytes = message.get("body", b"")
+        hold.take(len(chunk))
+        if hold.bytes > self.max_body + POST_OVERHEAD:
+            raise self._too_large("more")
+        return chunk
+
+    def _too_large(self, found: str) -> Problem:
+        return Problem(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"a body of {found}: expected at most {self.max_body} bytes",
+            "put the reports into several batches, each with an id of its own",
+            headers={"Connection": "close"},
+        )
+
+    def _send(self, batch: Batch, hold: _Hold) -> asyncio.Future[Outcome]:
+        try:
+            return self._sender.send(batch, hold.free)
+        except BufferError:
+            raise self.busy() from None
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                raise _too_large_for_kafka() from None
+            if is_fatal(error):
+                self._sender.replace_failed()
+            raise Problem(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"Kafka's client refused the batch: {error.args[0].str()}",
+                SAME_BATCH,
+                retry_after=RETRY_SECONDS,
+            ) from None
+
+    def busy(self) -> Problem:
+        """Return what a post is told for which there is no room."""
+        return Problem(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"{self.in_flight} bytes of reports wait for Kafka, which is slow or away",
+            "post again after the time in Retry-After",
+            retry_after=RETRY_SECONDS,
+        )
+
+
+class _Hold:
+    """What one post takes of the gateway's memory."""
+
+    __slots__ = ("bytes", "gateway")
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway, self.bytes = gateway, 0
+
+    def take(self, more: int) -> None:
+        if self.gateway.in_flight + more > self.gateway.max_in_flight:
+            raise self.gateway.busy()
+        self.gateway.in_flight += more
+        self.bytes += more
+
+    def free(self) -> None:
+        self.gateway.in_flight -= self.bytes
+        self.bytes = 0
+
+
+class _Endpoint:
+    """The route's application."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response: Response = await self.gateway.post(scope, receive)
+        except Problem as problem:
+            response = problem.response(scope["path"])
+        await response(scope, receive, send)
+
+
+def _headers(scope: MutableMapping[str, Any]) -> tuple[str, int]:
+    """Return a post's media type and length; 0 where it does not say.
+
+    Raises
+    ------
+    Problem
+        415 if it is nothing that can be read.
+    """
+    media_type, length = "", 0
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            media_type = value.partition(b";")[0].strip().lower().decode("latin-1")
+        elif name == b"content-length":
+            length = int(value) if value.isdigit() else 0
+        elif name == b"content-encoding" and value.strip().lower() != b"identity":
+            raise Problem(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                f"Content-Encoding {value.decode('latin-1')!r}: expected none",
+                "send the body as it is; Kafka compresses batches",
+            )
+    if media_type not in MEDIA_TYPES:
+        raise Problem(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"Content-Type {media_type!r}: expected one of {', '.join(MEDIA_TYPES)}",
+            headers={"Accept-Post": ", ".join(MEDIA_TYPES)},
+        )
+    return media_type, length
+
+
+def _too_large_for_kafka() -> Problem:
+    return Problem(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "Kafka takes no messages of this size",
+        "put the reports into several batches, each with an id of its own",
+    )
+
+
+def _not_acknowledged(batch: Batch, error: KafkaError, seconds: float) -> Problem:
+    """Return what is told of a batch that may or may not be in Kafka."""
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return _too_large_for_kafka()
+    name = batch.key.hex()
+    if error.code() == KafkaError._MSG_TIMED_OUT:
+        return Problem(
+            HTTPStatus.GATEWAY_TIMEOUT,
+            f"Kafka has not acknowledged batch {name} within {seconds:g} seconds: "
+            "whether it has it is unknown",
+            SAME_BATCH,
+            retry_after=RETRY_SECONDS,
+        )
+    return Problem(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        f"Kafka has not acknowledged batch {name}: {error.str()}",
+        SAME_BATCH,
+        retry_after=RETRY_SECONDS,
+    )

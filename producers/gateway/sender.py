@@ -1,0 +1,206 @@
+"""From the event loop to Kafka, and Kafka's acknowledgements back to it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from producers.connection import Connection
+from producers.delivery import Batch
+
+logger = logging.getLogger("producers")
+
+SWEEP_SECONDS = 0.1  # how much later than its time a post may learn that there was no answer
+PREPARE_AGAIN_SECONDS = 5.0
+RECONNECT_MS = 1000  # at most between two attempts; librdkafka's own 10 s would add to an outage
+
+Outcome = KafkaError | None
+"""None: Kafka has it, in as many replicas as the topic asks for."""
+
+
+class Sender:
+    """Batches on their way to Kafka, each with a future of its acknowledgement.
+
+    All methods belong to the event loop; librdkafka's deliveries come from the connection's thread.
+
+    Parameters
+    ----------
+    config : mapping
+        librdkafka's properties.
+    topic : str
+    timeout : float
+        Seconds until a batch that Kafka has not acknowledged is given up.
+    prepare : callable, optional
+        Called in a thread until it does not raise, before anything is sent: to create the topic.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        topic: str,
+        timeout: float,
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
+        self.topic, self.timeout = topic, timeout
+        self.ready = False
+        self.last_error = ""
+        self._config = {
+            "message.timeout.ms": max(1, round(timeout * 1000)),
+            "reconnect.backoff.max.ms": RECONNECT_MS,
+            **config,
+        }
+        self._prepare = prepare
+        self._connection: Connection | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing = threading.Event()
+        self._arrived: deque[tuple[asyncio.Future[Outcome], Callable[[], None], Outcome]] = deque()
+        self._is_settling = False
+        self._awaited: deque[tuple[float, asyncio.Future[Outcome]]] = deque()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to connect; Kafka need not be there."""
+        self._loop = asyncio.get_running_loop()
+        self._closing.clear()
+        self._connection = Connection(self._config)
+        if self._prepare is None:
+            self.ready = True
+        else:
+            threading.Thread(target=self._get_ready, name="dither-topic", daemon=True).start()
+
+    async def close(self) -> None:
+        """Wait for what is under way, but not longer than the timeout."""
+        connection, self._connection = self._connection, None
+        self.ready = False
+        self._closing.set()
+        if connection is None:
+            return
+        await asyncio.to_thread(connection.producer.flush, self.timeout)
+        await asyncio.to_thread(connection.close)
+        self._settle()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        while self._awaited:
+            _give_up(self._awaited.popleft()[1])
+
+    def send(self, batch: Batch, done: Callable[[], None]) -> asyncio.Future[Outcome]:
+        """Hand a batch to librdkafka.
+
+        Parameters
+        ----------
+        batch : Batch
+        done : callable
+            Called when librdkafka is through with the batch and has let go of its bytes, which may
+            be later than the future is given up.
+
+        Returns
+        -------
+        Future
+            None when Kafka has acknowledged the batch, or the error.
+
+        Raises
+        ------
+        BufferError
+            If librdkafka's queue is full.
+        KafkaException
+            If it refuses the batch.
+        """
+        assert self._loop is not None  # noqa: S101
+        assert self._connection is not None  # noqa: S101
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        self._connection.producer.produce(
+            self.topic,
+            value=batch.payload,
+            key=batch.key,
+            on_delivery=functools.partial(self._delivered, future, done),
+        )
+        self._awaited.append((self._loop.time() + self.timeout, future))
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        return future
+
+    def replace_failed(self) -> None:
+        """Go on with a new producer after an error from which librdkafka's does not recover."""
+        failed = self._connection
+        if failed is None or failed.closed:
+            return
+        logger.error(
+            "Kafka's producer has failed for good, a new one takes over: %s", failed.last_error
+        )
+        self._connection = Connection(self._config)
+        threading.Thread(
+            target=_abandon, args=[failed, self.timeout], name="dither-failed", daemon=True
+        ).start()
+
+    def _delivered(
+        self,
+        future: asyncio.Future[Outcome],
+        done: Callable[[], None],
+        error: Outcome,
+        _message: Any,
+    ) -> None:
+        """Take in a delivery, in the connection's thread: one wake-up for all that come at once."""
+        self._arrived.append((future, done, error))
+        if not self._is_settling:
+            self._is_settling = True
+            assert self._loop is not None  # noqa: S101
+            self._loop.call_soon_threadsafe(self._settle)
+
+    def _settle(self) -> None:
+        self._is_settling = False
+        while self._arrived:
+            future, done, error = self._arrived.popleft()
+            done()
+            if not future.done():
+                future.set_result(error)
+
+    def _sweep(self) -> None:
+        """Give up what has waited for too long, which is what waits longest."""
+        assert self._loop is not None  # noqa: S101
+        now = self._loop.time()
+        while self._awaited and (self._awaited[0][1].done() or self._awaited[0][0] <= now):
+            _give_up(self._awaited.popleft()[1])
+        again = bool(self._awaited)
+        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep) if again else None
+
+    def _get_ready(self) -> None:
+        assert self._prepare is not None  # noqa: S101
+        while not self._closing.is_set():
+            try:
+                self._prepare()
+            except Exception as error:
+                if not self.last_error:
+                    logger.warning("not ready to take reports: %s", error)
+                self.last_error = str(error)
+                self._closing.wait(PREPARE_AGAIN_SECONDS)
+            else:
+                self.ready, self.last_error = not self._closing.is_set(), ""
+                return
+
+
+TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
+
+
+def _give_up(future: asyncio.Future[Outcome]) -> None:
+    if not future.done():
+        future.set_result(TIMED_OUT)
+
+
+def _abandon(connection: Connection, seconds: float) -> None:
+    """Close a connection whose batches cannot be sent: each is delivered as an error."""
+    connection.producer.purge()
+    connection.producer.flush(seconds)
+    connection.close()
+
+
+def is_fatal(error: KafkaException) -> bool:
+    """Return whether a producer that raised this can send nothing more."""
+    return bool(error.args[0].fatal())

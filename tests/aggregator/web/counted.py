@@ -1,0 +1,198 @@
+"""A store with something counted, and servers that answer for it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from aggregator.reader import Reader
+from aggregator.settings import Settings
+from aggregator.store import Store, connect
+from aggregator.web import application
+from estimators import Metric
+from producers.reports_pb2 import ReportBatch
+from tests.messages import ARRIVAL, EPOCH, batch, log
+
+MINUTE, HOUR = 60_000, 3_600_000
+TOPIC = "dither.reports"
+IDLE_MS = 60_000
+PATIENCE = 30.0
+
+DEFINITIONS = """
+[metrics.delay]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 10]
+levels = [0.5, 1]
+minimum_reports = 10
+lateness = "1m"
+unit = "minutes"
+description = "Departure delay"
+
+[metrics.carrier]
+kind = "frequency"
+mechanism = "rappor"
+categories = ["AA", "B6", "DL", "UA"]
+levels = [1, 8]
+
+[metrics.place]
+kind = "vector_mean"
+mechanism = "hemisphere"
+coordinates = ["x", "y", "z"]
+radius = 2
+levels = [8]
+unit = "km"
+
+[metrics.page]
+kind = "frequency"
+mechanism = "count_sketch"
+categories = "open"
+watch = ["/", "/checkout"]
+levels = [8]
+options = {rows = 4, buckets = 64}
+retention = "30d"
+
+[metrics.silent]
+kind = "mean"
+mechanism = "laplace"
+range = [0, 1]
+levels = [1]
+"""
+
+
+class Counting:
+    """Counts batches into a store, partition by partition, as a worker does."""
+
+    def __init__(self, store: Store, metrics: dict[str, Metric]) -> None:
+        self.store, self.metrics = store, metrics
+        self._seed = 0
+
+    def count(self, partition: int, *contents: ReportBatch | bytes, **facts: str | int) -> None:
+        """Count batches after what is there, and commit."""
+        snapshot = self.store.acquire(partition, "test")
+        state = snapshot.partition(self.metrics, 10 * MINUTE)
+        first = max(0, snapshot.next_offset)
+        state.count(log(*contents, first=first))
+        known = {"high": first + len(contents), "updated": ARRIVAL, **facts}
+        epoch = int(snapshot.owner["epoch"])
+        self.store.commit(partition, epoch, snapshot.next_offset, state, known)
+
+    def batch(
+        self, name: str, answers: Sequence[Any], minute: float = 0, epsilon: float = 1.0
+    ) -> ReportBatch:
+        """Return a batch with an id of its own."""
+        self._seed += 1
+        at = int(EPOCH + minute * MINUTE)
+        return batch(self.metrics[name], answers, epsilon, at, self._seed)
+
+    def some(self, minutes: int = 90) -> None:
+        """Two partitions: a batch of delays a minute, some carriers, places and pages."""
+        for number in (0, 1):
+            delays = [self.batch("delay", [minute % 10] * 40, minute) for minute in range(minutes)]
+            once = self.batch("delay", [1.0] * 3, minutes - 1)
+            carriers = self.batch("carrier", [0] * 300 + [1] * 200 + [3] * 100, 1, 8)
+            places = self.batch("place", [[0.1, -1.5, 0.5]] * 300, 1, 8)
+            pages = self.batch("page", ["/"] * 300 + ["/a b&c"] * 200, 1, 8)
+            late = self.batch("delay", [1.0] * 7, 0)
+            self.count(number, *delays, once, once, carriers, places, pages, late, b"\xff bad")
+
+
+class Client:
+    """Asks an application without a socket; a connection's errors are the server's."""
+
+    def __init__(self, store: Store, metrics: dict[str, Metric], settings: Settings) -> None:
+        self.store, self.settings = store, settings
+        self.app = application(Reader(store, metrics, idle_ms=IDLE_MS), settings)
+
+    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Return the answer to one request."""
+        import asyncio
+
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://dither") as client:
+                return await client.request(method, path, **options)
+
+        return asyncio.run(ask())
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        """Return the answer to a GET."""
+        return self.ask("GET", path, **options)
+
+    def json(self, path: str, **params: Any) -> Any:
+        """Return what a GET that succeeds answers."""
+        answer = self.get(path, params=params)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"] == "application/json"
+        return answer.json()
+
+    def problem(self, status: int, path: str, method: str = "GET", **options: Any) -> Any:
+        """Return the problem that a request is answered with."""
+        answer = self.ask(method, path, **options)
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+        problem = answer.json()
+        assert problem["status"] == status
+        assert problem["instance"] == path.partition("?")[0]
+        assert problem["type"] == "about:blank"
+        assert problem["title"]
+        assert problem["detail"]
+        return problem
+
+
+@contextlib.contextmanager
+def serving(metrics_file: Path, redis_url: str, *flags: str) -> Iterator[Server]:
+    """Run `dither serve` as a process until it is told to end."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    with metrics_file.with_name("serve.log").open("w+b") as told:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "aggregator", "serve", f"--port={port}"),
+                *("--metrics", str(metrics_file), "--redis", redis_url),
+                *("--set", "serve.gateway=false", "--set", "publish.enabled=false", *flags),
+            ],
+            stdout=told,
+            stderr=told,
+        )
+        server = Server(process, f"http://127.0.0.1:{port}", Path(told.name))
+        try:
+            server.wait()
+            yield server
+        finally:
+            process.terminate()
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class Server:
+    """A `dither serve` that runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str, told: Path) -> None:
+        self.process, self.url, self.told = process, url, told
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.told.read_text()
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{self.url}/healthz").status_code == 200:
+                    return
+        raise AssertionError(f"no answer: {self.told.read_text()}")
+
+
+def connected(url: str) -> Store:
+    """Return a store at a URL."""
+    return Store(connect(url), TOPIC)

@@ -1,0 +1,246 @@
+"""Weights of releases against other solvers, and against what the papers say of them."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from estimators.central.weights import (
+    POLICIES,
+    affine_error,
+    capped,
+    deviation_threshold,
+    noise_scale,
+    report_weights,
+    square_threshold,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from estimators.estimate import Floats
+
+#: (epsilon, reports) of up to 8 levels, many times apart.
+level_mixes = st.dictionaries(
+    st.integers(1, 640_000).map(lambda e: e / 10_000), st.integers(1, 10**6), min_size=1, max_size=8
+).map(lambda mix: (np.array(sorted(mix)), np.array([float(mix[e]) for e in sorted(mix)])))
+noises = st.floats(-6, 6).map(lambda x: 10.0**x)
+
+
+def deviation(counts: Floats, weights: Floats) -> float:
+    return float(counts @ np.abs(weights - 1 / counts.sum())) ** 2
+
+
+def users(epsilons: Floats, counts: Floats) -> Floats:
+    result: Floats = np.repeat(epsilons, counts.astype(int))
+    return result
+
+
+def recursion(epsilons: Floats, noise: float) -> Floats:
+    """HDP-WC, equations (154) and (155), user by user."""
+    shape = [float(epsilons[0])]
+    for epsilon in epsilons[1:]:
+        square = sum(r * r for r in shape) + noise
+        shape.append(min(square / sum(shape), float(epsilon)))
+    result: Floats = np.array(shape) / sum(shape)
+    return result
+
+
+@pytest.mark.parametrize("noise", [1e-4, 0.1, 8.0, 1e4])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_threshold_is_that_of_the_papers_recursion(seed: int, noise: float) -> None:
+    rng = np.random.default_rng(seed)
+    epsilons, counts = np.sort(np.exp(rng.uniform(-4, 3, 7))), rng.integers(1, 30, 7).astype(float)
+    found = capped(epsilons, counts, square_threshold(epsilons, counts, noise))
+    expected = recursion(users(epsilons, counts), noise)
+    assert np.allclose(np.repeat(found, counts.astype(int)), expected, rtol=1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(mix=level_mixes, noise=noises)
+def test_no_other_threshold_has_a_smaller_squared_error(
+    mix: tuple[Floats, Floats], noise: float
+) -> None:
+    epsilons, counts = mix
+
+    def objective(threshold: float) -> float:
+        weights = capped(epsilons, counts, threshold)
+        return float(counts @ weights**2) + noise * noise_scale(epsilons, weights) ** 2
+
+    found = square_threshold(epsilons, counts, noise)
+    assert found >= epsilons[0]
+    others = [*epsilons, *(found * np.geomspace(0.5, 2, 9)), *np.geomspace(epsilons[0], 64, 9)]
+    others = [other for other in others if other >= epsilons[0]]
+    assert objective(found) <= min(map(objective, others)) * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=50)
+@given(mix=level_mixes, noise=noises)
+def test_no_other_noise_has_a_smaller_deviation(mix: tuple[Floats, Floats], noise: float) -> None:
+    """Of one number only: the objective as a function of |w/e|_inf."""
+    epsilons, counts = mix
+    total = counts.sum()
+
+    def objective(scale: float) -> float:
+        lack = float(counts @ np.maximum(1 / total - scale * epsilons, 0))
+        return 4 * lack**2 + noise * scale**2
+
+    weights = capped(epsilons, counts, deviation_threshold(epsilons, counts, noise))
+    scale = noise_scale(epsilons, weights)
+    assert deviation(counts, weights) + noise * scale**2 == pytest.approx(
+        objective(scale), rel=1e-6, abs=1e-15
+    )
+    least, most = 1 / float(counts @ epsilons), 1 / (total * epsilons[0])
+    others = np.concatenate([np.geomspace(least, most, 200), 1 / (total * epsilons)])
+    best = min(objective(s) for s in others.tolist() if s >= least * (1 - 1e-12))
+    assert objective(scale) <= best * (1 + 1e-9) + 1e-18
+
+
+def solved(
+    epsilons: Floats, counts: Floats, objective: Callable[[Floats, float], float], start: Floats
+) -> float:
+    """Minimise over all weights of levels and all bounds on |w/e|_inf."""
+    best, search = math.inf, cast("Any", minimize)
+    for weights in (start,):
+        scale = noise_scale(epsilons, weights)
+        answer = search(
+            lambda x: objective(x[:-1], x[-1]),
+            np.append(weights, scale),
+            constraints=[
+                {"type": "eq", "fun": lambda x: counts @ x[:-1] - 1},
+                {"type": "ineq", "fun": lambda x: x[-1] - x[:-1] / epsilons},
+            ],
+            bounds=[(0, None)] * (epsilons.size + 1),
+            method="SLSQP",
+            options={"maxiter": 500, "ftol": 1e-14},
+        )
+        if answer.success and abs(counts @ answer.x[:-1] - 1) < 1e-9:
+            best = min(best, float(answer.fun))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_general_solver_finds_nothing_better(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    epsilons, counts = np.sort(np.exp(rng.uniform(-3, 2, 5))), rng.integers(1, 50, 5).astype(float)
+    total, log_term = counts.sum(), math.log(20)
+    start = rng.dirichlet(np.ones(5)) / counts
+    objectives: dict[str, Callable[[Floats, float], float]] = {
+        "hpm-c": lambda w, s: deviation(counts, w) + (log_term * s) ** 2,
+        "hpm-ct": lambda w, s: total * float(counts @ (w - 1 / total) ** 2) + (log_term * s) ** 2,
+        "hpm-u": lambda w, s: (
+            min(deviation(counts, w), log_term * float(counts @ w**2)) + (log_term * s) ** 2
+        ),
+        "hpm-ut": lambda w, s: (
+            min(total * float(counts @ (w - 1 / total) ** 2), log_term * float(counts @ w**2))
+            + (log_term * s) ** 2
+        ),
+        "adpm": lambda w, s: float(counts @ w**2) / 4 + 2 * s**2,
+    }
+    for policy, objective in objectives.items():
+        found = report_weights(policy, epsilons, counts, 0.05).per_report
+        assert counts @ found == pytest.approx(1)
+        value = objective(found, noise_scale(epsilons, found))
+        assert value <= solved(epsilons, counts, objective, start) * (1 + 1e-6), policy
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_many_minimisers_of_the_deviation_it_is_the_shortest(seed: int) -> None:
+    """Moving weight among users above 1/n keeps the objective, and makes |w|_2 larger."""
+    rng = np.random.default_rng(seed)
+    epsilons, counts = np.array([0.1, 1.0, 2.0, 4.0, 8.0]), np.array([60.0, 9, 9, 9, 9])
+    weights = report_weights("hpm-c", epsilons, counts, 0.05).per_report
+    scale, above = noise_scale(epsilons, weights), weights > 1 / counts.sum()
+    assert above.sum() == 4
+    for _ in range(50):
+        step = rng.normal(size=5) * above
+        step -= above * (counts @ step) / counts[above].sum()
+        other = weights + 1e-4 * step
+        room = (other / epsilons).max() <= scale and (other[above] >= 1 / counts.sum()).all()
+        if room:
+            assert deviation(counts, other) == pytest.approx(deviation(counts, weights))
+            assert counts @ other**2 > counts @ weights**2
+
+
+@pytest.mark.parametrize("kind", ["mean", "frequency"])
+def test_no_weights_leak_more_than_the_least_epsilon_allows(kind: str) -> None:
+    epsilons, counts = np.array([0.05, 0.5, 1.0, 8.0]), np.array([100.0, 5, 800, 1])
+    for name, policy in POLICIES[kind].items():
+        found = policy(epsilons, counts, math.log(20))
+        losses = found.per_report / noise_scale(epsilons, found.per_report)
+        assert np.all(losses <= epsilons * (1 + 1e-12)), name
+        assert losses.max() > 0
+        if found.saturation is not None:
+            assert losses == pytest.approx(np.minimum(epsilons, found.saturation)), name
+
+
+def test_two_groups_saturate_where_the_paper_says() -> None:
+    """ADPM, Table I: R = 1 + 8 / (e_1^2 n f)."""
+    for first, share, n in ((0.1, 0.7, 1000), (0.5, 0.2, 50), (0.01, 0.5, 10_000)):
+        counts = np.array([n * share, n * (1 - share)])
+        ratio = 1 + 8 / (first**2 * n * share)
+        for second in (first * (1 + ratio) / 2, first * ratio * 3):
+            found = report_weights("adpm", np.array([first, second]), counts, 0.05)
+            reach = min(second / first, ratio)
+            assert found.per_report[1] / found.per_report[0] == pytest.approx(reach)
+            assert found.saturation is not None
+            if second > ratio * first:
+                assert found.saturation == pytest.approx(ratio * first)
+            else:  # one more level would buy something up to there
+                assert second < found.saturation < ratio * first
+
+
+def test_the_error_of_saturated_weights_is_that_of_theorem_1() -> None:
+    first, share, n = 0.1, 0.7, 1000
+    ratio = 1 + 8 / (first**2 * n * share)
+    epsilons, counts = np.array([first, 100 * first]), np.array([n * share, n * (1 - share)])
+    found = report_weights("adpm", epsilons, counts, 0.05)
+    expected = ratio / (4 * n * (share + (1 - share) * ratio))
+    assert affine_error(epsilons, counts, found.per_report) == pytest.approx(expected)
+
+
+def test_alike_levels_have_equal_weights_under_every_policy() -> None:
+    for kind, policies in POLICIES.items():
+        for policy in policies:
+            bins = None if kind == "mean" else 4
+            found = report_weights(policy, np.array([0.3]), np.array([40.0]), 0.05, bins)
+            assert found.per_report == pytest.approx([1 / 40])
+
+
+def test_the_order_of_the_levels_does_not_matter() -> None:
+    epsilons, counts = np.array([4.0, 0.1, 1.0]), np.array([10.0, 20.0, 30.0])
+    order = np.array([1, 2, 0])
+    for policy in POLICIES["mean"]:
+        found = report_weights(policy, epsilons, counts, 0.05).per_report
+        again = report_weights(policy, epsilons[order], counts[order], 0.05).per_report
+        assert np.array_equal(found[order], again)
+
+
+def test_an_unknown_policy_names_those_of_the_kind() -> None:
+    levels, counts = np.array([1.0]), np.array([9.0])
+    with pytest.raises(ValueError, match=r"'hpm-ct'\? .*adpm"):
+        report_weights("hpm-cta", levels, counts, 0.05)
+    with pytest.raises(ValueError, match="weights = 'adpm'"):
+        report_weights("adpm", levels, counts, 0.05, categories=3)
+
+
+def test_a_million_levels_take_less_than_a_second() -> None:
+    rng = np.random.default_rng(1)
+    epsilons = np.exp(rng.uniform(-4, 2, 1_000_000))
+    counts = rng.integers(1, 9, 1_000_000).astype(np.float64)
+    for policy in ("adpm", "hpm-u"):
+        took = math.inf
+        for _ in range(3):  # whatever else the machine does
+            start = time.process_time()
+            report_weights(policy, epsilons, counts, 0.05)
+            took = min(took, time.process_time() - start)
+            if took < 1:
+                break
+        assert took < 1, policy

@@ -1,0 +1,356 @@
+"""Releases of trusted collections: what leaves, what it costs, and that nothing else leaves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from estimators import DefinitionError, Metric, ReportError, load_metrics
+from estimators.central import TrueFrequency, TrueMean
+from estimators.central.release import LARGEST, Noise
+from estimators.central.weights import POLICIES
+from estimators.randomness import SeededBits
+
+LEVELS = [0.1, 0.5, 2.0]
+DOMAINS: dict[str, dict[str, Any]] = {"mean": {"range": (-60, 180)}, "frequency": {"categories": 4}}
+LOCAL_MEAN, LOCAL_FREQUENCY = 519519715, 1896076492
+EVERY = [(kind, policy) for kind, policies in POLICIES.items() for policy in policies]
+every_kind = pytest.mark.parametrize("kind", DOMAINS)
+every_policy = pytest.mark.parametrize(("kind", "policy"), EVERY)
+
+
+def trusted(kind: str, **changes: Any) -> Metric:
+    definition = {"name": "m", "kind": kind, "trust": "central", "levels": LEVELS}
+    return Metric(**{**definition, **DOMAINS.get(kind, {}), **changes})
+
+
+def collected(metric: Metric, n: int = 6000, seed: int = 1) -> Any:
+    rng = np.random.default_rng(seed)
+    level = rng.integers(0, len(metric.levels), n).astype(np.uint8)
+    size = len(metric.category_names)
+    values = rng.integers(0, size, n) if size else rng.uniform(-60, 180, n)
+    statistic = metric.zero()
+    metric.accumulate(statistic, level, metric.randomize(values, level))
+    return statistic, values, level
+
+
+# -- What a user loses -----------------------------------------------------------------------------
+
+EPSILONS = (Fraction(1, 10), Fraction(1, 2), Fraction(2))
+
+
+def exponents(noise: Noise, before: list[int], after: list[int]) -> set[Fraction]:
+    """Return ln of the ratio of the probabilities of every output near two vectors of sums."""
+    reach = range(min(before + after) - 2, max(before + after) + 3)
+    return {
+        noise.rate
+        * sum(abs(y - b) - abs(y - a) for y, a, b in zip(out, before, after, strict=True))
+        for out in itertools.product(reach, repeat=len(before))
+    }
+
+
+@pytest.mark.parametrize("weights", [(1, 2, 3), (1, 1, 1), (3, 2, 1), (1, 5, 20)])
+def test_every_output_of_a_mean_is_as_likely_within_each_users_loss(
+    weights: tuple[int, ...],
+) -> None:
+    """All data sets of three users on a grid of 4, all changes of one value, all outputs."""
+    collection, noise = TrueMean(EPSILONS, grid=4), Noise(EPSILONS, weights, 1)
+    largest = [Fraction(0)] * 3
+    for values in itertools.product(range(5), repeat=3):
+        for user, value in itertools.product(range(3), range(5)):
+            changed = [value if i == user else v for i, v in enumerate(values)]
+            before, after = (
+                collection.weighted_sums(np.array(x, dtype=np.int64)[:, None], noise).tolist()
+                for x in (values, changed)
+            )
+            largest[user] = max(largest[user], *exponents(noise, before, after))
+    assert tuple(largest) == noise.losses
+    assert all(loss <= epsilon for loss, epsilon in zip(noise.losses, EPSILONS, strict=True))
+    assert any(loss == epsilon for loss, epsilon in zip(noise.losses, EPSILONS, strict=True))
+
+
+def test_every_output_of_a_frequency_is_as_likely_within_each_users_loss() -> None:
+    collection, noise = TrueFrequency(EPSILONS, categories=3), Noise(EPSILONS, (1, 1, 2), 2)
+    largest = [Fraction(0)] * 3
+    for values in itertools.product(range(3), repeat=3):
+        for user, value in itertools.product(range(3), range(3)):
+            changed = [value if i == user else v for i, v in enumerate(values)]
+            before, after = (
+                collection.weighted_sums(np.eye(3, dtype=np.int64)[list(x)], noise).tolist()
+                for x in (values, changed)
+            )
+            largest[user] = max(largest[user], *exponents(noise, before, after))
+    assert tuple(largest) == noise.losses
+    assert all(loss <= epsilon for loss, epsilon in zip(noise.losses, EPSILONS, strict=True))
+
+
+def test_the_rounded_sum_moves_by_no_more_than_the_weight() -> None:
+    """Also where the other users' sum is not a whole number of units."""
+    rng = np.random.default_rng(2)
+    collection = TrueMean(EPSILONS)
+    for _ in range(500):
+        noise = Noise(EPSILONS, tuple(rng.integers(1, LARGEST, 3).tolist()), 1)
+        sums = rng.integers(0, 2**50, 3)
+        level, step = int(rng.integers(3)), int(rng.integers(0, collection.grid + 1))
+        moved = sums.copy()
+        moved[level] += step
+        change = np.abs(
+            collection.weighted_sums(moved[:, None], noise)
+            - collection.weighted_sums(sums[:, None], noise)
+        )
+        assert change[0] <= noise.weights[level]
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 3), Fraction(7, 5), Fraction(1, 40)])
+def test_the_noise_has_its_law(rate: Fraction) -> None:
+    """Chi-square with a fixed seed; fails for one seed in 10^6."""
+    noise, n = Noise((rate,), (1,), 1), 100_000
+    drawn = noise.draw(SeededBits(3), n)
+    reach = int(5 / rate)
+    z = np.arange(-reach, reach + 1)
+    q = math.exp(-rate)
+    law = (1 - q) / (1 + q) * q ** np.abs(z)
+    cells = np.arange(z.size) // max(1, z.size // 25)
+    inside = np.abs(drawn) <= reach
+    tally = np.bincount(cells[drawn[inside] + reach], minlength=cells[-1] + 1)
+    expected = n * np.bincount(cells, weights=law)
+    both = [*tally, n - inside.sum()], [*expected, n - expected.sum()]
+    assert chisquare(*both).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("log_p", [-1.0, -3.0, -7.0, -40.0])
+@pytest.mark.parametrize("rate", [Fraction(1, 10_000), Fraction(1, 3), Fraction(5)])
+def test_the_quantile_of_the_noise_is_the_least_one(rate: Fraction, log_p: float) -> None:
+    t = Noise((rate,), (1,), 1).quantile(log_p)
+
+    def log_tail(t: float) -> float:
+        return -float(rate) * t - math.log1p(math.exp(-rate))
+
+    assert log_tail(t) <= log_p * (1 - 1e-9)
+    assert t in (0, 1) or log_tail(t - 1) > log_p
+
+
+@every_policy
+def test_a_release_says_what_every_level_loses(kind: str, policy: str) -> None:
+    metric = trusted(kind)
+    statistic, _, _ = collected(metric)
+    released = metric.release(statistic, SeededBits(1), weights=policy)
+    assert released.privacy is not None
+    assert np.all((released.privacy > 0) & (released.privacy <= np.array(LEVELS)))
+    assert released.privacy.max() >= 0.1
+    if released.saturation is not None:
+        capped = np.minimum(LEVELS, released.saturation)
+        assert released.privacy == pytest.approx(capped, rel=1e-5)
+    counts = metric.counts(statistic)
+    shape = released.weights / counts
+    assert released.privacy / released.privacy[0] == pytest.approx(shape / shape[0])
+    assert released.policy == policy
+
+
+@pytest.mark.parametrize("levels", [[0.0001, 64], [0.0001, 0.0002, 63.9999], [64]])
+@every_kind
+def test_extreme_levels_stay_within_their_epsilon(kind: str, levels: list[float]) -> None:
+    metric = trusted(kind, levels=levels)
+    statistic, _, _ = collected(metric, 500)
+    for policy in POLICIES[kind]:
+        released = metric.release(statistic, SeededBits(1), weights=policy)
+        assert released.privacy is not None
+        assert np.all(released.privacy <= np.array(levels))
+
+
+# -- What comes out --------------------------------------------------------------------------------
+
+
+@every_policy
+def test_a_release_is_near_the_truth_and_within_its_bounds(kind: str, policy: str) -> None:
+    metric = trusted(kind)
+    statistic, values, _ = collected(metric, 60_000)
+    released = metric.release(statistic, SeededBits(7), weights=policy)
+    truth = values.mean() if kind == "mean" else np.bincount(values, minlength=4) / values.size
+    width = 240 if kind == "mean" else 1
+    assert np.all(np.abs(released.value - truth) < 0.03 * width)
+    assert np.all((released.lower <= truth) & (truth <= released.upper))
+    assert np.all((released.lower < released.value) & (released.value < released.upper))
+    assert np.all(np.asarray(released.upper) - released.lower < 0.08 * width)
+    assert (released.reports, released.bound, released.labels) == (60_000, "fixed", metric.labels)
+    assert 0 < released.effective_reports < 60_000
+    assert released.weights.sum() == pytest.approx(1)
+    assert released.heterogeneity is None
+
+
+@every_kind
+def test_each_call_draws_anew_and_the_same_bits_give_the_same_release(kind: str) -> None:
+    metric = trusted(kind)
+    statistic, _, _ = collected(metric)
+    first, second = metric.release(statistic), metric.release(statistic)
+    assert np.all(first.value != second.value)
+    one, two = (metric.release(statistic, SeededBits(4)) for _ in range(2))
+    assert np.array_equal(one.value, two.value)
+    assert np.array_equal(one.lower, two.lower)
+
+
+@every_kind
+def test_bounds_for_the_users_themselves_are_shorter(kind: str) -> None:
+    metric = trusted(kind)
+    statistic, _, _ = collected(metric)
+    population, sample = (
+        metric.release(statistic, SeededBits(4), target=target)
+        for target in ("population", "sample")
+    )
+    assert np.array_equal(population.value, sample.value)
+    assert np.all(population.lower < sample.lower)
+    assert np.all(sample.upper < population.upper)
+
+
+@every_kind
+def test_levels_without_reports_cost_and_count_nothing(kind: str) -> None:
+    metric = trusted(kind)
+    statistic = metric.zero()
+    level = np.full(500, 2, dtype=np.uint8)
+    metric.accumulate(statistic, level, metric.randomize(np.arange(500) % 4, level))
+    released = metric.release(statistic, SeededBits(1))
+    assert released.privacy is not None
+    assert released.privacy[:2].tolist() == [0, 0]
+    assert released.weights.tolist() == [0, 0, 1]
+    assert released.privacy[2] == pytest.approx(2)
+
+
+@every_kind
+def test_before_the_first_report_a_release_says_nothing(kind: str) -> None:
+    metric = trusted(kind)
+    released = metric.release(metric.zero())
+    assert np.all(np.isnan(released.value))
+    low, high = metric.range or (0, 1)
+    assert np.all(released.lower == low)
+    assert np.all(released.upper == high)
+    assert released.privacy is not None
+    assert not released.privacy.any()
+
+
+def test_unknown_weights_are_named_with_and_without_reports() -> None:
+    metric = trusted("frequency")
+    for statistic in (metric.zero(), collected(metric)[0]):
+        with pytest.raises(ValueError, match=r"weights = 'hpm-a': did you mean 'hpf-a'"):
+            metric.release(statistic, weights="hpm-a")
+
+
+def test_where_noise_would_drown_all_adpm_gives_the_middle_and_costs_nothing() -> None:
+    metric = trusted("mean", levels=[0.01])
+    statistic = metric.zero()
+    metric.accumulate(statistic, [0] * 20, metric.randomize([180.0] * 20, [0] * 20))
+    for seed in range(3):
+        released = metric.release(statistic, SeededBits(seed), weights="adpm")
+        assert (released.value, released.lower, released.upper) == (60, -60, 180)
+        assert released.privacy is not None
+        assert not released.privacy.any()
+    assert metric.release(statistic, SeededBits(1), weights="hpm-a").value != 60
+
+
+def test_a_value_is_rounded_by_half_a_step_at_most() -> None:
+    collection = TrueMean([Fraction(1)])
+    values = np.random.default_rng(1).uniform(-1, 1, 10_000)
+    back = 2 * collection.randomize(values, np.zeros(10_000, dtype=int), SeededBits(1)) / 2**30 - 1
+    assert np.abs(back - values).max() <= 2 * collection.slack
+    ends = collection.randomize(np.array([-1.0, 1.0]), np.zeros(2, dtype=int), SeededBits(1))
+    assert ends.tolist() == [0, 2**30]
+
+
+# -- That nothing else leaves ----------------------------------------------------------------------
+
+
+@every_kind
+def test_an_estimate_of_a_trusted_metric_is_refused(kind: str) -> None:
+    metric = trusted(kind)
+    statistic, _, _ = collected(metric)
+    with pytest.raises(ValueError, match="only releases may be shown"):
+        metric.estimate(statistic)
+    with pytest.raises(ValueError, match="only releases leave"):
+        metric.randomizer.estimate(statistic.reshape(3, -1), None)  # type: ignore[arg-type]
+
+
+@every_kind
+def test_true_values_do_not_pass_for_private(kind: str) -> None:
+    randomizer = trusted(kind).randomizer
+    assert not any(randomizer.is_private(level) for level in range(3))
+    with pytest.raises(ValueError, match="not private"):
+        randomizer.privacy_ratio(0)
+
+
+def test_a_release_of_a_metric_that_is_private_already_is_refused() -> None:
+    metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+    with pytest.raises(ValueError, match="needs no release"):
+        metric.release(metric.zero())
+
+
+# -- As every metric -------------------------------------------------------------------------------
+
+
+def test_trust_is_part_of_the_revision_and_changes_no_other() -> None:
+    """The two numbers are those of before there was a choice."""
+    local = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[0.5, 1])
+    assert local.revision == LOCAL_MEAN
+    categories = Metric(name="f", kind="frequency", mechanism="grr", categories=3, levels=[1])
+    assert categories.revision == LOCAL_FREQUENCY
+    metric = trusted("mean", range=(0, 1), levels=[0.5, 1])
+    assert metric.revision not in (0, LOCAL_MEAN)
+    assert metric.revision == trusted("mean", range=(0, 1), levels=[0.5, 1]).revision
+    assert metric.mechanism == "true_value"
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "expected"),
+    [
+        ({"trust": "centrl"}, "trust", "'central'?"),
+        ({"mechanism": "laplace"}, "mechanism", "none where trust is central"),
+        ({"kind": "vector_mean", "range": None, "dimension": 2, "radius": 1}, "kind", "mean or"),
+        ({"options": {"grid": 1000}}, "options", "a power of two"),
+        ({"options": {"grid": 2**31}}, "options", "at most 2^30"),
+        ({"kind": "frequency", "range": None, "categories": "open"}, "categories", "their number"),
+    ],
+)
+def test_a_trusted_metric_that_cannot_be_is_explained(
+    changes: dict[str, Any], key: str, expected: str
+) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        trusted(**{"kind": "mean", **changes})
+    assert refused.value.key == f"m.{key}"
+    assert expected in refused.value.expected
+
+
+def test_a_definition_file_needs_a_mechanism_unless_the_collector_is_trusted(tmp_path: Any) -> None:
+    file = tmp_path / "metrics.toml"
+    table = '[metrics.m]\nkind = "mean"\nrange = [0, 1]\nlevels = [1]\n'
+    file.write_text(table + 'trust = "central"\n')
+    assert load_metrics(file)["m"].trust == "central"
+    for text in (table, table + 'trust = "local"\n'):
+        file.write_text(text)
+        with pytest.raises(DefinitionError, match=r"m\.mechanism .* missing"):
+            load_metrics(file)
+
+
+@every_kind
+def test_reports_survive_the_wire_and_add_up(kind: str) -> None:
+    metric = trusted(kind)
+    statistic, values, level = collected(metric, 400)
+    reports = metric.randomize(values, level)
+    wire = metric.randomizer.encode(reports)
+    metric.randomizer.check(level.tobytes(), wire)
+    assert np.array_equal(metric.randomizer.decode(wire), reports)
+    halves = [metric.zero(), metric.zero()]
+    for part, half in zip((slice(0, 150), slice(150, 400)), halves, strict=True):
+        metric.accumulate(half, level[part], reports[part])
+    assert np.array_equal(halves[0] + halves[1], statistic)
+    assert np.array_equal(metric.counts(statistic), np.bincount(level, minlength=3))
+
+
+@pytest.mark.parametrize(("kind", "report"), [("mean", 2**30 + 1), ("frequency", 4)])
+def test_a_report_outside_the_domain_is_refused(kind: str, report: int) -> None:
+    metric = trusted(kind)
+    with pytest.raises(ReportError, match="bad_value"):
+        metric.accumulate(metric.zero(), [0], [report])

@@ -1,0 +1,129 @@
+"""Reading the estimates topic, as a backend would, and publishing to it in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from aggregator.publisher import Publisher
+from aggregator.reader import Reader
+from aggregator.settings import Settings
+from tests.integration.deployment import Deployment, wait_until
+from tests.messages import EPOCH, batch
+
+IDLE_MS = 500
+MINUTE = 60_000
+PANE = 10 * MINUTE
+"""The width of a pane of the metric `age`."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A committed message of the estimates topic."""
+
+    key: str
+    value: bytes
+    headers: dict[str, bytes]
+
+    @property
+    def id(self) -> str:
+        return self.headers["ce_id"].decode()
+
+    @property
+    def is_final(self) -> bool:
+        return self.headers["ce_type"] == b"dither.estimate.final"
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.value)
+        return found
+
+
+def on_topic(deployment: Deployment, topic: str = "") -> list[Found]:
+    """Return every committed event, in order."""
+    topic = topic or deployment.estimates
+    consumer = Consumer(
+        {
+            "bootstrap.servers": deployment.kafka.bootstrap_servers,
+            "group.id": f"read-{topic}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    found: list[Found] = []
+    try:
+        left = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, 0) for number in left])
+
+        def read() -> bool:
+            message: Any
+            for message in consumer.consume(1000, 0.2):
+                error = message.error()
+                if error is None:
+                    headers = dict(message.headers() or [])
+                    found.append(Found(message.key().decode(), message.value(), headers))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(message.partition())
+            return not left
+
+        wait_until(read, "the estimates topic is read to its end")
+    finally:
+        consumer.close()
+    return found
+
+
+def final_ids(deployment: Deployment, topic: str = "") -> Counter[str]:
+    """Return how often each final event is there."""
+    return Counter(event.id for event in on_topic(deployment, topic) if event.is_final)
+
+
+def reader_of(deployment: Deployment) -> Reader:
+    return Reader(deployment.store, deployment.metrics, idle_ms=IDLE_MS)
+
+
+def settings_of(deployment: Deployment, **publish: Any) -> Settings:
+    """Return a deployment's settings with others for publishing."""
+    settings = copy.deepcopy(deployment.settings)
+    settings.publish.interval, settings.publish.lease = "200ms", "2s"
+    for name, value in publish.items():
+        setattr(settings.publish, name, value)
+    return settings
+
+
+@contextlib.contextmanager
+def publishing(deployment: Deployment, **publish: Any) -> Iterator[Publisher]:
+    """Publish in a thread."""
+    publisher = Publisher(settings_of(deployment, **publish), reader_of(deployment))
+    publisher.start()
+    try:
+        yield publisher
+    finally:
+        publisher.stop()
+
+
+def ages(deployment: Deployment, panes: range, reports: int = 120) -> list[tuple[int, bytes]]:
+    """Return a batch of `age` in each of some panes, in one partition after the other."""
+    age = deployment.metrics["age"]
+    return [
+        (
+            pane % deployment.partitions,
+            batch(
+                age, [pane % 100] * reports, 2, EPOCH + pane * PANE + MINUTE, 1 + pane
+            ).SerializeToString(),
+        )
+        for pane in panes
+    ]
+
+
+def all_are_final(deployment: Deployment, panes: int) -> bool:
+    """Whether the first panes of `age` are final (by idleness, soon after they are counted)."""
+    settled = reader_of(deployment).settled(deployment.store.overview())
+    return settled.get("age", 0) >= EPOCH + panes * PANE
