@@ -9,6 +9,7 @@ import numpy as np
 from estimators.bounds.law import STEEPEST
 from estimators.estimate import Floats
 
+FARTHEST = 1.15  # of tilt times s_l: where a level cannot be made to add so much; measured
 NEWTON_STEPS = 2  # from Jensen's bound, which is within a few percent
 TANGENTS = 64  # more gain less than 0.1% of a width
 
@@ -102,7 +103,7 @@ class DifferenceLaw:
         fixed. There, one who holds the category adds ln(1 +- c tanh x), which is made +-t s c, in
         proportion to what they weigh, whatever their level: then K+- = +-t f exactly, and how f is
         split over the levels does not count. To the first order in t, x is t s. It is at most
-        STEEPEST.
+        FARTHEST times that.
 
         Parameters
         ----------
@@ -116,7 +117,8 @@ class DifferenceLaw:
         most = float(np.tanh(STEEPEST))
         above = np.minimum(np.expm1(np.minimum(weight, 1.0)) / self.contrast, most)
         below = np.minimum(-np.expm1(-weight) / self.contrast, most)
-        return np.arctanh(above), np.arctanh(below)
+        farthest = FARTHEST * plain
+        return np.minimum(np.arctanh(above), farthest), np.minimum(np.arctanh(below), farthest)
 
     def limits(
         self, tilt: float, above: Floats, below: Floats, refined: bool = True

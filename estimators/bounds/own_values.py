@@ -16,7 +16,10 @@ x_l is the one for which d_l = 2 t w, in proportion to what the level's users we
 
 exactly, A = sum n ln(cosh x + (o - a) sinh x): theta alone fixes it. To the first order in t, x_l
 is t s_l, so that W is nearly t S, and this is Chernoff's bound without a worst case. x_l is at most
-STEEPEST; where it is cut, d_l is smaller than 2 t w, and K smaller.
+FARTHEST times t s_l; where it is cut, d_l is smaller than 2 t w. Then K is at most the line above,
+and at most the one through its largest value, at theta = 1, with the slope of the least d_l / w:
+
+    K = A + sum n d - sum n w (1 - phi) d / w <= A + sum n d - (1 - theta) / 2 min d / w.
 
 **A fixed number of reports.** P(W >= K + x0) <= e^-x0 R, R = erfcx(sqrt(2 v)) + 1.12 rho / v^1.5,
 for v at most the variance of W under the tilted law, and rho at least the sum of its third absolute
@@ -40,6 +43,7 @@ The upper limit is the same for -Y, which has mean -o + a or -o - a.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,7 +54,15 @@ from estimators.bounds.tails import BERRY_ESSEEN
 from estimators.estimate import Floats
 
 CELL = 1.1  # ratio of variances between neighbours: finer ones gain less than 0.5% of a width
+FARTHEST = 1.5  # of tilt times s_l: farther, W is mostly that of the noisiest levels; measured
 NEAR = 4.0  # tilts within this factor of the best for a normal law are summed, for all times
+
+
+class _Line(NamedTuple):
+    """A bound on K for each tilt: its value at theta = 0 and its slope."""
+
+    at_zero: Floats
+    slope: Floats
 
 
 def own_value_limits(
@@ -102,8 +114,9 @@ def _limit(law: Law, signs: Floats, log_p: float, _: float) -> Floats:
     for _ in range(3):
         tilt = np.sqrt(np.maximum(2 * cost, 1.0) / middle)
         cost = SAFETY - log_p + _log_remainder(law, tilt, edges)
-    x, base = _tilted(law, tilt)
-    reached = (x @ signs - (base + cost)[:, None]) / tilt[:, None] - 1
+    x, *lines = _tilted(law, tilt)
+    left = x @ signs - cost[:, None]
+    reached = np.maximum(*((left - at_zero[:, None]) / slope[:, None] for at_zero, slope in lines))
     kept = reached < edges[1:, None]
     first = np.argmax(kept, axis=0)
     found = np.maximum(reached[first, np.arange(signs.shape[1])], edges[first])
@@ -118,24 +131,31 @@ def _limit_at_all_times(law: Law, signs: Floats, log_p: float, total: float) -> 
     if not near.any():
         return np.full(signs.shape[1], -1.0)
     tilt, log_weights = grid[near], anytime.LOG_WEIGHTS[near]
-    x, base = _tilted(law, tilt)
-    terms = (x @ signs - (base + tilt - log_weights)[:, None]).T  # at theta = 0
+    x, below, above = _tilted(law, tilt)
+    offset = np.zeros_like(law.contrast) if law.offset is None else law.offset
+    centre = np.clip(law.coefficient @ (signs - (law.counts * offset)[:, None]), -1, 1)[:, None]
+    first = below[0] + centre * below[1] <= above[0] + centre * above[1]
+    at_zero, slope = (np.where(first, one, other) for one, other in zip(below, above, strict=True))
+    terms = (x @ signs).T + log_weights - at_zero
     shape = terms.shape
-    slope = np.broadcast_to(tilt, shape)
-    start = ((terms - goal) / tilt).max(axis=1)
+    start = ((terms - goal) / slope).max(axis=1)
     lines = anytime.Lines(start, slope, terms, slope * start[:, None], slope)
     return np.clip(lines.limit(np.zeros(shape[0]), goal) - _slack(law), -1.0, 1.0)
 
 
-def _tilted(law: Law, tilt: Floats) -> tuple[Floats, Floats]:
-    """Return x, of shape (tilts, levels), and A, of shape (tilts,)."""
+def _tilted(law: Law, tilt: Floats) -> tuple[Floats, _Line, _Line]:
+    """Return x, of shape (tilts, levels), and two lines in theta that bound K."""
     own, other = _means(law)
     ratio = np.expm1(np.minimum(2 * tilt[:, None] * law.coefficient * law.contrast, 4 * STEEPEST))
     left = own - (1 + ratio) * other
     tanh = np.where(ratio < left, ratio / np.maximum(left, 1e-300), 1.0)
     x = np.arctanh(np.minimum(tanh, math.tanh(STEEPEST)))
-    base = np.log1p((1 + other) / 2 * np.expm1(2 * x)) - x
-    return x, base @ law.counts
+    x = np.minimum(x, FARTHEST * tilt[:, None] * law.coefficient)
+    base = (np.log1p((1 + other) / 2 * np.expm1(2 * x)) - x) @ law.counts
+    cut = np.tanh(x)
+    adds = np.log1p((own - other) * cut / (1 + other * cut))
+    least = (adds / (law.coefficient * law.contrast)).min(axis=1) / 2
+    return x, _Line(base + tilt, tilt), _Line(base + adds @ law.counts - least, least)
 
 
 def _means(law: Law) -> tuple[Floats, Floats]:
@@ -155,7 +175,7 @@ def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
     """Return ln R, for each tilt and all thetas between two of the edges."""
     from scipy.special import erfcx
 
-    x, _ = _tilted(law, tilt)
+    x, _, _ = _tilted(law, tilt)
     tanh = np.tanh(x)
     mean = [(tanh + m) / (1 + m * tanh) for m in _means(law)]
     own, other = (x**2 * (1 - m) * (1 + m) for m in mean)
