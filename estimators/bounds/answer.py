@@ -101,7 +101,7 @@ def interval(
     >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))
     >>> lower, upper = interval(law, np.array([0.5]), np.log(0.025))
     >>> float(lower[0].round(4)), float(upper[0].round(4))
-    (0.4825, 0.5172)
+    (0.4828, 0.5169)
     >>> lower, upper = interval(law, np.array([0.5]), np.log(0.025), total=1e4)
     >>> float(lower[0].round(3)), float(upper[0].round(3))
     (0.47, 0.529)
