@@ -47,7 +47,7 @@ lock: setup      ## pin the newest allowed dependencies in requirements.lock
 proto: setup     ## regenerate the wire format's code from producers/reports.proto
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. producers/reports.proto
 
-screenshots: setup ## take the pictures of the dashboard in docs/images (Chromium; five minutes)
+screenshots: setup ## take the pictures of the dashboard in docs/images (Chromium; four minutes)
 	@$(BIN)/python -m tests.browser.screenshots
 
 clean:           ## remove the virtual environment, caches and Kafka's jars

@@ -2,7 +2,7 @@
 
 Several processes may run one; a lease in Redis lets one at a time work. What makes it exact is
 Kafka: an outlet, once made, is the only one that can commit, and whoever then reads the topic to
-its end knows every event there is. docs/decisions/0008 says why.
+its end knows every event there is. docs/decisions/0010 says why.
 """
 
 from __future__ import annotations

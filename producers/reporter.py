@@ -89,6 +89,11 @@ class Reporter:
         if not batch_age >= 0:
             raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
         self.metric, self.topic, self.bits = metric, topic, bits
+        if metric.trust == "central":
+            logger.warning(
+                "metric %r is collected in trust: TRUE VALUES leave this device, not randomized",
+                metric.name,
+            )
         self._owns_connection = not isinstance(config, Connection)
         self._connection = config if isinstance(config, Connection) else Connection(config)
         self._outbox = Outbox(self._connection, topic)

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aggregator.web.middleware import PROTECTIVE
 from producers.problems import Problem
 
 CONTENT_TYPES = {
@@ -30,6 +31,7 @@ CONTENT_TYPES = {
 PAGES = {"/": "index.html", "/try": "try.html"}
 RANDOMIZERS = "dither.js"
 HEADERS = {
+    **PROTECTIVE,
     "Content-Security-Policy": "; ".join(
         (
             "default-src 'none'",
@@ -45,8 +47,6 @@ HEADERS = {
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
 }
 
 
@@ -77,8 +77,7 @@ def routes() -> list[Route]:
     """Return the routes of the pages and of their files under ``/static/``."""
     files = dict(_files(importlib.resources.files("aggregator").joinpath("web", "static")))
     randomizers = importlib.resources.files("producers").joinpath("browser", RANDOMIZERS)
-    if randomizers.is_file():
-        files[RANDOMIZERS] = _file(randomizers)
+    files[RANDOMIZERS] = _file(randomizers)
 
     async def page(request: Request) -> Response:
         return files[PAGES[request.url.path]].response(request)

@@ -41,7 +41,8 @@ Categories = Annotated[
 Top = Annotated[int, Meta(ge=1, le=10_000, description="Keep the largest so many.")]
 LiveTop = Annotated[int, Meta(ge=1, le=1_000, description="Keep the largest so many.")]
 Metrics = Annotated[
-    list[str], Meta(max_length=1000, description="Only these metrics; repeat it. All by default.")
+    list[Annotated[str, Meta(max_length=64)]],
+    Meta(max_length=1000, description="Only these metrics; repeat it. All by default."),
 ]
 EventId = Annotated[
     str,

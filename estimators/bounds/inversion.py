@@ -21,6 +21,7 @@ SAFETY = 1e-6
 ROUNDING = 1e-12
 """In theta: far above the rounding errors of contrasts and coefficients, far below any width."""
 STEPS = 40
+WHOLE = 1e-3  # far above what rounding can move a count by (below 1e-5 at 1e9 reports)
 CLOSE = 1e-3  # in ln p: below 0.03% of the half-width
 SPARSE = 8  # of so many limits one is searched for first, the others from between these
 
@@ -41,9 +42,29 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
     ndarray of float64, shape (k,)
         At least -1.
     """
-    found, _ = _limits(law, observed, log_p)
+    found = _exact(law, observed, log_p) if law.binomial else _limits(law, observed, log_p)[0]
     slack = ROUNDING if law.offset is None else ROUNDING + law.offset_rounding
     return np.maximum(found - slack, -1.0)
+
+
+def _exact(law: Law, observed: Floats, log_p: float) -> Floats:
+    """Return the limits of Clopper and Pearson (1934), of signs of one level and one mean.
+
+    The number of signs that are +1 is binomial, and the chance of so many at a limit is an
+    incomplete beta function: as everywhere, one evaluation of it is the proof.
+    """
+    from scipy.special import betainc, betaincinv
+
+    n, offset = float(law.counts[0]), 0.0 if law.offset is None else float(law.offset[0])
+    ones = (observed / float(law.coefficient[0]) + n * (1 + offset)) / 2
+    ones = np.clip(np.ceil(ones - WHOLE), 0, n)  # a sum between two counts is the upper
+    some = ones > 0
+    goal = np.exp(log_p) * (1 - SAFETY)
+    chance = betaincinv(ones[some], n - ones[some] + 1, goal * (1 - SAFETY))
+    proved = betainc(ones[some], n - ones[some] + 1, chance) <= goal
+    found = np.full_like(observed, -1.0)
+    found[some] = np.where(proved, (2 * chance - 1 - offset) / float(law.contrast[0]), -1.0)
+    return np.clip(found, -1.0, 1.0)
 
 
 def _limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:

@@ -82,6 +82,11 @@ class Law:
         """Whether theta alone fixes the law of the sum: signs with one common mean."""
         return self.rate is None and not self.free and not self.fixed
 
+    @property
+    def binomial(self) -> bool:
+        """Whether the sum is that of independent signs of one level with one mean."""
+        return self.exact and self.counts.size == 1
+
     def mirrored(self) -> Law:
         """Return the law of -S, whose mean is -theta."""
         if self.offset is None:

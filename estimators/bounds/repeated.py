@@ -49,6 +49,11 @@ class RepeatedLaw(Law):
         return super().exact and not (self.values and bool((self.repeats > 1).any()))
 
     @property
+    def binomial(self) -> bool:
+        """Whether the sum is that of independent signs: not where a user has several."""
+        return super().binomial and bool((self.repeats == 1).all())
+
+    @property
     def _offsets(self) -> Floats:
         return np.zeros_like(self.contrast) if self.offset is None else self.offset
 

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from estimators.bounds import Law
 from estimators.central.bounds import ValueLaw, population_limits, sample_limits
 from estimators.central.release import Noise
-from estimators.central.weights import HOPELESS, ReportWeights, affine_error, report_weights
+from estimators.central.weights import (
+    HOPELESS,
+    ReportWeights,
+    affine_error,
+    policy_named,
+    report_weights,
+)
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.laplace import check_grid
@@ -112,7 +118,13 @@ class TrueValues(Mechanism):
         -------
         Estimate
             In [0, 1], with `privacy` and `saturation`.
+
+        Raises
+        ------
+        ValueError
+            If there are no such weights, or more reports than a release takes.
         """
+        policy_named(weights, self.bins)
         question = Question(beta=beta, target=target)
         counts = table[:, 0]
         used = counts > 0

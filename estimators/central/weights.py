@@ -230,6 +230,20 @@ POLICIES: dict[str, dict[str, Policy]] = {
 """The weights that a release of each kind may have."""
 
 
+def policy_named(policy: str, categories: int | None) -> Policy:
+    """Return a policy for a mean, or for a frequency of so many categories.
+
+    Raises
+    ------
+    ValueError
+        If there is no such policy for this kind.
+    """
+    known = POLICIES["mean" if categories is None else "frequency"]
+    if policy not in known:
+        raise ValueError(f"weights = {policy!r}: did you mean {nearest(str(policy), known)}")
+    return known[policy]
+
+
 def report_weights(
     policy: str, epsilons: Floats, counts: Floats, beta: float, categories: int | None = None
 ) -> ReportWeights:
@@ -247,22 +261,15 @@ def report_weights(
     categories : int, optional
         k, of a frequency.
 
-    Raises
-    ------
-    ValueError
-        If there is no such policy for this kind.
-
     Examples
     --------
     >>> found = report_weights("adpm", np.array([0.1, 5.0]), np.array([700.0, 300.0]), 0.05)
     >>> found.per_report.round(6), found.saturation
     (array([0.000745, 0.001596]), 0.2142857142857143)
     """
-    known = POLICIES["mean" if categories is None else "frequency"]
-    if policy not in known:
-        raise ValueError(f"weights = {policy!r}: did you mean {nearest(str(policy), known)}")
+    weigh = policy_named(policy, categories)
     order = np.argsort(epsilons, kind="stable")
-    found = known[policy](epsilons[order], counts[order], math.log((categories or 1) / beta))
+    found = weigh(epsilons[order], counts[order], math.log((categories or 1) / beta))
     per_report = np.empty_like(epsilons)
     per_report[order] = found.per_report
     return dataclasses.replace(found, per_report=per_report)

@@ -161,8 +161,12 @@ class Search:
         if self.log_term is not None and not 0 < self.log_term < math.inf:
             raise ValueError(f"log_term = {self.log_term}: expected a number above 0")
         ascending = all(a < b for a, b in zip(self.levels, self.levels[1:], strict=False))
-        if not self.levels or not ascending or not self.levels[0] > 0:
-            raise ValueError(f"levels = {list(self.levels)}: expected ascending epsilons above 0")
+        exact = all(round(epsilon, 4) == epsilon for epsilon in self.levels)
+        if not self.levels or not ascending or not exact or not self.levels[0] > 0:
+            raise ValueError(
+                f"levels = {list(self.levels)}: expected ascending epsilons above 0, with at most "
+                "4 decimal digits"
+            )
 
     @functools.cached_property
     def randomizer(self) -> RandomizedResponse:
@@ -328,6 +332,8 @@ class Search:
         threshold = self.threshold(progress)
         table = table.reshape(-1, 2)
         counts = table[:, 0]
+        if (table[:, 1] < 0).any() or (table[:, 1] > counts).any():
+            raise ValueError(f"statistic {statistic.tolist()}: expected yes from 0 to answers")
         share, critical = 0.0, 1.0
         if counts.any():
             weights = level_weights("optimal", counts, self.randomizer.facts)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 from aggregator.demonstration import Demonstration, View
 from aggregator.settings import load_settings
@@ -18,34 +18,33 @@ from aggregator.settings import load_settings
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 PICTURES: dict[str, tuple[int, int, Literal["light", "dark"], str]] = {
     "desktop-light": (1600, 1000, "light", ""),
+    "phone-dark": (390, 844, "dark", "#metric=carrier"),
     "desktop-dark": (1600, 1000, "dark", ""),
     "phone-light": (390, 844, "light", ""),
-    "phone-dark": (390, 844, "dark", "#metric=carrier"),
     "metric-light": (1600, 1000, "light", "#metric=late"),
 }
-REPLAY_SECONDS = 240.0
-LOOK_AFTER = 110.0
-WATCH = 30_000
+REPLAY_SECONDS = 200.0
+LOOK_AFTER = 80.0
+WATCH = 15_000
 PATIENCE = 60_000
-"""Milliseconds: how long the pages watch the reports come in, and wait for their charts."""
+"""Milliseconds: how long a page watches the reports come in, and waits for its charts."""
 READY = """() => {
-  const charts = [...document.querySelectorAll(".history")];
+  const charts = [...document.querySelectorAll(".history")]
+    .filter((one) => one.getBoundingClientRect().top < innerHeight);
   return charts.length && charts.every((one) => one.querySelector("canvas"));
 }"""
 
 
 def take(browser: Browser, url: str, folder: Path) -> None:
-    """Take all pictures of a server."""
-    pages = {}
+    """Take all pictures of a server, one after the other."""
     for name, (width, height, scheme, place) in PICTURES.items():
-        page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
-        page.goto(url + place)
-        pages[name] = page
-    for page in pages.values():
-        page.wait_for_function(READY, timeout=PATIENCE)
-    page.wait_for_timeout(WATCH)
-    for name, page in pages.items():
-        page.screenshot(path=folder / f"{name}.png")
+        viewport: ViewportSize = {"width": width, "height": height}
+        with browser.new_context(viewport=viewport, color_scheme=scheme) as context:
+            page = context.new_page()
+            page.goto(url + place)
+            page.wait_for_function(READY, timeout=PATIENCE)
+            page.wait_for_timeout(WATCH)
+            page.screenshot(path=folder / f"{name}.png")
         sys.stdout.write(f"{folder / name}.png\n")
 
 

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 
 def one_level(n: int, contrast: float) -> Law:
-    return Law(np.array([float(n)]), np.array([1 / (n * contrast)]), np.array([contrast]))
+    return alike(1, n, contrast)
+
+
+def alike(levels: int, n: int, contrast: float) -> Law:
+    """n reports of levels that differ in their names alone."""
+    same = np.ones(levels)
+    return Law(n / levels * same, same / (n * contrast), contrast * same)
 
 
 def mixed(total: int, epsilons: Any = (0.25, 0.5, 1, 2, 4), **changes: Any) -> Law:
@@ -34,17 +40,19 @@ def mixed(total: int, epsilons: Any = (0.25, 0.5, 1, 2, 4), **changes: Any) -> L
 
 @settings(deadline=None, max_examples=300)
 @given(
+    levels=st.sampled_from([1, 2]),
     n=st.integers(1, 10**9),
     part=st.floats(0, 1),
     epsilon=st.sampled_from([0.0001, 0.01, 0.25, 1.0, 4.0, 16.0, 64.0]),
     log_p=st.floats(-40, -0.7),
 )
 def test_every_mean_below_the_lower_limit_is_rejected_by_the_exact_binomial_test(
-    n: int, part: float, epsilon: float, log_p: float
+    levels: int, n: int, part: float, epsilon: float, log_p: float
 ) -> None:
+    """For one level, whose limit is that test's, and for two alike, whose bound is another."""
     contrast = float(np.tanh(epsilon / 2))
     ones = round(part * n)
-    law = one_level(n, contrast)
+    law = alike(levels, n, contrast)
     observed = np.array([(2 * ones - n) / (n * contrast)])
     limit = float(lower_limit(law, observed, log_p)[0])
     assert -1 <= limit <= max(-1, observed[0])
@@ -53,20 +61,26 @@ def test_every_mean_below_the_lower_limit_is_rejected_by_the_exact_binomial_test
         assert tail <= np.exp(log_p) * (1 + 1e-5)  # scipy's own error in far tails
 
 
+@pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize(("n", "excess"), [(100, 1.15), (10**4, 1.03), (10**5, 1.01)])
-def test_the_interval_is_nearly_as_narrow_as_the_exact_one(n: int, excess: float) -> None:
+def test_the_interval_is_nearly_as_narrow_as_the_exact_one(
+    levels: int, n: int, excess: float
+) -> None:
+    """That of Clopper and Pearson: of one level itself, and where the bound knows two alike."""
     from scipy.special import betaincinv
 
     contrast = float(np.tanh(0.5))
     ones = np.round(n * np.array([0.35, 0.5, 0.65])).astype(int)
-    law = one_level(n, contrast)
+    law = alike(levels, n, contrast)
     observed = (2 * ones - n) / (n * contrast)
     lower, upper = interval(law, observed, np.log(0.025))
     exact_low = (2 * betaincinv(ones, n - ones + 1, 0.025) - 1) / contrast
     exact_high = (2 * betaincinv(ones + 1, n - ones, 0.975) - 1) / contrast
     inside = (exact_low > -1) & (exact_high < 1)
     assert inside.any()
-    assert np.all(((upper - lower) / (exact_high - exact_low))[inside] < excess)
+    wider = ((upper - lower) / (exact_high - exact_low))[inside]
+    assert np.all(wider < (excess if levels > 1 else 1 + 1e-5))
+    assert np.all(wider > 1 - 1e-9)
 
 
 @pytest.mark.parametrize("theta", [0.0, 0.5, 0.9])

@@ -39,7 +39,7 @@ def found(asked: Search, values: Any, level: Any, seed: int = 1) -> Progress:
     return progress
 
 
-def users(n: int = 60_000) -> tuple[Any, Any]:
+def users(n: int = 30_000) -> tuple[Any, Any]:
     rng = np.random.default_rng(3)
     return rng.uniform(-0.3, 0.9, n), rng.integers(0, 2, n)
 
@@ -130,7 +130,7 @@ def test_a_search_closes_in_on_the_minimum_and_on_the_maximum(split: str) -> Non
         assert result.lower <= truth <= result.upper
         assert (result.upper if kind == "minimum" else result.lower) in (low, high)
         assert abs(result.value - truth) < 0.15
-        assert result.reports == 60_000 * (1 if split == "users" else 6)
+        assert result.reports == 30_000 * (1 if split == "users" else 6)
 
 
 def test_a_maximum_is_the_minimum_of_the_negated_values() -> None:
@@ -232,6 +232,8 @@ def test_a_finished_search_asks_and_decides_no_more() -> None:
 def test_what_is_no_statistic_of_a_round_is_refused() -> None:
     with pytest.raises(ValueError, match="statistic of dtype"):
         search().decide(Progress(), np.zeros(3, dtype=np.int64))
+    with pytest.raises(ValueError, match="from 0 to answers"):
+        search().decide(Progress(), np.array([1, 0, 1, 2]))
 
 
 @settings(deadline=None)
@@ -268,6 +270,7 @@ def test_every_round_halves_the_interval_around_its_threshold(
         ({"log_term": 0.0}, "above 0"),
         ({"levels": (2, 1)}, "ascending"),
         ({"levels": ()}, "ascending"),
+        ({"levels": (1.00005,)}, "4 decimal digits"),
     ],
 )
 def test_a_search_that_cannot_be_made_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -278,10 +281,10 @@ def test_a_search_that_cannot_be_made_is_refused(changes: dict[str, Any], messag
 # -- The tail -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("alpha", [0.5, 2.0])
 def test_the_exponent_of_the_tail_is_found_where_there_are_many_users(alpha: float) -> None:
     rng = np.random.default_rng(7)
-    values = -0.8 + 1.8 * rng.random(400_000) ** (1 / alpha)
+    values = -0.8 + 1.8 * rng.random(200_000) ** (1 / alpha)
     asked = search(rounds=12, split="budget", levels=(16.0,))
     shape = tail(asked, found(asked, values, np.zeros(values.size, dtype=int)))
     assert isinstance(shape, Tail)

@@ -207,7 +207,8 @@ class Coordinates:
         total = np.zeros((len(self.points), len(self.points)), dtype=np.int64)
         for own in self.points.T:
             total = self.add[total, self.multiply[own[:, None], own]]
-        return (total == 0).astype(np.int64)
+        found: Counts = (total == 0).astype(np.int64)
+        return found
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,13 @@ def test_before_the_first_report_a_release_says_nothing(kind: str) -> None:
     assert not released.privacy.any()
 
 
+def test_unknown_weights_are_named_with_and_without_reports() -> None:
+    metric = trusted("frequency")
+    for statistic in (metric.zero(), collected(metric)[0]):
+        with pytest.raises(ValueError, match=r"weights = 'hpm-a': did you mean 'hpf-a'"):
+            metric.release(statistic, weights="hpm-a")
+
+
 def test_where_noise_would_drown_all_adpm_gives_the_middle_and_costs_nothing() -> None:
     metric = trusted("mean", levels=[0.01])
     statistic = metric.zero()

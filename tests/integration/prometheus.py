@@ -6,6 +6,7 @@ import contextlib
 import re
 import socket
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tests.integration.deployment import wait_until
 from tests.servers import program
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "prometheus"
-SCRAPE_SECONDS = 1
+SCRAPE_SECONDS = 2
 RATE_INTERVAL = "20s"
 """What Grafana makes of ``$__rate_interval`` where a scrape is 5 s: four of them."""
 LABEL_VALUES = re.compile(r"label_values\((?P<series>.+), (?P<label>\w+)\)")
@@ -46,15 +47,20 @@ class Prometheus:
         assert answer.status_code == 200, (parameters, answer.text)
         return answer.json()["data"]
 
-    def now(self, expr: str) -> list[dict[str, Any]]:
-        """Return the series of a query for this moment: labels, and a value."""
+    def at(self, moment: float, expr: str) -> list[dict[str, Any]]:
+        """Return the series of a query for a moment: labels, and a value."""
         return [
             {"labels": one["metric"], "values": [float(one["value"][1])]}
-            for one in self.get("/query", query=expr)["result"]
+            for one in self.get("/query", query=expr, time=moment)["result"]
         ]
 
-    def over(self, expr: str, end: float, seconds: float) -> list[dict[str, Any]]:
-        """Return the series of a query over the seconds before `end`: labels, and values."""
+    def now(self, expr: str) -> list[dict[str, Any]]:
+        """Return the series of a query for this moment."""
+        return self.at(time.time(), expr)
+
+    def until(self, end: float, expr: str, scrapes: int = 8) -> list[dict[str, Any]]:
+        """Return the series of a query over the last scrapes up to `end`: labels, and values."""
+        seconds = scrapes * SCRAPE_SECONDS
         found = self.get(
             "/query_range", query=expr, start=end - seconds, end=end, step=SCRAPE_SECONDS
         )

@@ -59,7 +59,7 @@ METRICS = "\n".join(
 
 
 class Watched(NamedTuple):
-    """A deployment that was counted and scraped, and the metrics text of its server."""
+    """A deployment that was counted and scraped, and when all of that was known."""
 
     deployment: Deployment
     prometheus: Prometheus
@@ -116,6 +116,27 @@ def served(deployment: Deployment) -> Iterator[str]:
         process.wait(30)
 
 
+def a_moment_with_everything(prometheus: Prometheus) -> float:
+    """Return a time at which the latest scrape was in time and the rules had their rates."""
+    parts = (
+        'up{job="dither"} == 1',
+        "dither_estimate",
+        "metric:dither_reports_refused:ratio_rate5m > 0",
+        "job:dither_messages:rate5m > 0",
+        "category:dither_estimate_halfwidth:ratio",
+        "job:dither_consumer_lag:seconds",
+    )
+    everything = " and ".join(f"count({part}) > 0" for part in parts)
+    moments = []
+
+    def is_there() -> bool:
+        moments.append(time.time())
+        return bool(prometheus.at(moments[-1], everything))
+
+    wait_until(is_there, "everything is scraped and recorded")
+    return moments[-1]
+
+
 @pytest.fixture(scope="module")
 def watched(
     kafka: servers.Kafka, redis_server: servers.Redis, tmp_path_factory: pytest.TempPathFactory
@@ -146,13 +167,9 @@ def watched(
             )
             deployment.produce(rounds[1])
             deployment.wait_until_counted()
-            rates = "metric:dither_reports_refused:ratio_rate5m > 0"
-            wait_until(lambda: bool(prometheus.now(rates)), "rates are recorded")
-            wait_until(
-                lambda: bool(prometheus.now("job:dither_messages:rate5m > 0")), "rates of messages"
-            )
+            ended = a_moment_with_everything(prometheus)
             total = sum(len(one) for one in rounds)
-            yield Watched(deployment, prometheus, f"http://{address}", time.time(), total)
+            yield Watched(deployment, prometheus, f"http://{address}", ended, total)
     finally:
         worker.terminate()
         worker.wait(60)
@@ -170,27 +187,27 @@ def test_promtool_finds_nothing_to_complain_about_in_all_kinds_of_metrics(watche
 def test_fifty_metrics_and_two_thousand_series_are_scraped_quickly(watched: Watched) -> None:
     (target,) = watched.prometheus.get("/targets")["activeTargets"]
     assert (target["health"], target["lastError"]) == ("up", "")
-    assert len(watched.prometheus.now("dither_metric_info")) == 50
-    (scraped,) = watched.prometheus.now('scrape_samples_scraped{job="dither"}')
+    assert len(watched.prometheus.at(watched.ended, "dither_metric_info")) == 50
+    (scraped,) = watched.prometheus.at(watched.ended, 'scrape_samples_scraped{job="dither"}')
     assert scraped["values"][0] >= SERIES
     durations = 'scrape_duration_seconds{job="dither"}'
-    (fastest,) = watched.prometheus.now(f"min_over_time({durations}[5m])")
+    (fastest,) = watched.prometheus.at(watched.ended, f"min_over_time({durations}[5m])")
     assert fastest["values"][0] < SCRAPE_SECONDS
 
 
 def test_every_message_is_in_the_histograms_once_and_refused_ones_by_their_reason(
     watched: Watched,
 ) -> None:
-    (counted,) = watched.prometheus.now("dither_end_to_end_latency_seconds_count")
+    (counted,) = watched.prometheus.at(watched.ended, "dither_end_to_end_latency_seconds_count")
     assert counted["values"] == [watched.messages]
     dead = {
         one["labels"]["reason"]: one["values"][0]
-        for one in watched.prometheus.now("dither_deadletters_total")
+        for one in watched.prometheus.at(watched.ended, "dither_deadletters_total")
     }
     assert dead == {"future": 2, "malformed": 2}
-    (commits,) = watched.prometheus.now("dither_commit_duration_seconds_count")
+    (commits,) = watched.prometheus.at(watched.ended, "dither_commit_duration_seconds_count")
     assert commits["values"][0] >= 2
-    (written,) = watched.prometheus.now("dither_commit_bytes_total")
+    (written,) = watched.prometheus.at(watched.ended, "dither_commit_bytes_total")
     assert written["values"][0] > 8 * sum(
         len(m.zero()) for m in watched.deployment.metrics.values()
     )
@@ -203,11 +220,9 @@ def test_the_rules_are_evaluated_and_no_alert_is_due(watched: Watched) -> None:
     assert {(rule["health"], rule.get("lastError", "")) for rule in rules} == {("ok", "")}
     for rule in rules:
         if rule["type"] == "recording":
-            assert watched.prometheus.now(rule["name"]), rule["name"]
-    firing = {
-        rule["name"] for rule in rules if rule["type"] == "alerting" and rule["state"] != "inactive"
-    }
-    assert firing <= {"DitherDeadLetters", "DitherHeterogeneity"}, "they have to last first"
+            assert watched.prometheus.at(watched.ended, rule["name"]), rule["name"]
+    alerts = [rule for rule in rules if rule["type"] == "alerting"]
+    assert not [rule["name"] for rule in alerts if rule["state"] == "firing"]
 
 
 def variables_of(dashboard: dict[str, Any], prometheus: Prometheus) -> list[dict[str, str]]:
@@ -231,9 +246,9 @@ def asked(
     """Return a panel's series as Grafana would get them, those without a number left out."""
     expr = resolved(target["expr"], variables)
     if target["instant"]:
-        found = watched.prometheus.now(expr)
+        found = watched.prometheus.at(watched.ended, expr)
     else:
-        found = watched.prometheus.over(expr, watched.ended, 15)
+        found = watched.prometheus.until(watched.ended, expr)
     return [one for one in found if not all(math.isnan(value) for value in one["values"])]
 
 

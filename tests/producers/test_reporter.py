@@ -289,3 +289,15 @@ def test_strings_are_reported_one_or_many_at_a_time(broker: Broker, topic: str) 
     for values, level in ((["sun"], [0]), (["snow", "émile", ""], [0, 1, 1])):
         WORDS.accumulate(expected, level, WORDS.randomize(values, level, bits))
     assert np.array_equal(count(WORDS, broker.batches(topic)), expected)
+
+
+def test_a_reporter_of_true_values_says_so_loudly(
+    broker: Broker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    trusted = Metric(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
+    Reporter(DELAY, broker.config, topic=topic).close()
+    assert not caplog.records
+    Reporter(trusted, broker.config, topic=topic).close()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "TRUE VALUES leave this device" in record.getMessage()

@@ -34,7 +34,7 @@ def collected(metric: Metric, values: Any, level: Any) -> Any:
 # -- Bounds ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("runs", [25, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [25, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", ["population", "sample"])
 @pytest.mark.parametrize("n", [40, pytest.param(4000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def figure_1b(second: float, policy: str, runs: int) -> float:
     return float(np.mean(squares))
 
 
-@pytest.mark.parametrize("runs", [100, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [100, pytest.param(4000, marks=pytest.mark.slow)])
 def test_adpm_figure_1b_saturates_where_and_as_high_as_the_paper_says(runs: int) -> None:
     ratio = 1 + 8 / (0.1**2 * USERS * 0.7)
     floor = ratio / (4 * USERS * (0.7 + 0.3 * ratio))

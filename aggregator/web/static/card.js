@@ -16,7 +16,7 @@ export class Card {
   constructor(definition, place) {
     const isScalar = definition.kind === "mean";
     const steps = isScalar ? STEPS.wide : STEPS.narrow;
-    this.metric = new Metric(definition, place, {top: TOP, steps, changed: () => this.show()});
+    this.metric = new Metric(definition, place, {top: TOP, steps, changed: () => this.show(), isOnScreen: false});
     const {scale, name} = this.metric;
     this.chip = new StatusChip();
     this.headline = new Headline();

@@ -5,7 +5,8 @@ import {DAY, Scale, seconds} from "./format.js";
 import {isEverything, windowQuery} from "./place.js";
 
 const LEAST_BETWEEN = {answer: 1_500, series: 4_000}; // milliseconds
-const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest
+const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest,
+const LONGEST_BETWEEN = 10_000; // or after so many milliseconds
 const STEPS = [1, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY];
 const PROBES = [28 * DAY, DAY, 3600, 60];
 const LENIENT = 0.75; // a round step may give a third more points than are wanted
@@ -13,21 +14,24 @@ const ENOUGH = 6; // points of a probe that say how long the whole is
 
 /** Runs a task when asked to, one at a time, not more often than it is cheap, and only while somebody can see it. */
 class Refresher {
-  constructor(least, isSeen, task) { Object.assign(this, {least, isSeen, task, running: false, wanted: false, next: 0, timer: 0}); }
+  constructor(least, isSeen, task) { Object.assign(this, {least, isSeen, task, running: false, wanted: false, urgent: false, next: 0, timer: 0}); }
   soon() {
     this.wanted = true;
     if (this.running || !this.isSeen()) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.#run(), Math.max(0, this.next - performance.now()));
   }
-  now() { this.next = 0; this.soon(); }
+  /** At once; whoever calls has made a request that runs end early. */
+  now() { [this.next, this.urgent] = [0, true]; this.soon(); }
   stop() { clearTimeout(this.timer); this.wanted = false; }
   async #run() {
+    if (!this.isSeen()) return;
     const began = performance.now();
-    [this.running, this.wanted] = [true, false];
+    [this.running, this.wanted, this.urgent] = [true, false, false];
     await this.task();
     this.running = false;
-    this.next = performance.now() + Math.max(this.least, PATIENCE * (performance.now() - began));
+    const ended = performance.now();
+    this.next = this.urgent ? 0 : ended + Math.max(this.least, Math.min(LONGEST_BETWEEN, PATIENCE * (ended - began)));
     this.resume();
   }
   resume() { if (this.wanted) this.soon(); }
@@ -37,13 +41,14 @@ class Refresher {
 export class Metric {
   /**
    * definition: as /v1/metrics/{name} gives it; place: see place.js; top: how many categories or
-   * coordinates; steps: about how many points the history has.
+   * coordinates; steps: about how many points the history has; changed: called whenever something is
+   * new; isOnScreen: until onScreen() says otherwise.
    */
-  constructor(definition, place, {top, steps, changed}) {
+  constructor(definition, place, {top, steps, changed, isOnScreen = true}) {
     Object.assign(this, {definition, place, top, steps, changed, live: null, answer: null, points: [], labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}});
     this.scale = new Scale(definition.kind, definition.unit);
     this.problems = {answer: null, series: null, policy: null};
-    this.isOnScreen = true;
+    this.isOnScreen = isOnScreen;
     const isSeen = () => this.isOnScreen && document.visibilityState === "visible";
     this.seen = () => { for (const one of Object.values(this.refresh)) one.resume(); };
     document.addEventListener("visibilitychange", this.seen);
@@ -184,12 +189,21 @@ export class Metric {
   }
 
   async #readSeries() {
-    this.step ??= await this.#firstStep();
-    const found = await this.#readPoints(this.step);
-    const step = this.#fittingStep(spanOf(found.points));
-    const grew = found.points.length > 1 && step > found.step_seconds;
-    if (grew) this.step = step;
-    this.#putSeries(grew ? await this.#readPoints(step) : found);
+    const {place, step: before} = this;
+    const first = before ?? (await this.#firstStep());
+    if (place !== this.place) return;
+    this.step = first;
+    try {
+      const found = await this.#readPoints(first);
+      const step = this.#fittingStep(spanOf(found.points));
+      const grew = found.points.length > 1 && step > found.step_seconds;
+      if (grew) this.step = step;
+      this.#putSeries(grew ? await this.#readPoints(step) : found);
+    } catch (error) {
+      if (error.status !== 400 || before === null) throw error;
+      this.step = null; // what there is has become too long for its steps
+      await this.#readSeries();
+    }
   }
 
   /** The step for a window whose length is known; else for what a few coarse steps say of it. */

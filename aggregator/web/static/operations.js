@@ -76,7 +76,8 @@ export class Operations {
     const parts = [`${partitions.length} ${partitions.length === 1 ? "partition" : "partitions"}`];
     if (halted.length) parts.push(`${halted.length} halted`);
     if (gap) parts.push(`${count(gap)} offsets lost`);
-    setText(lag.note, `messages · ${parts.join(" · ")}`);
+    setText(lag.note, partitions.length ? `messages · ${parts.join(" · ")}` : "nothing counts yet: dither aggregate");
+    lag.element.title = partitions.map((one) => `partition ${one.partition}: ${whole(one.lag)} messages behind${one.halted ? ", halted" : ""}`).join("\n");
     lag.element.dataset.state = halted.length ? "danger" : gap ? "warning" : "";
     const most = Math.max(20, ...partitions.map((one) => one.lag));
     this.columns.replaceChildren(...partitions.map((one) => {
@@ -100,7 +101,8 @@ export class Operations {
   }
 
   #spark(total) {
-    this.rates.push(total ?? 0);
+    if (total === null) return;
+    this.rates.push(total);
     if (this.rates.length > REMEMBERED) this.rates.shift();
     const most = Math.max(1, ...this.rates);
     const step = 100 / Math.max(1, this.rates.length - 1);
