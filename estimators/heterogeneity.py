@@ -60,6 +60,8 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     >>> heterogeneity(law, np.array([[0.10], [0.30]])) < 1e-12
     True
     """
+    if not means.size:  # an open vocabulary of which nothing is asked for
+        return None
     n, unit = law.counts[:, None], (law.counts * law.contrast**2)[:, None]
 
     def spread(theta: Floats) -> tuple[Floats, Floats]:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from estimators.bounds import anytime, inversion
 from estimators.bounds.deviations import Noise
 from estimators.bounds.law import Law
+from estimators.bounds.own_values import own_value_limits
 from estimators.estimate import Floats
 from estimators.question import Question
 
@@ -24,6 +25,7 @@ def limits(
     log_p: float,
     total: float,
     noise: Noise | None = None,
+    signs: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """Return bounds on theta as the question asks for them.
 
@@ -42,6 +44,8 @@ def limits(
     noise : Noise, optional
         Of S given the users' own values, for the target ``sample``. Without it, the interval is
         that of `law`, which has to be free then.
+    signs : ndarray of float64, shape (levels, k), optional
+        The levels' sums of signs, if each user holds +1 or -1: sharper for the target ``sample``.
 
     Returns
     -------
@@ -60,6 +64,8 @@ def limits(
         return np.clip(observed - margin, -1, 1), np.clip(observed + margin, -1, 1)
     if question.bound == "normal":
         return normal(law, observed, log_p)
+    if question.target == "sample" and signs is not None:
+        return own_value_limits(law, signs, log_p, total if question.bound == "anytime" else None)
     return interval(law, observed, log_p, total if question.bound == "anytime" else None)
 
 

@@ -151,7 +151,7 @@ def _terms(law: Law, pivots: Floats, goal: float, total: float) -> _Terms:
     )
 
 
-class _Lines(NamedTuple):
+class Lines(NamedTuple):
     """A mixture whose cumulants are lines: rows of terms, and `theta`, where the lines touch."""
 
     theta: Floats
@@ -160,9 +160,9 @@ class _Lines(NamedTuple):
     value: Floats
     slope: Floats
 
-    def at(self, rows: Places) -> _Lines:
+    def at(self, rows: Places) -> Lines:
         """Return the lines of these rows."""
-        return _Lines(*(part[rows] for part in self))
+        return Lines(*(part[rows] for part in self))
 
     def log_mixture(self, theta: Floats, observed: Floats) -> tuple[Floats, Floats]:
         """Return the logarithm of the mixture and how fast it falls with theta, each (rows,)."""
@@ -184,7 +184,7 @@ class _Lines(NamedTuple):
         return np.clip(theta, -1.0, 1.0)
 
 
-def _tangents(law: Law, theta: Floats, terms: _Terms) -> _Lines:
+def _tangents(law: Law, theta: Floats, terms: _Terms) -> Lines:
     """Return the mixture of lines that touch the cumulants at `theta`, of shape (m,)."""
     flat, shape = terms.tilts.ravel(), terms.tilts.shape
     at = law.tangent(np.repeat(theta, shape[1]), flat)
@@ -193,7 +193,7 @@ def _tangents(law: Law, theta: Floats, terms: _Terms) -> _Lines:
         plain = terms.tilts * theta[:, None] + _hoeffding(law, flat).reshape(shape)
         slope = np.where(plain < value, terms.tilts, slope)
         value = np.minimum(value, plain)
-    return _Lines(theta, terms.tilts, terms.log_weights, value, slope)
+    return Lines(theta, terms.tilts, terms.log_weights, value, slope)
 
 
 def _hoeffding(law: Law, tilts: Floats) -> Floats:

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from estimators.bounds.law import STEEPEST
 from estimators.estimate import Floats
 
 NEWTON_STEPS = 2  # from Jensen's bound, which is within a few percent
@@ -94,6 +95,29 @@ class DifferenceLaw:
         spread = np.maximum(self.largest - self.contrast**2, 0)  # none at all where epsilon is huge
         return float((spread / np.maximum(whole, 1e-300)).min())
 
+    def tilts(self, tilt: Floats) -> tuple[Floats, Floats]:
+        """Return what D and -D are multiplied by at each level, of shape (tilts, levels).
+
+        The proofs hold for any x_l, fixed before the reports were seen; t s_l unless values are
+        fixed. There, one who holds the category adds ln(1 +- c tanh x), which is made +-t s c, in
+        proportion to what they weigh, whatever their level: then K+- = +-t f exactly, and how f is
+        split over the levels does not count. To the first order in t, x is t s. It is at most
+        STEEPEST.
+
+        Parameters
+        ----------
+        tilt : ndarray of float64, shape (tilts,)
+            t.
+        """
+        plain = tilt[:, None] * self.coefficient
+        if not self.fixed:
+            return plain, plain
+        weight = plain * self.contrast
+        most = float(np.tanh(STEEPEST))
+        above = np.minimum(np.expm1(np.minimum(weight, 1.0)) / self.contrast, most)
+        below = np.minimum(-np.expm1(-weight) / self.contrast, most)
+        return np.arctanh(above), np.arctanh(below)
+
     def limits(
         self, tilt: float, above: Floats, below: Floats, refined: bool = True
     ) -> tuple[Floats, Floats]:
@@ -104,7 +128,8 @@ class DifferenceLaw:
         tilt : float
             t.
         above, below : ndarray of float64, shape (k,)
-            Values of K+(f) = sum ln(1 + c f tanh(t s)) and K-(f) = sum ln(1 - c f tanh(t s)).
+            Values of K+(f) = sum ln(1 + c f tanh x) and K-(f) = sum ln(1 - c f tanh x), x from
+            :meth:`tilts`.
         refined : bool
             False: Jensen's bound is enough, which is within a few percent.
 
@@ -122,7 +147,8 @@ class DifferenceLaw:
 
         Frequencies of their own: Jensen over the users, with tanh z <= z for K+, tanh z >= z
         tanh(z') / z' up to the largest z' for K-, and sum n c s f = f. Fixed values: one who holds
-        the category adds ln(1 +- c tanh(t s)) and weighs s c; others add nothing.
+        the category adds ln(1 +- c tanh x) and weighs s c; others add nothing. The ratio of the
+        two is +-t, or the worst of the levels' where x has been cut.
 
         Signed frequencies of their own: tanh z <= z says nothing of negative ones. But f_i + 1 >=
         0, so that with z = t s, sum n c s = 1 and g as above
@@ -132,6 +158,12 @@ class DifferenceLaw:
         f t + (t - g) takes the place of f t; for -f_i by symmetry. What this adds is below t / 3
         times the largest z^2: it falls as the reverse of the number of reports.
         """
+        if self.fixed:
+            weight = self.coefficient * self.contrast
+            plus, minus = (self.contrast * np.tanh(x[0]) for x in self.tilts(np.array([tilt])))
+            lower = above / float((np.log1p(plus) / weight).max())
+            upper = -below / float((-np.log1p(-minus) / weight).min())
+            return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
         z = tilt * self.coefficient
         total, tanh = float(self.counts.sum()), self.contrast * np.tanh(z)
         if self.signed:
@@ -143,11 +175,7 @@ class DifferenceLaw:
             else:
                 lower, upper = lower / slope, upper / slope
             return np.clip(lower, -1, 1), np.clip(upper, -1, 1)
-        if self.fixed:
-            weight = self.coefficient * self.contrast
-            lower = above / float((np.log1p(tanh) / weight).max())
-            upper = -below / float((-np.log1p(-tanh) / weight).min())
-        elif self.free:
+        if self.free:
             steepest = float(z.max())
             lower = total * np.expm1(above / total) / tilt
             slope = tilt * float(np.tanh(steepest)) / steepest
@@ -157,7 +185,7 @@ class DifferenceLaw:
             lower = total * np.expm1(above / total) / slope
             upper = -total * np.expm1(below / total) / slope
         lower, upper = np.clip(lower, 0, 1), np.clip(upper, 0, 1)
-        if refined and not (self.fixed or self.free):
+        if refined and not self.free:
             some = np.flatnonzero(lower > 0)
             lower[some] = self._newton(lower[some], above[some], tanh)
             upper = self._newton(upper, below, -tanh)

@@ -3,10 +3,10 @@ r"""Bounds for a fixed number of reports that are +1, -1 or 0: near the normal l
 Chernoff's bound alone is wider than the normal law, however many reports there are; and a union
 over tilts, which the unknown variance asks for, makes it wider still. Both are avoided here.
 
-**One tilt.** Let W = sum (x D - psi |D|), x = t s, psi = ln cosh x, for a fixed t; D stands for
-both D and -D, phi = E D (+- c f of the user), A = P(D != 0), T = tanh x. E e^W = prod (1 + phi T) =
-e^K exactly, whatever A is (:class:`estimators.bounds.difference_law.DifferenceLaw`). Under the law
-P' with density e^(W - K),
+**One tilt.** Let W = sum (x D - psi |D|), x = t s, psi = ln cosh x, for a fixed t (or other x_l
+that are fixed in advance: :meth:`DifferenceLaw.tilts`); D stands for both D and -D, phi = E D (+- c
+f of the user), A = P(D != 0), T = tanh x. E e^W = prod (1 + phi T) = e^K exactly, whatever A is
+(:class:`estimators.bounds.difference_law.DifferenceLaw`). Under the law P' with density e^(W - K),
 
     P(W >= K + x0) = e^-x0 E'[e^-U; U >= 0],    U = W - K - x0,
 
@@ -19,7 +19,7 @@ r' / v'^1.5 by the Berry-Esseen theorem (Shevtsova, 2010), so that it is at most
 **Moments.** A report adds w = x D - psi |D| to W. Its density under P' is at least e^(-x - psi) /
 (1 + phi T) = (1 - T) / (1 + phi T), and a variance is the least mean square about any point, so
 Var' w >= (1 - T) / (1 + c T) Var w. As Var |D| <= Var D, Var w >= (x - psi)^2 Var D (Minkowski).
-Hence v' >= t^2 sigma^2 min_l (1 - T)(1 - psi / x)^2 / (1 + c T), where sigma^2 = Var S = sum s^2 (A
+Hence v' >= sigma^2 min_l (1 - T)((x - psi) / s)^2 / (1 + c T), where sigma^2 = Var S = sum s^2 (A
 - phi^2) is the variance of the estimate. Of the third moment, r' <= v' max |w - E' w|, and
 
     E' w = (A xi + phi zeta) / (1 + phi T),    xi = x T - psi >= 0, zeta = x - psi T >= 0,
@@ -60,7 +60,7 @@ from estimators.bounds.answer import interval, normal_quantile
 from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.inversion import SAFETY
 from estimators.bounds.law import Law
-from estimators.bounds.self_normalised import log_cosh, self_normalised_interval
+from estimators.bounds.self_normalised import exponents, log_cosh, self_normalised_interval
 from estimators.bounds.tails import BERRY_ESSEEN
 from estimators.estimate import Floats
 from estimators.question import Question
@@ -140,10 +140,9 @@ def difference_interval(
         if cell == 0:
             found = self_normalised_interval(law, sums[:, here], sizes[:, here], log_left)
         else:
-            tilt = float(tilts[cell - 1])
-            spent = (log_cosh(tilt * law.coefficient) @ sizes)[here] + costs[cell - 1]
-            moved = tilt * observed[here]
-            found = law.limits(tilt, moved - spent, -moved - spent)
+            tilt, cost = tilts[cell - 1 : cell], float(costs[cell - 1])
+            above, below = (x[0, here] - cost for x in exponents(law, tilt, sums, sizes))
+            found = law.limits(float(tilt[0]), above, below)
         lower[here] = np.minimum(lower[here], found[0])
         upper[here] = np.maximum(upper[here], found[1])
     inside = np.clip(observed, 0, 1)  # where beta is near 1, both limits may be on one side of it
@@ -194,24 +193,25 @@ def _tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats, Flo
     cost = np.full_like(least, -log_p)
     for _ in range(3):
         tilt = np.sqrt(np.maximum(2 * cost, 1.0) / np.sqrt(least * largest))
-        cost = SAFETY - log_p + log_remainder(law, tilt, least)
+        both = [log_remainder(law, x, least) for x in law.tilts(tilt)]
+        cost = SAFETY - log_p + np.maximum(*both)
     return tilt, cost
 
 
-def log_remainder(law: DifferenceLaw, tilt: Floats, least: Floats) -> Floats:
-    """Return ln R for all laws whose tau^2 is at least `least`; a row of tilts, each with its own.
+def log_remainder(law: DifferenceLaw, x: Floats, least: Floats) -> Floats:
+    """Return ln R for all laws whose tau^2 is at least `least`.
 
     Parameters
     ----------
     law : DifferenceLaw
-    tilt, least : ndarray of float64, shape (cells,)
+    x : ndarray of float64, shape (cells, levels)
+    least : ndarray of float64, shape (cells,)
     """
     from scipy.special import erfcx
 
-    x = tilt[:, None] * law.coefficient
     tanh, psi, c = np.tanh(x), log_cosh(x), law.contrast
-    kept = ((1 - tanh) * (1 - psi / x) ** 2 / (1 + c * tanh)).min(axis=1)
-    sd = tilt * np.sqrt(kept * law.unexplained * least)
+    kept = (1 - tanh) * ((x - psi) / law.coefficient) ** 2 / (1 + c * tanh)
+    sd = np.sqrt(kept.min(axis=1) * law.unexplained * least)
     xi, zeta = x * tanh - psi, x - psi * tanh
     up = x + psi + (law.largest * xi + c * zeta) / (1 + c * tanh)
     down = x - psi + c * zeta / (1 - c * tanh)

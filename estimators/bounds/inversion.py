@@ -4,8 +4,8 @@ The lower limit is a theta at which the chance of a sum as large as the observed
 p. That one evaluation is the proof: the largest chance over all laws of mean theta grows with theta
 (a law on [-1, 1] can be moved up to any larger mean, and signs with a larger mean are
 stochastically larger), so every smaller theta is rejected as well, whether or not the bound itself
-is monotone. (Where users' values are fixed, the bound that is used grows with theta itself.) How
-theta was found does not matter, and a search that stops early only gives a wider interval.
+is monotone. How theta was found does not matter, and a search that stops early only gives a wider
+interval.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUNDING = 1e-12
 """In theta: far above the rounding errors of contrasts and coefficients, far below any width."""
 STEPS = 40
 WHOLE = 1e-3  # far above what rounding can move a count by (below 1e-5 at 1e9 reports)
-CLOSE = 1e-3  # in ln p: below 0.03% of the half-width
+CLOSE = 4e-3  # in ln p: below 0.1% of the half-width
 SPARSE = 8  # of so many limits one is searched for first, the others from between these
 
 

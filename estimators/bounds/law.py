@@ -64,8 +64,6 @@ class Law:
         w = s_l a_l per report.
     offset : ndarray of float64, shape (levels,), optional
         o_l, where the signs' means are o_l + a_l theta, within [-1, 1].
-    fixed : bool
-        Only with an offset. True: every user has a fixed value, +1 or -1, of their own.
     """
 
     counts: Floats
@@ -75,12 +73,11 @@ class Law:
     unit: float = 0.0
     free: bool = False
     offset: Floats | None = None
-    fixed: bool = False
 
     @property
     def exact(self) -> bool:
         """Whether theta alone fixes the law of the sum: signs with one common mean."""
-        return self.rate is None and not self.free and not self.fixed
+        return self.rate is None and not self.free
 
     @property
     def binomial(self) -> bool:
@@ -121,8 +118,6 @@ class Law:
             Above 0, at most `steepest`.
         """
         z = tilt[:, None] * self.coefficient
-        if self.fixed:
-            return self._fixed_cumulant(theta, z)
         terms, tilted, spread, tanh, bottom = tilted_signs(z, self.means(theta))
         square, cube = self.coefficient**2, self.coefficient**3
         by_theta = tanh / bottom
@@ -156,63 +151,19 @@ class Law:
         The bound is concave in theta, or in the means of all levels, so that value + slope (x -
         theta) is at least ln E exp(tilt S) at any mean x in [-1, 1].
         """
-        if self.fixed:
-            offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
-            z = tilt[:, None] * self.coefficient
-            share = (1 + theta[:, None]) / 2
-            own = _log_mgf_of_signs(z, offset + self.contrast)[0]
-            other = _log_mgf_of_signs(z, offset - self.contrast)[0]
-            by_theta = (own - other) / 2
-            terms = other + share * (own - other)
-        else:
-            z = tilt[:, None] * self.coefficient
-            terms, tanh, bottom = _log_mgf_of_signs(z, self.means(theta))
-            by_theta = self.contrast * tanh / bottom
+        z = tilt[:, None] * self.coefficient
+        terms, tanh, bottom = _log_mgf_of_signs(z, self.means(theta))
+        by_theta = self.contrast * tanh / bottom
         value = terms @ self.counts
         if self.offset is not None:
             value -= tilt * float(self.counts @ (self.coefficient * self.offset))
         if self.rate is not None:
             step = self.unit * self.coefficient
             value += discrete_laplace.cumulant(self.rate, tilt[:, None] * step)[0] @ self.counts
-        if self.free or self.fixed:
+        if self.free:
             gain, slope = self._free_tangent(theta, by_theta)
             return value + gain, slope
         return value, by_theta @ self.counts
-
-    def _fixed_cumulant(self, theta: Floats, z: Floats) -> Cumulant:
-        """Return the largest ln E exp(tilt S) over fixed values +-1 of weighted mean theta.
-
-        A level whose share (1 + x) / 2 of users holds +1 adds the same shares of the two
-        cumulants: linear in x, so the tangent plane is the function itself.
-        """
-        offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
-        share = (1 + theta[:, None]) / 2
-        own = tilted_signs(z, offset + self.contrast)
-        other = tilted_signs(z, offset - self.contrast)
-        by_theta = (own[0] - other[0]) / 2
-        tilted = other[1] + share * (own[1] - other[1])
-        spread = other[2] + share * (own[2] - other[2])
-        terms = other[0] + share * (own[0] - other[0]) - z * offset
-        return Cumulant(
-            value=terms @ self.counts + self._freedom(theta, by_theta),
-            by_tilt=(self.coefficient * (tilted - offset)) @ self.counts,
-            by_theta=by_theta @ self.counts,
-            curvature=(self.coefficient**2 * spread) @ self.counts,
-            cross=(self.coefficient * (own[1] - other[1]) / 2) @ self.counts,
-            third=(self.coefficient**3 * spread) @ self.counts * 2,
-        )
-
-    def tilted_extremes(self, tilt: Floats) -> tuple[Floats, Floats]:
-        """Return least variances and largest third moments under the tilted law, each (k,).
-
-        Over all fixed values +-1 of the users; the third moments are absolute and central.
-        """
-        z = tilt[:, None] * self.coefficient
-        offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
-        least, largest = tilted_sign_extremes(z, offset, self.contrast)
-        return least @ (self.counts * self.coefficient**2), largest @ (
-            self.counts * self.coefficient**3
-        )
 
     def _freedom(self, theta: Floats, by_theta: Floats) -> Floats:
         """Bound what a concave sum over levels can gain if levels have means of their own."""

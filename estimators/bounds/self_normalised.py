@@ -64,7 +64,6 @@ def self_normalised_interval(
     >>> float(lower[0].round(4)), float(upper[0].round(4))
     (0.1778, 0.222)
     """
-    observed = law.coefficient @ sums
     tilts = _tilts(law, log_p)
     log_shares = np.full(len(tilts), -np.log(len(tilts)))
     if total is not None:
@@ -72,12 +71,24 @@ def self_normalised_interval(
         grid = anytime.TILTS * total
         near = (grid >= tilts.min() / 2) & (grid <= min(2 * tilts.max(), steepest))
         tilts, log_shares = grid[near], anytime.LOG_WEIGHTS[near]
-    lower, upper = np.full_like(observed, law.lowest), np.ones_like(observed)
-    for tilt, log_share in zip(tilts.tolist(), log_shares.tolist(), strict=True):
-        spent = log_cosh(tilt * law.coefficient) @ sizes + (SAFETY - log_p - log_share)
-        low, high = law.limits(tilt, tilt * observed - spent, -tilt * observed - spent, refined)
+    lower, upper = np.full(sums.shape[1], law.lowest), np.ones(sums.shape[1])
+    for number, tilt in enumerate(tilts.tolist()):
+        above, below = exponents(law, tilts[number : number + 1], sums, sizes)
+        cost = SAFETY - log_p - float(log_shares[number])
+        low, high = law.limits(tilt, above[0] - cost, below[0] - cost, refined)
         lower, upper = np.maximum(lower, low), np.minimum(upper, high)
     return lower, upper
+
+
+def exponents(
+    law: DifferenceLaw, tilt: Floats, sums: Floats, sizes: Floats
+) -> tuple[Floats, Floats]:
+    """Return sum x D - sum abs(D) ln cosh x for D and for -D, each of shape (tilts, k)."""
+    plus, minus = law.tilts(tilt)
+    above, spent = plus @ sums, log_cosh(plus) @ sizes
+    if minus is plus:
+        return above - spent, -above - spent
+    return above - spent, -(minus @ sums) - log_cosh(minus) @ sizes
 
 
 def _tilts(law: DifferenceLaw, log_p: float) -> Floats:

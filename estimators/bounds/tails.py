@@ -30,8 +30,6 @@ def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, at: Cumula
         The least of the bounds that this law allows.
     """
     chernoff = at.value - tilt * observed
-    if law.fixed:  # a remainder that knows nothing of theta: the bound has to grow with theta
-        return chernoff + log_dense_remainder(tilt, *law.tilted_extremes(tilt))
     if law.exact:
         return chernoff + _log_tilted_remainder(tilt, observed, at)
     bounds = [chernoff, _log_berry_esseen(law, theta, observed)]

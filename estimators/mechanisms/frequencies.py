@@ -89,7 +89,10 @@ class SupportCounts(Mechanism):
         noise = None
         if self.signs.offset is None:
             noise = FlipNoise(law.counts, law.coefficient, self.signs.q[counts > 0])
-        lower, upper = limits(law, mean, question, log_p, total, noise)
+        signs = None
+        if question.target == "sample":
+            signs = 2.0 * support[counts > 0] - law.counts[:, None]
+        lower, upper = limits(law, mean, question, log_p, total, noise, signs)
         bounds = (1 + lower) / 2, (1 + upper) / 2
         users = self.signs.law(counts, shares)
         apart = heterogeneity(users, means[counts > 0])

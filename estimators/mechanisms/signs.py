@@ -53,8 +53,7 @@ class ReportedSigns:
         coefficient, free = shares[used] / (n * contrast), not question.one_mean(len(n))
         if self.offset is None:
             return Law(n, coefficient, contrast, free=free)
-        fixed = question.target == "sample"
-        return Law(n, coefficient, contrast, free=free, offset=self.offset[used], fixed=fixed)
+        return Law(n, coefficient, contrast, free=free, offset=self.offset[used])
 
     def mean(self, counts: Counts, shares: Floats, ones: Counts) -> Floats:
         """Return the weighted mean of unbiased signs, in [-1, 1] but for noise.

@@ -141,7 +141,7 @@ def test_the_tail_of_one_tilt_is_within_its_bound(
     cumulant = n * np.log1p((up - down) * np.tanh(tilt))
     tail = _trinomial(n, (up, down))[ups, downs][total >= cumulant + spent].sum()
     least = np.array([n * (chance - (c * f) ** 2)])
-    log_r = float(log_remainder(law, np.array([tilt]), least)[0])
+    log_r = float(log_remainder(law, np.array([[tilt]]), least)[0])
     assert tail <= np.exp(log_r - spent) * (1 + 1e-9)
 
 
@@ -211,6 +211,30 @@ def test_limits_of_many_reports_miss_with_at_most_their_chance(
             assert chance.sum() == pytest.approx(1)
             assert chance[lower > f + 1e-12].sum() <= beta
             assert chance[upper < f - 1e-12].sum() <= beta
+
+
+@pytest.mark.parametrize("weight", [0.5, 0.8])
+@pytest.mark.parametrize("holders", [(0, 25), (60, 0), (40, 5), (0, 0)])
+def test_own_values_are_covered_however_the_levels_share_them(
+    holders: tuple[int, int], weight: float
+) -> None:
+    """By enumeration of two levels that weigh differently, with cells of the variance in reach."""
+    counts, c, u = np.array([60.0, 25.0]), np.array([0.45, 0.8]), np.array([0.2, 0.02])
+    share = np.array([weight, 1 - weight])
+    law = DifferenceLaw(counts, share / (counts * c), c, 2 * u, 2 * u + c, fixed=True)
+    truth, levels = float(share @ (np.array(holders) / counts)), []
+    for n, own, gain, other in zip(counts.astype(int), holders, c, u, strict=True):
+        ups, downs = _outcomes(n)
+        law_of = _sum_of_two(n, own, (gain + other, other), (other, other))
+        levels.append((ups - downs, ups + downs, law_of[ups, downs]))
+    i, j = (x.ravel() for x in np.indices([level[0].size for level in levels]))
+    sums, sizes = (np.array([levels[0][x][i], levels[1][x][j]], dtype=float) for x in (0, 1))
+    chance = levels[0][2][i] * levels[1][2][j]
+    assert chance.sum() == pytest.approx(1)
+    for beta in (0.3, 0.01):
+        lower, upper = difference_interval(law, sums, sizes, np.log(beta))
+        assert chance[lower > truth + 1e-12].sum() <= beta
+        assert chance[upper < truth - 1e-12].sum() <= beta
 
 
 @pytest.mark.parametrize("name", ["hadamard_response", "recursive_hadamard"])

@@ -10,14 +10,15 @@ from scipy.stats import binom
 
 from estimators.bounds import Law, interval
 from estimators.bounds.inversion import lower_limit
+from estimators.bounds.own_values import own_value_limits
 
 PAIRS = [(0.5, 0.27), (0.5, 3e-4), (0.02, 0.001), (0.6, 1e-5), (0.011, 0.01), (0.999, 0.3)]
 
 
-def one_level(n: int, p: float, q: float, *, fixed: bool = False) -> Law:
+def one_level(n: int, p: float, q: float) -> Law:
     contrast = np.array([p - q])
     counts = np.array([float(n)])
-    return Law(counts, 1 / (counts * contrast), contrast, offset=np.array([p + q - 1]), fixed=fixed)
+    return Law(counts, 1 / (counts * contrast), contrast, offset=np.array([p + q - 1]))
 
 
 def centred(ones: int, n: int, p: float, q: float) -> np.ndarray:
@@ -77,7 +78,8 @@ def test_limits_of_fixed_values_are_valid_for_every_number_of_holders(
     """If the truth lies outside the limits, what was seen has probability at most beta a side."""
     p, q = pair
     holders, ones = round(own_part * n), round(part * n)
-    lower, upper = interval(one_level(n, p, q, fixed=True), centred(ones, n, p, q), np.log(beta))
+    signs = np.array([[2.0 * ones - n]])
+    lower, upper = own_value_limits(one_level(n, p, q), signs, np.log(beta))
     truth = 2 * holders / n - 1
     chance = np.convolve(
         binom.pmf(np.arange(holders + 1), holders, p),
@@ -92,29 +94,19 @@ def test_limits_of_fixed_values_are_valid_for_every_number_of_holders(
     first=st.floats(0, 1),
     second=st.floats(0, 1),
     ones=st.tuples(st.integers(0, 20), st.integers(0, 30)),
-    fixed=st.booleans(),
     beta=st.sampled_from([0.5, 0.05, 1e-3]),
 )
 def test_levels_may_have_frequencies_of_their_own(
-    first: float, second: float, ones: tuple[int, int], fixed: bool, beta: float
+    first: float, second: float, ones: tuple[int, int], beta: float
 ) -> None:
     counts = np.array([20.0, 30.0])
     p, q = np.array([0.3, 0.5]), np.array([0.2, 0.02])
     coefficient, offset = 1 / (counts.sum() * (p - q)), p + q - 1
-    law = Law(counts, coefficient, p - q, offset=offset, free=True, fixed=fixed)
+    law = Law(counts, coefficient, p - q, offset=offset, free=True)
     frequencies = np.array([first, second])
-    if fixed:
-        frequencies = np.round(frequencies * counts) / counts
     support, chance = np.zeros(1), np.ones(1)
     for n, s, f, high, low in zip(counts.astype(int), coefficient, frequencies, p, q, strict=True):
-        if fixed:
-            own = round(f * n)
-            part = np.convolve(
-                binom.pmf(np.arange(own + 1), own, high),
-                binom.pmf(np.arange(n - own + 1), n - own, low),
-            )
-        else:
-            part = binom.pmf(np.arange(n + 1), n, low + f * (high - low))
+        part = binom.pmf(np.arange(n + 1), n, low + f * (high - low))
         values = s * (2 * np.arange(n + 1) - n * (high + low))
         support = (support[:, None] + values).ravel()
         chance = (chance[:, None] * part).ravel()
@@ -124,3 +116,39 @@ def test_levels_may_have_frequencies_of_their_own(
     above, below = support >= observed[0] - 1e-12, support <= observed[0] + 1e-12
     assert lower[0] <= truth or chance[above].sum() <= beta * (1 + 1e-9)
     assert truth <= upper[0] or chance[below].sum() <= beta * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    users=st.sampled_from([(20, 30), (150, 100)]),
+    first=st.floats(0, 1),
+    second=st.floats(0, 1),
+    share=st.floats(0.01, 0.99),
+    beta=st.sampled_from([0.4, 0.05, 1e-3]),
+    total=st.sampled_from([None, 10.0, 1000.0]),
+)
+def test_own_values_are_covered_however_the_levels_share_them(
+    users: tuple[int, int],
+    first: float,
+    second: float,
+    share: float,
+    beta: float,
+    total: float | None,
+) -> None:
+    """By enumerating all outcomes of two levels, of any weights and any numbers of holders."""
+    counts, shares = np.array(users, dtype=float), np.array([share, 1 - share])
+    p, q = np.array([0.3, 0.98]), np.array([0.2, 0.02])
+    law = Law(counts, shares / (counts * (p - q)), p - q, offset=p + q - 1, free=True)
+    holders = np.round(np.array([first, second]) * counts).astype(int)
+    ones = np.indices((users[0] + 1, users[1] + 1)).reshape(2, -1)
+    chance = np.ones(1)
+    for n, own, high, low in zip(users, holders.tolist(), p, q, strict=True):
+        part = np.convolve(
+            binom.pmf(np.arange(own + 1), own, high),
+            binom.pmf(np.arange(n - own + 1), n - own, low),
+        )
+        chance = (chance[:, None] * part).ravel()
+    truth = 2 * shares @ (holders / counts) - 1
+    lower, upper = own_value_limits(law, 2.0 * ones - counts[:, None], np.log(beta), total)
+    assert chance[lower > truth + 1e-9].sum() <= beta * (1 + 1e-9)
+    assert chance[upper < truth - 1e-9].sum() <= beta * (1 + 1e-9)

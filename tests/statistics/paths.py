@@ -148,6 +148,7 @@ class Paths:
         flat = sums.reshape(len(LEVELS), -1)
         log_p = math.log(question.beta / (2 * columns))
         noise: Noise | None
+        signs: Floats | None = None
         if isinstance(mechanism, BlockDifferences):
             parts = [sums[used, :, :columns], sums[used, :, columns:]]
             nets, sizes = (part.reshape(used.sum(), -1).astype(float) for part in parts)
@@ -160,13 +161,14 @@ class Paths:
             mean, flip = mechanism.signs.mean(counts, shares, flat), mechanism.signs.q[used]
             noise = FlipNoise(law.counts, law.coefficient, flip)
             noise = noise if mechanism.signs.offset is None else None
+            signs = 2.0 * flat[used] - law.counts[:, None]
         else:
             law = mechanism.law(counts, shares, question)
             noise = mechanism.noise(law, counts)
             mean = np.zeros(flat.shape[1])
             for level in np.flatnonzero(used).tolist():
                 mean += shares[level] * level_mean(mechanism, level, counts[level], flat[level])
-        lower, upper = limits(law, mean, question, log_p, total, noise)
+        lower, upper = limits(law, mean, question, log_p, total, noise, signs)
         return lower.reshape(self.runs, columns), upper.reshape(self.runs, columns), shares
 
 

@@ -24,6 +24,7 @@ from estimators.bounds import (
     laplace_noise_deviation,
 )
 from estimators.bounds.differences import difference_limits
+from estimators.bounds.own_values import own_value_limits
 from estimators.bounds.spheres import width
 from estimators.discrete_laplace import variance
 from estimators.mechanisms import MECHANISMS, CountSketch
@@ -149,6 +150,9 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
         law = mechanism.signs.law(counts, shares, question)
         ever = total if question.bound == "anytime" else None
         lower, upper = interval(law, np.array([2 * f - 1]), log_p, ever)
+        if target == "sample":
+            means = law.means(np.array([2 * f - 1]))[0]
+            lower, upper = own_value_limits(law, (law.counts * means)[:, None], log_p, ever)
         lower, upper = (1 + lower) / 2, (1 + upper) / 2
         p, q = mechanism.signs.p, mechanism.signs.q
         one = law.variances(np.array([2 * f - 1]))[0] / 4

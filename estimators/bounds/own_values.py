@@ -1,0 +1,173 @@
+r"""Bounds on the mean of users' own values, whatever the levels that these users chose.
+
+A user of level l who holds +1 reports a sign Y with mean o + a, another one with o - a. Of the n
+users of a level the share phi holds +1; the shares are unknown, their mean weighted by w = s a per
+report, sum n w = 1, is f = (1 + theta) / 2. How f is split over the levels changes the variance of
+the estimate S. Bounds on S alone have to take the worst split; these do not.
+
+**The split does not count.** Let W = sum x_l Y with x_l that are fixed in advance. Given the values
+the reports are independent, and a holder adds more to ln E e^W than another user by
+
+    d_l = ln[(1 + (o + a) tanh x) / (1 + (o - a) tanh x)].
+
+x_l is the one for which d_l = 2 t w, in proportion to what the level's users weigh. Then
+
+    K = ln E e^W = A + 2 t sum n w phi = A + t (1 + theta)
+
+exactly, A = sum n ln(cosh x + (o - a) sinh x): theta alone fixes it. To the first order in t, x_l
+is t s_l, so that W is nearly t S, and this is Chernoff's bound without a worst case. x_l is at most
+STEEPEST; where it is cut, d_l is smaller than 2 t w, and K smaller.
+
+**A fixed number of reports.** P(W >= K + x0) <= e^-x0 R, R = erfcx(sqrt(2 v)) + 1.12 rho / v^1.5,
+for v at most the variance of W under the tilted law, and rho at least the sum of its third absolute
+central moments: see :mod:`estimators.bounds.differences`. Of a tilted sign with mean m these are
+x^2 (1 - m^2) and x^3 (1 - m^4). v depends on the split, R hardly: with u for the tilted variances
+of the two kinds of users, v = sum n x^2 (u_- + phi (u_+ - u_-)), at least sum n x^2 u_- + f times
+the least x^2 (u_+ - u_-) / w.
+
+The range of theta is cut into cells. Each has a t for its own variance, which was chosen without
+looking at the reports; a theta is rejected by the W of its cell, where ln R - ln p <= W - K. For
+the true theta that happens with probability at most p. In a cell the rejected thetas are those
+below a limit. The lower limit that is shown is the least theta that is not rejected.
+
+**All times.** e^(W - K) is a martingale for every t that is fixed on the scale of a report, as x_l
+then is fixed, too. Mixtures and their weights are those of :mod:`estimators.bounds.anytime`; K is a
+line, so that its limit is found by Newton's method.
+
+The upper limit is the same for -Y, which has mean -o + a or -o - a.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from estimators.bounds import anytime
+from estimators.bounds.inversion import SAFETY
+from estimators.bounds.law import STEEPEST, Law
+from estimators.bounds.tails import BERRY_ESSEEN
+from estimators.estimate import Floats
+
+CELL = 1.1  # ratio of variances between neighbours: finer ones gain less than 0.5% of a width
+NEAR = 4.0  # tilts within this factor of the best for a normal law are summed, for all times
+
+
+def own_value_limits(
+    law: Law, signs: Floats, log_p: float, total: float | None = None
+) -> tuple[Floats, Floats]:
+    """Return bounds on theta, each side failing with probability at most p.
+
+    Parameters
+    ----------
+    law : Law
+        Of signs with an offset.
+    signs : ndarray of float64, shape (levels, k)
+        The sums of the signs Y of each level, for k categories.
+    log_p : float
+        ln p, the failure probability of one side.
+    total : float, optional
+        From :func:`estimators.weights.total_weight`: the bounds then hold at all times at once.
+
+    Returns
+    -------
+    lower, upper : ndarray of float64, shape (k,)
+        Within [-1, 1].
+
+    Examples
+    --------
+    >>> law = Law(np.array([1e4]), np.array([2e-4]), np.array([0.5]), offset=np.array([-0.25]))
+    >>> lower, upper = own_value_limits(law, np.array([[-2500.0]]), np.log(0.025))
+    >>> float(lower[0].round(3)), float(upper[0].round(3))
+    (-0.034, 0.034)
+    """
+    find = _limit if total is None else _limit_at_all_times
+    scale = 0.0 if total is None else total
+    lower, upper = find(law, signs, log_p, scale), -find(law.mirrored(), -signs, log_p, scale)
+    offset = np.zeros_like(law.contrast) if law.offset is None else law.offset
+    centre = np.clip(law.coefficient @ (signs - (law.counts * offset)[:, None]), -1, 1)
+    return np.minimum(lower, centre), np.maximum(upper, centre)
+
+
+def _limit(law: Law, signs: Floats, log_p: float, _: float) -> Floats:
+    ends = _variance(law, np.array([-1.0, 1.0]))
+    number = max(1, math.ceil(abs(math.log(ends[1] / ends[0])) / math.log(CELL)))
+    variances = np.geomspace(ends[0], ends[1], number + 1)
+    edges = np.linspace(-1.0, 1.0, 2)
+    if number > 1:  # the variance is linear in theta
+        edges = 2 * (variances - ends[0]) / (ends[1] - ends[0]) - 1
+    edges[0], edges[-1] = -1.0, 1.0
+    middle = np.sqrt(variances[1:] * variances[:-1])
+    cost = np.full(number, -log_p)
+    for _ in range(3):
+        tilt = np.sqrt(np.maximum(2 * cost, 1.0) / middle)
+        cost = SAFETY - log_p + _log_remainder(law, tilt, edges)
+    x, base = _tilted(law, tilt)
+    reached = (x @ signs - (base + cost)[:, None]) / tilt[:, None] - 1
+    kept = reached < edges[1:, None]
+    first = np.argmax(kept, axis=0)
+    found = np.maximum(reached[first, np.arange(signs.shape[1])], edges[first])
+    return np.where(kept.any(axis=0), np.clip(found - _slack(law), -1.0, 1.0), 1.0)
+
+
+def _limit_at_all_times(law: Law, signs: Floats, log_p: float, total: float) -> Floats:
+    goal = SAFETY - log_p
+    best = np.sqrt(2 * (goal + 2) / _variance(law, np.array([-1.0, 1.0])))
+    grid = anytime.TILTS * total
+    near = (grid >= best.min() / NEAR) & (grid <= best.max() * NEAR)
+    if not near.any():
+        return np.full(signs.shape[1], -1.0)
+    tilt, log_weights = grid[near], anytime.LOG_WEIGHTS[near]
+    x, base = _tilted(law, tilt)
+    terms = (x @ signs - (base + tilt - log_weights)[:, None]).T  # at theta = 0
+    shape = terms.shape
+    slope = np.broadcast_to(tilt, shape)
+    start = ((terms - goal) / tilt).max(axis=1)
+    lines = anytime.Lines(start, slope, terms, slope * start[:, None], slope)
+    return np.clip(lines.limit(np.zeros(shape[0]), goal) - _slack(law), -1.0, 1.0)
+
+
+def _tilted(law: Law, tilt: Floats) -> tuple[Floats, Floats]:
+    """Return x, of shape (tilts, levels), and A, of shape (tilts,)."""
+    own, other = _means(law)
+    ratio = np.expm1(np.minimum(2 * tilt[:, None] * law.coefficient * law.contrast, 4 * STEEPEST))
+    left = own - (1 + ratio) * other
+    tanh = np.where(ratio < left, ratio / np.maximum(left, 1e-300), 1.0)
+    x = np.arctanh(np.minimum(tanh, math.tanh(STEEPEST)))
+    base = np.log1p((1 + other) / 2 * np.expm1(2 * x)) - x
+    return x, base @ law.counts
+
+
+def _means(law: Law) -> tuple[Floats, Floats]:
+    offset = np.zeros_like(law.contrast) if law.offset is None else law.offset
+    return np.minimum(offset + law.contrast, 1.0), np.maximum(offset - law.contrast, -1.0)
+
+
+def _variance(law: Law, theta: Floats) -> Floats:
+    """Return the variance of S where all levels have the same share of holders."""
+    one = [(1 - mean) * (1 + mean) for mean in _means(law)]
+    own, other = (law.counts @ (law.coefficient**2 * x) for x in one)
+    smallest = 1e-12 * law.proxy
+    return np.maximum(smallest, other + (1 + theta) / 2 * (own - other))
+
+
+def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
+    """Return ln R, for each tilt and all thetas between two of the edges."""
+    from scipy.special import erfcx
+
+    x, _ = _tilted(law, tilt)
+    tanh = np.tanh(x)
+    mean = [(tanh + m) / (1 + m * tanh) for m in _means(law)]
+    own, other = (x**2 * (1 - m) * (1 + m) for m in mean)
+    third = (x**3 * np.maximum(*(1 - m**4 for m in mean))) @ law.counts
+    worst = ((own - other) / (law.coefficient * law.contrast)).min(axis=1)
+    holders = np.where(worst > 0, edges[:-1], edges[1:]) / 2 + 1 / 2
+    least = np.maximum(other @ law.counts + holders * worst, np.minimum(own, other) @ law.counts)
+    least = np.maximum(least, 1e-60)
+    remainder = erfcx(np.sqrt(2 * least)) + 2 * BERRY_ESSEEN * third / least**1.5
+    result: Floats = np.log(np.minimum(remainder, 1.0))
+    return result
+
+
+def _slack(law: Law) -> float:
+    return 1e-12 + law.offset_rounding if law.offset is not None else 1e-12
