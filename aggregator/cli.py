@@ -21,6 +21,7 @@ COMMANDS = {
     "metrics": "List the metrics and how far they are counted.",
     "weights": "Show or change how much each privacy level counts.",
     "tokens": "Make tokens for the HTTP interface.",
+    "audit": "Prove that no report says more than its level allows.",
     "verify": "Replay the log and compare the state byte by byte.",
     "completion": "Print the script that completes commands and metrics in a shell.",
 }

@@ -65,6 +65,7 @@ class Published:
     def __init__(self, client: Any, lease: Lease, key: str, settings: Settings) -> None:
         self._client, self._lease, self._key, self._settings = client, lease, key, settings
         self._topic = settings.topics.estimates
+        self._source = events.source(settings.topics.reports)
 
     def finals(self, metric: str, first: int, last: int) -> set[int]:
         """Return which panes of a metric, that begin in [first, last], have their final event."""
@@ -115,13 +116,11 @@ class Published:
             If Kafka does not answer; to be tried again.
         LeaseLost
         """
-        consumer = kafka.consumer(
-            self._settings,
-            f"{self._settings.aggregate.group}-publisher",
-            **{"isolation.level": "read_committed", "enable.partition.eof": True},
-        )
+        ranges = self._unread()
+        group = f"{self._settings.aggregate.group}-publisher"
+        properties = {"isolation.level": "read_committed", "enable.partition.eof": True}
+        consumer = kafka.consumer(self._settings, group, **properties)
         try:
-            ranges = self._unread(consumer)
             left = {number: end for number, (start, end) in ranges.items() if start < end}
             consumer.assign([TopicPartition(self._topic, n, ranges[n][0]) for n in left])
             deadline = time.monotonic() + PATIENCE_SECONDS
@@ -138,27 +137,42 @@ class Published:
         finally:
             consumer.close()
 
-    def _unread(self, consumer: Consumer) -> dict[int, tuple[int, int]]:
+    def _unread(self) -> dict[int, tuple[int, int]]:
         """Return the offsets to read in each partition: from where the copy ends to the end."""
-        listed = consumer.list_topics(self._topic, timeout=kafka.ANSWER_SECONDS)
-        numbers = sorted(listed.topics[self._topic].partitions)
-        logs = {}
-        for number in numbers:
-            place = TopicPartition(self._topic, number)
-            logs[number] = consumer.get_watermark_offsets(place, timeout=kafka.ANSWER_SECONDS)
+        logs = self._logs()
         identity = f"{self._topic}:{kafka.topic_id(self._settings, self._topic)}"
         known = {
             name.decode(): value.decode()
             for name, value in self._client.hgetall(f"{self._key}:position").items()
         }
-        positions = {number: int(known.get(str(number), 0)) for number in numbers}
-        truncated = any(positions[number] > logs[number][1] for number in numbers)
-        if known and (truncated or known.get("topic") != identity):
-            log.warning("the topic is another than before", was=known.get("topic"), now=identity)
+        positions = {number: int(known.get(str(number), 0)) for number in logs}
+        truncated = any(positions[number] > end for number, (_, end) in logs.items())
+        before = known.get("topic", "")
+        if known and (truncated or not _are_same(before, identity)):
+            log.warning("the topic is another than before", was=before, now=identity)
             self._forget()
-            positions = dict.fromkeys(numbers, 0)
-        self._lease.write([["HSET", f"{self._key}:position", "topic", identity]])
+            positions = dict.fromkeys(logs, 0)
+        kept = before if before and identity.endswith(":") else identity
+        self._lease.write([["HSET", f"{self._key}:position", "topic", kept]])
         return {n: (max(positions[n], low), end) for n, (low, end) in logs.items()}
+
+    def _logs(self) -> dict[int, tuple[int, int]]:
+        """Return where each partition's log begins and ends, transactions under way included.
+
+        What somebody else has under way there must not hide what is committed behind it.
+        """
+        group = f"{self._settings.aggregate.group}-publisher"
+        asker = kafka.consumer(self._settings, group, **{"isolation.level": "read_uncommitted"})
+        try:
+            about = asker.list_topics(self._topic, timeout=kafka.ANSWER_SECONDS)
+            places = [TopicPartition(self._topic, n) for n in about.topics[self._topic].partitions]
+            patience = kafka.ANSWER_SECONDS
+            return {
+                place.partition: asker.get_watermark_offsets(place, timeout=patience)
+                for place in places
+            }
+        finally:
+            asker.close()
 
     def _forget(self) -> None:
         metrics = [name.decode() for name in self._client.smembers(f"{self._key}:metrics")]
@@ -178,7 +192,7 @@ class Published:
                 raise KafkaException(error)
             if error is None:
                 positions[number] = offset = offset + 1
-                if (event := _Seen.of(message)) is not None:
+                if (event := _Seen.of(message, self._source)) is not None:
                     seen.append(event)
             if offset >= left.get(number, offset + 1):
                 del left[number]
@@ -193,16 +207,29 @@ class _Seen:
         self.id, self.type, self.key = identity, kind, key
 
     @classmethod
-    def of(cls, message: Any) -> _Seen | None:
-        """Return the event of a message; None if it is none of ours."""
+    def of(cls, message: Any, source: str) -> _Seen | None:
+        """Return the event of a message; None if it is none from `source`."""
         try:
             headers = {name: value.decode() for name, value in message.headers() or []}
             found = cls(headers["ce_id"], headers["ce_type"], message.key().decode())
             if found.type == events.FINAL:
                 _pane(found.key)
+            is_ours = headers["ce_source"] == source
         except (KeyError, ValueError, AttributeError):
             return None
-        return found if found.type in (events.FINAL, events.PROVISIONAL) else None
+        return found if is_ours and found.type in (events.FINAL, events.PROVISIONAL) else None
+
+
+def _are_same(one: str, other: str) -> bool:
+    """Return whether two topics, as ``name:id``, are the same; an id may not be known.
+
+    Examples
+    --------
+    >>> _are_same("events:1", "events:"), _are_same("events:1", "events:2")
+    (True, False)
+    """
+    (name, _, known), (other_name, _, other_known) = one.rpartition(":"), other.rpartition(":")
+    return name == other_name and (known == other_known or not (known and other_known))
 
 
 def _pane(key: str) -> tuple[str, int]:

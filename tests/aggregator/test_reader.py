@@ -383,7 +383,13 @@ def facts_of(store: Store, partition: int, **facts: int) -> None:
 
 
 def status(store: Store, end: int | None = END) -> str:
-    return reader_of(store).estimate("delay", None, seconds(end)).status
+    """Return a window's status, which :meth:`Reader.settled` agrees with."""
+    reader = reader_of(store)
+    found = reader.estimate("delay", None, seconds(end)).status
+    if end is not None and found in ("provisional", "final"):
+        settled = reader.settled(store.overview())["delay"]
+        assert (settled >= end) == (found == "final")
+    return found
 
 
 def test_before_the_first_report_nothing_is_ready(store: Store) -> None:

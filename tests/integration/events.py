@@ -69,7 +69,7 @@ def on_topic(deployment: Deployment, topic: str = "") -> list[Found]:
                 error = message.error()
                 if error is None:
                     headers = dict(message.headers() or [])
-                    found.append(Found(message.key().decode(), message.value(), headers))
+                    found.append(Found((message.key() or b"").decode(), message.value(), headers))
                 elif error.code() == KafkaError._PARTITION_EOF:
                     left.discard(message.partition())
             return not left

@@ -12,7 +12,8 @@ import pytest
 import structlog
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka
 from cloudevents.core.formats.json import JSONFormat
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from aggregator import kafka
 from aggregator.answers import iso
@@ -284,6 +285,60 @@ def test_events_are_published_once_though_redis_forgot_everything(counted: Deplo
     count(counted, range(24, 26))
     with publishing(counted):
         wait_for_finals(counted, 26)
+    assert set(final_ids(counted).values()) == {1}
+
+
+@pytest.mark.usefixtures("apache_kafka")
+def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(counted: Deployment) -> None:
+    def published() -> int:
+        return counted.store.publishing()[1]["final"]
+
+    other = Producer(
+        {
+            "bootstrap.servers": counted.kafka.bootstrap_servers,
+            "transactional.id": f"other-{counted.topic}",
+        }
+    )
+    other.init_transactions(30)
+    revision = counted.metrics["age"].revision
+    foreign = {"ce_id": "x", "ce_source": "/dither/else", "ce_type": "dither.estimate.final"}
+    with publishing(counted):
+        wait_until(lambda: published() == 24, "24 final events")
+        other.begin_transaction()
+        for headers in (foreign, {}, {"ce_type": b"\xff"}):
+            key = f"age@{revision:08x}/{iso(EPOCH + 25 * PANE)}"
+            other.produce(counted.estimates, b"{}", key, headers=dict(headers))
+        other.produce(counted.estimates, None, "deleted")
+        other.flush(30)
+        count(counted, range(24, 25))
+        wait_until(lambda: published() == 25, "one behind what is under way")
+    counted.store.client.delete(*counted.store.client.keys("dither:{publisher:*"))
+    with publishing(counted):
+        wait_until(lambda: counted.store.publishing()[0], "the lease is held")
+        threading.Event().wait(1)
+        other.commit_transaction(30)
+        wait_until(lambda: published() == 25, "all are found again")
+        count(counted, range(25, 26))
+        wait_until(lambda: published() == 26, "and one more")
+    other.close()
+    source = f"/dither/{counted.topic}".encode()
+    own = [event for event in on_topic(counted) if event.headers.get("ce_source") == source]
+    finals = [event.id for event in own if event.is_final]
+    assert len(finals) == len(set(finals)) == 26
+    other.close()
+
+
+@pytest.mark.usefixtures("apache_kafka")
+def test_a_topic_that_was_deleted_and_created_again_gets_every_event(counted: Deployment) -> None:
+    with publishing(counted):
+        wait_for_finals(counted, 24)
+    admin = AdminClient({"bootstrap.servers": counted.kafka.bootstrap_servers})
+    admin.delete_topics([counted.estimates])[counted.estimates].result(30)
+    wait_until(lambda: counted.estimates not in admin.list_topics(timeout=30).topics, "it is gone")
+    kafka.ensure_topics(counted.settings)
+    assert not on_topic(counted)
+    with publishing(counted):
+        wait_for_finals(counted, 24)
     assert set(final_ids(counted).values()) == {1}
 
 
