@@ -12,6 +12,9 @@ import click
 from aggregator.commands.options import settings_options
 from aggregator.settings import Settings
 
+TERMINATED = 128 + signal.SIGTERM
+"""The exit code after SIGTERM, as shells have it."""
+
 
 @click.command()
 @click.option(
@@ -44,6 +47,7 @@ def demo(
     Runs on a broker and a store of its own, inside this machine, unless --kafka or --redis (or the
     settings) name others. Ctrl-C ends it early, with the same summary.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # stops what it started
     from aggregator.demonstration import Demonstration
     from aggregator.screen import Screen, summary
 
@@ -57,6 +61,7 @@ def demo(
         click.echo(json.dumps(outcome.as_dict()) if as_json else summary(outcome))
         if stay:
             click.echo(f"dashboard: {demonstration.url}  (Ctrl-C ends it)", err=True)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             with contextlib.suppress(KeyboardInterrupt):
                 signal.pause()
     sys.exit(0 if outcome.verified else 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -55,6 +56,7 @@ def watch(
     idle_ms = milliseconds(settings.aggregate.idle)
     reader = Reader(opened_store(settings), defined_metrics(settings), idle_ms=idle_ms)
     reader.metric(metric)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it
     with contextlib.suppress(KeyboardInterrupt), _view(as_json, top) as show:
         for seen, found in changes(reader, metric, window, seconds):
             show(seen, found)

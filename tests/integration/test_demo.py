@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -167,13 +168,18 @@ def test_the_demo_leaves_no_process_behind(finished: Demo) -> None:
 def test_ctrl_c_ends_the_demo_early_with_a_summary_for_people(
     population: Population, tmp_path: Path
 ) -> None:
-    demo = Demo(tmp_path, "--seconds", "60")
+    demo = Demo(tmp_path, "--seconds", "60", "--stay")
     try:
         wait_until(
             lambda: demo.has_ended() or bool(re.search(r"within|outside", demo.told())),
             "the first estimates",
             PATIENCE,
         )
+        demo.process.send_signal(signal.SIGINT)
+        wait_until(lambda: demo.has_ended() or "dashboard: " in demo.errors.read_text(), "it stays")
+        shown = re.fullmatch(r"dashboard: (\S+)  \(Ctrl-C ends it\)\n", demo.errors.read_text())
+        assert shown is not None, demo.errors.read_text()
+        assert "<title>Dither" in httpx.get(shown[1], timeout=30).text
         demo.process.send_signal(signal.SIGINT)
         assert demo.wait() == 0, demo.errors.read_text()
     finally:
@@ -194,5 +200,18 @@ def test_ctrl_c_ends_the_demo_early_with_a_summary_for_people(
     assert int(summary[2]) >= VALUES - MOST_UNCOVERED - sum(DEPENDENT.values()) + len(DEPENDENT)
     assert told.rstrip().endswith("every byte of the state is as it should be")
     assert "\x1b" not in told, "no colours where there is no terminal"
-    assert demo.errors.read_text() == ""
+    assert living(demo.seen) == set()
+
+
+def test_a_demo_that_is_terminated_stops_what_it_started(
+    population: Population, tmp_path: Path
+) -> None:
+    demo = Demo(tmp_path, "--seconds", "60", "--json")
+    try:
+        wait_until(lambda: demo.has_ended() or len(demo.seen) >= 4, "servers and workers run")
+        demo.process.terminate()
+        assert demo.wait() == 128 + signal.SIGTERM
+    finally:
+        demo.kill()
+    assert demo.told() == ""
     assert living(demo.seen) == set()

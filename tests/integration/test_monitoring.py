@@ -20,7 +20,7 @@ from deploy.grafana.build import FOLDER
 from estimators import Metric
 from tests import servers
 from tests.integration.deployment import Deployment, wait_until
-from tests.integration.prometheus import Prometheus, free_port, resolved, running
+from tests.integration.prometheus import RATE_INTERVAL, Prometheus, free_port, resolved, running
 from tests.messages import batch
 
 MEANS, FREQUENCIES, VECTORS, OPEN = 28, 18, 2, 2
@@ -125,6 +125,7 @@ def a_moment_with_everything(prometheus: Prometheus) -> float:
         "job:dither_messages:rate5m > 0",
         "category:dither_estimate_halfwidth:ratio",
         "job:dither_consumer_lag:seconds",
+        f"rate(dither_http_request_duration_seconds_count[{RATE_INTERVAL}]) > 0",
     )
     everything = " and ".join(f"count({part}) > 0" for part in parts)
     moments = []
