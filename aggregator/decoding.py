@@ -241,6 +241,7 @@ class Decoder:
             check_batch(batch, self.metrics)
         except ReportError:
             return None
+        batch.DiscardUnknownFields()  # they stand after the known ones
         if not LEAST_TIME <= batch.time_ms <= LARGEST_TIME or batch.SerializeToString() != payload:
             return None
         return _Layout.of(self.metrics[batch.metric], batch, payload)

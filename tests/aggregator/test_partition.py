@@ -324,3 +324,15 @@ def test_alike_batches_are_not_parsed_one_by_one(monkeypatch: pytest.MonkeyPatch
     partition.count(log(*(batch(DELAY, [1.0, 2.0], seed=i) for i in range(200))))
     assert partition.counts == {"accepted:delay": 400}
     assert len(asked) == 1
+
+
+def test_a_field_that_is_not_known_here_moves_nothing() -> None:
+    open_minded = Metric(
+        name="any", kind="frequency", mechanism="grr", categories=256, levels=range(1, 61)
+    )
+    batches = [batch(open_minded, [7, 8, 9], 2.0, seed=seed) for seed in range(40)]
+    plain, longer = Partition({"any": open_minded}, 0), Partition({"any": open_minded}, 0)
+    plain.count(log(*batches))
+    longer.count(log(*(one.SerializeToString() + b"\x48\x01" for one in batches)))
+    assert everything(longer) == everything(plain)
+    assert longer.counts == {"accepted:any": 120}
