@@ -132,9 +132,7 @@ class Partition:
 
         Messages below the next offset were counted before and are passed over.
         """
-        fresh = list(messages)
-        if fresh and fresh[0].offset() < self.next_offset:
-            fresh = [message for message in fresh if message.offset() >= self.next_offset]
+        fresh = self._fresh(list(messages))
         if not fresh:
             return []
         found, refusals = self._decoder.decode(fresh)
@@ -153,6 +151,18 @@ class Partition:
         self._close()
         told = [refusal for refusal in refusals if refusal.reason != "duplicate"]
         return sorted(told, key=lambda refusal: refusal.message.offset())
+
+    def _fresh(self, messages: list[Message]) -> list[Message]:
+        """Return the messages that were not counted before, each offset once, in their order."""
+        offsets = np.array([message.offset() for message in messages], dtype=np.int64)
+        if not offsets.size or (offsets[0] >= self.next_offset and (np.diff(offsets) > 0).all()):
+            return messages
+        fresh, following = [], self.next_offset
+        for message, offset in zip(messages, offsets.tolist(), strict=True):
+            if offset >= following:
+                fresh.append(message)
+                following = offset + 1
+        return fresh
 
     def _place(
         self,

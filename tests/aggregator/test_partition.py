@@ -113,6 +113,14 @@ def test_messages_below_the_next_offset_are_passed_over() -> None:
     assert partition.counts == {"accepted:delay": 2}
 
 
+def test_an_offset_that_comes_again_among_others_is_passed_over() -> None:
+    messages = log(*(batch(DELAY, [1.0], seed=seed) for seed in range(4)))
+    partition = new_partition()
+    partition.count([*messages[:3], *messages[1:]])
+    assert partition.counts == {"accepted:delay": 4}, "and no duplicate"
+    assert partition.next_offset == 4
+
+
 def test_offsets_may_have_gaps() -> None:
     partition = new_partition()
     partition.count(log(batch(DELAY, [1.0], seed=1), first=10))
