@@ -12,7 +12,6 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -140,12 +139,7 @@ class Demonstration:
             self._stack = self._stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop everything that was started here, and nothing else."""
         self._stack.close()
 
