@@ -287,7 +287,7 @@ reports and counting are read from Redis at each scrape, so that every `dither s
 deployment exports the same: take the maximum over instances before you sum. Counters of reports,
 messages and commits go on across restarts and changes of owner, as they are committed together with
 what they count; they go back only when Redis itself lost writes. [monitoring.md](monitoring.md)
-says how to have them scraped, and [runbook.md](runbook.md) what the alerts mean.
+says how to have them scraped, and [operations.md](operations.md) what the alerts mean.
 
 Generated from `aggregator/exported.py` by `python -m aggregator.exported > docs/metrics.md`.
 """

@@ -55,7 +55,7 @@ def operations() -> Json:
         ),
         stat(
             "Alerts",
-            "Alerts of Dither that fire now; docs/runbook.md says what to do.",
+            "Alerts of Dither that fire now; docs/operations.md says what to do.",
             query(FIRING),
             unit="none",
             thresholds=NONE_EXPECTED,

@@ -67,7 +67,7 @@ def overview() -> Json:
         ),
         stat(
             "Alerts",
-            "Alerts of Dither that fire now; docs/runbook.md says what to do.",
+            "Alerts of Dither that fire now; docs/operations.md says what to do.",
             query(FIRING),
             unit="none",
             thresholds=NONE_EXPECTED,
