@@ -90,6 +90,9 @@ class Worker:
         except Stopped:
             self.owned.clear()
             log.warning("stopped while waiting: uncommitted reports will be read again")
+        except BaseException:
+            self.owned.clear()  # leaving commits what is owned, and this may be half done
+            raise
         finally:
             self._consumer.close()
             self._asker.close()
