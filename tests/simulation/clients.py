@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from aggregator.deadletters import CONTEXT
+from aggregator.errors import BrokerUnreachable
 from tests.simulation.cluster import TOPIC, Cluster, Message
 from tests.simulation.world import Process
 
@@ -20,7 +21,7 @@ NOTICE = 0.6
 class Asked(Protocol):
     """Who is told what a worker was told of a log."""
 
-    def __call__(self, worker: str, partition: int, low: int, incarnation: int) -> None:
+    def __call__(self, worker: str, partition: int, low: int) -> None:
         """Note a log's beginning."""
 
 
@@ -65,6 +66,7 @@ class ConsumerModel:
         self.fetches: dict[int, Fetch] = {}
         self._stale: dict[int, Fetch] = {}
         self._subscribed = False
+        self._incarnation = 0
         self._on: dict[str, Callable[[Any, list[TopicPartition]], None]] = {}
 
     def subscribe(self, _: list[str], on_assign: Any, on_revoke: Any, on_lost: Any) -> None:
@@ -89,6 +91,7 @@ class ConsumerModel:
         kind, numbers = (event, list(self.fetches)) if isinstance(event, str) else event
         self.world.note(self.process.name, kind, numbers)
         if kind == "assigned":
+            self._incarnation = self.cluster.incarnation
             self._on["assigned"](self, [TopicPartition(TOPIC, number) for number in numbers])
             return
         held = [TopicPartition(TOPIC, number) for number in numbers if number in self.fetches]
@@ -129,7 +132,7 @@ class ConsumerModel:
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         self.process.pause()
         for assigned in partitions:
-            fetch = Fetch(assigned.offset, self.cluster.incarnation)
+            fetch = Fetch(assigned.offset, self._incarnation)
             stale = self._stale.pop(assigned.partition, None)
             if stale is not None and stale.incarnation == fetch.incarnation and stale.queue:
                 if self.world.strikes("stale messages", self.process.name):
@@ -184,6 +187,19 @@ class ConsumerModel:
         self.cluster.group.leave(self)
 
 
+class TopicIdModel:
+    """Asks for the id of the topic."""
+
+    def __init__(self, cluster: Cluster, process: Process) -> None:
+        self._cluster, self._process = cluster, process
+
+    def __call__(self) -> str:
+        self._process.pause()
+        if self._cluster.away or not self._cluster.exists:
+            raise BrokerUnreachable("the model", "no answer")
+        return f"T{self._cluster.incarnation}"
+
+
 class AskerModel(ConsumerModel):
     """The consumer that answers questions about the log."""
 
@@ -203,7 +219,7 @@ class AskerModel(ConsumerModel):
             self.process.pause(1.0)
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
         log = cluster.logs[partition.partition]
-        self._asked(self.process.name, partition.partition, log.low, cluster.incarnation)
+        self._asked(self.process.name, partition.partition, log.low)
         return log.low, log.high
 
 

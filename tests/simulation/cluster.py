@@ -112,11 +112,6 @@ class Cluster:
         return len(self.incarnations) - 1
 
     @property
-    def topic_id(self) -> str:
-        """Return the topic's id."""
-        return f"T{self.incarnation}"
-
-    @property
     def logs(self) -> list[Log]:
         """The topic's logs."""
         return self.incarnations[-1]

@@ -82,9 +82,8 @@ class Ledger:
         self.cluster: Cluster
         self.database: Database
         self.epochs: dict[tuple[str, int], int] = {}
-        self.takes: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self.takes: dict[tuple[str, int, int], int] = {}
         self.commits = self.known = 0
-        self.went_back = False
         self._expected: dict[tuple[int, Counted], Expected] = {}
         self._replays: dict[int, Replay] = {}
         self._delivered: set[tuple[int, int, str, bytes | None]] = set()
@@ -96,10 +95,10 @@ class Ledger:
         """Note which epoch a worker was told."""
         self.epochs[worker, partition_of(tag)] = epoch
 
-    def asked(self, worker: str, partition: int, low: int, incarnation: int) -> None:
+    def asked(self, worker: str, partition: int, low: int) -> None:
         """Note what a worker was told of the log."""
         epoch = self.epochs[worker, partition]
-        self.takes[worker, partition, epoch] = (low, incarnation)
+        self.takes[worker, partition, epoch] = low
 
     def torn(self, tag: bytes) -> None:
         """Note that a commit failed half-way."""
@@ -115,9 +114,8 @@ class Ledger:
         if outcome == b"known":
             self.known += 1
         if outcome == b"fenced":
-            mine = int(reply[1]) == epoch and int(reply[2]) != -2
-            if mine and not self.went_back:
-                raise Violation(f"{worker} was fenced by itself in partition {number}: {words}")
+            if int(reply[1]) == epoch and int(reply[2]) == following:
+                raise Violation(f"{worker} was fenced by its own commit in partition {number}")
         if outcome != b"ok":
             return
         self.commits += 1
@@ -132,7 +130,8 @@ class Ledger:
         self, worker: str, number: int, epoch: int, following: int, before: Keys, owner: Keys
     ) -> Counted:
         """Return what the store was counted from after a commit, as its facts say."""
-        low, incarnation = self.takes[worker, number, epoch]
+        low = self.takes[worker, number, epoch]
+        incarnation = int(owner[b"topic_id"][1:])
         stored = int(before.get(b"next", b"-1"))
         gap = int(owner.get(b"gap", b"0")) - int(before.get(b"gap", b"0"))
         if stored == -1:

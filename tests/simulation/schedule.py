@@ -12,7 +12,7 @@ from aggregator import kafka, worker as worker_module
 from aggregator.settings import Aggregate, Settings, Topics
 from aggregator.store import Store, TORN
 from aggregator.worker import Worker
-from tests.simulation.clients import AskerModel, ConsumerModel, ProducerModel
+from tests.simulation.clients import AskerModel, ConsumerModel, ProducerModel, TopicIdModel
 from tests.simulation.cluster import TOPIC, Cluster
 from tests.simulation.ledger import Ledger, Violation, tag_of
 from tests.simulation.redis_model import RedisClient, RedisServer
@@ -115,7 +115,8 @@ class Schedule:
             asker = AskerModel(self.cluster, process, self.ledger.asked)
             producer = ProducerModel(self.cluster, process)
             store = Store(RedisClient(self.redis, process), TOPIC)
-            mine = kafka.Clients(consumer, asker, producer, lambda: self.cluster.topic_id)  # type: ignore[arg-type]
+            topic_id = TopicIdModel(self.cluster, process)
+            mine = kafka.Clients(consumer, asker, producer, topic_id)  # type: ignore[arg-type]
             worker = self._worker(settings, METRICS, store, name, mine, ProcessClock(process))
             made.append(worker)
             worker.run()
@@ -158,15 +159,12 @@ class Schedule:
             self._away(kind, self.cluster)
         elif kind == "redis lost its last second":
             world.inject(kind, "")
-            self.ledger.went_back = True
             self.redis.lose_last_second()
         elif kind == "redis failed over":
             world.inject(kind, "")
-            self.ledger.went_back = True
             self.redis.fail_over()
         elif kind == "redis flushed":
             world.inject(kind, "")
-            self.ledger.went_back = True
             self.redis.flush()
         elif kind == "log cut by retention":
             log = rng.choice(self.cluster.logs)
