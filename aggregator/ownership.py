@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from aggregator.clock import SYSTEM, Clock
+from aggregator.errors import Fenced
 from aggregator.keys import tag
 from aggregator.measurements import Measurements
 from aggregator.partition import Partition
@@ -81,8 +82,14 @@ class Owned:
         high : int
             The end of the partition's log, so that readers can show the lag.
         clock : Clock
+
+        Raises
+        ------
+        Fenced
+            If the store is not where this state came from.
         """
         if self.committed == TORN:
+            self._check_torn(store)
             return 0
         now = clock.now_ms()
         measured = self.measured.arrived(self.state.arrivals, now)
@@ -94,6 +101,13 @@ class Owned:
         self.measured = measured
         self.committed, self.fences = self.state.next_offset, 0
         return written or 0
+
+    def _check_torn(self, store: Store) -> None:
+        """Raise Fenced once the keys were deleted, or Redis went back to before the commit."""
+        owner = store.owner(self.number)
+        epoch, stored = int(owner.get("epoch", 0)), int(owner.get("next", UNSET))
+        if (epoch, stored) != (self.epoch, TORN):
+            raise Fenced(f"{store.topic}:{self.number}", self.epoch, epoch, TORN, stored)
 
 
 def take(

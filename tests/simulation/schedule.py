@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Callable
 from unittest.mock import patch
 
 from confluent_kafka import KafkaException
@@ -93,6 +94,7 @@ class Schedule:
         self.faults = {k: v for k, v in BETWEEN_CALLS.items() if rng.random() < 0.5}
         self.rate = rng.choice((0.0, 0.03, 0.08, 0.15)) if self.faults else 0.0
         self.turns = 0
+        self._buried = 0
 
     # -- Workers --------------------------------------------------------------------------------
 
@@ -126,6 +128,9 @@ class Schedule:
 
     def alive(self) -> list[str]:
         """Return the workers that have not ended, after looking what the others died of."""
+        if self._buried == self.world.ended:
+            return list(self.workers)
+        self._buried = self.world.ended
         for name, (process, _, clients) in list(self.workers.items()):
             if process.dead:
                 del self.workers[name]
@@ -280,11 +285,12 @@ class Schedule:
         for process in world.processes:
             process.frozen = False
 
-    def _wait(self, what: str, holds: object) -> None:
+    def _wait(self, what: str, holds: Callable[[], bool]) -> None:
         until = self.world.now + CALM_SECONDS
         turns = self.turns + CALM_TURNS
-        while not holds():  # type: ignore[operator]
-            self._turn()
+        while not holds():
+            for _ in range(10):
+                self._turn()
             if self.world.now > until or self.turns > turns:
                 raise Violation(f"it does not come to this: {what}; {self._standing()}")
 

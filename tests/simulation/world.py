@@ -39,6 +39,8 @@ class World:
         Whether the faults are over.
     injected : Counter
         Faults so far, by kind.
+    ended : int
+        Processes that are over.
     """
 
     def __init__(self, seed: int) -> None:
@@ -48,6 +50,7 @@ class World:
         self.chances: dict[str, float] = {}
         self.injected: Counter[str] = Counter()
         self.processes: list[Process] = []
+        self.ended = 0
         self.trace: list[tuple[float, str, str, Any]] = []
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._number = itertools.count()
@@ -77,14 +80,16 @@ class World:
         """Let one process run up to its next call; where none can, let time pass."""
         while self._later and self._later[0][0] <= self.now:
             heapq.heappop(self._later)[2]()
-        ready = [p for p in self.processes if p.wake <= self.now and not p.frozen]
+        awake = [p for p in self.processes if not p.frozen]
+        ready = [p for p in awake if p.wake <= self.now]
+        if not ready:
+            moments = [p.wake for p in awake]
+            if self._later:
+                moments.append(self._later[0][0])
+            self.now = max(self.now, min(moments, default=self.now + 1.0))
+            ready = [p for p in awake if p.wake <= self.now]
         if ready:
-            self.rng.choice(ready).resume()
-            return
-        moments = [p.wake for p in self.processes if not p.frozen]
-        if self._later:
-            moments.append(self._later[0][0])
-        self.now = max(self.now, min(moments, default=self.now + 1.0))
+            ready[int(self.rng.random() * len(ready))].resume()
 
 
 class Process:
@@ -129,6 +134,7 @@ class Process:
 
     def _gone(self) -> None:
         self.dead = True
+        self.world.ended += 1
         self.world.processes.remove(self)
 
 
