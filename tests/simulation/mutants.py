@@ -12,7 +12,6 @@ from confluent_kafka import TopicPartition
 
 from aggregator import ownership, store
 from aggregator.errors import Fenced
-from aggregator.kafka import Clients
 from aggregator.ownership import Owned
 from aggregator.store import Snapshot
 from aggregator.worker import Worker
@@ -109,10 +108,10 @@ class _FlushesLate(Worker):
 @_worker("the topic's id is asked for once")
 class _AsksOnce(Worker):
     def __init__(self, *arguments: Any) -> None:
-        *others, clients, clock = arguments
+        settings, metrics, store, name, clients, clock = arguments
         found = clients.topic_id()
-        once = Clients(clients.consumer, clients.asker, clients.producer, lambda: found)
-        super().__init__(*others, once, clock)
+        once = dataclasses.replace(clients, topic_id=lambda: found)
+        super().__init__(settings, metrics, store, name, once, clock)
 
 
 @_worker("what it dies of does not stop it from committing")

@@ -139,7 +139,7 @@ class RedisClient(redis.Redis):
 
     def __init__(self, server: RedisServer, process: Process) -> None:
         self._server, self._process = server, process
-        self._encoder = Encoder("utf-8", "strict", False)
+        self._encoder: Any = Encoder("utf-8", "strict", False)  # type: ignore[no-untyped-call]
 
     def get_encoder(self) -> Any:
         return self._encoder

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from greenlet import greenlet
 
@@ -58,6 +59,10 @@ class World:
     def note(self, who: str, what: str, detail: Any = "") -> None:
         """Write a line of the trace."""
         self.trace.append((self.now, who, what, detail))
+
+    def story(self) -> list[str]:
+        """Return the trace as text."""
+        return [f"{at:9.3f} {who:<4} {what} {told}".rstrip() for at, who, what, told in self.trace]
 
     def strikes(self, kind: str, who: str) -> bool:
         """Whether a fault happens now."""
@@ -126,10 +131,8 @@ class Process:
     def kill(self) -> None:
         """End it where it stands."""
         self.dead = True
-        try:
+        with contextlib.suppress(Crash):
             self._greenlet.throw(Crash)
-        except Crash:
-            pass
         self._gone()
 
     def _gone(self) -> None:
@@ -164,8 +167,3 @@ class TraceLog:
         self._world.note("log", event, fields)
 
     info = warning = error = debug
-
-
-def unreachable(message: str) -> NoReturn:
-    """Say that the model was used as the real thing cannot be."""
-    raise AssertionError(message)
