@@ -36,6 +36,8 @@ class Owned:
         Why nothing is counted, for a person to act on; empty when all is well.
     fences : int
         How often in a row another owner took it.
+    must_seek : bool
+        Whether the consumer is still to be sent to the next offset.
     """
 
     number: int
@@ -48,6 +50,7 @@ class Owned:
     fences: int = 0
     retake_at: float = 0.0
     is_fenced: bool = False
+    must_seek: bool = False
     _expects: bool = True
 
     @property

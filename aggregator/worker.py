@@ -106,6 +106,7 @@ class Worker:
         if full or self._clock.monotonic() >= self._next_commit:
             self._commit_all()
         self._retake_fenced()
+        self._seek_again()
 
     # -- Counting -----------------------------------------------------------------------------
 
@@ -300,3 +301,12 @@ class Worker:
         except KafkaException as error:
             log.debug("seek", partition=owned.number, error=str(error))
             owned.unconfirm()
+            owned.must_seek = True
+        else:
+            owned.must_seek = False
+
+    def _seek_again(self) -> None:
+        """Repeat what failed: an idle partition has no message that would show the wrong place."""
+        for owned in self.owned.values():
+            if owned.must_seek and owned.is_counting:
+                self._seek(owned)

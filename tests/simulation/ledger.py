@@ -119,6 +119,7 @@ class Ledger:
             return
         self.commits += 1
         owner = self.database.keys[tag + b":owner"]
+        _equal("whose commit was taken", worker.encode(), owner[b"worker"])
         counted = self._counted(worker, number, epoch, following, before, owner)
         self.database.keys[_counted_key(number)] = counted
         self.compare(number)
