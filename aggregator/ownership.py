@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping
 
+from aggregator.clock import SYSTEM, Clock
 from aggregator.keys import tag
 from aggregator.measurements import Measurements
 from aggregator.partition import Partition
@@ -73,17 +73,18 @@ class Owned:
         """Stop counting until `retake_at` (monotonic seconds)."""
         self.is_fenced, self.retake_at = True, retake_at
 
-    def commit(self, store: Store, high: int) -> int:
+    def commit(self, store: Store, high: int, clock: Clock = SYSTEM) -> int:
         """Write everything counted so far; return the bytes written.
 
         Parameters
         ----------
         high : int
             The end of the partition's log, so that readers can show the lag.
+        clock : Clock
         """
         if self.committed == TORN:
             return 0
-        now = _now_ms()
+        now = clock.now_ms()
         measured = self.measured.arrived(self.state.arrivals, now)
         facts = {**self.facts, "halted": self.halted, "high": high, "updated": now}
         facts |= measured.facts()
@@ -166,7 +167,3 @@ def _gap(snapshot: Snapshot, low: int, high: int, topic_id: str) -> str:
             f"the log ends at {high}, before the counted {snapshot.next_offset}: it was truncated"
         )
     return ""
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
