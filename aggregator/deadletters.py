@@ -18,6 +18,8 @@ CONTEXT = "__connect.errors."
 STAGE = "VALUE_CONVERTER"
 TRUNCATED = "dither.truncated.from"
 """Header with the original size of a message that the broker would not take whole."""
+REPLAYS = "dither.replays"
+"""Header with how often a message was sent again from the dead letters."""
 KEPT_BYTES = 100_000
 Header = tuple[str, str | bytes | None]
 POLL_SECONDS = 0.1

@@ -16,6 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from aggregator.errors import BrokerUnreachable, DitherError
@@ -127,6 +128,28 @@ def topic_id(settings: Settings, topic: str) -> str:
         return str(future.result(timeout=ANSWER_SECONDS).topic_id)
     except (KafkaException, TimeoutError):
         return ""
+
+
+def partition_count(settings: Settings, topic: str) -> int:
+    """Return how many partitions a topic has; 0 if there is no such topic."""
+    found = admin(settings).list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+    return 0 if found.error is not None else len(found.partitions)
+
+
+def stamps_messages(settings: Settings, topic: str) -> bool:
+    """Whether a topic overrides the timestamps of messages by the time at which they are appended.
+
+    False where the cluster does not tell, or must not be asked (``topics.managed = false``).
+    """
+    if not settings.topics.managed:
+        return False
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        future = admin(settings).describe_configs([resource])[resource]
+        entry = future.result(timeout=ANSWER_SECONDS)["message.timestamp.type"]
+    except (KafkaException, TimeoutError):
+        return False
+    return bool(entry.value == "LogAppendTime")
 
 
 class ReportsConsumer(Protocol):
