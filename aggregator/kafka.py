@@ -143,9 +143,10 @@ def stamps_messages(settings: Settings, topic: str) -> bool:
     """
     if not settings.topics.managed:
         return False
+    client = admin(settings)  # to be kept: no answer comes to one that is gone
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
-        future = admin(settings).describe_configs([resource])[resource]
+        future = client.describe_configs([resource])[resource]
         entry = future.result(timeout=ANSWER_SECONDS)["message.timestamp.type"]
     except (KafkaException, TimeoutError):
         return False
