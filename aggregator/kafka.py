@@ -42,6 +42,15 @@ MANDATORY: dict[str, Any] = {
 }
 """What exactness rests on: offsets live beside the sums, and an offset never jumps in silence."""
 
+AWAY = (
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
+"""Answers of a cluster that may tell a topic's id later."""
+
 CONSUMER_ONLY = (*CONSUMER, *MANDATORY)
 PRODUCER_ONLY = ("acks", "enable.idempotence", "linger.ms", "compression.type", "batch.size")
 
@@ -119,6 +128,11 @@ def topic_id(settings: Settings, topic: str) -> str:
     """Return the id of a topic, which changes when it is deleted and created again.
 
     Empty where the cluster does not tell, or must not be asked (``topics.managed = false``).
+
+    Raises
+    ------
+    BrokerUnreachable
+        If no broker answers, or the topic is not there just now.
     """
     if not settings.topics.managed:
         return ""
@@ -126,7 +140,12 @@ def topic_id(settings: Settings, topic: str) -> str:
     try:
         future = client.describe_topics(TopicCollection([topic]))[topic]
         return str(future.result(timeout=ANSWER_SECONDS).topic_id)
-    except (KafkaException, TimeoutError):
+    except TimeoutError:
+        return ""
+    except KafkaException as error:
+        if error.args[0].code() in AWAY:
+            servers = str(settings.kafka.get("bootstrap.servers", ""))
+            raise BrokerUnreachable(servers, error.args[0].str()) from None
         return ""
 
 

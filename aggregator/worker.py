@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from aggregator import kafka
 from aggregator.clock import SYSTEM, Clock
 from aggregator.deadletters import DeadLetters, DeadLettersUndelivered
-from aggregator.errors import Fenced
+from aggregator.errors import BrokerUnreachable, Fenced
 from aggregator.ownership import Owned, take
 from aggregator.settings import Settings
 from aggregator.store import Store
@@ -70,7 +70,7 @@ class Worker:
         clients = clients or kafka.Clients.of(settings)
         self._consumer, self._asker = clients.consumer, clients.asker
         self._deadletters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
-        self._topic_id = clients.topic_id()
+        self._topic_id = clients.topic_id
 
     def stop(self) -> None:
         """Ask the worker to drain, commit and leave; safe in a signal handler."""
@@ -90,6 +90,9 @@ class Worker:
         except Stopped:
             self.owned.clear()
             log.warning("stopped while waiting: uncommitted reports will be read again")
+        except BaseException:
+            self.owned.clear()  # leaving commits what is owned, and this may be half done
+            raise
         finally:
             self._consumer.close()
             self._asker.close()
@@ -193,7 +196,7 @@ class Worker:
         while True:
             try:
                 return action()
-            except (redis.RedisError, DeadLettersUndelivered) as error:
+            except (redis.RedisError, BrokerUnreachable, DeadLettersUndelivered) as error:
                 log.warning("waiting", error=str(error), again_in=delay)
                 if self._clock.monotonic() > self._leave_by:
                     raise Stopped from error
@@ -203,8 +206,9 @@ class Worker:
     # -- Ownership ----------------------------------------------------------------------------
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        topic_id = self._patiently(self._topic_id) if partitions else ""
         for assigned in partitions:
-            owned = self._take(assigned.partition)
+            owned = self._take(assigned.partition, topic_id)
             self.owned[assigned.partition] = owned
             assigned.offset = owned.state.next_offset
         self._consumer.incremental_assign(partitions)
@@ -218,14 +222,14 @@ class Worker:
         if partitions:
             log.info("assigned", partitions=[p.partition for p in partitions])
 
-    def _take(self, number: int) -> Owned:
+    def _take(self, number: int, topic_id: str) -> Owned:
         owned = self._patiently(
             lambda: take(
                 self.store,
                 number,
                 self.name,
                 lambda: self._log_range(number),
-                self._topic_id,
+                topic_id,
                 self.metrics,
                 self.settings.aggregate,
             )
@@ -279,7 +283,7 @@ class Worker:
                 self._retake(owned)
 
     def _retake(self, owned: Owned) -> None:
-        fresh = self._take(owned.number)
+        fresh = self._take(owned.number, self._patiently(self._topic_id))
         fresh.fences = owned.fences + 1
         self.owned[owned.number] = fresh
         position = [TopicPartition(self.topic, owned.number)]
