@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from aggregator.clock import SYSTEM, Clock
+from aggregator.errors import StateUnreadable
 from aggregator.keys import tag
 from aggregator.measurements import Measurements
 from aggregator.partition import Partition
@@ -50,6 +51,11 @@ class Owned:
     _expects: bool = True
 
     @property
+    def is_unreadable(self) -> bool:
+        """Whether what the store has cannot be counted on from, until somebody mends it."""
+        return self.committed == TORN
+
+    @property
     def is_counting(self) -> bool:
         """Whether messages may be counted."""
         return not (self.halted or self.is_fenced)
@@ -82,7 +88,7 @@ class Owned:
             The end of the partition's log, so that readers can show the lag.
         clock : Clock
         """
-        if self.committed == TORN:
+        if self.is_unreadable:
             return 0
         now = clock.now_ms()
         measured = self.measured.arrived(self.state.arrivals, now)
@@ -118,15 +124,20 @@ def take(
     -------
     Owned
         Halted, with the reason, if the log no longer has what comes next and the settings say
-        ``on_gap = "stop"``.
+        ``on_gap = "stop"``; or if what is stored cannot be counted on from.
     """
-    snapshot = store.acquire(number, worker)
-    state = snapshot.partition(metrics, milliseconds(settings.future))
+    future_ms = milliseconds(settings.future)
+    try:
+        snapshot = store.acquire(number, worker)
+        state = snapshot.partition(metrics, future_ms)
+    except StateUnreadable as error:
+        store.halt(number, str(error))
+        return Owned(number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error))
     low, high = log_range()
     facts: dict[str, str | int] = {"topic_id": topic_id or snapshot.owner.get("topic_id", "")}
     halted = ""
     if snapshot.next_offset == TORN:
-        halted = (
+        halted = snapshot.owner.get("halted") or (
             "a commit failed half-way, so the sums in Redis cannot be trusted. Delete the keys "
             f"{tag(store.topic, number)}:* to have the partition counted again from its log"
         )

@@ -13,8 +13,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import kafka
 from aggregator.clock import SYSTEM, Clock
+from aggregator.conditions import told
 from aggregator.deadletters import DeadLetters, DeadLettersUndelivered
-from aggregator.errors import Fenced
+from aggregator.errors import Fenced, StateUnreadable
 from aggregator.ownership import Owned, take
 from aggregator.settings import Settings
 from aggregator.store import Store
@@ -26,6 +27,8 @@ DEAD_LETTER_SECONDS = 10.0
 FIRST_RETRY_SECONDS = 0.2
 LAST_RETRY_SECONDS = 5.0
 LEAVE_SECONDS = 20.0
+LOOK_AGAIN_SECONDS = 15.0
+"""At a partition whose stored state could not be read: somebody may have mended it."""
 
 T = TypeVar("T")
 log = structlog.get_logger("dither.worker")
@@ -161,6 +164,9 @@ class Worker:
         except Fenced as fence:
             self._fenced(owned, fence)
             return
+        except StateUnreadable:
+            self._retake(owned)  # halts it, and says why
+            return
         seconds = self._clock.monotonic() - started
         owned.measured = owned.measured.committed(seconds, written)
         log.debug(
@@ -194,7 +200,8 @@ class Worker:
             try:
                 return action()
             except (redis.RedisError, DeadLettersUndelivered) as error:
-                log.warning("waiting", error=str(error), again_in=delay)
+                why = told(error) if isinstance(error, redis.RedisError) else str(error)
+                log.warning("waiting", error=why, again_in=delay)
                 if self._clock.monotonic() > self._leave_by:
                     raise Stopped from error
                 self._clock.sleep(delay)
@@ -230,8 +237,11 @@ class Worker:
                 self.settings.aggregate,
             )
         )
-        if owned.halted:
+        known = self.owned.get(number)
+        if owned.halted and (known is None or known.halted != owned.halted):
             log.error("halted", partition=number, reason=owned.halted)
+        if owned.is_unreadable:
+            owned.fence(self._clock.monotonic() + LOOK_AGAIN_SECONDS)
         return owned
 
     def _log_range(self, number: int) -> tuple[int, int]:
