@@ -42,6 +42,10 @@ MANDATORY: dict[str, Any] = {
 }
 """What exactness rests on: offsets live beside the sums, and an offset never jumps in silence."""
 
+QUEUE_SHARE = 8
+"""Of a worker's memory, that messages which were fetched may take."""
+MOST_QUEUED_KBYTES = 65_536
+
 AWAY = (
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
@@ -239,9 +243,13 @@ class Clients:
     def of(cls, settings: Settings) -> Self:
         """Return the clients of a deployment's cluster."""
         group = settings.aggregate.group
+        kilobytes = min(MOST_QUEUED_KBYTES, settings.aggregate.memory // QUEUE_SHARE // 1024)
+        fetched = {"queued.max.messages.kbytes": kilobytes, "fetch.max.bytes": 1024 * kilobytes}
+        unset = {key: value for key, value in fetched.items() if key not in settings.kafka}
+        refused = {"message.max.bytes": 64_000_000, "queue.buffering.max.kbytes": kilobytes}
         return cls(
-            consumer(settings, group, on_commit=lambda *_: None),
+            consumer(settings, group, on_commit=lambda *_: None, **unset),
             consumer(settings, group),
-            producer(settings, **{"message.max.bytes": 64_000_000}),
+            producer(settings, **refused),
             lambda: topic_id(settings, settings.topics.reports),
         )

@@ -57,6 +57,11 @@ def handled_key(deadletters: str, topic_id: str) -> str:
     return f"dither:{{deadletters:{deadletters}}}:handled{topic_id and ':' + topic_id}"
 
 
+def stuck_key(topic: str) -> str:
+    """Return the key of the hash of workers that are stuck, by name."""
+    return f"dither:{topic}:stuck"
+
+
 def deaths_key(topic: str) -> str:
     """Return the key of the number of workers that died and were started again."""
     return f"dither:{topic}:deaths"
