@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import kafka
 from aggregator.clock import SYSTEM, Clock
-from aggregator.conditions import told
+from aggregator.conditions import explained
 from aggregator.deadletters import DeadLetters, DeadLettersUndelivered
 from aggregator.errors import Fenced, StateUnreadable
 from aggregator.ownership import Owned, take
@@ -200,8 +200,7 @@ class Worker:
             try:
                 return action()
             except (redis.RedisError, DeadLettersUndelivered) as error:
-                why = told(error) if isinstance(error, redis.RedisError) else str(error)
-                log.warning("waiting", error=why, again_in=delay)
+                log.warning("waiting", error=explained(error), again_in=delay)
                 if self._clock.monotonic() > self._leave_by:
                     raise Stopped from error
                 self._clock.sleep(delay)
