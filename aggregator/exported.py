@@ -172,6 +172,12 @@ HALTED = Exported(
     "1 if a partition is not counted until somebody looks: its log does not go on from its sums.",
     ("partition",),
 )
+UNREADABLE = Exported(
+    "dither_metric_unreadable",
+    "gauge",
+    "1 if there is no estimate of a metric because something else is in Redis than was written.",
+    ("metric",),
+)
 GAP = Exported(
     "dither_gap_offsets",
     "gauge",
@@ -240,6 +246,7 @@ SECTIONS = {
         HETEROGENEITY,
         METRIC,
         WEIGHTS,
+        UNREADABLE,
     ),
     "Reports": (REPORTS, DEADLETTERS),
     "Counting": (
