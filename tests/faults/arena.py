@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -65,7 +65,7 @@ class Arena:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _behind(self, broker: int, name: str):  # type: ignore[no-untyped-def]
+    def _behind(self, broker: int, name: str) -> Callable[[], int]:
         return lambda: self.cluster.nodes[broker].doors[name][0]
 
     def wait_for_replicas(self) -> None:

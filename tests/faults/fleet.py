@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -73,7 +73,7 @@ class Fleet:
                 process.join()
 
     @contextlib.contextmanager
-    def frozen(self, choice: float):  # type: ignore[no-untyped-def]
+    def frozen(self, choice: float) -> Iterator[None]:
         """Stop a worker where it is (SIGSTOP), and let it go on at the end."""
         with self._lock:
             process = self._choose(choice)

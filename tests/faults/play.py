@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
+import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,16 @@ from tests.bad_batches import bad_batches
 from tests.faults.account import differences, reckon
 from tests.faults.arena import Arena, Faults, Lane
 from tests.faults.fleet import Fleet
-from tests.faults.schedules import SECONDS, Schedule
+from tests.faults.schedules import Schedule
 from tests.integration.conftest import METRICS
 from tests.integration.deployment import Deployment, wait_until
 from tests.messages import EPOCH, batch
 
 HOUR = 3_600_000
 TICK_SECONDS = 0.04
+KEEP_SECONDS = 0.2
+LEFT = {0, -signal.SIGTERM}
+"""How a worker ends that was asked to leave: by itself, or before it could even listen."""
 COUNTED_SECONDS = 120.0
 REPLAYED_AT_ONCE = 500
 
@@ -48,6 +52,8 @@ class Outcome:
         In the log; counted; in the dead letters.
     owners : int
         How often partitions were taken over.
+    restarted : int
+        Workers that ended with an error (no Redis, no broker) and were started again.
     seconds : float
         How long it took in all.
     """
@@ -59,6 +65,7 @@ class Outcome:
     reports: int = 0
     dead: int = 0
     owners: int = 0
+    restarted: int = 0
     seconds: float = 0.0
 
 
@@ -82,8 +89,8 @@ class Devices:
         )
         self.bad: dict[bytes | None, str] = dict(self._kinds)
 
-    def report(self, seconds: float) -> None:
-        """Send batches, a few every tick."""
+    def report(self, over: threading.Event) -> None:
+        """Send batches, a few every tick, until it is over."""
         from confluent_kafka import Producer
 
         producer = Producer(
@@ -95,9 +102,8 @@ class Devices:
             }
         )
         failed: list[Any] = []
-        ends = time.monotonic() + seconds
         step = 0
-        while time.monotonic() < ends:
+        while not over.wait(TICK_SECONDS):
             for partition, payload in self._batches(step):
                 producer.produce(
                     self.deployment.topic,
@@ -106,8 +112,7 @@ class Devices:
                     on_delivery=lambda error, _: failed.append(error) if error else None,
                 )
                 self.sent[partition, payload] += 1
-            producer.poll(TICK_SECONDS)
-            time.sleep(TICK_SECONDS)
+            producer.poll(0)
             step += 1
         left = producer.flush(COUNTED_SECONDS)
         producer.close()
@@ -149,11 +154,13 @@ def play(arena: Arena, lane: Lane, schedule: Schedule) -> Outcome:
         with deployment.store:
             try:
                 fleet.keep(schedule.workers)
+                wait_until(lambda: _is_owned(deployment), "all partitions are owned")
                 devices = _disturbed(deployment, faults, schedule)
                 logs = read(deployment)
                 _wait(deployment, fleet, logs)
                 codes = fleet.stop()
-                if any(codes):
+                outcome.restarted = fleet.ended_alone
+                if not LEFT.issuperset(codes):
                     outcome.problems.append(f"workers ended with {codes}")
                 _settle(outcome, deployment, devices, logs, log)
             except Exception as error:
@@ -178,12 +185,24 @@ def _disturbed(deployment: Deployment, faults: Faults, schedule: Schedule) -> De
         time.sleep(max(0.0, begin + fault.at - time.monotonic()))
         faults.inject(fault)
 
+    over = threading.Event()
     with ThreadPoolExecutor(max_workers=len(schedule.faults) + 1) as pool:
-        jobs = [pool.submit(devices.report, SECONDS)]
-        jobs += [pool.submit(inject, i) for i in range(len(schedule.faults))]
-        for job in jobs:
-            job.result()
+        reporting = pool.submit(devices.report, over)
+        happening = [pool.submit(inject, i) for i in range(len(schedule.faults))]
+        try:
+            while wait(happening, KEEP_SECONDS, FIRST_EXCEPTION).not_done:
+                faults.fleet.keep(1)
+            for job in happening:
+                job.result()
+        finally:
+            over.set()
+        reporting.result()
     return devices
+
+
+def _is_owned(deployment: Deployment) -> bool:
+    numbers = range(deployment.partitions)
+    return all("epoch" in deployment.store.owner(number) for number in numbers)
 
 
 def _wait(deployment: Deployment, fleet: Fleet, logs: Logs) -> None:
@@ -274,7 +293,9 @@ def _settle(
 
 def _letters(deployment: Deployment) -> int:
     other = dataclasses.replace(deployment.kafka)
-    consumer = Consumer({"bootstrap.servers": other.bootstrap_servers, "group.id": "ends"})
+    consumer = Consumer(
+        {"bootstrap.servers": other.bootstrap_servers, "group.id": "ends", "log_level": 0}
+    )
     try:
         position = TopicPartition(deployment.deadletters, 0)
         return int(consumer.get_watermark_offsets(position, timeout=30)[1])

@@ -87,9 +87,7 @@ class Proxy:
             server.close()
         await self._cut()
 
-    async def _connected(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
             with contextlib.suppress(OSError):

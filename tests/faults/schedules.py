@@ -6,7 +6,7 @@ import dataclasses
 import random
 
 SECONDS = 4.0
-"""How long devices keep reporting; faults begin while they do."""
+"""When the last fault begins at the latest; devices report until all are repaired."""
 
 KINDS = {
     "worker killed": 5,
@@ -14,7 +14,7 @@ KINDS = {
     "worker restarted": 3,
     "worker joins": 3,
     "worker leaves": 3,
-    "broker killed": 1,
+    "broker killed": 2,
     "broker frozen": 1,
     "redis killed": 3,
     "redis loses its last writes": 3,
@@ -85,15 +85,16 @@ def draw(seed: int) -> Schedule:
     True
     """
     rng = random.Random(seed)
-    kinds = rng.choices(list(KINDS), list(KINDS.values()), k=rng.randint(2, 6))
-    # Most faults are short; a few outlast a session (2 s).
-    faults = [
-        Fault(kind, rng.uniform(0.3, SECONDS), min(3.0, rng.expovariate(1.2)), rng.random())
-        for kind in kinds
-    ]
+    kinds = rng.choices(list(KINDS), list(KINDS.values()), k=rng.randint(3, 8))
+    faults = [Fault(kind, rng.uniform(0, SECONDS), _lasting(rng), rng.random()) for kind in kinds]
     return Schedule(
         seed,
         workers=rng.randint(1, 3),
         partitions=rng.randint(2, 6),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
     )
+
+
+def _lasting(rng: random.Random) -> float:
+    """Return how long a fault lasts: within a worker's session of 2 s, or up to twice that."""
+    return rng.uniform(0.05, 0.6) if rng.random() < 0.5 else rng.uniform(0.6, 4.0)

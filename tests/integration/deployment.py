@@ -170,7 +170,13 @@ class Deployment:
 
     def log_ends(self) -> dict[int, int]:
         """Return where each partition's log ends."""
-        consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": "ends"})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "group.id": "ends",
+                "log_level": 0,  # fault tests take brokers away
+            }
+        )
         try:
             return {
                 number: consumer.get_watermark_offsets(
@@ -198,6 +204,7 @@ class Deployment:
             {
                 "bootstrap.servers": self.kafka.bootstrap_servers,
                 "group.id": f"dead-{self.topic}",
+                "log_level": 0,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
             }
