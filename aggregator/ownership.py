@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 
+from aggregator.errors import Fenced
 from aggregator.keys import tag
 from aggregator.measurements import Measurements
 from aggregator.partition import Partition
@@ -80,8 +81,14 @@ class Owned:
         ----------
         high : int
             The end of the partition's log, so that readers can show the lag.
+
+        Raises
+        ------
+        Fenced
+            If the store is not where this state came from.
         """
         if self.committed == TORN:
+            self._look_whether_it_was_deleted(store)
             return 0
         now = _now_ms()
         measured = self.measured.arrived(self.state.arrivals, now)
@@ -93,6 +100,12 @@ class Owned:
         self.measured = measured
         self.committed, self.fences = self.state.next_offset, 0
         return written or 0
+
+    def _look_whether_it_was_deleted(self, store: Store) -> None:
+        found = store.owner(self.number)
+        if (epoch := int(found.get("epoch", 0))) != self.epoch:
+            name, stored = f"{store.topic}:{self.number}", int(found.get("next", UNSET))
+            raise Fenced(name, self.epoch, epoch, self.committed, stored)
 
 
 def take(
@@ -126,7 +139,7 @@ def take(
     halted = ""
     if snapshot.next_offset == TORN:
         halted = (
-            "a commit failed half-way, so the sums in Redis cannot be trusted. Delete the keys "
+            "a commit was applied by half, so the sums in Redis cannot be trusted. Delete the keys "
             f"{tag(store.topic, number)}:* to have the partition counted again from its log"
         )
     elif snapshot.next_offset == UNSET:

@@ -103,7 +103,7 @@ def verify(
             if snapshot.next_offset == TORN:
                 outcome.differences.append(
                     Difference(
-                        number, "everything", "a commit failed half-way; see the worker's log"
+                        number, "everything", "a commit was applied by half; see the worker's log"
                     )
                 )
             elif snapshot.next_offset != UNSET:

@@ -5,6 +5,8 @@ local tag = KEYS[1]
 if ARGV[1] ~= '' then
   redis.call('HINCRBY', tag .. ':owner', 'epoch', 1)
   redis.call('HSET', tag .. ':owner', 'worker', ARGV[1])
+  local commits = redis.call('HMGET', tag .. ':owner', 'begun', 'done')
+  if commits[1] ~= commits[2] then redis.call('HSET', tag .. ':owner', 'next', -2) end
 end
 local panes = {}
 for _, member in ipairs(redis.call('SMEMBERS', tag .. ':open')) do

@@ -85,9 +85,9 @@ def table(outcomes: list[Outcome], seconds: float) -> str:
     wide = max(map(len, KINDS))
     lines = [f"  {kind:{wide}} {faults[kind]:6,}" for kind in KINDS]
     failed = [outcome.schedule.seed for outcome in outcomes if outcome.problems]
-    messages, reports, dead, owners, restarted = (
+    messages, reports, dead, owners, restarted, torn = (
         sum(getattr(outcome, name) for outcome in outcomes)
-        for name in ("messages", "reports", "dead", "owners", "restarted")
+        for name in ("messages", "reports", "dead", "owners", "restarted", "torn")
     )
     return "\n".join(
         [
@@ -95,6 +95,8 @@ def table(outcomes: list[Outcome], seconds: float) -> str:
             *lines,
             f"{messages:,} messages, {reports:,} reports counted, {dead:,} dead letters, "
             f"{owners:,} takeovers of partitions",
+            f"{torn:,} partitions stopped as Redis had applied a commit by half, were deleted and "
+            "counted again",
             f"{restarted:,} workers ended without Redis or Kafka and were started again",
             f"{len(failed)} schedules with a difference"
             + (f": seeds {', '.join(map(str, sorted(failed)))}" if failed else ""),

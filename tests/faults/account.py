@@ -97,19 +97,19 @@ def differences(
         stored, expected = counts.get((partition, name), 0), account.counts[partition, name]
         if stored != expected:
             found.append(f"partition {partition}: {name}: stored {stored}, sent {expected}")
-    for (partition, name), expected in account.totals.items():
-        stored = metrics[name].zero()
+    for (partition, name), total in account.totals.items():
+        sums = metrics[name].zero()
         for statistic in store.running([partition], metric_key(name, metrics[name].revision)):
-            stored += np.frombuffer(statistic, "<i8")
-        if (stored != expected).any():
-            cells = np.flatnonzero(stored != expected).size
+            sums += np.frombuffer(statistic, "<i8")
+        if (sums != total).any():
+            cells = np.flatnonzero(sums != total).size
             found.append(f"partition {partition}: total of {name}: {cells} cells differ")
     dead: dict[Place, str] = {}
     for headers in letters:
         place = int(headers[CONTEXT + "partition"]), int(headers[CONTEXT + "offset"])
         dead[place] = headers[CONTEXT + "exception.class.name"].decode()
     for place in sorted(dead.keys() | account.refused.keys()):
-        was, expected = dead.get(place, "no letter"), account.refused.get(place, "no letter")
-        if was != expected:
-            found.append(f"dead letter of partition, offset {place}: {was}, expected {expected}")
+        was, should = dead.get(place, "no letter"), account.refused.get(place, "no letter")
+        if was != should:
+            found.append(f"dead letter of partition, offset {place}: {was}, expected {should}")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import random
 import signal
 import threading
@@ -16,7 +17,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from aggregator.keys import tag
 from aggregator.ownership import take
+from aggregator.store import TORN
+from estimators import Metric
 from tests.bad_batches import bad_batches
 from tests.faults.account import differences, reckon
 from tests.faults.arena import Arena, Faults, Lane
@@ -54,6 +58,9 @@ class Outcome:
         How often partitions were taken over.
     restarted : int
         Workers that ended with an error (no Redis, no broker) and were started again.
+    torn : int
+        Partitions that stopped as Redis had applied a commit by half, and that were deleted then,
+        to be counted again, as the worker's log asks for.
     seconds : float
         How long it took in all.
     """
@@ -66,6 +73,7 @@ class Outcome:
     dead: int = 0
     owners: int = 0
     restarted: int = 0
+    torn: int = 0
     seconds: float = 0.0
 
 
@@ -123,7 +131,7 @@ class Devices:
         rng, number = self._rng, 3 * step
         now = EPOCH + step * HOUR // 4
         size = rng.randrange(1, 12)
-        questions = [
+        questions: list[tuple[Metric, list[Any], float]] = [
             (self._delay, [rng.uniform(-60, 180) for _ in range(size)], 1.5),
             (self._carrier, [rng.randrange(5) for _ in range(size)], 4),
             (self._age, [rng.uniform(0, 100) for _ in range(size)], 2),
@@ -157,7 +165,7 @@ def play(arena: Arena, lane: Lane, schedule: Schedule) -> Outcome:
                 wait_until(lambda: _is_owned(deployment), "all partitions are owned")
                 devices = _disturbed(deployment, faults, schedule)
                 logs = read(deployment)
-                _wait(deployment, fleet, logs)
+                _wait(outcome, deployment, fleet, logs)
                 codes = fleet.stop()
                 outcome.restarted = fleet.ended_alone
                 if not LEFT.issuperset(codes):
@@ -205,15 +213,27 @@ def _is_owned(deployment: Deployment) -> bool:
     return all("epoch" in deployment.store.owner(number) for number in numbers)
 
 
-def _wait(deployment: Deployment, fleet: Fleet, logs: Logs) -> None:
+def _wait(outcome: Outcome, deployment: Deployment, fleet: Fleet, logs: Logs) -> None:
     ends = {number: log[-1].offset() + 1 for number, log in logs.items() if log}
+
+    owner = deployment.store.owner
 
     def counted() -> bool:
         fleet.keep(1)
-        owner = deployment.store.owner
+        for number in ends:
+            if deployment.store.snapshot(number).next_offset == TORN:
+                outcome.torn += 1
+                _delete(deployment, number)
         return all(int(owner(number).get("next", 0)) >= end for number, end in ends.items())
 
     wait_until(counted, f"counted up to {ends}", COUNTED_SECONDS)
+
+
+def _delete(deployment: Deployment, number: int) -> None:
+    """Do what the worker's log asks for when Redis has applied a commit by half."""
+    client: Any = deployment.store.client
+    if keys := list(client.scan_iter(match=f"{tag(deployment.topic, number)}:*")):
+        client.delete(*keys)
 
 
 def read(deployment: Deployment) -> Logs:
@@ -236,8 +256,8 @@ def read(deployment: Deployment) -> Logs:
         while wanted:
             assert time.monotonic() < deadline, f"{wanted} messages could not be read"
             for message in consumer.consume(1000, timeout=0.2):
-                if message.error() is None:
-                    logs[message.partition()].append(message)
+                if message.error() is None and (number := message.partition()) is not None:
+                    logs[number].append(message)
                     wanted -= 1
     finally:
         consumer.close()
@@ -250,19 +270,19 @@ def replayed(deployment: Deployment, logs: Logs) -> dict[str, Any]:
     other.store.client.flushdb()
     with other.store:
         for number, messages in logs.items():
-            span = (0, messages[-1].offset() + 1) if messages else (0, 0)
+            end = messages[-1].offset() + 1 if messages else 0
             owned = take(
                 other.store,
                 number,
                 "replay",
-                lambda span=span: span,
+                functools.partial(lambda end: (0, end), end),
                 "",
                 other.metrics,
                 other.settings.aggregate,
             )
             for i in range(0, len(messages), REPLAYED_AT_ONCE):
                 owned.state.count(messages[i : i + REPLAYED_AT_ONCE])
-            owned.commit(other.store, span[1])
+            owned.commit(other.store, end)
         return other.state()
 
 
