@@ -6,11 +6,11 @@ The headers are those of Kafka Connect's dead-letter queue, so that existing too
 from __future__ import annotations
 
 import dataclasses
-import time
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from aggregator.clock import SYSTEM, Clock
 from aggregator.decoding import Refusal
 from aggregator.errors import DitherError
 
@@ -92,11 +92,12 @@ class DeadLetters:
     ----------
     producer : confluent_kafka.Producer
     topic : str
+    clock : Clock
     """
 
-    def __init__(self, producer: Producer, topic: str) -> None:
+    def __init__(self, producer: Producer, topic: str, clock: Clock = SYSTEM) -> None:
         self.topic = topic
-        self._producer = producer
+        self._producer, self._clock = producer, clock
         self._undelivered = 0
         self._failed: list[list[Letter]] = []
         self._error: KafkaError | None = None
@@ -146,13 +147,13 @@ class DeadLetters:
         DeadLettersUndelivered
             If that takes longer than `seconds`; what is left stays queued.
         """
-        deadline = time.monotonic() + seconds
+        deadline = self._clock.monotonic() + seconds
         while self._undelivered:
             again, self._failed = self._failed, []
             for alternatives in again:
                 self._produce(alternatives)
             self._producer.poll(POLL_SECONDS)
-            if self._undelivered and time.monotonic() > deadline:
+            if self._undelivered and self._clock.monotonic() > deadline:
                 why = f": {self._error.str()}" if self._error else ""
                 raise DeadLettersUndelivered(
                     f"{self._undelivered} dead letters were not acknowledged by topic "

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -31,6 +40,12 @@ MANDATORY: dict[str, Any] = {
     "partition.assignment.strategy": "cooperative-sticky",
 }
 """What exactness rests on: offsets live beside the sums, and an offset never jumps in silence."""
+
+FRESH: dict[str, Any] = {
+    "topic.metadata.refresh.interval.ms": 10_000,
+    "metadata.max.age.ms": 2_000,
+}
+"""A broker that has just started may tell of a topic without its partitions: ask again soon."""
 
 CONSUMER_ONLY = (*CONSUMER, *MANDATORY)
 PRODUCER_ONLY = ("acks", "enable.idempotence", "linger.ms", "compression.type", "batch.size")
@@ -118,3 +133,78 @@ def topic_id(settings: Settings, topic: str) -> str:
         return str(future.result(timeout=ANSWER_SECONDS).topic_id)
     except (KafkaException, TimeoutError):
         return ""
+
+
+class ReportsConsumer(Protocol):
+    """What a worker asks of the consumer that fetches its partitions (confluent_kafka's words)."""
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: Callable[[Any, list[TopicPartition]], None],
+        on_revoke: Callable[[Any, list[TopicPartition]], None],
+        on_lost: Callable[[Any, list[TopicPartition]], None],
+    ) -> None:
+        """Join the group; the callbacks come while it consumes, or closes."""
+
+    def consume(self, num_messages: int, timeout: float) -> Sequence[Any]:
+        """Return up to so many messages, after so many seconds at most."""
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Fetch these partitions too."""
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Fetch these partitions no longer."""
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Fetch nothing of these for now."""
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Fetch these again."""
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go on at another offset."""
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: Literal[True]) -> None:
+        """Tell the group's coordinator how far it came."""
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = ..., cached: bool = ...
+    ) -> tuple[int, int]:
+        """Return the first and the next offset of a partition's log."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Clients:
+    """A worker's side of Kafka.
+
+    Attributes
+    ----------
+    consumer : ReportsConsumer
+        Fetches the partitions that the group hands out.
+    asker : ReportsConsumer
+        Fetches nothing: questions would queue behind a fetch that waits.
+    producer : confluent_kafka.Producer
+        Takes the dead letters.
+    topic_id : callable
+        Returns the id of the reports topic; see :func:`topic_id`.
+    """
+
+    consumer: ReportsConsumer
+    asker: ReportsConsumer
+    producer: Producer
+    topic_id: Callable[[], str]
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the clients of a deployment's cluster."""
+        group = settings.aggregate.group
+        return cls(
+            consumer(settings, group, on_commit=lambda *_: None, **FRESH),
+            consumer(settings, group, **FRESH),
+            producer(settings, **{"message.max.bytes": 64_000_000}),
+            lambda: topic_id(settings, settings.topics.reports),
+        )

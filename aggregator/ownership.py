@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping
 
+from aggregator.clock import SYSTEM, Clock
 from aggregator.errors import Fenced
 from aggregator.keys import tag
 from aggregator.measurements import Measurements
@@ -74,13 +74,14 @@ class Owned:
         """Stop counting until `retake_at` (monotonic seconds)."""
         self.is_fenced, self.retake_at = True, retake_at
 
-    def commit(self, store: Store, high: int) -> int:
+    def commit(self, store: Store, high: int, clock: Clock = SYSTEM) -> int:
         """Write everything counted so far; return the bytes written.
 
         Parameters
         ----------
         high : int
             The end of the partition's log, so that readers can show the lag.
+        clock : Clock
 
         Raises
         ------
@@ -90,7 +91,7 @@ class Owned:
         if self.committed == TORN:
             self._look_whether_it_was_deleted(store)
             return 0
-        now = _now_ms()
+        now = clock.now_ms()
         measured = self.measured.arrived(self.state.arrivals, now)
         facts = {**self.facts, "halted": self.halted, "high": high, "updated": now}
         facts |= measured.facts()
@@ -179,7 +180,3 @@ def _gap(snapshot: Snapshot, low: int, high: int, topic_id: str) -> str:
             f"the log ends at {high}, before the counted {snapshot.next_offset}: it was truncated"
         )
     return ""
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import redis
@@ -13,6 +12,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import kafka
+from aggregator.clock import SYSTEM, Clock
 from aggregator.deadletters import DeadLetters, DeadLettersUndelivered
 from aggregator.errors import Fenced
 from aggregator.ownership import Owned, take
@@ -45,10 +45,19 @@ class Worker:
     store : Store
     name : str
         Shown as the owner of its partitions.
+    clients : kafka.Clients, optional
+        Those of the settings' cluster if left out.
+    clock : Clock
     """
 
     def __init__(
-        self, settings: Settings, metrics: Mapping[str, Metric], store: Store, name: str
+        self,
+        settings: Settings,
+        metrics: Mapping[str, Metric],
+        store: Store,
+        name: str,
+        clients: kafka.Clients | None = None,
+        clock: Clock = SYSTEM,
     ) -> None:
         self.settings, self.metrics, self.store, self.name = settings, metrics, store, name
         self.topic = settings.topics.reports
@@ -56,21 +65,16 @@ class Worker:
         self._stopping = False  # no Event: its lock is not safe in a signal handler
         self._leave_by = float("inf")
         self._interval = milliseconds(settings.aggregate.commit_interval) / 1000
-        self._next_commit = time.monotonic() + self._interval
-        self._topic_id = kafka.topic_id(settings, self.topic)
-        self._deadletters = DeadLetters(
-            kafka.producer(settings, **{"message.max.bytes": 64_000_000}),
-            settings.topics.deadletters,
-        )
-        self._consumer: Consumer = kafka.consumer(
-            settings, settings.aggregate.group, on_commit=lambda *_: None
-        )
-        # A client that fetches nothing: questions would queue behind a fetch that waits.
-        self._asker: Consumer = kafka.consumer(settings, settings.aggregate.group)
+        self._clock = clock
+        self._next_commit = clock.monotonic() + self._interval
+        clients = clients or kafka.Clients.of(settings)
+        self._consumer, self._asker = clients.consumer, clients.asker
+        self._deadletters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
+        self._topic_id = clients.topic_id()
 
     def stop(self) -> None:
         """Ask the worker to drain, commit and leave; safe in a signal handler."""
-        self._leave_by = time.monotonic() + LEAVE_SECONDS
+        self._leave_by = self._clock.monotonic() + LEAVE_SECONDS
         self._stopping = True
 
     def run(self) -> None:
@@ -92,17 +96,17 @@ class Worker:
             log.info("stopped", worker=self.name)
 
     def _step(self) -> None:
-        patience = max(0.0, self._next_commit - time.monotonic())
+        patience = max(0.0, self._next_commit - self._clock.monotonic())
         self._count(self._consumer.consume(CONSUME_MESSAGES, timeout=min(patience, 1.0)))
         unsaved = sum(owned.state.unsaved for owned in self.owned.values())
         full = unsaved >= self.settings.aggregate.commit_reports
-        if full or time.monotonic() >= self._next_commit:
+        if full or self._clock.monotonic() >= self._next_commit:
             self._commit_all()
         self._retake_fenced()
 
     # -- Counting -----------------------------------------------------------------------------
 
-    def _count(self, messages: list[Any]) -> None:
+    def _count(self, messages: Sequence[Any]) -> None:
         by_partition: defaultdict[int, list[Any]] = defaultdict(list)
         for message in messages:
             if message.error() is None:
@@ -142,20 +146,22 @@ class Worker:
     def _commit_all(self) -> None:
         for owned in list(self.owned.values()):
             self._commit(owned)
-        self._next_commit = time.monotonic() + self._interval
+        self._next_commit = self._clock.monotonic() + self._interval
 
     def _commit(self, owned: Owned) -> None:
         """Write a partition's sums and next offset; on a fence drop them, never fail."""
         if owned.is_fenced:
             return
         self._patiently(lambda: self._deadletters.flush(DEAD_LETTER_SECONDS))
-        started = time.perf_counter()
+        started = self._clock.monotonic()
         try:
-            written = self._patiently(lambda: owned.commit(self.store, self._high(owned)))
+            written = self._patiently(
+                lambda: owned.commit(self.store, self._high(owned), self._clock)
+            )
         except Fenced as fence:
             self._fenced(owned, fence)
             return
-        seconds = time.perf_counter() - started
+        seconds = self._clock.monotonic() - started
         owned.measured = owned.measured.committed(seconds, written)
         log.debug(
             "committed",
@@ -189,9 +195,9 @@ class Worker:
                 return action()
             except (redis.RedisError, DeadLettersUndelivered) as error:
                 log.warning("waiting", error=str(error), again_in=delay)
-                if time.monotonic() > self._leave_by:
+                if self._clock.monotonic() > self._leave_by:
                     raise Stopped from error
-                time.sleep(delay)
+                self._clock.sleep(delay)
                 delay = min(2 * delay, LAST_RETRY_SECONDS)
 
     # -- Ownership ----------------------------------------------------------------------------
@@ -236,9 +242,10 @@ class Worker:
                     partition, timeout=kafka.ANSWER_SECONDS
                 )
             except KafkaException as error:
-                log.warning("waiting", error=str(error), partition=number)
+                log.warning("waiting", error=error.args[0].str(), partition=number)
                 if self._stopping:
                     raise Stopped from error
+                self._clock.sleep(FIRST_RETRY_SECONDS)
             else:
                 return low, high
 
@@ -262,14 +269,14 @@ class Worker:
         if owned.number not in self.owned:
             return
         if fence.has_other_owner:
-            owned.fence(time.monotonic() + random.uniform(1, 2) * 2**owned.fences)  # noqa: S311
+            owned.fence(self._clock.monotonic() + random.uniform(1, 2) * 2**owned.fences)  # noqa: S311
         else:
             self._retake(owned)
 
     def _retake_fenced(self) -> None:
         """Take back what another owner took, unless the group has told us meanwhile to let go."""
         for owned in list(self.owned.values()):
-            if owned.is_fenced and time.monotonic() >= owned.retake_at:
+            if owned.is_fenced and self._clock.monotonic() >= owned.retake_at:
                 self._retake(owned)
 
     def _retake(self, owned: Owned) -> None:

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from aggregator.keys import tag
 from aggregator.ownership import take
-from aggregator.store import TORN
+from aggregator.store import TORN, UNSET
 from estimators import Metric
 from tests.bad_batches import bad_batches
 from tests.faults.account import differences, reckon
@@ -209,22 +209,26 @@ def _disturbed(deployment: Deployment, faults: Faults, schedule: Schedule) -> De
 
 
 def _is_owned(deployment: Deployment) -> bool:
-    numbers = range(deployment.partitions)
-    return all("epoch" in deployment.store.owner(number) for number in numbers)
+    time.sleep(KEEP_SECONDS)
+    standing = deployment.store.overview().partitions
+    return len(standing) == deployment.partitions
 
 
 def _wait(outcome: Outcome, deployment: Deployment, fleet: Fleet, logs: Logs) -> None:
     ends = {number: log[-1].offset() + 1 for number, log in logs.items() if log}
 
-    owner = deployment.store.owner
-
     def counted() -> bool:
         fleet.keep(1)
-        for number in ends:
-            if deployment.store.snapshot(number).next_offset == TORN:
+        time.sleep(KEEP_SECONDS)
+        standing = deployment.store.overview().partitions
+        for number, partition in standing.items():
+            if int(partition.owner.get("next", UNSET)) == TORN:
                 outcome.torn += 1
                 _delete(deployment, number)
-        return all(int(owner(number).get("next", 0)) >= end for number, end in ends.items())
+        return all(
+            number in standing and int(standing[number].owner.get("next", UNSET)) >= end
+            for number, end in ends.items()
+        )
 
     wait_until(counted, f"counted up to {ends}", COUNTED_SECONDS)
 
@@ -298,7 +302,8 @@ def _settle(
     if found != devices.sent:
         outcome.problems.append("the log is not what was sent and acknowledged, once each")
     account = reckon(deployment.metrics, logs, devices.bad)
-    letters = [message["headers"] for message in deployment.dead(_letters(deployment))]
+    (end,) = deployment.log_ends(deployment.deadletters).values()
+    letters = [message["headers"] for message in deployment.dead(end)]
     outcome.problems += differences(account, deployment.metrics, deployment.store, letters)
     told = log.read_text(errors="replace")
     if "Traceback" in told:
@@ -309,18 +314,6 @@ def _settle(
     outcome.owners = sum(
         int(deployment.store.owner(number)["epoch"]) for number in deployment.store.partitions()
     )
-
-
-def _letters(deployment: Deployment) -> int:
-    other = dataclasses.replace(deployment.kafka)
-    consumer = Consumer(
-        {"bootstrap.servers": other.bootstrap_servers, "group.id": "ends", "log_level": 0}
-    )
-    try:
-        position = TopicPartition(deployment.deadletters, 0)
-        return int(consumer.get_watermark_offsets(position, timeout=30)[1])
-    finally:
-        consumer.close()
 
 
 def _forget(deployment: Deployment) -> None:

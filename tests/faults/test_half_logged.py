@@ -43,7 +43,7 @@ def restarted(server: EmbeddedRedis, store: Store) -> None:
     store.client.connection_pool.disconnect()
 
 
-@pytest.mark.parametrize("cut", ["begun", "a pane", "next", "EXEC"])
+@pytest.mark.parametrize("cut", ["begun", "pane:delay", "next", "EXEC"])
 def test_after_two_power_failures_a_commit_is_whole_or_gone_or_marked(
     redis_log: EmbeddedRedis, cut: str
 ) -> None:
@@ -56,8 +56,7 @@ def test_after_two_power_failures_a_commit_is_whole_or_gone_or_marked(
         counted(store, 3)
         redis_log.kill()
         data = file.read_bytes()
-        word = {"begun": b"begun", "a pane": b"pane:delay", "next": b"next", "EXEC": b"EXEC"}[cut]
-        os.truncate(file, data.rindex(word) + 2)
+        os.truncate(file, data.lower().rindex(cut.lower().encode()) + 2)
         assert file.stat().st_size > whole, "the first commit is all there"
 
         redis_log.start()
