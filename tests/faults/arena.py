@@ -141,7 +141,7 @@ class Faults:
     Attributes
     ----------
     done : Counter
-        How many of each kind.
+        How many of each kind; a broker's count for the lane that brought them about.
     """
 
     def __init__(self, lane: Lane, redis: EmbeddedRedis, fleet: Fleet) -> None:
@@ -155,8 +155,9 @@ class Faults:
         self.older.append(self._log_bytes())
         target, _, verb = fault.kind.partition(" ")
         with getattr(self, f"_{target}")(verb, fault.choice):
-            self.done[fault.kind] += 1
             time.sleep(fault.lasts)
+        if target != "broker":
+            self.done[fault.kind] += 1
 
     @contextlib.contextmanager
     def _worker(self, verb: str, choice: float) -> Iterator[None]:
@@ -180,9 +181,13 @@ class Faults:
 
     @contextlib.contextmanager
     def _broker(self, verb: str, choice: float) -> Iterator[None]:
-        cluster, number = self.lane.arena.cluster, 1 + int(choice * BROKERS)
-        with self.lane.arena.broker_fault:
-            self.lane.arena.wait_for_replicas()
+        arena, number = self.lane.arena, 1 + int(choice * BROKERS)
+        if not arena.broker_fault.acquire(blocking=False):  # that of another lane is ours, too
+            yield
+            return
+        cluster = arena.cluster
+        try:
+            arena.wait_for_replicas()
             if verb == "killed":
                 cluster.kill(number)
                 yield
@@ -193,6 +198,9 @@ class Faults:
                     yield
                 finally:
                     cluster.thaw(number)
+            self.done[f"broker {verb}"] += 1
+        finally:
+            arena.broker_fault.release()
 
     @contextlib.contextmanager
     def _redis(self, verb: str, choice: float) -> Iterator[None]:
