@@ -23,7 +23,7 @@ LOGGING = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 GUARD = """exec 3<&0; (cat <&3 >/dev/null; kill -KILL 0) & exec "$@" 3<&- </dev/null"""
 
 #: Seconds to format the storage of one broker.
-FORMAT_TIMEOUT = 60
+FORMAT_TIMEOUT = 300
 
 
 def archive_path(jars: Path) -> Path:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Seconds until every broker answers; about 2 per broker are usual on two cores.
-READY_TIMEOUT = 90
+READY_TIMEOUT = 180
 #: Seconds for a broker to close its logs before it is killed; 0.3 is usual.
 STOP_GRACE = 10.0
 #: The same for a whole quorum, whose last brokers wait in vain for the others' consent.

@@ -29,8 +29,16 @@ def aggregate(arguments: Sequence[str], log: str) -> None:
     with Path(log).open("ab") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.argv = ["dither", "aggregate", *arguments]
     main()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 class Fleet:
