@@ -22,7 +22,7 @@ from estimators.estimate import Counts
 UNSET = -1
 """The next offset of a partition that was never committed."""
 TORN = -2
-"""The next offset of a partition in which a commit failed half-way: its sums cannot be trusted."""
+"""The next offset of a partition to which a commit was applied by half: its sums are not sound."""
 
 INT64 = 2**63 - 1
 LOWEST = {"next": TORN, "epoch": 0, "begin": 0, "gap": 0, "high": 0, "updated": 0}
@@ -185,7 +185,9 @@ class Snapshot:
 
     @property
     def next_offset(self) -> int:
-        """The first offset that is not counted, or UNSET."""
+        """The first offset that is not counted, UNSET or TORN."""
+        if self.owner.get("begun") != self.owner.get("done"):
+            return TORN
         return int(self.owner.get("next", UNSET))
 
     def partition(self, metrics: Mapping[str, Metric], future_ms: int) -> Partition:

@@ -106,7 +106,7 @@ def verify(
                 outcome.differences.append(Difference(number, "everything", str(error)))
                 continue
             if snapshot.next_offset == TORN:
-                why = snapshot.owner.get("halted", "a commit failed half-way")
+                why = snapshot.owner.get("halted") or "a commit was applied by half"
                 outcome.differences.append(Difference(number, "everything", why))
             elif snapshot.next_offset != UNSET:
                 if number not in listed:
