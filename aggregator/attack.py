@@ -121,7 +121,8 @@ def attack(metric: Metric, scratch: Scratch, reports: int, confidence: float) ->
     confidence : float
         See :func:`estimators.auditing.largest_leak`.
     """
-    # A batch's size is the attack's to choose: no part of what a report says.
+    # a batch's size is the attack's to choose: no part of what a report says
+    metric = dataclasses.replace(metric, max_batch_reports=None)
     rows = BATCH_BYTES // (metric.randomizer.width + 1)
     rows = max(2, min(BATCH_REPORTS, rows) // 2 * 2)
     reports = min(reports, MOST_BYTES // metric.randomizer.width)

@@ -19,6 +19,7 @@ from aggregator.keys import (
     publisher_key,
     tag,
 )
+from aggregator.limits import Uses
 from aggregator.partition import Partition, Watermark
 from aggregator.settings import masked
 from aggregator.windows import Span
@@ -62,12 +63,15 @@ class Snapshot:
         Reports by ``outcome:metric``.
     open : dict of PaneKey to (int, bytes, set of bytes)
         First offset, statistic and counted batch ids of each open pane.
+    used : dict of PaneKey to dict of bytes to int
+        How many reports of each message key were counted in it, where the metric has a limit.
     """
 
     owner: dict[str, str]
     watermarks: dict[str, Watermark]
     counts: dict[str, int]
     open: dict[PaneKey, tuple[int, bytes, set[bytes]]]
+    used: dict[PaneKey, Uses] = dataclasses.field(default_factory=dict)
 
     @property
     def next_offset(self) -> int:
@@ -81,7 +85,8 @@ class Snapshot:
         partition.counts.update(self.counts)
         for key, (first_offset, statistic, seen) in self.open.items():
             if statistic:
-                partition.restore(key, first_offset, statistic, set(seen))
+                used = dict(self.used.get(key, {}))
+                partition.restore(key, first_offset, statistic, set(seen), used)
         return partition
 
 
@@ -137,12 +142,14 @@ class Store:
 
     def _take(self, partition: int, worker: str) -> Snapshot:
         owner, watermarks, counts, panes = self._snapshot([tag(self.topic, partition)], [worker])
-        opened = {}
-        for member, statistic, seen in panes:
+        opened, used = {}, {}
+        for member, statistic, seen, uses in panes:
             name, _, first = member.decode().rpartition(":")
-            opened[PaneKey.parse(name)] = (int(first), statistic, set(seen))
+            key = PaneKey.parse(name)
+            opened[key] = (int(first), statistic, set(seen))
+            used[key] = dict(zip(uses[::2], map(int, uses[1::2]), strict=True))
         marks = _watermarks(_pairs(watermarks))
-        return Snapshot(_pairs(owner), marks, _counts(_pairs(counts)), opened)
+        return Snapshot(_pairs(owner), marks, _counts(_pairs(counts)), opened, used)
 
     def commit(
         self,
@@ -368,9 +375,12 @@ def _writes(
             yield ["SADD", f"{prefix}:open", member]
             for i in range(0, len(pane.unsaved), WORDS_PER_WRITE):
                 yield ["SADD", f"{prefix}:seen:{key}", *pane.unsaved[i : i + WORDS_PER_WRITE]]
+            uses = [word for name in pane.unsaved_keys for word in (name, pane.used[name])]
+            for i in range(0, len(uses), WORDS_PER_WRITE):
+                yield ["HSET", f"{prefix}:keys:{key}", *uses[i : i + WORDS_PER_WRITE]]
             continue
         yield ["SREM", f"{prefix}:open", member]
-        yield ["DEL", f"{prefix}:seen:{key}"]
+        yield ["DEL", f"{prefix}:seen:{key}", f"{prefix}:keys:{key}"]
         if pane.metric.retention_ms is not None:
             arrived = partition.watermarks[key.metric].arrived
             yield ["PEXPIREAT", f"{prefix}:{key}", arrived + pane.metric.retention_ms]

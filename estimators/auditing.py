@@ -124,7 +124,7 @@ def epsilon_bound(
     Examples
     --------
     >>> epsilon_bound([7311, 0], 10_000, [2689, 0], 10_000, 0.999).round(3)
-    array([0.922, 0.   ])
+    array([0.926, 0.   ])
     """
     from scipy.special import betaincinv
 

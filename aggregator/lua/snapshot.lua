@@ -13,6 +13,7 @@ for _, member in ipairs(redis.call('SMEMBERS', tag .. ':open')) do
     member,
     redis.call('GET', tag .. ':' .. name) or '',
     redis.call('SMEMBERS', tag .. ':seen:' .. name),
+    redis.call('HGETALL', tag .. ':keys:' .. name),
   }
 end
 return {

@@ -39,6 +39,7 @@ categories = "open"
 levels = [1, 2]
 
 [metrics.place]
+max_batch_reports = 10
 kind = "vector_mean"
 mechanism = "hemisphere"
 dimension = 2
