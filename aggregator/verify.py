@@ -266,6 +266,14 @@ class _Replay:
                     key,
                     f"{len(seen)} batch ids in the store, {len(pane.seen)} from the log",
                 )
+            if pane is not None and pane.used != (used := self.snapshot.used.get(key, {})):
+                keys = sum(used.get(k) != pane.used.get(k) for k in used.keys() | pane.used.keys())
+                self._note(
+                    self.outcome.differences,
+                    key,
+                    f"{keys} message keys have other numbers of reports in the store than in the "
+                    f"log ({len(used)} and {len(pane.used)} keys)",
+                )
 
     def _compare_counters(self) -> None:
         if self.has_older:

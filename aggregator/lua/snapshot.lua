@@ -16,6 +16,7 @@ for _, member in ipairs(redis.call('SMEMBERS', KEYS[4])) do
     member,
     redis.call('GET', tag .. ':' .. name) or '',
     redis.call('SMEMBERS', tag .. ':seen:' .. name),
+    redis.call('HGETALL', tag .. ':keys:' .. name),
   }
 end
 return {
