@@ -164,8 +164,8 @@ def explained(error: Exception) -> str | None:
     from producers.delivery import DeliveryError
     from producers.ledger_file import LedgerError
 
-    told = DitherError | DefinitionError | DeliveryError | EmbeddedUnavailableError | LedgerError
-    if isinstance(error, told):
+    ours = DitherError | DefinitionError | DeliveryError | EmbeddedUnavailableError | LedgerError
+    if isinstance(error, ours):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         extra = f"'dither[{EXTRAS[error.name]}]'"
