@@ -14,8 +14,10 @@ from tests.simulation.world import Process, World
 SNAPSHOTS = 6
 """How many older states a failover may fall back to."""
 RETRY_SECONDS = 2.0
-LEAST_ARGUMENTS = 3
-"""Of a commit: the epoch, the offset it was built on, and its own."""
+TAKE_ARGUMENTS = 2
+"""Of taking a partition over: the worker and its token."""
+LEAST_ARGUMENTS = 4
+"""Of a commit: the epoch, the offset it was built on, its own, and the token."""
 
 
 class Observer(Protocol):
@@ -72,7 +74,7 @@ class RedisServer:
         if world.strikes("redis reply lost", who):
             raise redis.ConnectionError("connection reset before the reply")
         tag, arguments = _script_call(words)
-        if len(arguments) == 1:
+        if len(arguments) == TAKE_ARGUMENTS:
             epoch = dict(zip(reply[0][::2], reply[0][1::2], strict=True))[b"epoch"]
             self.observer.acquired(who, tag, int(epoch))
         return reply
