@@ -20,7 +20,11 @@ from aggregator.settings import masked
 SENTINEL = "+sentinel"
 RETRIES = 3
 """Of a call that found no connection: a blink is not noticed, and an outage soon is."""
-OPTIONS: dict[str, Any] = {"socket_connect_timeout": 5, "health_check_interval": 30}
+OPTIONS: dict[str, Any] = {
+    "socket_connect_timeout": 5,
+    "socket_timeout": 20,  # a server that hangs is one that is away
+    "health_check_interval": 30,
+}
 SENTINEL_PORT = 26_379
 
 

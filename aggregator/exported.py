@@ -123,6 +123,12 @@ WEIGHTS = Exported(
     "Policy of weights that is in force for a metric.",
     ("metric", "policy"),
 )
+UNREADABLE = Exported(
+    "dither_metric_unreadable",
+    "gauge",
+    "1 if there is no estimate of a metric because something else is in Redis than was written.",
+    ("metric",),
+)
 REPORTS = Exported(
     "dither_reports",
     "counter",
@@ -171,12 +177,6 @@ HALTED = Exported(
     "gauge",
     "1 if a partition is not counted until somebody looks: its log does not go on from its sums.",
     ("partition",),
-)
-UNREADABLE = Exported(
-    "dither_metric_unreadable",
-    "gauge",
-    "1 if there is no estimate of a metric because something else is in Redis than was written.",
-    ("metric",),
 )
 GAP = Exported(
     "dither_gap_offsets",

@@ -20,6 +20,7 @@ from aggregator.keys import (
     partitions_key,
     policies_key,
     publisher_key,
+    stuck_key,
     tag,
 )
 from aggregator.partition import Partition, Watermark
@@ -30,6 +31,8 @@ __all__ = ["TORN", "UNSET", "Overview", "Snapshot", "Standing", "Store", "connec
 
 WORDS_PER_WRITE = 4_000
 """Lua unpacks at most about 8,000 values at once."""
+STUCK_MS = 60_000
+"""A worker that was said to be stuck so long ago has ended."""
 LOOKS = 3
 """How often a partition is read again whose panes came while it was read."""
 TYPES = {b"owner": b"hash", b"watermarks": b"hash", b"counts": b"hash", b"open": b"set"}
@@ -366,6 +369,26 @@ class Store:
         """Count a worker that died."""
         self.client.incr(deaths_key(self.topic))
 
+    def stuck(self, now_ms: int) -> dict[str, tuple[str, float]]:
+        """Return the workers that are stuck: in which step, and for how many seconds."""
+        key = stuck_key(self.topic)
+        found = {}
+        for worker, text in stored.texts(key, self._hash(key)).items():
+            told_ms, _, rest = text.partition(":")
+            seconds, _, step = rest.partition(":")
+            if told_ms.isdecimal() and now_ms - int(told_ms) < STUCK_MS and seconds.isdecimal():
+                found[worker] = step, float(seconds)
+        return found
+
+    def tell_stuck(self, worker: str, step: str, seconds: float, now_ms: int) -> None:
+        """Note for how long a worker is stuck in a step; 0: no longer."""
+        key = stuck_key(self.topic)
+        if seconds:
+            self._ask([("HSET", key, worker, f"{now_ms}:{seconds:.0f}:{step}")])
+        else:
+            self._ask([("HDEL", key, worker)])
+        self._ask([("PEXPIRE", key, STUCK_MS)])
+
     def _members(self, key: str) -> set[bytes]:
         (found,) = self._ask([("SMEMBERS", key)])
         return set(found)
@@ -426,9 +449,13 @@ def _writes(
             yield ["SADD", f"{prefix}:open", member]
             for i in range(0, len(pane.unsaved), WORDS_PER_WRITE):
                 yield ["SADD", f"{prefix}:seen:{key}", *pane.unsaved[i : i + WORDS_PER_WRITE]]
+            uses = [word for name in pane.unsaved_keys for word in (name, pane.used[name])]
+            for i in range(0, len(uses), WORDS_PER_WRITE):
+                yield ["HSET", f"{prefix}:keys:{key}", *uses[i : i + WORDS_PER_WRITE]]
             continue
         yield ["SREM", f"{prefix}:open", member]
         yield ["DEL", f"{prefix}:seen:{key}"]
+        yield ["DEL", f"{prefix}:keys:{key}"]
         if pane.metric.retention_ms is not None:
             arrived = partition.watermarks[key.metric].arrived
             yield ["PEXPIREAT", f"{prefix}:{key}", arrived + pane.metric.retention_ms]

@@ -106,7 +106,7 @@ def verify(
                 outcome.differences.append(Difference(number, "everything", str(error)))
                 continue
             if snapshot.next_offset == TORN:
-                why = snapshot.owner.get("halted", "a commit failed half-way")
+                why = snapshot.owner.get("halted") or "a commit was applied by half"
                 outcome.differences.append(Difference(number, "everything", why))
             elif snapshot.next_offset != UNSET:
                 if number not in listed:
@@ -265,6 +265,14 @@ class _Replay:
                     self.outcome.differences,
                     key,
                     f"{len(seen)} batch ids in the store, {len(pane.seen)} from the log",
+                )
+            if pane is not None and pane.used != (used := self.snapshot.used.get(key, {})):
+                keys = sum(used.get(k) != pane.used.get(k) for k in used.keys() | pane.used.keys())
+                self._note(
+                    self.outcome.differences,
+                    key,
+                    f"{keys} message keys have other numbers of reports in the store than in the "
+                    f"log ({len(used)} and {len(pane.used)} keys)",
                 )
 
     def _compare_counters(self) -> None:
