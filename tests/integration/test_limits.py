@@ -44,13 +44,13 @@ def test_a_partition_full_of_nonsense_halts_before_the_message_that_is_too_much(
     aggregate.deadletter_consecutive = 8
     limit = 3 + 4 + 3 + 8 - 1
     why = halted(deployment)
-    assert why.startswith(("8 messages", "20 messages"))
+    assert "messages in a row cannot be counted" in why
     assert "most of them malformed" in why
     assert int(deployment.store.owner(0)["next"]) <= limit
     assert deployment.verify().verified, "it stands at an offset of the log"
     assert max(diverted(deployment, 0), default=0) < limit, "nothing past it is diverted"
 
-    assert halted(deployment) == why or "malformed" in halted(deployment), "nobody has decided"
+    assert "malformed" in halted(deployment), "nobody has decided"
     assert int(deployment.store.owner(0)["next"]) <= limit
     assert max(diverted(deployment, 0), default=0) < limit
 
