@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint bench slow lock proto screenshots kafka clean
+.PHONY: help setup demo test lint bench slow soak lock proto screenshots kafka clean
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ slow: setup kafka ## run the tests that take minutes
 
 bench: setup kafka ## benchmarks, as ratios against a baseline in the same run
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+soak: setup kafka ## half an hour at full rate while workers come and go; ARGS="--minutes 2" to try
+	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 lock: setup      ## pin the newest allowed dependencies in requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra demo --group dev --universal \
