@@ -27,6 +27,22 @@ class BrokerUnreachable(DitherError):  # noqa: N818
         )
 
 
+class BrokerRefused(DitherError):  # noqa: N818
+    """A Kafka broker turns us away."""
+
+    def __init__(self, servers: str, detail: str) -> None:
+        self.servers, self.detail = servers, detail
+        super().__init__(f"Kafka at {servers} {detail}")
+
+
+class StoreRefused(DitherError):  # noqa: N818
+    """Redis turns us away."""
+
+    def __init__(self, url: str, detail: str) -> None:
+        self.url, self.detail = url, detail
+        super().__init__(f"Redis at {url} {detail}")
+
+
 class StoreUnreachable(DitherError):  # noqa: N818
     """No Redis answers."""
 
@@ -87,8 +103,10 @@ def explained(error: Exception) -> str | None:
     import redis
     from confluent_kafka import KafkaException
 
+    from aggregator import refusals
     from aggregator.embedded import EmbeddedUnavailableError
     from estimators.errors import DefinitionError
+    from producers import kafka_errors
     from producers.delivery import DeliveryError
 
     if isinstance(error, DitherError | DefinitionError | DeliveryError | EmbeddedUnavailableError):
@@ -96,10 +114,12 @@ def explained(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         extra = f"'dither[{EXTRAS[error.name]}]'"
         return str(error) if extra in str(error) else f"{error}: pip install {extra} brings it"
+    if isinstance(error, redis.RedisError) and (why := refusals.of_redis(error)):
+        return f"Redis {why}"
     if isinstance(error, redis.RedisError):
         return f"Redis failed: {error}; what was committed before is safe, try again"
     if isinstance(error, KafkaException):
-        return f"Kafka failed: {error.args[0].str()}"
+        return f"Kafka failed: {kafka_errors.explained(error.args[0])}"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return None

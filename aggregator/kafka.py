@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from aggregator.errors import BrokerUnreachable, DitherError
+from aggregator import refusals
+from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
 from aggregator.settings import Settings
+from producers.kafka_errors import explained
 
 QUIET = logging.getLogger("aggregator.librdkafka")
 """librdkafka's own lines; it repeats itself while a broker is away."""
@@ -32,6 +35,7 @@ MANDATORY: dict[str, Any] = {
 }
 """What exactness rests on: offsets live beside the sums, and an offset never jumps in silence."""
 
+FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 CONSUMER_ONLY = (*CONSUMER, *MANDATORY)
 PRODUCER_ONLY = ("acks", "enable.idempotence", "linger.ms", "compression.type", "batch.size")
 
@@ -61,25 +65,56 @@ def admin(settings: Settings) -> AdminClient:
     ------
     BrokerUnreachable
         If none does.
+    BrokerRefused
+        If one turns us away: wrong password, certificate, and so on.
+    SettingsError
+        If a file that a property names cannot be read.
     """
-    config = {k: v for k, v in settings.kafka.items() if k not in (*CONSUMER_ONLY, *PRODUCER_ONLY)}
+    _check_files(settings)
+    errors: list[KafkaError] = []
+    config: dict[str, Any] = {"error_cb": errors.append}
+    others = (*CONSUMER_ONLY, *PRODUCER_ONLY)
+    config |= {k: v for k, v in settings.kafka.items() if k not in others}
     client = AdminClient(config, logger=QUIET)
     try:
         client.list_topics(timeout=ANSWER_SECONDS)
     except KafkaException as error:
+        client.poll(0)
         servers = str(settings.kafka.get("bootstrap.servers", ""))
+        if why := refusals.of_kafka(settings.kafka, errors):
+            raise BrokerRefused(servers, why) from None
         raise BrokerUnreachable(servers, error.args[0].str()) from None
     return client
 
 
-def ensure_topics(settings: Settings) -> None:
+def _check_files(settings: Settings) -> None:
+    """Refuse names of files that cannot be read: librdkafka would not say which."""
+    for name in FILES:
+        file = settings.kafka.get(name)
+        if isinstance(file, str) and file != "probe" and not os.access(file, os.R_OK):
+            key = f"kafka.{name}"
+            source = settings.sources.get(key, "settings")
+            raise SettingsError(key, file, "a file that this user can read", source)
+
+
+def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     """Create the topics that are missing, with the configured number of partitions.
 
     Topics that are not ours to manage (``topics.managed = false``) are left alone.
+
+    Parameters
+    ----------
+    needed : str
+        The topics that the caller uses, and needs rights for; by default, all.
+
+    Returns
+    -------
+    list of str
+        Those that were created.
     """
     client = admin(settings)
     if not settings.topics.managed:
-        return
+        return []
     there = client.list_topics(timeout=ANSWER_SECONDS).topics
     topics = settings.topics
     wanted: dict[str, tuple[int, dict[str, str]]] = {
@@ -90,19 +125,25 @@ def ensure_topics(settings: Settings) -> None:
     missing = [
         NewTopic(name, partitions, topics.replication, config=config)
         for name, (partitions, config) in wanted.items()
-        if name not in there
+        if name not in there and (not needed or name in needed)
     ]
     if not missing:
-        return
-    for future in client.create_topics(missing, request_timeout=ANSWER_SECONDS).values():
+        return []
+    created = []
+    futures = client.create_topics(missing, request_timeout=ANSWER_SECONDS)
+    for name, future in futures.items():
         try:
             future.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise DitherError(
-                    f"cannot create the topics {', '.join(t.topic for t in missing)} "
-                    f"({error.args[0].str()}): create them yourself, or allow it"
+                    f"the topics {', '.join(t.topic for t in missing)} are missing, or this user "
+                    f"may not see them, and creating them failed ({explained(error.args[0])}). "
+                    "`dither topics` creates them, as a user who may"
                 ) from None
+        else:
+            created.append(name)
+    return created
 
 
 def topic_id(settings: Settings, topic: str) -> str:

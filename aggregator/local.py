@@ -15,6 +15,7 @@ from aggregator import kafka
 from aggregator.embedded import EmbeddedBroker, EmbeddedRedis
 from aggregator.errors import DitherError
 from aggregator.settings import SCOPES, Settings, values
+from aggregator.variables import FILE
 
 LEAVE_SECONDS = 20.0
 ANSWER_SECONDS = 30.0
@@ -128,9 +129,11 @@ class LocalDeployment:
     @contextlib.contextmanager
     def _process(self, command: str, *arguments: str) -> Iterator[None]:
         """Run a command of ours beside this process, out of Ctrl-C's reach."""
+        ours = _environment(self.settings)
+        others = {k: v for k, v in os.environ.items() if k.removesuffix(FILE) not in ours}
         process = subprocess.Popen(
             [sys.executable, "-m", "aggregator", command, *arguments, "--log-level=error"],
-            env={**os.environ, **_environment(self.settings)},
+            env={**others, **ours},
             start_new_session=True,
             stdout=subprocess.DEVNULL,
         )

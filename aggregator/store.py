@@ -10,7 +10,8 @@ from typing import Any, Self
 
 import redis
 
-from aggregator.errors import Fenced, StoreUnreachable
+from aggregator import refusals
+from aggregator.errors import Fenced, SettingsError, StoreRefused, StoreUnreachable
 from aggregator.keys import (
     PaneKey,
     deaths_key,
@@ -28,6 +29,10 @@ UNSET = -1
 """The next offset of a partition that was never committed."""
 TORN = -2
 """The next offset of a partition in which a commit failed half-way: its sums cannot be trusted."""
+URL = (
+    "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0, with special characters "
+    "percent-encoded, and redis-py's parameters (ssl_ca_certs=..., with rediss:// only)"
+)
 WORDS_PER_WRITE = 4_000
 """Lua unpacks at most about 8,000 values at once."""
 
@@ -39,12 +44,21 @@ def connect(url: str) -> redis.Redis:
     ------
     StoreUnreachable
         If nothing answers there.
+    StoreRefused
+        If Redis turns us away: wrong password, certificate, missing rights, and so on.
+    SettingsError
+        If it is no such URL.
     """
+    shown = str(masked("url", url))
     try:
         client = redis.Redis.from_url(url, socket_connect_timeout=5, health_check_interval=30)
         client.ping()
-    except (redis.RedisError, ValueError) as error:
-        raise StoreUnreachable(str(masked("url", url)), str(error)) from None
+    except (TypeError, ValueError):  # what redis says of it may be a part of the password
+        raise SettingsError("redis.url", shown, URL, "redis") from None
+    except redis.RedisError as error:
+        if why := refusals.of_redis(error):
+            raise StoreRefused(shown, why) from None
+        raise StoreUnreachable(shown, str(error)) from None
     return client
 
 

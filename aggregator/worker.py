@@ -20,6 +20,7 @@ from aggregator.settings import Settings
 from aggregator.store import Store
 from estimators import Metric
 from estimators.durations import milliseconds
+from producers.kafka_errors import explained
 
 CONSUME_MESSAGES = 1_000
 DEAD_LETTER_SECONDS = 10.0
@@ -135,7 +136,7 @@ class Worker:
         elif error.fatal():
             raise KafkaException(error)
         elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT):
-            log.warning("kafka", partition=number, error=error.str())
+            log.warning("kafka", partition=number, error=explained(error))
 
     # -- Committing ---------------------------------------------------------------------------
 
@@ -236,7 +237,7 @@ class Worker:
                     partition, timeout=kafka.ANSWER_SECONDS
                 )
             except KafkaException as error:
-                log.warning("waiting", error=str(error), partition=number)
+                log.warning("waiting", error=explained(error.args[0]), partition=number)
                 if self._stopping:
                     raise Stopped from error
             else:

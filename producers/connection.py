@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 from confluent_kafka import KafkaException, Producer
 
 from producers.delivery import DeliveryError
+from producers.kafka_errors import explained
 
 logger = logging.getLogger("producers")
 
@@ -159,7 +160,7 @@ class Connection:
                 logger.exception("sending reports in the background failed; flush() sends them")
 
     def _note(self, error: Any) -> None:
-        self.last_error = error.str()
+        self.last_error = explained(error)
 
     def _at_exit(self) -> None:
         for served in tuple(self._served):

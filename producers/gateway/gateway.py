@@ -87,7 +87,7 @@ class Gateway:
         max_body: int = MAX_BODY,
         max_in_flight: int = MAX_IN_FLIGHT,
         acknowledge_timeout: float = ACKNOWLEDGE_TIMEOUT,
-        prepare: Callable[[], None] | None = None,
+        prepare: Callable[[], object] | None = None,
     ) -> None:
         if not 0 < max_body <= max_in_flight - POST_OVERHEAD:
             raise ValueError(

@@ -46,7 +46,7 @@ class Sender:
         config: Mapping[str, Any],
         topic: str,
         timeout: float,
-        prepare: Callable[[], None] | None = None,
+        prepare: Callable[[], object] | None = None,
     ) -> None:
         self.topic, self.timeout = topic, timeout
         self.ready = False

@@ -1,0 +1,90 @@
+"""Each role works with exactly its rights: none is missing, and none can be left out."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import pytest
+import redis
+from confluent_kafka import KafkaException
+
+from aggregator import kafka, worker
+from aggregator.errors import DitherError
+from aggregator.roles import roles
+from aggregator.settings import Settings
+from producers.delivery import DeliveryError
+from tests.security import exercises
+from tests.security.conftest import Places
+from tests.security.exercises import Denied
+
+REFUSALS = (Denied, DitherError, DeliveryError, KafkaException, redis.RedisError)
+SAYS_SO = re.compile(
+    r"authorization failed|permission|lacks rights|can't run this command|AUTHORIZATION_FAILED",
+    re.IGNORECASE,
+)
+KNOWN = roles(Settings())
+KAFKA_RIGHTS = [(name, i) for name, role in KNOWN.items() for i in range(len(role.kafka))]
+REDIS_RIGHTS = [(name, rule) for name, role in KNOWN.items() for rule in range(len(role.redis))]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "DEAD_LETTER_SECONDS", 0.5)
+    monkeypatch.setattr(worker, "LEAVE_SECONDS", 0.0)
+
+
+def prepared(role: str, places: Places, counted: Places) -> Places:
+    """Return places with what a role begins with."""
+    if role in ("publisher", "verifier"):
+        counted.settings.topics.estimates = f"estimates-{uuid.uuid4().hex[:8]}"
+        kafka.ensure_topics(counted.administration())
+        with counted.secured.redis.administrator() as client:
+            for key in client.scan_iter(f"dither:{{publisher:{counted.settings.topics.reports}*"):
+                client.delete(key)
+        return counted
+    return places if role == "operator" else places.filled()
+
+
+@pytest.mark.parametrize("name", exercises.ON_KAFKA)
+def test_a_role_works_with_its_rights_in_kafka(name: str, places: Places, counted: Places) -> None:
+    here = prepared(name, places, counted)
+    role = here.role(name)
+    settings = here.user(name, role.kafka, role.redis)
+    if name in ("worker", "reporter", "operator"):
+        settings.redis.url = here.administration().redis.url
+    exercises.ON_KAFKA[name](settings, here.metrics)
+
+
+@pytest.mark.parametrize(("name", "left_out"), KAFKA_RIGHTS)
+def test_a_role_needs_each_of_its_rights_in_kafka(
+    name: str, left_out: int, places: Places, counted: Places
+) -> None:
+    here = prepared(name, places, counted)
+    rights = list(here.role(name).kafka)
+    del rights[left_out]
+    settings = here.user(name, rights)
+    settings.redis.url = here.administration().redis.url
+    with pytest.raises(REFUSALS, match=SAYS_SO):
+        exercises.ON_KAFKA[name](settings, here.metrics)
+
+
+@pytest.mark.parametrize("name", exercises.ON_REDIS)
+def test_a_role_works_with_its_rights_in_redis(name: str, counted: Places) -> None:
+    settings = counted.user(name, redis=counted.role(name).redis)
+    settings.kafka = counted.administration().kafka
+    exercises.ON_REDIS[name](settings, counted.metrics)
+
+
+@pytest.mark.parametrize(("name", "left_out"), REDIS_RIGHTS)
+def test_a_role_needs_each_of_its_rights_in_redis(
+    name: str, left_out: int, counted: Places
+) -> None:
+    rules = list(counted.role(name).redis)
+    del rules[left_out]
+    settings = counted.user(name, redis=rules)
+    settings.kafka = counted.administration().kafka
+    with counted.secured.redis.administrator() as client:
+        client.script_flush()
+    with pytest.raises(REFUSALS, match=SAYS_SO):
+        exercises.ON_REDIS[name](settings, counted.metrics)
