@@ -58,8 +58,13 @@ def reporting(settings: Settings) -> dict[str, Any]:
     return {k: v for k, v in settings.kafka.items() if k not in CONSUMER_ONLY}
 
 
-def admin(settings: Settings) -> AdminClient:
+def admin(settings: Settings, *topics: str) -> AdminClient:
     """Return an administrative client, after checking that a broker answers.
+
+    Parameters
+    ----------
+    topics : str
+        Must be there, and this user have rights on them.
 
     Raises
     ------
@@ -84,6 +89,10 @@ def admin(settings: Settings) -> AdminClient:
         if why := refusals.of_kafka(settings.kafka, errors):
             raise BrokerRefused(servers, why) from None
         raise BrokerUnreachable(servers, error.args[0].str()) from None
+    for topic in topics:
+        about = client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+        if about.error is not None:
+            raise DitherError(f"topic {topic!r}: {explained(about.error)}")
     return client
 
 

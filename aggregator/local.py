@@ -66,7 +66,8 @@ class LocalDeployment:
     @property
     def url(self) -> str:
         """Where the HTTP server answers."""
-        return f"http://{LOOPBACK}:{self.settings.serve.port}/"
+        scheme = "https" if self.settings.serve.tls_certificate else "http"
+        return f"{scheme}://{LOOPBACK}:{self.settings.serve.port}/"
 
     def __enter__(self) -> Self:
         with self._stack:

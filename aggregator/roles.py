@@ -157,7 +157,7 @@ def _worker(topic: str) -> tuple[str, ...]:
         f"%W~{partitions_key(topic)}",
         f"~{deaths_key(topic)}",
         *_commands("ping evalsha script|load hgetall hmget smembers get"),
-        *_commands("sadd srem set zadd hset hincrby del pexpireat incr"),
+        *_commands("sadd srem set zadd hset hincrby del pexpireat incrby"),
     )
 
 

@@ -72,16 +72,19 @@ class Places:
     def user(
         self,
         name: str,
-        kafka: Sequence[KafkaRight] = (),
-        redis: Sequence[str] = (),
+        kafka: Sequence[KafkaRight] | None = None,
+        redis: Sequence[str] | None = None,
         mechanism: str = "SCRAM-SHA-512",
     ) -> Settings:
-        """Return settings of a new user, who has these rights and no others."""
+        """Return settings of a new user, who has these rights and no others; all where None."""
         full = f"{name}-{uuid.uuid4().hex[:8]}"
-        settings = copy.deepcopy(self.settings)
-        settings.kafka = {**self.secured.kafka.user(full, mechanism), "session.timeout.ms": 6_000}
-        self.secured.kafka.allow(full, kafka)
-        settings.redis.url = self.secured.redis.user(full, redis)
+        settings = self.administration()
+        if kafka is not None:
+            properties = self.secured.kafka.user(full, mechanism)
+            settings.kafka = {**properties, "session.timeout.ms": 6_000}
+            self.secured.kafka.allow(full, kafka)
+        if redis is not None:
+            settings.redis.url = self.secured.redis.user(full, redis)
         return settings
 
     def filled(self) -> Places:

@@ -75,7 +75,7 @@ def publish(settings: Settings, metrics: Metrics) -> None:
 
 
 def prove(settings: Settings, metrics: Metrics) -> None:
-    kafka.admin(settings)
+    kafka.admin(settings, settings.topics.reports)
     with open_store(settings) as store:
         outcome = verify(settings, metrics, store)
     assert outcome.verified
@@ -126,8 +126,9 @@ def _denials(told: list[Any]) -> list[str]:
 def keep(settings: Settings, metrics: Metrics) -> None:
     """Do all that a worker and its supervisor do in Redis."""
     with open_store(settings) as store:
-        number = int(uuid.uuid4()) % 1_000_000
+        number = 0
         snapshot = store.acquire(number, "worker")
+        assert not snapshot.open
         epoch = int(snapshot.owner["epoch"])
         partition = snapshot.partition(metrics, FUTURE_MS)
         partition.count(log(batch(metrics["delay"], [1.0], seed=1)))

@@ -36,23 +36,28 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prepared(role: str, places: Places, counted: Places) -> Places:
     """Return places with what a role begins with."""
-    if role in ("publisher", "verifier"):
+    if role == "publisher":  # somebody has published, and Redis has forgotten it
         counted.settings.topics.estimates = f"estimates-{uuid.uuid4().hex[:8]}"
         kafka.ensure_topics(counted.administration())
-        with counted.secured.redis.administrator() as client:
-            for key in client.scan_iter(f"dither:{{publisher:{counted.settings.topics.reports}*"):
-                client.delete(key)
+        forget_published(counted)
+        exercises.publish(counted.administration(), counted.metrics)
+        forget_published(counted)
+    if role in ("publisher", "verifier"):
         return counted
     return places if role == "operator" else places.filled()
 
 
+def forget_published(places: Places) -> None:
+    with places.secured.redis.administrator() as client:
+        for key in client.scan_iter(f"dither:{{publisher:{places.settings.topics.reports}*"):
+            client.delete(key)
+
+
 @pytest.mark.parametrize("name", exercises.ON_KAFKA)
-def test_a_role_works_with_its_rights_in_kafka(name: str, places: Places, counted: Places) -> None:
+def test_a_role_works_with_its_rights(name: str, places: Places, counted: Places) -> None:
     here = prepared(name, places, counted)
     role = here.role(name)
-    settings = here.user(name, role.kafka, role.redis)
-    if name in ("worker", "reporter", "operator"):
-        settings.redis.url = here.administration().redis.url
+    settings = here.user(name, role.kafka, role.redis or None)
     exercises.ON_KAFKA[name](settings, here.metrics)
 
 
@@ -63,28 +68,25 @@ def test_a_role_needs_each_of_its_rights_in_kafka(
     here = prepared(name, places, counted)
     rights = list(here.role(name).kafka)
     del rights[left_out]
-    settings = here.user(name, rights)
-    settings.redis.url = here.administration().redis.url
     with pytest.raises(REFUSALS, match=SAYS_SO):
-        exercises.ON_KAFKA[name](settings, here.metrics)
+        exercises.ON_KAFKA[name](here.user(name, rights), here.metrics)
 
 
 @pytest.mark.parametrize("name", exercises.ON_REDIS)
-def test_a_role_works_with_its_rights_in_redis(name: str, counted: Places) -> None:
-    settings = counted.user(name, redis=counted.role(name).redis)
-    settings.kafka = counted.administration().kafka
-    exercises.ON_REDIS[name](settings, counted.metrics)
+def test_a_role_works_with_its_rights_in_redis(name: str, places: Places, counted: Places) -> None:
+    here = places if name == "worker" else counted
+    settings = here.user(name, redis=here.role(name).redis)
+    exercises.ON_REDIS[name](settings, here.metrics)
 
 
 @pytest.mark.parametrize(("name", "left_out"), REDIS_RIGHTS)
 def test_a_role_needs_each_of_its_rights_in_redis(
-    name: str, left_out: int, counted: Places
+    name: str, left_out: int, places: Places, counted: Places
 ) -> None:
-    rules = list(counted.role(name).redis)
+    here = places if name == "worker" else counted
+    rules = list(here.role(name).redis)
     del rules[left_out]
-    settings = counted.user(name, redis=rules)
-    settings.kafka = counted.administration().kafka
-    with counted.secured.redis.administrator() as client:
+    with here.secured.redis.administrator() as client:
         client.script_flush()
     with pytest.raises(REFUSALS, match=SAYS_SO):
-        exercises.ON_REDIS[name](settings, counted.metrics)
+        exercises.ON_REDIS[name](here.user(name, redis=rules), here.metrics)
