@@ -12,10 +12,11 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import redis
 import trustme
@@ -337,7 +338,8 @@ class SecuredRedis:
         """Return where a user connects."""
         query = {"ssl_ca_certs": str(self.certificates.ca), **parameters}
         words = "&".join(f"{name}={value}" for name, value in query.items())
-        return f"rediss://{user}:{self.passwords[user]}@{host}:{self.port}/0?{words}"
+        password = quote(self.passwords[user], safe="")
+        return f"rediss://{user}:{password}@{host}:{self.port}/0?{words}"
 
     def user(self, name: str, rules: Sequence[str]) -> str:
         """Add a user, or give it these rights and no others; return where it connects."""
@@ -354,13 +356,6 @@ class Secured:
     kafka: SecuredKafka
     redis: SecuredRedis
     certificates: Certificates
-
-    def environment(self, properties: Mapping[str, Any], url: str) -> dict[str, str]:
-        """Return variables for a command that connects with these."""
-        named = {
-            f"DITHER_KAFKA_{k.upper().replace('.', '_')}": str(v) for k, v in properties.items()
-        }
-        return {**named, "DITHER_REDIS_URL": url}
 
 
 @contextlib.contextmanager

@@ -102,8 +102,7 @@ def shown_name(port: int, context: ssl.SSLContext) -> str:
         found = str(secure.getpeercert())
         assert secure.version() in ("TLSv1.2", "TLSv1.3")
 
-
-X
+    return str(re.findall(r"\('commonName', '(\w+)'\)", found)[0])
 
 
 def test_serve_speaks_tls_alone_and_reads_a_renewed_certificate_on_sighup(
