@@ -20,11 +20,6 @@ KAFKA_HEAD = """\
 set -eu
 acls() { kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config "$ADMIN" "$@"; }
 """
-REDIS_HEAD = """\
-# The rights of Dither's roles in Redis: nothing else is needed. From `dither roles --redis-acl`.
-# Nobody gets in before a password is set: ACL SETUSER dither-reader '>...'; then ACL SAVE.
-user default off
-"""
 
 
 @click.command()
@@ -36,7 +31,9 @@ user default off
 def roles(settings: Settings, name: str | None, shown: str | None) -> None:
     """List the rights that each role needs in Kafka and Redis, and no others; or those of NAME.
 
-    Topics and the consumer group are those of the settings. Nothing is connected to.
+    Topics and the consumer group are those of the settings. Nothing is connected to. The users that
+    --redis-acl writes have no password, and nobody gets in before an administrator sets one
+    (docs/security.md).
     """
     known = all_roles(settings)
     if name is not None and name not in known:
@@ -48,7 +45,7 @@ def roles(settings: Settings, name: str | None, shown: str | None) -> None:
     elif shown == "kafka":
         click.echo(KAFKA_HEAD + "\n".join(c for role in chosen for c in kafka_commands(role)))
     elif shown == "redis":
-        click.echo(REDIS_HEAD + "\n".join(redis_rule(role) for role in chosen if role.redis))
+        click.echo("\n".join(redis_rule(role) for role in chosen if role.redis))
     else:
         click.echo("\n\n".join(_as_text(role) for role in chosen))
 

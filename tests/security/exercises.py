@@ -63,15 +63,10 @@ def count(settings: Settings, metrics: Metrics) -> None:
 
 
 def publish(settings: Settings, metrics: Metrics) -> None:
-    """Publish, until an event is noted."""
-    settings.publish.enabled = True
+    """Publish, until there is something new on the topic."""
     with open_store(settings) as store:
         publisher = Publisher(settings, Reader(store, metrics))
-
-        def has_published() -> bool:
-            return sum(store.publishing()[1].values()) > 0
-
-        _run_until(publisher.run, publisher.stop, has_published)
+        _run_until(publisher.run, publisher.stop, lambda: False, done_when="published")
 
 
 def prove(settings: Settings, metrics: Metrics) -> None:
@@ -86,7 +81,12 @@ def create(settings: Settings, _: Metrics) -> None:
     assert kafka.ensure_topics(settings)
 
 
-def _run_until(run: Callable[[], None], stop: Callable[[], None], done: Callable[[], bool]) -> None:
+def _run_until(
+    run: Callable[[], None],
+    stop: Callable[[], None],
+    done: Callable[[], bool],
+    done_when: str = "",
+) -> None:
     """Run a service until it has done its work, or says that it is not allowed to."""
     failures: list[BaseException] = []
 
@@ -102,7 +102,8 @@ def _run_until(run: Callable[[], None], stop: Callable[[], None], done: Callable
         try:
 
             def over() -> bool:
-                return bool(failures or _denials(told)) or done()
+                says_so = any(line["event"] == done_when for line in told)
+                return bool(failures or _denials(told)) or says_so or done()
 
             wait_until(over, "done or denied")
         finally:

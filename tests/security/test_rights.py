@@ -36,12 +36,15 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def prepared(role: str, places: Places, counted: Places) -> Places:
     """Return places with what a role begins with."""
-    if role == "publisher":  # somebody has published, and Redis has forgotten it
+    if role == "publisher":  # there is something to read, and something new
         counted.settings.topics.estimates = f"estimates-{uuid.uuid4().hex[:8]}"
         kafka.ensure_topics(counted.administration())
         forget_published(counted)
         exercises.publish(counted.administration(), counted.metrics)
         forget_published(counted)
+        with exercises.open_store(counted.administration()) as store:
+            others = {"optimal", "uniform"} - {store.policies().get("delay", "optimal")}
+            store.set_policy("delay", others.pop())
     if role in ("publisher", "verifier"):
         return counted
     return places if role == "operator" else places.filled()
