@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator import status
 from aggregator.status import ServiceStatus
-from aggregator.web.failures import RETRY_SECONDS, asking
+from aggregator.web.failures import RETRY_SECONDS, asking, away
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.queries import EventsQuery, parse
 from aggregator.web.service import Service
@@ -36,7 +36,7 @@ async def show_status(service: Service, _: Request) -> Response:
     try:
         overview = await service.compute(service.reader.store.overview)
     except redis.RedisError as error:
-        return as_json(status.unreachable(f"Redis does not answer: {error}"))
+        return as_json(status.unreachable(away(error)))
     return as_json(
         status.status(overview, service.reader.metrics, service.rates),
         headers={"Cache-Control": "no-store"},

@@ -8,13 +8,17 @@ from typing import Any
 
 import msgspec
 import redis
+import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aggregator import refusals
 from aggregator.errors import StoreUnreachable, UnknownMetric
 from aggregator.web.middleware import PROTECTIVE
 from producers.problems import Problem
+
+log = structlog.get_logger("dither.serve")
 
 RETRY_SECONDS = 5
 LIST = "GET /v1/metrics lists the metrics"
@@ -34,6 +38,14 @@ def unavailable(detail: str, remedy: str = "") -> Problem:
     return Problem(503, detail, remedy, retry_after=RETRY_SECONDS)
 
 
+def away(error: Exception) -> str:
+    """Return what is told of Redis that does not answer: the kind of failure.
+
+    Addresses, users and commands are nobody's business outside; the log has them.
+    """
+    return f"Redis does not answer: {type(error).__name__}"
+
+
 def as_problem(error: Exception) -> Problem:
     """Return what went wrong as a problem."""
     if isinstance(error, Problem):
@@ -41,7 +53,8 @@ def as_problem(error: Exception) -> Problem:
     if isinstance(error, UnknownMetric):
         return Problem(404, str(error), LIST)
     if isinstance(error, redis.RedisError | StoreUnreachable):
-        return unavailable(f"Redis does not answer: {error}", "try again; nothing counted is lost")
+        log.warning("redis does not answer", error=refusals.of_redis(error) or str(error))
+        return unavailable(away(error), "try again; nothing counted is lost")
     if isinstance(error, HTTPException):
         return Problem(error.status_code, error.detail, headers=error.headers)
     # it is answered outside of all middleware

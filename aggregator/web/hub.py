@@ -24,6 +24,7 @@ from aggregator import status
 from aggregator.reader import Frame, Reader
 from aggregator.status import Rates
 from aggregator.store import Overview
+from aggregator.web.failures import away
 from aggregator.web.live import Event, Follower, Live, PolicyChange
 from estimators.weights import DEFAULT_POLICY
 
@@ -116,7 +117,7 @@ class Hub:
             try:
                 await self._look()
             except redis.RedisError as error:
-                self._publish("status", "", status.unreachable(f"Redis does not answer: {error}"))
+                self._publish("status", "", status.unreachable(away(error)))
             except Exception:
                 log.exception("live estimates failed")
             self._welcome(joined & self._joining)

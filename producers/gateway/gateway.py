@@ -139,7 +139,7 @@ class Gateway:
         if not self._sender.ready:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"Kafka does not answer yet: {self._sender.last_error or 'still connecting'}",
+                "Kafka does not answer yet",  # why is in the log: addresses are not for devices
                 "post again after the time in Retry-After",
                 retry_after=RETRY_SECONDS,
             )

@@ -13,10 +13,11 @@ from aggregator import kafka
 from aggregator.roles import KafkaRight, Role, roles
 from aggregator.settings import Settings
 from estimators import load_metrics
-from tests.messages import batch
+from tests.messages import EPOCH, batch
 from tests.security import exercises
 from tests.security.secured import Secured, start_secured
 
+HOUR = 3_600_000
 METRICS = """
 [metrics.delay]
 kind = "mean"
@@ -88,12 +89,16 @@ class Places:
         return settings
 
     def filled(self) -> Places:
-        """Create the topics, and put a batch and a message that is none into them."""
+        """Create the topics, and put two batches and a message that is none into them.
+
+        The second batch closes the pane of the first.
+        """
         settings = self.administration()
         kafka.ensure_topics(settings)
-        producer = kafka.producer(settings)
-        for payload in (batch(self.metrics["delay"], [1.0, 2.0]).SerializeToString(), b"?"):
-            producer.produce(settings.topics.reports, payload)
+        producer, question = kafka.producer(settings), self.metrics["delay"]
+        batches = [batch(question, [1.0], 1, EPOCH + i * HOUR, i) for i in range(2)]
+        for payload in (*(each.SerializeToString() for each in batches), b"?"):
+            producer.produce(settings.topics.reports, payload, partition=0)
         assert producer.flush(30) == 0
         producer.close()
         return self

@@ -39,12 +39,13 @@ from cryptography.hazmat.primitives import serialization
 from aggregator.roles import KafkaRight
 from deploy.kafka import launcher
 from deploy.kafka.broker import GUARD, Broker
-from deploy.kafka.cluster import READY_TIMEOUT, STOP_GRACE, defaults, free_ports
+from deploy.kafka.cluster import STOP_GRACE, defaults, free_ports
 from tests.servers import missing, program
 
 HOST = "localhost"
 ADMINISTRATOR = "administrator"
-PATIENCE = 30.0
+PATIENCE = 60.0
+START_SECONDS = 240.0
 MECHANISMS = {
     "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
     "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
@@ -185,7 +186,7 @@ class SecuredKafka:
         }
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + READY_TIMEOUT
+        deadline = time.monotonic() + START_SECONDS
         admin = AdminClient(self.administration)
         while True:
             with contextlib.suppress(KafkaException):

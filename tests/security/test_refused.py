@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import redis
 from aggregator import kafka
 from aggregator.errors import (
     BrokerRefused,
+    DitherError,
     SettingsError,
     StoreRefused,
     StoreUnreachable,
@@ -30,6 +32,12 @@ WRONG = "wr0ng-pa55word"
 def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """An authority that has signed nothing here."""
     return Certificates(tmp_path_factory.mktemp("strangers"))
+
+
+@pytest.fixture(scope="session")
+def somebody(secured: Secured, metrics_file: Path) -> Settings:
+    """A user without rights."""
+    return Places(secured, metrics_file).user("somebody", [])
 
 
 @pytest.fixture(autouse=True)
@@ -83,12 +91,12 @@ KAFKA = {
 
 @pytest.mark.parametrize("case", KAFKA)
 def test_kafka_says_which_check_failed_and_what_to_do(
-    case: str, places: Places, strangers: Certificates
+    case: str, somebody: Settings, secured: Secured, strangers: Certificates
 ) -> None:
     apply, expected = KAFKA[case]
-    settings = places.user("reporter", [])
+    settings = copy.deepcopy(somebody)
     password = str(settings.kafka["sasl.password"])
-    apply(settings, places.secured, strangers)
+    apply(settings, secured, strangers)
     with pytest.raises(BrokerRefused) as error:
         kafka.admin(settings)
     told = str(error.value)
@@ -99,8 +107,8 @@ def test_kafka_says_which_check_failed_and_what_to_do(
     assert WRONG not in told
 
 
-def test_a_file_that_a_property_names_must_be_there(places: Places) -> None:
-    settings = places.user("reporter", [])
+def test_a_file_that_a_property_names_must_be_there(somebody: Settings) -> None:
+    settings = copy.deepcopy(somebody)
     settings.kafka["ssl.ca.location"] = "/nowhere/ca.pem"
     with pytest.raises(SettingsError, match=r"kafka\.ssl\.ca\.location = '/nowhere/ca\.pem': .*"):
         kafka.admin(settings)
@@ -118,7 +126,7 @@ def test_a_reporter_without_the_right_says_so(places: Places) -> None:
 
 
 def test_topics_that_may_not_be_created_are_named(places: Places) -> None:
-    with pytest.raises(Exception, match=r"authorization failed.*`dither topics`") as error:
+    with pytest.raises(DitherError, match=r"(?i)authorization failed.*`dither topics`") as error:
         kafka.ensure_topics(places.user("worker", []), places.settings.topics.reports)
     assert places.settings.topics.reports in str(error.value)
     assert places.settings.topics.estimates not in str(error.value)

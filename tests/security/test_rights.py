@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import redis
@@ -11,7 +13,7 @@ from confluent_kafka import KafkaException
 
 from aggregator import kafka, worker
 from aggregator.errors import DitherError
-from aggregator.roles import roles
+from aggregator.roles import Role, roles
 from aggregator.settings import Settings
 from producers.delivery import DeliveryError
 from tests.security import exercises
@@ -24,8 +26,18 @@ SAYS_SO = re.compile(
     re.IGNORECASE,
 )
 KNOWN = roles(Settings())
-KAFKA_RIGHTS = [(name, i) for name, role in KNOWN.items() for i in range(len(role.kafka))]
-REDIS_RIGHTS = [(name, rule) for name, role in KNOWN.items() for rule in range(len(role.redis))]
+SLOW = ("reader", "publisher", "verifier")
+"""Without each of their rights in turn, as all are once: a minute."""
+
+
+def each_right(of: Callable[[Role], Sequence[object]]) -> list[Any]:
+    """Return each role with the index of each of its rights, and the right as the test's name."""
+    return [
+        pytest.param(name, i, id=f"{name} without {right}", marks=marks)
+        for name, role in KNOWN.items()
+        for marks in [[pytest.mark.slow] if name in SLOW else []]
+        for i, right in enumerate(of(role))
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +76,7 @@ def test_a_role_works_with_its_rights(name: str, places: Places, counted: Places
     exercises.ON_KAFKA[name](settings, here.metrics)
 
 
-@pytest.mark.parametrize(("name", "left_out"), KAFKA_RIGHTS)
+@pytest.mark.parametrize(("name", "left_out"), each_right(lambda role: role.kafka))
 def test_a_role_needs_each_of_its_rights_in_kafka(
     name: str, left_out: int, places: Places, counted: Places
 ) -> None:
@@ -82,7 +94,7 @@ def test_a_role_works_with_its_rights_in_redis(name: str, places: Places, counte
     exercises.ON_REDIS[name](settings, here.metrics)
 
 
-@pytest.mark.parametrize(("name", "left_out"), REDIS_RIGHTS)
+@pytest.mark.parametrize(("name", "left_out"), each_right(lambda role: role.redis))
 def test_a_role_needs_each_of_its_rights_in_redis(
     name: str, left_out: int, places: Places, counted: Places
 ) -> None:
