@@ -109,7 +109,8 @@ def _check_files(settings: Settings) -> None:
 def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     """Create the topics that are missing, with the configured number of partitions.
 
-    Topics that are not ours to manage (``topics.managed = false``) are left alone.
+    Topics that are not ours to manage (``topics.managed = false``) are left alone. Reports have the
+    broker's timestamps: what is from the future is judged by them, and a producer could lie.
 
     Parameters
     ----------
@@ -127,7 +128,7 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     there = client.list_topics(timeout=ANSWER_SECONDS).topics
     topics = settings.topics
     wanted: dict[str, tuple[int, dict[str, str]]] = {
-        topics.reports: (topics.partitions, {}),
+        topics.reports: (topics.partitions, {"message.timestamp.type": "LogAppendTime"}),
         topics.deadletters: (1, {}),
         topics.estimates: (1, {"cleanup.policy": "compact"}),
     }

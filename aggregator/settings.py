@@ -56,6 +56,7 @@ class Serve(msgspec.Struct, forbid_unknown_fields=True):
     tls_key: str = ""
     top_categories: int = 20
     gateway: bool = True
+    hosts: list[str] = msgspec.field(default_factory=list)
     cors_origins: list[str] = msgspec.field(default_factory=list)
     max_request_bytes: int = 1_048_576
     max_streams: int = 1_000
@@ -240,7 +241,7 @@ def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
 
 def _refuse_visible(key: str, value: Any) -> None:
     """Refuse a secret on the command line, which every user of the machine can see."""
-    if is_secret(key, value):
+    if is_secret(key, value) and not key.startswith("access.tokens."):  # hashes are kept of these
         variable = f"{PREFIX}{key}".upper().replace(".", "_")
         raise SettingsError(
             key,
