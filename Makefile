@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint bench slow soak lock proto screenshots kafka clean
+.PHONY: help setup demo test lint audit bench slow soak lock proto screenshots kafka clean
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,9 @@ lint: setup      ## ruff and mypy --strict
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+audit: setup     ## ask the advisory database about every pinned dependency
+	@$(BIN)/python deploy/audit.py
 
 slow: setup kafka ## run the tests that take minutes
 	@$(BIN)/python -m pytest -m slow tests $(ARGS)

@@ -30,6 +30,22 @@ class BrokerUnreachable(DitherError):  # noqa: N818
         )
 
 
+class BrokerRefused(DitherError):  # noqa: N818
+    """A Kafka broker turns us away."""
+
+    def __init__(self, servers: str, detail: str) -> None:
+        self.servers, self.detail = servers, detail
+        super().__init__(f"Kafka at {servers} {detail}")
+
+
+class StoreRefused(DitherError):  # noqa: N818
+    """Redis turns us away."""
+
+    def __init__(self, url: str, detail: str) -> None:
+        self.url, self.detail = url, detail
+        super().__init__(f"Redis at {url} {detail}")
+
+
 class StoreUnreachable(DitherError):  # noqa: N818
     """No Redis answers, or not as it should.
 
@@ -38,7 +54,7 @@ class StoreUnreachable(DitherError):  # noqa: N818
     url : str
         Without its password.
     failure : Exception
-        Of the client, or a ValueError that says what is wrong with the URL.
+        Of the client.
     """
 
     def __init__(self, url: str, failure: Exception) -> None:
@@ -51,8 +67,6 @@ class StoreUnreachable(DitherError):  # noqa: N818
                 f"no Redis answers at {url} ({failure}): start one (`redis-server --appendonly "
                 f"yes`), or name yours with {yours}"
             )
-        elif isinstance(failure, ValueError):
-            what = f"{url}: {failure}; it comes from {yours}"
         else:
             what = f"{url}: {told(failure)}"
         super().__init__(what)
@@ -159,8 +173,10 @@ def explained(error: Exception) -> str | None:
     import redis
     from confluent_kafka import KafkaException
 
+    from aggregator import refusals
     from aggregator.embedded import EmbeddedUnavailableError
     from estimators.errors import DefinitionError
+    from producers import kafka_errors
     from producers.delivery import DeliveryError
     from producers.ledger_file import LedgerError
 
@@ -170,12 +186,14 @@ def explained(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         extra = f"'dither[{EXTRAS[error.name]}]'"
         return str(error) if extra in str(error) else f"{error}: pip install {extra} brings it"
+    if isinstance(error, redis.RedisError) and (why := refusals.of_redis(error)):
+        return f"Redis {why}"
     if isinstance(error, redis.RedisError):
         from aggregator.conditions import told
 
         return f"{told(error)}; what was committed before is safe"
     if isinstance(error, KafkaException):
-        return f"Kafka failed: {error.args[0].str()}"
+        return f"Kafka failed: {kafka_errors.explained(error.args[0])}"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return None

@@ -18,8 +18,7 @@ import redis
 import structlog
 from confluent_kafka import KafkaException
 
-from aggregator import events, kafka
-from aggregator.conditions import explained
+from aggregator import errors, events, kafka
 from aggregator.due import Due
 from aggregator.errors import DitherError
 from aggregator.events import Event
@@ -84,9 +83,7 @@ class Publisher:
             except LeaseLost as lost:
                 log.warning("lease lost", detail=str(lost))
             except (redis.RedisError, KafkaException, DitherError, TopicUnreadable) as error:
-                told = (
-                    error.args[0].str() if isinstance(error, KafkaException) else explained(error)
-                )
+                told = errors.explained(error) or str(error)
                 log.warning("cannot publish", error=told, again_in=delay)
             except Exception:
                 log.exception("cannot publish: a defect of Dither", again_in=delay)
@@ -95,7 +92,7 @@ class Publisher:
 
     def _lead(self) -> None:
         """Publish as the only one, until something fails."""
-        kafka.ensure_topics(self.settings)
+        kafka.ensure_topics(self.settings, self.settings.topics.estimates)
         outlet = Outlet(self.settings)
         try:
             self.published.catch_up()

@@ -24,6 +24,7 @@ from aggregator.store import Store
 from aggregator.watchdog import Watchdog
 from estimators import Metric
 from estimators.durations import milliseconds
+from producers.kafka_errors import explained
 
 CONSUME_MESSAGES = 1_000
 DEAD_LETTER_SECONDS = 10.0
@@ -200,7 +201,7 @@ class Worker:
         elif error.fatal():
             raise KafkaException(error)
         elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT):
-            log.warning("kafka", partition=number, error=error.str())
+            log.warning("kafka", partition=number, error=explained(error))
 
     # -- Committing ---------------------------------------------------------------------------
 
@@ -347,7 +348,7 @@ class Worker:
             return self._asker.get_watermark_offsets(partition, timeout=kafka.ANSWER_SECONDS)
         except KafkaException as error:
             servers = str(self.settings.kafka.get("bootstrap.servers", ""))
-            raise BrokerUnreachable(servers, error.args[0].str()) from None
+            raise BrokerUnreachable(servers, explained(error.args[0])) from None
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         fetched = [p for p in partitions if p.partition not in self._untaken]

@@ -8,14 +8,18 @@ from typing import Any
 
 import msgspec
 import redis
+import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aggregator import refusals
 from aggregator.conditions import condition
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
 from aggregator.web.middleware import PROTECTIVE
 from producers.problems import Problem
+
+log = structlog.get_logger("dither.serve")
 
 RETRY_SECONDS = 5
 LIST = "GET /v1/metrics lists the metrics"
@@ -35,16 +39,24 @@ def unavailable(detail: str, remedy: str = "") -> Problem:
     return Problem(503, detail, remedy, retry_after=RETRY_SECONDS)
 
 
+def away(error: Exception) -> str:
+    """Return what is told of Redis that does not do as it is asked.
+
+    Addresses, users and commands are nobody's business outside; the log has them.
+    """
+    return str(error) if isinstance(error, StateUnreadable) else condition(error).meaning
+
+
 def as_problem(error: Exception) -> Problem:
     """Return what went wrong as a problem."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, UnknownMetric):
         return Problem(404, str(error), LIST)
-    if isinstance(error, redis.RedisError):
-        found = condition(error)
-        return unavailable(f"{found.meaning}: {error}", f"{found.remedy}; nothing counted is lost")
-    if isinstance(error, StoreUnreachable | StateUnreadable):
+    if isinstance(error, redis.RedisError | StoreUnreachable):
+        log.warning("redis does not answer", error=refusals.of_redis(error) or str(error))
+        return unavailable(away(error), f"{condition(error).remedy}; nothing counted is lost")
+    if isinstance(error, StateUnreadable):
         return unavailable(str(error))
     if isinstance(error, HTTPException):
         return Problem(error.status_code, error.detail, headers=error.headers)

@@ -210,8 +210,11 @@ def test_a_missing_broker_is_one_message_that_says_what_to_do(
 
 
 @pytest.mark.parametrize("arguments", ON_REDIS, ids=" ".join)
-def test_a_missing_redis_is_one_message_that_says_what_to_do(arguments: list[str]) -> None:
-    told = failure(*arguments, "--redis", "redis://app:hunter2@127.0.0.1:1/0")
+def test_a_missing_redis_is_one_message_that_says_what_to_do(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DITHER_REDIS_URL", "redis://app:hunter2@127.0.0.1:1/0")
+    told = failure(*arguments)
     assert told.startswith("Error: no Redis answers at redis://app:***@127.0.0.1:1/0 (")
     assert told.count("\n") == 1
     for remedy in ("redis-server", "--redis", "DITHER_REDIS_URL", "dither.toml"):
@@ -313,8 +316,8 @@ def test_a_defect_of_ours_is_not_hidden(error: Exception, monkeypatch: pytest.Mo
 def test_show_settings_tells_sources_and_masks_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("dither.toml").write_text('[kafka]\nsasl.password = "hunter2"\n[serve]\nport = 81')
     monkeypatch.setenv("DITHER_AGGREGATE_GROUP", "mine")
-    url = "redis://app:hunter3@db/0"
-    result = run("serve", "--show-settings", "--redis", url, "--set", "kafka.acks=1")
+    monkeypatch.setenv("DITHER_REDIS_URL", "redis://app:hunter3@db/0")
+    result = run("serve", "--show-settings", "--set", "kafka.acks=1")
     assert result.exit_code == 0
     assert "hunter" not in result.output
     lines = [line.split() for line in result.output.splitlines()]
@@ -323,7 +326,7 @@ def test_show_settings_tells_sources_and_masks_secrets(monkeypatch: pytest.Monke
         ["kafka.sasl.password", '"***"', "dither.toml"],
         ["serve.port", "81", "dither.toml"],
         ["aggregate.group", '"mine"', "DITHER_AGGREGATE_GROUP"],
-        ["redis.url", '"redis://app:***@db/0"', "command", "line"],
+        ["redis.url", '"redis://app:***@db/0"', "DITHER_REDIS_URL"],
         ["kafka.acks", '"1"', "command", "line"],
         ["topics.partitions", "6", "default"],
     ):

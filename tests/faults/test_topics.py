@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 

@@ -8,9 +8,10 @@ from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
-from aggregator import kafka, worker as worker_module
+from aggregator import kafka
+from aggregator import worker as worker_module
 from aggregator.settings import Aggregate, Settings, Topics
-from aggregator.store import Store, TORN
+from aggregator.store import TORN, Store
 from aggregator.worker import Worker
 from tests.simulation.clients import AskerModel, ConsumerModel, ProducerModel, TopicIdModel
 from tests.simulation.cluster import TOPIC, Cluster
