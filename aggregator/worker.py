@@ -122,6 +122,7 @@ class Worker:
             if self._untaken:
                 self._take_untaken()
             self._retake_fenced()
+            self._seek_again()
             is_time = self._clock.monotonic() >= self._next_commit
             if is_time or self._outage.is_on or self._is_full():
                 self._commit_all()
@@ -406,3 +407,12 @@ class Worker:
         except KafkaException as error:
             log.debug("seek", partition=owned.number, error=str(error))
             owned.unconfirm()
+            owned.must_seek = True
+        else:
+            owned.must_seek = False
+
+    def _seek_again(self) -> None:
+        """Repeat what failed: an idle partition has no message that would show the wrong place."""
+        for owned in self.owned.values():
+            if owned.must_seek and owned.is_counting:
+                self._seek(owned)
