@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from aggregator import kafka
 from aggregator.clock import SYSTEM, Clock
 from aggregator.deadletters import DeadLetters, DeadLettersUndelivered
-from aggregator.errors import Fenced
+from aggregator.errors import BrokerUnreachable, Fenced
 from aggregator.ownership import Owned, take
 from aggregator.settings import Settings
 from aggregator.store import Store
@@ -26,6 +27,7 @@ DEAD_LETTER_SECONDS = 10.0
 FIRST_RETRY_SECONDS = 0.2
 LAST_RETRY_SECONDS = 5.0
 LEAVE_SECONDS = 20.0
+LOOK_SECONDS = 10.0
 
 T = TypeVar("T")
 log = structlog.get_logger("dither.worker")
@@ -70,7 +72,9 @@ class Worker:
         clients = clients or kafka.Clients.of(settings)
         self._consumer, self._asker = clients.consumer, clients.asker
         self._deadletters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
-        self._topic_id = clients.topic_id()
+        self._ask_topic_id = clients.topic_id
+        self._topic_id = self._ask_topic_id()
+        self._next_look = clock.monotonic() + LOOK_SECONDS
 
     def stop(self) -> None:
         """Ask the worker to drain, commit and leave; safe in a signal handler."""
@@ -103,6 +107,7 @@ class Worker:
         if full or self._clock.monotonic() >= self._next_commit:
             self._commit_all()
         self._retake_fenced()
+        self._look_at_topic()
 
     # -- Counting -----------------------------------------------------------------------------
 
@@ -203,10 +208,9 @@ class Worker:
     # -- Ownership ----------------------------------------------------------------------------
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self.owned |= self._take_all([assigned.partition for assigned in partitions])
         for assigned in partitions:
-            owned = self._take(assigned.partition)
-            self.owned[assigned.partition] = owned
-            assigned.offset = owned.state.next_offset
+            assigned.offset = self.owned[assigned.partition].state.next_offset
         self._consumer.incremental_assign(partitions)
         halted = [
             TopicPartition(self.topic, p.partition)
@@ -217,6 +221,12 @@ class Worker:
             self._consumer.pause(halted)
         if partitions:
             log.info("assigned", partitions=[p.partition for p in partitions])
+
+    def _take_all(self, numbers: list[int]) -> dict[int, Owned]:
+        taken = {number: self._take(number) for number in numbers}
+        while numbers and self._is_new_topic():
+            taken = {number: self._take(number) for number in numbers}
+        return taken
 
     def _take(self, number: int) -> Owned:
         owned = self._patiently(
@@ -273,6 +283,23 @@ class Worker:
         else:
             self._retake(owned)
 
+    def _is_new_topic(self) -> bool:
+        """Whether the topic was deleted and created again since this was asked last."""
+        before = self._topic_id
+        with contextlib.suppress(BrokerUnreachable):
+            self._topic_id = self._ask_topic_id() or before
+        return self._topic_id != before
+
+    def _look_at_topic(self) -> None:
+        """Stop if the topic was made anew: Kafka's client goes on in it as if it were the same."""
+        if self._clock.monotonic() < self._next_look:
+            return
+        self._next_look = self._clock.monotonic() + LOOK_SECONDS
+        if self._is_new_topic():
+            for owned in list(self.owned.values()):
+                if not owned.is_fenced:
+                    self._retake(owned)
+
     def _retake_fenced(self) -> None:
         """Take back what another owner took, unless the group has told us meanwhile to let go."""
         for owned in list(self.owned.values()):
@@ -280,7 +307,7 @@ class Worker:
                 self._retake(owned)
 
     def _retake(self, owned: Owned) -> None:
-        fresh = self._take(owned.number)
+        fresh = self._take_all([owned.number])[owned.number]
         fresh.fences = owned.fences + 1
         self.owned[owned.number] = fresh
         position = [TopicPartition(self.topic, owned.number)]

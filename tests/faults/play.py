@@ -78,11 +78,22 @@ class Outcome:
 
 
 class Devices:
-    """Reports of all kinds, sent for a while: good, twice, late, and bad ones."""
+    """Reports of all kinds, sent for a while: good, twice, late, and bad ones.
+
+    Attributes
+    ----------
+    sent : Counter
+        Messages by partition and payload.
+    acknowledged : int
+        How many of them the brokers have promised to keep.
+    bad : dict
+        The payloads that are not well formed, and the reason of each.
+    """
 
     def __init__(self, deployment: Deployment, seed: int) -> None:
         self.deployment = deployment
         self.sent: Counter[tuple[int, bytes | None]] = Counter()
+        self.acknowledged = 0
         metrics = deployment.metrics
         self._rng = random.Random(seed)
         self._delay, self._carrier, self._age = (metrics[n] for n in ("delay", "carrier", "age"))
@@ -110,6 +121,13 @@ class Devices:
             }
         )
         failed: list[Any] = []
+
+        def delivered(error: Any, _: Any) -> None:
+            if error:
+                failed.append(error)
+            else:
+                self.acknowledged += 1
+
         step = 0
         while not over.wait(TICK_SECONDS):
             for partition, payload in self._batches(step):
@@ -117,7 +135,7 @@ class Devices:
                     self.deployment.topic,
                     payload,
                     partition=partition,
-                    on_delivery=lambda error, _: failed.append(error) if error else None,
+                    on_delivery=delivered,
                 )
                 self.sent[partition, payload] += 1
             producer.poll(0)

@@ -16,6 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from aggregator.clock import SYSTEM, Clock
 from aggregator.settings import Redis as RedisSettings
 from aggregator.settings import Settings, Topics
 from aggregator.store import Store, connect
@@ -119,9 +120,9 @@ class Deployment:
             )
 
     @contextlib.contextmanager
-    def worker(self, name: str = "worker") -> Iterator[Worker]:
+    def worker(self, name: str = "worker", clock: Clock = SYSTEM) -> Iterator[Worker]:
         """Run a worker in a thread; afterwards it has drained, committed and left."""
-        worker = Worker(self.settings, self.metrics, self.store, name)
+        worker = Worker(self.settings, self.metrics, self.store, name, clock=clock)
         failures: list[BaseException] = []
 
         def run() -> None:
