@@ -55,11 +55,9 @@ def produce_with_jumps(deployment: Deployment, messages: list[tuple[int, bytes]]
 @pytest.fixture
 def lenient(apache_kafka: Kafka, deployment: Deployment) -> Deployment:
     """A deployment whose topic takes timestamps of any day."""
-    limits = {
-        "message_timestamp_after_max_ms": 10 * DAY,
-        "message_timestamp_before_max_ms": 10 * DAY,
-    }
-    deployment.topic = apache_kafka.topic(6, **limits)
+    deployment.topic = apache_kafka.topic(
+        6, message_timestamp_after_max_ms=10 * DAY, message_timestamp_before_max_ms=10 * DAY
+    )
     deployment.settings.topics.reports = deployment.topic
     deployment.store.topic = deployment.topic
     return deployment

@@ -8,6 +8,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from producers.reports_pb2 import ReportBatch
+from tests.faults.fleet import Fleet
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.test_counting import traffic
 from tests.servers import Kafka
@@ -78,3 +79,27 @@ def test_a_topic_that_is_made_anew_under_a_running_worker_stops_it_until_it_may_
     )
     sent = [ReportBatch.FromString(payload) for _, payload in [*first, *second]]
     assert found == sum(len(one.levels) for one in sent), "each once"
+
+
+def test_a_topic_that_was_made_anew_while_its_worker_hung_halts_it_though_the_offset_is_there(
+    apache_kafka: Kafka, deployment: Deployment
+) -> None:
+    numbers = range(deployment.partitions)
+    deployment.produce(traffic(deployment, 20))
+    log = deployment.metrics_file.with_name("workers.log")
+    patient = ["--set", "kafka.session.timeout.ms=40000"]  # no rebalance tells it
+    fleet = Fleet([*deployment.flags, *patient], log)
+    try:
+        fleet.join()
+        deployment.wait_until_counted()
+        with fleet.frozen(0):
+            made_anew(deployment)
+            deployment.produce(traffic(deployment, 80, seed=1))
+        wait_until(
+            lambda: all(
+                "created again" in deployment.store.owner(n).get("halted", "") for n in numbers
+            ),
+            "all partitions are halted",
+        )
+    finally:
+        fleet.stop()
