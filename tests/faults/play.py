@@ -28,7 +28,7 @@ from tests.faults.arena import Faults, Lane
 from tests.faults.fleet import Fleet
 from tests.faults.schedules import Schedule
 from tests.integration.conftest import METRICS
-from tests.integration.deployment import Deployment, wait_until
+from tests.integration.deployment import Deployment, other_database, wait_until
 from tests.messages import EPOCH, batch
 
 HOUR = 3_600_000
@@ -297,7 +297,7 @@ def read(deployment: Deployment) -> Logs:
 
 def replayed(deployment: Deployment, logs: Logs) -> dict[str, Any]:
     """Return the state after the log was counted once more, by nobody who was disturbed."""
-    other = deployment.beside(deployment.redis_url.removesuffix("0") + "1")
+    other = deployment.beside(other_database(deployment.redis_url))
     other.store.client.flushdb()
     with other.store:
         for number, messages in logs.items():

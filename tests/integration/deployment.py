@@ -38,6 +38,14 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIEN
         threading.Event().wait(0.05)
 
 
+def other_database(redis_url: str) -> str:
+    """Return the URL of a second database of the same Redis."""
+    base, _, query = redis_url.partition("?")
+    if base.startswith("unix:"):
+        return f"{base}?db=1" + (f"&{query}" if query else "")
+    return f"{base.rsplit('/', 1)[0]}/1" + (f"?{query}" if query else "")
+
+
 class Deployment:
     """Topics of its own on a shared Kafka, an empty Redis, and the metrics of a TOML file."""
 
