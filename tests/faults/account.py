@@ -99,7 +99,7 @@ def differences(
             found.append(f"partition {partition}: {name}: stored {stored}, sent {expected}")
     for (partition, name), total in account.totals.items():
         sums = metrics[name].zero()
-        for statistic in store.running([partition], metric_key(name, metrics[name].revision)):
+        for _, statistic in store.running([partition], metric_key(name, metrics[name].revision)):
             sums += np.frombuffer(statistic, "<i8")
         if (sums != total).any():
             cells = np.flatnonzero(sums != total).size
