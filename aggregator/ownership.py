@@ -212,7 +212,10 @@ def take(
         facts["begin"] = state.next_offset = low
     elif problem := _gap(snapshot, low, high, topic_id):
         if settings.on_gap == "skip":
-            missing = max(0, low - snapshot.next_offset)
+            lost_to = low
+            if _is_another(snapshot, topic_id):  # as far as the old log was known to reach
+                lost_to = int(snapshot.owner.get("high", 0))
+            missing = max(0, lost_to - snapshot.next_offset)
             facts["gap"] = int(snapshot.owner.get("gap", 0)) + missing
             state.next_offset = low
         else:
@@ -233,10 +236,15 @@ def take(
     )
 
 
+def _is_another(snapshot: Snapshot, topic_id: str) -> bool:
+    known = snapshot.owner.get("topic_id", "")
+    return bool(known and topic_id and known != topic_id)
+
+
 def _gap(snapshot: Snapshot, low: int, high: int, topic_id: str) -> str:
     """Say how the log fails to go on from where the sums stand; empty if it does."""
-    known = snapshot.owner.get("topic_id", "")
-    if known and topic_id and known != topic_id:
+    if _is_another(snapshot, topic_id):
+        known = snapshot.owner["topic_id"]
         return f"the topic was deleted and created again (id {known}, now {topic_id})"
     if snapshot.next_offset < low:
         lost = low - snapshot.next_offset
