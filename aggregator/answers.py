@@ -84,6 +84,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     pane_seconds: float
     lateness_seconds: float
     minimum_reports: int
+    memoized: bool
     policy: str
     range: list[float] | UnsetType = UNSET
     categories: list[str] | Literal["open"] | UnsetType = UNSET
@@ -169,6 +170,7 @@ def definition(metric: Metric, policy: str = DEFAULT_POLICY) -> Definition:
         pane_seconds=metric.pane_ms / 1000,
         lateness_seconds=metric.lateness_ms / 1000,
         minimum_reports=metric.minimum_reports,
+        memoized=metric.memoized,
         policy=policy,
         range=UNSET if metric.range is None else [float(x) for x in metric.range],
         categories=categories,
