@@ -86,6 +86,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     minimum_reports: int
     memoized: bool
     policy: str
+    max_batch_reports: int | UnsetType = UNSET
     range: list[float] | UnsetType = UNSET
     categories: list[str] | Literal["open"] | UnsetType = UNSET
     watch: list[str] | UnsetType = UNSET
@@ -172,6 +173,7 @@ def definition(metric: Metric, policy: str = DEFAULT_POLICY) -> Definition:
         minimum_reports=metric.minimum_reports,
         memoized=metric.memoized,
         policy=policy,
+        max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
         range=UNSET if metric.range is None else [float(x) for x in metric.range],
         categories=categories,
         watch=list(metric.category_names) if is_open else UNSET,

@@ -77,6 +77,10 @@ class Metric:
         Whether devices may draw an answer once for each value and repeat it, at most once a pane.
         Reports of different panes are then not independent, and bounds over several panes are
         wider. For mechanisms that are ``memoizable``.
+    max_batch_reports : int, optional
+        A batch with more reports is refused; no limit by default.
+    max_key_reports : int, optional
+        How many reports of one message key are counted in a pane; no limit by default.
     unit, description : str
         For people.
 
@@ -116,6 +120,8 @@ class Metric:
     retention: str | None = None
     minimum_reports: int = 100
     memoized: bool = False
+    max_batch_reports: int | None = None
+    max_key_reports: int | None = None
     unit: str = ""
     description: str = ""
 
@@ -139,8 +145,9 @@ class Metric:
         if self.memoized and not self._kind_of_mechanism.memoizable:
             fitting = [name for name, m in MECHANISMS.items() if m.memoizable]
             self._refuse("memoized", f"false, or one of the mechanisms {', '.join(fitting)}")
-        if self.minimum_reports < 1:
-            self._refuse("minimum_reports", "a number of reports, 1 or more")
+        for key in ("minimum_reports", "max_batch_reports", "max_key_reports"):
+            if (least := getattr(self, key)) is not None and least < 1:
+                self._refuse(key, "a number of reports, 1 or more")
         try:
             self.randomizer  # noqa: B018
         except (TypeError, ValueError) as error:

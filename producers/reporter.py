@@ -46,9 +46,14 @@ class Reporter:
         librdkafka's properties, or a connection that several reporters share.
     topic : str
     batch_reports : int
-        A batch leaves with this many reports (fewer where Kafka's message size asks for it).
+        A batch leaves with this many reports (fewer where Kafka's message size asks for it, or the
+        metric's `max_batch_reports`).
     batch_age : float
         Or this many seconds after its first report, or as soon as a report of a later pane comes.
+    key : bytes, optional
+        The Kafka key of every batch, for metrics with a limit per key (`max_key_reports`): a random
+        pseudonym of the device, or of many. Whoever reads the log can tell which batches share it;
+        by default each has a random one of its own, its id.
     bits : Bits, optional
         The randomness of the reports; the operating system's by default.
     clock : callable
@@ -86,6 +91,7 @@ class Reporter:
         topic: str = TOPIC,
         batch_reports: int = 1000,
         batch_age: float = 1.0,
+        key: bytes | None = None,
         bits: Bits | None = None,
         clock: Callable[[], float] = clocks.time,
         timer: Callable[[], float] = clocks.monotonic,
@@ -102,10 +108,10 @@ class Reporter:
             )
         self._owns_connection = not isinstance(config, Connection)
         self._connection = config if isinstance(config, Connection) else Connection(config)
-        self._outbox = Outbox(self._connection, topic)
+        self._outbox = Outbox(self._connection, topic, key)
         room = self._connection.message_max_bytes - _MESSAGE_OVERHEAD
         most = max(1, room // (metric.randomizer.width + 1))
-        size = min(batch_reports, most)
+        size = min(batch_reports, most, metric.max_batch_reports or most)
         self._waiting = PaneBuffer(metric.pane_ms, metric.lateness_ms, size, batch_age)
         self._clock, self._timer = clock, timer
         self._lock = threading.Lock()
