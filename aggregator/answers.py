@@ -84,6 +84,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     pane_seconds: float
     lateness_seconds: float
     minimum_reports: int
+    memoized: bool
     policy: str
     max_batch_reports: int | UnsetType = UNSET
     range: list[float] | UnsetType = UNSET
@@ -170,6 +171,7 @@ def definition(metric: Metric, policy: str = DEFAULT_POLICY) -> Definition:
         pane_seconds=metric.pane_ms / 1000,
         lateness_seconds=metric.lateness_ms / 1000,
         minimum_reports=metric.minimum_reports,
+        memoized=metric.memoized,
         policy=policy,
         max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
         range=UNSET if metric.range is None else [float(x) for x in metric.range],

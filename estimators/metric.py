@@ -73,6 +73,10 @@ class Metric:
         How long a pane is kept after the last report in it arrived; for ever by default.
     minimum_reports : int
         Below this an answer says ``too_few_reports``.
+    memoized : bool
+        Whether devices may draw an answer once for each value and repeat it, at most once a pane.
+        Reports of different panes are then not independent, and bounds over several panes are
+        wider. For mechanisms that are ``memoizable``.
     max_batch_reports : int, optional
         A batch with more reports is refused; no limit by default.
     max_key_reports : int, optional
@@ -115,6 +119,7 @@ class Metric:
     lateness: str = "0s"
     retention: str | None = None
     minimum_reports: int = 100
+    memoized: bool = False
     max_batch_reports: int | None = None
     max_key_reports: int | None = None
     unit: str = ""
@@ -137,6 +142,9 @@ class Metric:
         if self.kind == "vector_mean":
             object.__setattr__(self, "dimension", len(self.labels))
         self._check_times()
+        if self.memoized and not self._kind_of_mechanism.memoizable:
+            fitting = [name for name, m in MECHANISMS.items() if m.memoizable]
+            self._refuse("memoized", f"false, or one of the mechanisms {', '.join(fitting)}")
         for key in ("minimum_reports", "max_batch_reports", "max_key_reports"):
             if (least := getattr(self, key)) is not None and least < 1:
                 self._refuse(key, "a number of reports, 1 or more")
@@ -259,6 +267,8 @@ class Metric:
         }
         if self.trust != "local":
             meaning["trust"] = self.trust
+        if self.memoized:
+            meaning["memoized"] = True
         if self.kind == "vector_mean":
             assert self.radius is not None  # noqa: S101
             meaning |= {"coordinates": list(self.labels), "radius": float(self.radius)}
@@ -408,6 +418,7 @@ class Metric:
         *,
         categories: Sequence[str | int] | None = None,
         simultaneous: bool = True,
+        panes: int | None = 1,
     ) -> Estimate:
         """Estimate the metric from a statistic, with bounds that hold.
 
@@ -419,6 +430,8 @@ class Metric:
         categories : sequence of str or int, optional
             Of a frequency: those that are asked for, each once; all of them by default, or those on
             watch. Bounds are simultaneous over these: which ones must not depend on the reports.
+        panes : int, optional
+            Of a memoized metric, the panes that the reports come from, or None if nobody knows.
 
         Returns
         -------
@@ -444,8 +457,12 @@ class Metric:
             target=target,
             simultaneous=simultaneous,
             asked=asked,
+            panes=panes if self.memoized else 1,
         )
         estimate = self.randomizer.estimate(self._table(statistic), question)
+        if question.panes != 1:  # neither knows what repeated answers have in common
+            least = estimate.effective_reports / question.panes if question.panes else 0.0
+            estimate = dataclasses.replace(estimate, heterogeneity=None, effective_reports=least)
         return dataclasses.replace(self.domain.restored(estimate), labels=labels)
 
     def release(

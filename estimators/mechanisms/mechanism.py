@@ -52,6 +52,9 @@ class Mechanism(ABC):
         keys, and an estimate is about those that are asked for.
     closed_vocabulary : bool
         Whether it can do with a list of categories.
+    memoizable : bool
+        Whether its reports may be drawn once and repeated: what is estimated then is a mean of
+        signs that are independent within a pane, whose bounds know how to do without more.
     dtype, shape : numpy dtype and tuple
         Of one report: an array of n reports has shape ``(n, *shape)``, and its little-endian bytes
         are the reports on the wire.
@@ -63,6 +66,7 @@ class Mechanism(ABC):
     kinds: ClassVar[frozenset[str]]
     open_vocabulary: ClassVar[bool] = False
     closed_vocabulary: ClassVar[bool] = True
+    memoizable: ClassVar[bool] = False
     dtype: np.dtype[np.integer[Any]]
     shape: tuple[int, ...] = ()
     columns: int
