@@ -1,123 +1,132 @@
-"""How much one key may add to a pane: batches judged one after the other.
+"""When to stop a partition rather than go on: too much is refused, or too much is open.
 
-Only for metrics with a limit: what a batch may add depends on which of those before it were
-counted, so that columns cannot be judged at once.
+What was refused is remembered with the sums, in the same commit, so that neither a restart nor a
+change of owner begins the count anew. See docs/decisions/0011-limits-of-dead-letters.md.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-from collections import defaultdict
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
+import msgspec
 
-from aggregator.decoding import Batches, Integers
-from estimators import Metric
+from aggregator.settings import Aggregate
 
-DIGEST_BYTES = 16
-Bools = NDArray[np.bool_]
-Uses = dict[bytes, int]
-"""How many reports of each key were counted, by :func:`digest`."""
+FIELD = "refused"
+"""Where it is in the owner's hash."""
+ORDINARY = frozenset({"late", "duplicate"})
+"""Reasons that say nothing against the definitions: a device was slow, or tried again."""
+BUCKETS = 20
+"""Steps in which the window of the ratio slides."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """What becomes of batches whose times are possible.
+class Refused(msgspec.Struct):
+    """How much of a partition's log was refused lately.
 
     Attributes
     ----------
-    late, repeated : ndarray of bool, shape (n,)
-    passed : ndarray of int64, shape (n + 1,)
-        The watermark before each batch, and after the last.
-    over : dict of int to int
-        Of the batches whose key has reached the limit: how many reports it has in the pane.
+    run : int
+        Messages refused in a row, up to the last one.
+    window : int
+        The number of messages over which the ratio is taken.
+    full : list of int
+        Refused messages in each full step of the window, the oldest first.
+    seen, refused : int
+        Messages, and refused ones, in the step that is being filled.
+    reasons : dict of str to int
+        Messages refused since the last one that was not, or in the window.
     """
 
-    late: Bools
-    repeated: Bools
-    passed: Integers
-    over: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    run: int = 0
+    window: int = 0
+    full: list[int] = msgspec.field(default_factory=list)
+    seen: int = 0
+    refused: int = 0
+    reasons: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def stored(cls, owner: Mapping[str, str]) -> Self:
+        """Return what the facts of a partition's owner have; a new one where they have none."""
+        try:
+            return msgspec.json.decode(owner.get(FIELD, "{}"), type=cls)
+        except msgspec.DecodeError:
+            return cls()
+
+    def facts(self) -> dict[str, str]:
+        """Return it as a field of the owner's hash."""
+        return {FIELD: msgspec.json.encode(self).decode()}
+
+    def add(self, messages: int, refused: Sequence[tuple[int, str]], settings: Aggregate) -> str:
+        """Go on by some messages; return why to stop before them, or the empty string.
+
+        Parameters
+        ----------
+        messages : int
+            That came next in the log.
+        refused : sequence of (int, str)
+            Which of them, from 0, were refused and why, ascending.
+        settings : Aggregate
+        """
+        counted = [(index, reason) for index, reason in refused if reason not in ORDINARY]
+        if not counted and not self.run and not settings.deadletter_ratio:
+            return ""
+        why = self._add_run(messages, counted, settings.deadletter_consecutive)
+        if settings.deadletter_ratio:
+            why = self._add_window(messages, counted, settings) or why
+        self.reasons = dict(
+            Counter(self.reasons) + Counter(reason for _, reason in counted)
+            if self.run or settings.deadletter_ratio
+            else {}
+        )
+        return why and f"{why}, most of them {self._usual()}. {WHAT_TO_DO}"
+
+    def _add_run(self, messages: int, counted: Sequence[tuple[int, str]], limit: int) -> str:
+        longest, last = 0, -1
+        for index, _ in counted:
+            self.run = self.run + 1 if index == last + 1 else 1
+            longest, last = max(longest, self.run), index
+        if last != messages - 1:
+            self.run = 0
+        if limit and longest >= limit:
+            return f"{longest} messages in a row cannot be counted (deadletter_consecutive)"
+        return ""
+
+    def _add_window(
+        self, messages: int, counted: Sequence[tuple[int, str]], settings: Aggregate
+    ) -> str:
+        if self.window != settings.deadletter_window:
+            self.window, self.full, self.seen, self.refused = settings.deadletter_window, [], 0, 0
+            self.reasons = {}
+        indices = [index for index, _ in counted]
+        step = max(1, self.window // BUCKETS)
+        begin, why = 0, ""
+        while begin < messages:
+            end = min(messages, begin + step - self.seen)
+            self.refused += bisect_left(indices, end) - bisect_left(indices, begin)
+            self.seen += end - begin
+            begin = end
+            if self.seen < step:
+                break
+            self.full = [*self.full, self.refused][-BUCKETS:]
+            self.seen = self.refused = 0
+            share = sum(self.full) / (step * BUCKETS)
+            if len(self.full) == BUCKETS and share > settings.deadletter_ratio:
+                why = (
+                    f"{share:.0%} of the last {step * BUCKETS} messages cannot be counted "
+                    "(deadletter_ratio)"
+                )
+        return why
+
+    def _usual(self) -> str:
+        return max(self.reasons.items(), key=lambda item: item[1])[0] if self.reasons else "unknown"
 
 
-def digest(key: bytes | None) -> bytes:
-    """Return what is kept of a message's key; messages without one have the same.
-
-    Of one length, however long a key somebody sends: a collision takes 2^64 attempts.
-
-    Examples
-    --------
-    >>> len(digest(b"x" * 1_000_000)), digest(None) == digest(b"")
-    (16, True)
-    """
-    return hashlib.blake2b(key or b"", digest_size=DIGEST_BYTES).digest()
-
-
-def judge_in_turn(
-    metric: Metric,
-    batches: Batches,
-    keys: Sequence[bytes],
-    reached: Integers,
-    start: Integers,
-    wrong: Bools,
-    watermark: int,
-    seen: Mapping[int, set[bytes]],
-    used: Mapping[int, Uses],
-) -> tuple[Verdict, dict[int, Uses]]:
-    """Judge a metric's batches by those before them, and count what their keys add.
-
-    A batch is counted whole or not at all. One that is over the limit is not remembered: it moves
-    no watermark, and a copy of it is over the limit again.
-
-    Parameters
-    ----------
-    keys : sequence of bytes
-        The digest of each batch's key.
-    reached : ndarray of int64
-        Up to where a batch moves the watermark, if it is counted.
-    start : ndarray of int64
-        Of each batch's pane.
-    wrong : ndarray of bool
-        Refused already.
-    watermark : int
-        Before the first one.
-    seen, used : mapping by pane start
-        Of the open panes: the ids counted, and the reports of each key.
-
-    Returns
-    -------
-    Verdict
-    dict of int to Uses
-        By pane start: the new numbers of reports of the keys that added some.
-    """
-    limit = metric.max_key_reports
-    assert limit is not None  # noqa: S101
-    over: dict[int, int] = {}
-    late, repeated = np.zeros((2, len(keys)), dtype=np.bool_)
-    passed = np.empty(len(keys) + 1, dtype=np.int64)
-    here: set[tuple[int, bytes]] = set()
-    uses: defaultdict[int, Uses] = defaultdict(dict)
-    open_for = metric.pane_ms + metric.lateness_ms
-    for row, (begin, key, identity) in enumerate(
-        zip(start.tolist(), keys, batches.ids, strict=True)
-    ):
-        passed[row] = watermark
-        if wrong[row]:
-            continue
-        if begin + open_for <= watermark:
-            late[row] = True
-            continue
-        if identity in seen.get(begin, ()) or (begin, identity) in here:
-            repeated[row] = True
-            continue
-        counted = uses[begin].get(key, used.get(begin, {}).get(key, 0))
-        if counted + batches.size(row) > limit:
-            over[row] = counted
-            continue
-        uses[begin][key] = counted + batches.size(row)
-        here.add((begin, identity))
-        watermark = max(watermark, int(reached[row]))
-    passed[-1] = watermark
-    return Verdict(late, repeated, passed, over), uses
+WHAT_TO_DO = (
+    "Nothing is passed over meanwhile. If the definitions are wrong, correct metrics.toml and "
+    "restart the workers; if these messages belong in the dead letters, go on once with "
+    "`dither aggregate --set aggregate.deadletter_consecutive=0 "
+    "--set aggregate.deadletter_ratio=0` (`dither deadletters list` then shows them)"
+)

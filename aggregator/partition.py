@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.decoding import Batches, Decoder, Integers, Message, Refusal
+from aggregator.influence import Uses, Verdict, digest, judge_in_turn
 from aggregator.keys import PaneKey, metric_key, rollups, width_ms
-from aggregator.limits import Uses, Verdict, digest, judge_in_turn
 from estimators import Metric, ReportError
 from estimators.estimate import Counts
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator import decoding
-from aggregator.limits import digest
+from aggregator.influence import digest
 from aggregator.partition import Partition
 from estimators import Metric
 from tests.aggregator.test_partition import (
