@@ -19,6 +19,7 @@ from estimators.domains import KEYS, KINDS, OPEN, Domain, domain_of
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, ReportError, nearest
 from estimators.estimate import Counts, Estimate
+from estimators.influence import Influence, Reach, largest_shifts
 from estimators.mechanisms import MECHANISMS, Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.question import Question
@@ -464,6 +465,64 @@ class Metric:
             least = estimate.effective_reports / question.panes if question.panes else 0.0
             estimate = dataclasses.replace(estimate, heterogeneity=None, effective_reports=least)
         return dataclasses.replace(self.domain.restored(estimate), labels=labels)
+
+    def influence(
+        self, estimate: Estimate, reports: int, *, among: bool = False, each: bool = True
+    ) -> Influence:
+        """Say how far reports that somebody made up can move an estimate of this metric.
+
+        Parameters
+        ----------
+        estimate : Estimate
+            From :meth:`estimate`.
+        reports : int
+            How many are lies: they may say anything that is not refused, at any level.
+        among : bool
+            True: they are among those that the estimate rests on, which would have been another one
+            without them. False: they come in addition.
+        each : bool
+            False: `shift` is left to be the largest one, which is much faster for a million
+            categories.
+
+        Returns
+        -------
+        Influence
+            A bound that holds, and that can be attained: see
+            :func:`estimators.influence.largest_shifts`. Numbers are NaN where no report has
+            arrived, and infinite where all of them are lies.
+
+        Raises
+        ------
+        ValueError
+            If the collector is trusted: releases have no such bound.
+
+        Examples
+        --------
+        >>> metric = Metric(name="late", kind="mean", mechanism="randomized_response", range=(0, 1),
+        ...                 levels=[1])
+        >>> statistic = np.array([9_900, 4_950])
+        >>> lies = metric.influence(metric.estimate(statistic), 100)
+        >>> round(lies.largest, 4), round(lies.without_privacy, 4)
+        (0.0108, 0.005)
+        """
+        values = np.atleast_1d(np.asarray(estimate.value, dtype=np.float64))
+        extremes = values if each or not values.size else np.array([values.min(), values.max()])
+        offset, scale = self.domain.unit
+        low, high = self.randomizer.report_range()
+        weights, counts = self.randomizer.report_weights(estimate.policy), estimate.counts
+        reach = Reach(weights, offset + scale * low, offset + scale * high)
+        shift = largest_shifts(extremes, counts, reach, reports, among=among)
+        ends = np.array(self.domain.ends)
+        true = Reach(np.ones(1), ends[:1], ends[1:])
+        plain = largest_shifts(extremes, counts.sum(keepdims=True), true, reports, among=among)
+        largest = float(shift.max(initial=0.0))
+        norm, l2 = self.randomizer.report_norm(), None
+        if norm is not None:
+            length = np.array([float(np.linalg.norm(values))])
+            around = Reach(weights, np.zeros(weights.size), scale * norm)
+            l2 = float(largest_shifts(-length, counts, around, reports, among=among)[0])
+        whole = shift if each and np.ndim(estimate.value) else largest
+        return Influence(reports, whole, largest, l2, float(plain.max(initial=0.0)))
 
     def release(
         self,
