@@ -101,7 +101,7 @@ CONDITIONS = (
         "a part of the Redis Cluster is down",
         "bring its masters, or a replica of each, back",
         "a-part-of-the-redis-cluster-is-down",
-        r"\b(CLUSTERDOWN|MASTERDOWN)\b|not covered|cannot be connected|cluster is down",
+        r"\b(CLUSTERDOWN|MASTERDOWN)\b|part of the Redis Cluster is away|cluster is down",
         (redis.exceptions.ClusterDownError,),
     ),
     Condition(
@@ -136,6 +136,11 @@ OTHER = Condition("Redis refuses", "see what it says", "redis-is-away")
 def condition(error: Exception) -> Condition:
     """Return what an error of Redis tells of."""
     return next((one for one in (*CONDITIONS, AWAY) if one.covers(error)), OTHER)
+
+
+def explained(error: Exception) -> str:
+    """Return what went wrong while Redis was read, in words."""
+    return told(error) if isinstance(error, redis.RedisError) else str(error)
 
 
 def told(error: Exception) -> str:

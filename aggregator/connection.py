@@ -28,6 +28,10 @@ OPTIONS: dict[str, Any] = {
 SENTINEL_PORT = 26_379
 
 
+LAYOUT_LOST = (RedisClusterException, LookupError)
+"""What the client fails with, beside errors of Redis, when it finds too little of a Cluster."""
+
+
 class ClusterClient(RedisCluster):
     """A client of a Redis Cluster whose failures are all of :class:`redis.RedisError`."""
 
@@ -35,8 +39,8 @@ class ClusterClient(RedisCluster):
         """Run a command, on the node that has its key."""
         try:
             return super().execute_command(*args, **kwargs)  # type: ignore[no-untyped-call]
-        except RedisClusterException as error:
-            raise ClusterError(str(error)) from error
+        except (*LAYOUT_LOST, AttributeError) as error:
+            raise ClusterError(f"a part of the Redis Cluster is away: {error}") from error
 
     def get_node(self, host: Any = None, port: Any = None, node_name: Any = None) -> Any:
         """Return a node; one that joined after the last look, and is named by an ASK, is new."""
@@ -68,7 +72,7 @@ def run(client: redis.Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
             run_later(*command)
         try:
             return list(pipeline.execute(raise_on_error=False))
-        except (RedisClusterException, AttributeError):
+        except (*LAYOUT_LOST, AttributeError):
             if not isinstance(client, ClusterClient):
                 raise
     return [_alone(client, command) for command in commands]  # nodes joined, or left

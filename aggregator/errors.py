@@ -162,8 +162,10 @@ def explained(error: Exception) -> str | None:
     from aggregator.embedded import EmbeddedUnavailableError
     from estimators.errors import DefinitionError
     from producers.delivery import DeliveryError
+    from producers.ledger_file import LedgerError
 
-    if isinstance(error, DitherError | DefinitionError | DeliveryError | EmbeddedUnavailableError):
+    ours = DitherError | DefinitionError | DeliveryError | EmbeddedUnavailableError | LedgerError
+    if isinstance(error, ours):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         extra = f"'dither[{EXTRAS[error.name]}]'"

@@ -55,6 +55,12 @@ AWAY = (
 )
 """Answers of a cluster that may tell a topic's id later."""
 
+FRESH: dict[str, Any] = {
+    "topic.metadata.refresh.interval.ms": 10_000,
+    "metadata.max.age.ms": 2_000,
+}
+"""A broker that has just started may tell of a topic without its partitions: ask again soon."""
+
 CONSUMER_ONLY = (*CONSUMER, *MANDATORY)
 PRODUCER_ONLY = ("acks", "enable.idempotence", "linger.ms", "compression.type", "batch.size")
 
@@ -249,10 +255,10 @@ class Clients:
             "queued.max.messages.kbytes": kilobytes,
             "fetch.max.bytes": max(1024 * kilobytes, largest),
         }
-        unset: dict[str, Any] = {key: value for key, value in fetched.items() if key not in settings.kafka}
+        unset: dict[str, Any] = {k: v for k, v in fetched.items() if k not in settings.kafka}
         return cls(
-            consumer(settings, group, on_commit=lambda *_: None, **unset),
-            consumer(settings, group),
+            consumer(settings, group, on_commit=lambda *_: None, **FRESH, **unset),
+            consumer(settings, group, **FRESH),
             producer(settings, **{"message.max.bytes": 64_000_000}),
             lambda: topic_id(settings, settings.topics.reports),
         )

@@ -6,7 +6,7 @@ import redis
 import structlog
 
 from aggregator.clock import Clock
-from aggregator.conditions import told
+from aggregator.conditions import explained
 from aggregator.deadletters import DeadLettersUndelivered
 from aggregator.errors import BrokerUnreachable
 
@@ -53,7 +53,7 @@ class Outage:
     def failed(self, error: Exception) -> None:
         """Note that an attempt failed: the next one is later, and later still."""
         now = self._clock.monotonic()
-        why = told(error) if isinstance(error, redis.RedisError) else str(error)
+        why = explained(error)
         if why != self._said or now >= self._said_at + REPEAT_SECONDS:
             log.warning("waiting", error=why, seconds=round(now - (self._began or now), 1))
             self._said, self._said_at = why, now

@@ -8,7 +8,7 @@ from typing import Any
 
 from aggregator.clock import SYSTEM, Clock
 from aggregator.decoding import Refusal
-from aggregator.errors import StateUnreadable
+from aggregator.errors import Fenced, StateUnreadable
 from aggregator.keys import tag
 from aggregator.limits import Refused
 from aggregator.measurements import Measurements
@@ -135,8 +135,14 @@ class Owned:
         high : int
             The end of the partition's log, so that readers can show the lag.
         clock : Clock
+
+        Raises
+        ------
+        Fenced
+            If the store is not where this state came from.
         """
         if self.is_unreadable:
+            self._look_whether_it_was_deleted(store)
             return 0
         now = clock.now_ms()
         measured = self.measured.arrived(self.state.arrivals, now)
@@ -148,6 +154,15 @@ class Owned:
         self.measured = measured
         self.committed, self.fences = self.state.next_offset, 0
         return written or 0
+
+    def _look_whether_it_was_deleted(self, store: Store) -> None:
+        try:
+            found = store.owner(self.number)
+        except StateUnreadable:
+            return
+        if (epoch := int(found.get("epoch", 0))) != self.epoch:
+            name, stored = f"{store.topic}:{self.number}", int(found.get("next", UNSET))
+            raise Fenced(name, self.epoch, epoch, self.committed, stored)
 
 
 def take(
@@ -186,7 +201,7 @@ def take(
     halted = ""
     if snapshot.next_offset == TORN:
         halted = snapshot.owner.get("halted") or (
-            "a commit failed half-way, so the sums in Redis cannot be trusted. Delete the keys "
+            "a commit was applied by half, so the sums in Redis cannot be trusted. Delete the keys "
             f"{tag(store.topic, number)}:* to have the partition counted again from its log"
         )
     elif snapshot.next_offset == UNSET:

@@ -19,6 +19,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from aggregator import events, kafka
+from aggregator.conditions import explained
 from aggregator.due import Due
 from aggregator.errors import DitherError
 from aggregator.events import Event
@@ -83,7 +84,9 @@ class Publisher:
             except LeaseLost as lost:
                 log.warning("lease lost", detail=str(lost))
             except (redis.RedisError, KafkaException, DitherError, TopicUnreadable) as error:
-                told = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+                told = (
+                    error.args[0].str() if isinstance(error, KafkaException) else explained(error)
+                )
                 log.warning("cannot publish", error=told, again_in=delay)
             except Exception:
                 log.exception("cannot publish: a defect of Dither", again_in=delay)

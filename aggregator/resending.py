@@ -42,6 +42,12 @@ class _Again:
     def offset(self) -> int:
         return self.at
 
+    def key(self) -> bytes | None:
+        return self.letter.key
+
+    def key(self) -> bytes | None:
+        return self.letter.key
+
     def value(self) -> bytes | None:
         return self.letter.value
 

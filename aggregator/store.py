@@ -449,9 +449,13 @@ def _writes(
             yield ["SADD", f"{prefix}:open", member]
             for i in range(0, len(pane.unsaved), WORDS_PER_WRITE):
                 yield ["SADD", f"{prefix}:seen:{key}", *pane.unsaved[i : i + WORDS_PER_WRITE]]
+            uses = [word for name in pane.unsaved_keys for word in (name, pane.used[name])]
+            for i in range(0, len(uses), WORDS_PER_WRITE):
+                yield ["HSET", f"{prefix}:keys:{key}", *uses[i : i + WORDS_PER_WRITE]]
             continue
         yield ["SREM", f"{prefix}:open", member]
         yield ["DEL", f"{prefix}:seen:{key}"]
+        yield ["DEL", f"{prefix}:keys:{key}"]
         if pane.metric.retention_ms is not None:
             arrived = partition.watermarks[key.metric].arrived
             yield ["PEXPIREAT", f"{prefix}:{key}", arrived + pane.metric.retention_ms]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from aggregator.errors import StateUnreadable
+from aggregator.influence import Uses
 from aggregator.keys import GRAINS_MS, PaneKey, metric_key
 from aggregator.partition import Partition, Watermark
 from estimators import Metric
@@ -22,7 +23,7 @@ from estimators.estimate import Counts
 UNSET = -1
 """The next offset of a partition that was never committed."""
 TORN = -2
-"""The next offset of a partition in which a commit failed half-way: its sums cannot be trusted."""
+"""The next offset of a partition to which a commit was applied by half: its sums are not sound."""
 
 INT64 = 2**63 - 1
 LOWEST = {"next": TORN, "epoch": 0, "begin": 0, "gap": 0, "high": 0, "updated": 0}
@@ -151,6 +152,8 @@ class Snapshot:
         Reports by ``outcome:metric``.
     open : dict of PaneKey to (int, bytes, set of bytes)
         First offset, statistic and counted batch ids of each open pane.
+    used : dict of PaneKey to dict of bytes to int
+        How many reports of each message key were counted in it, where the metric has a limit.
     """
 
     prefix: str
@@ -158,13 +161,14 @@ class Snapshot:
     watermarks: dict[str, Watermark]
     counts: dict[str, int]
     open: dict[PaneKey, tuple[int, bytes, set[bytes]]]
+    used: dict[PaneKey, Uses] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, prefix: str, found: Any) -> Snapshot:
         """Return what ``snapshot.lua`` has read."""
         facts, marks, numbers, panes = found
-        kept = {}
-        for member, value, seen in panes:
+        kept, used = {}, {}
+        for member, value, seen, uses in panes:
             key, first = opened(f"{prefix}:open", member)
             if key in kept:
                 raise StateUnreadable(f"{prefix}:open", f"two of {key}", "every open pane once")
@@ -172,12 +176,15 @@ class Snapshot:
                 expected = f"batch ids of {BATCH_ID_BYTES} bytes"
                 raise StateUnreadable(f"{prefix}:seen:{key}", repr(wrong), expected)
             kept[key] = first, value, set(seen)
+            place = f"{prefix}:keys:{key}"
+            used[key] = {name: integer(place, count, 1) for name, count in _pairs(uses).items()}
         snapshot = cls(
             prefix,
             owner(f"{prefix}:owner", _pairs(facts)),
             watermarks(f"{prefix}:watermarks", _pairs(marks)),
             counts(f"{prefix}:counts", _pairs(numbers)),
             kept,
+            used,
         )
         if snapshot.next_offset != TORN:
             snapshot._check()
@@ -185,7 +192,9 @@ class Snapshot:
 
     @property
     def next_offset(self) -> int:
-        """The first offset that is not counted, or UNSET."""
+        """The first offset that is not counted, UNSET or TORN."""
+        if self.owner.get("begun") != self.owner.get("done"):
+            return TORN
         return int(self.owner.get("next", UNSET))
 
     def partition(self, metrics: Mapping[str, Metric], future_ms: int) -> Partition:
@@ -197,7 +206,7 @@ class Snapshot:
             metric = metrics.get(key.metric.partition("@")[0])
             if metric is not None and key.metric == metric_key(metric.name, metric.revision):
                 statistic(f"{self.prefix}:{key}", value, metric)
-                partition.restore(key, first_offset, value, seen)
+                partition.restore(key, first_offset, value, seen, dict(self.used.get(key, {})))
         return partition
 
     def gone(self) -> str | None:

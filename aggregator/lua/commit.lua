@@ -5,15 +5,24 @@
 -- number of its words and the words of a Redis command.
 -- Returns {outcome, stored epoch, stored next offset}; outcome is 'ok', 'known' (this very commit
 -- was made before and its reply was lost), 'fenced', or 'torn': then the third says what failed.
+-- Next offset -2 says that a commit was applied by half: a write below failed (Lua cannot roll back),
+-- or Redis lost power while it logged one and later ran what it had of it, which some versions do
+-- when they start for the second time. 'begun' and 'done' tell: each commit counts the one up, and
+-- sets the other to it at the end.
 local owner = KEYS[1]
-local stored = redis.call('HMGET', owner, 'epoch', 'next')
+local stored = redis.call('HMGET', owner, 'epoch', 'next', 'begun', 'done')
 local epoch, next_offset = stored[1] or '0', stored[2] or '-1'
+if stored[3] ~= stored[4] then
+  redis.call('HSET', owner, 'next', -2)
+  return {'fenced', epoch, '-2'}
+end
 if epoch ~= ARGV[1] then return {'fenced', epoch, next_offset} end
 if next_offset ~= ARGV[2] then
   if next_offset == ARGV[3] then return {'known', epoch, next_offset} end
   return {'fenced', epoch, next_offset}
 end
-redis.call('HSET', owner, 'next', -2) -- torn, should a write below fail: Lua cannot roll back
+redis.call('HSET', owner, 'next', -2)
+local begun = redis.call('HINCRBY', owner, 'begun', 1)
 local i = 4
 while i <= #ARGV do
   local words = tonumber(ARGV[i])
@@ -23,5 +32,5 @@ while i <= #ARGV do
   end
   i = i + words + 1
 end
-redis.call('HSET', owner, 'next', ARGV[3])
+redis.call('HSET', owner, 'next', ARGV[3], 'done', begun)
 return {'ok', epoch, ARGV[3]}

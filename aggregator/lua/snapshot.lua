@@ -6,6 +6,8 @@ local tag = string.match(KEYS[1], '^(.*):owner$')
 if ARGV[1] ~= '' then
   redis.call('HINCRBY', KEYS[1], 'epoch', 1)
   redis.call('HSET', KEYS[1], 'worker', ARGV[1])
+  local commits = redis.call('HMGET', KEYS[1], 'begun', 'done')
+  if commits[1] ~= commits[2] then redis.call('HSET', KEYS[1], 'next', -2) end
 end
 local panes = {}
 for _, member in ipairs(redis.call('SMEMBERS', KEYS[4])) do
@@ -14,6 +16,7 @@ for _, member in ipairs(redis.call('SMEMBERS', KEYS[4])) do
     member,
     redis.call('GET', tag .. ':' .. name) or '',
     redis.call('SMEMBERS', tag .. ':seen:' .. name),
+    redis.call('HGETALL', tag .. ':keys:' .. name),
   }
 end
 return {

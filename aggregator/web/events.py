@@ -13,6 +13,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator import status
+from aggregator.conditions import explained
+from aggregator.errors import StateUnreadable
 from aggregator.status import ServiceStatus
 from aggregator.web.failures import RETRY_SECONDS, asking
 from aggregator.web.operations import Content, Operation, as_json
@@ -35,8 +37,8 @@ async def show_status(service: Service, _: Request) -> Response:
     """Answer with the status."""
     try:
         overview = await service.compute(service.reader.store.overview)
-    except redis.RedisError as error:
-        return as_json(status.unreachable(f"Redis does not answer: {error}"))
+    except (redis.RedisError, StateUnreadable) as error:
+        return as_json(status.unreachable(explained(error)))
     return as_json(
         status.status(overview, service.reader.metrics, service.rates),
         headers={"Cache-Control": "no-store"},

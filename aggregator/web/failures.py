@@ -12,7 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.errors import StoreUnreachable, UnknownMetric
+from aggregator.conditions import condition
+from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
 from aggregator.web.middleware import PROTECTIVE
 from producers.problems import Problem
 
@@ -40,8 +41,11 @@ def as_problem(error: Exception) -> Problem:
         return error
     if isinstance(error, UnknownMetric):
         return Problem(404, str(error), LIST)
-    if isinstance(error, redis.RedisError | StoreUnreachable):
-        return unavailable(f"Redis does not answer: {error}", "try again; nothing counted is lost")
+    if isinstance(error, redis.RedisError):
+        found = condition(error)
+        return unavailable(f"{found.meaning}: {error}", f"{found.remedy}; nothing counted is lost")
+    if isinstance(error, StoreUnreachable | StateUnreadable):
+        return unavailable(str(error))
     if isinstance(error, HTTPException):
         return Problem(error.status_code, error.detail, headers=error.headers)
     # it is answered outside of all middleware
@@ -65,6 +69,15 @@ async def answer(request: Request, error: Exception) -> Response:
 
 
 HANDLERS: dict[Any, Any] = dict.fromkeys(
-    (Problem, UnknownMetric, StoreUnreachable, redis.RedisError, HTTPException, Exception), answer
+    (
+        Problem,
+        UnknownMetric,
+        StoreUnreachable,
+        StateUnreadable,
+        redis.RedisError,
+        HTTPException,
+        Exception,
+    ),
+    answer,
 )
 """For Starlette. What reaches `Exception` is logged with its traceback by the server."""

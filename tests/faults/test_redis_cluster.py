@@ -83,19 +83,18 @@ def test_a_slot_that_moves_while_its_partition_is_counted_changes_no_byte(
 ) -> None:
     deployment = clustered
     prefix = tag(deployment.topic, 0)
-    with deployment.worker(), producing(deployment):
-        wait_until(lambda: bool(deployment.store.counts(0)), "the first commit")
-        source = cluster.master_of(prefix)
-        target = next(node for node in cluster.masters if node is not source)
-        source, slot = cluster.begin_move(prefix, target)
-        keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1_000)
-        for count, key in enumerate(sorted(keys)):
-            cluster.move_keys(source, target, [key])
-            if count % 5 == 0:
-                threading.Event().wait(0.3)  # commits and takeovers come in between
-        cluster.end_move(source, target, slot)
-        assert cluster.master_of(prefix) is target
-    deployment.wait_until_counted()
+    with deployment.worker():
+        with producing(deployment):
+            wait_until(lambda: bool(deployment.store.counts(0)), "the first commit")
+            target = next(n for n in cluster.masters if n is not cluster.master_of(prefix))
+            source, slot = cluster.begin_move(prefix, target)
+            keys = sorted(source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1_000))
+            for begin in range(0, len(keys), 5):
+                cluster.move_keys(source, target, keys[begin : begin + 5])
+                threading.Event().wait(0.3)  # commits and reads come in between
+            cluster.end_move(source, target, slot)
+            assert cluster.master_of(prefix) is target
+        deployment.wait_until_counted()
     proved(deployment)
 
 
@@ -137,17 +136,18 @@ def test_a_node_that_joins_takes_slots_over_during_ingestion(
     clustered: Deployment, cluster: RedisCluster
 ) -> None:
     deployment = clustered
-    with deployment.worker(), producing(deployment):
-        wait_until(lambda: len(deployment.store.partitions()) == deployment.partitions, "all owned")
-        newcomer = cluster.add_master()
-        for number in range(deployment.partitions):
-            prefix = tag(deployment.topic, number)
-            source, slot = cluster.begin_move(prefix, newcomer)
-            for key in source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1_000)[::2]:
-                cluster.move_keys(source, newcomer, [key])
-            threading.Event().wait(0.5)
-            cluster.end_move(source, newcomer, slot)
-    deployment.wait_until_counted()
+    with deployment.worker():
+        with producing(deployment):
+            wait_until(lambda: len(deployment.counts()) > 3, "the first commits")
+            newcomer = cluster.add_master()
+            for number in range(deployment.partitions):
+                prefix = tag(deployment.topic, number)
+                source, slot = cluster.begin_move(prefix, newcomer)
+                some = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1_000)[::2]
+                cluster.move_keys(source, newcomer, some)
+                threading.Event().wait(0.5)
+                cluster.end_move(source, newcomer, slot)
+        deployment.wait_until_counted()
     proved(deployment)
     assert {cluster.master_of(tag(deployment.topic, n)) for n in range(deployment.partitions)} == {
         newcomer

@@ -1,0 +1,86 @@
+"""Limits of what may be refused: where they are reached does not depend on how the log was cut."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggregator.limits import Refused
+from aggregator.settings import Aggregate
+
+OFF = Aggregate(deadletter_consecutive=0)
+
+
+def reached(log: list[str], cuts: list[int], settings: Aggregate) -> int | None:
+    """Return the first piece of a log, by its end, in which a limit is reached; '' is counted."""
+    refused, begin = Refused(), 0
+    for end in [*sorted(cuts), len(log)]:
+        piece = log[begin:end]
+        stored = Refused.stored(refused.facts())  # every piece is committed, and taken over
+        if piece and stored.add(len(piece), [(i, r) for i, r in enumerate(piece) if r], settings):
+            return end
+        refused, begin = stored, end
+    return None
+
+
+def first(log: list[str], settings: Aggregate) -> int | None:
+    """Return the message that reaches a limit, counted from 1."""
+    return reached(log, list(range(len(log))), settings)
+
+
+def test_so_many_in_a_row_are_one_too_many() -> None:
+    settings = Aggregate(deadletter_consecutive=5)
+    assert first(["malformed"] * 4 + [""] + ["malformed"] * 4, settings) is None
+    assert first(["malformed"] * 5, settings) == 5
+    assert first([""] + ["malformed", "empty"] * 3, settings) == 6
+    assert first(["malformed"] * 100, OFF) is None
+
+
+@pytest.mark.parametrize("ordinary", ["late", "duplicate"])
+def test_what_says_nothing_against_the_definitions_ends_a_row(ordinary: str) -> None:
+    settings = Aggregate(deadletter_consecutive=5)
+    assert first([ordinary] * 100, settings) is None
+    assert first((["malformed"] * 4 + [ordinary]) * 20, settings) is None
+
+
+def test_a_share_of_the_last_messages_is_too_large_once_there_are_so_many() -> None:
+    settings = Aggregate(deadletter_consecutive=0, deadletter_ratio=0.5, deadletter_window=100)
+    half = ["malformed", ""] * 50
+    assert first(half * 3, settings) is None
+    assert first(["malformed"] * 99, settings) is None
+    assert first(["malformed"] * 100, settings) == 100
+    assert first([""] * 1000 + ["malformed"] * 100, settings) == 1055
+
+
+def test_the_reason_names_what_was_seen_and_what_to_do() -> None:
+    settings = Aggregate(deadletter_consecutive=3)
+    refused = [(0, "malformed"), (1, "unknown_metric"), (2, "unknown_metric")]
+    why = Refused().add(3, refused, settings)
+    assert why.startswith("3 messages in a row cannot be counted (deadletter_consecutive), most of")
+    assert "most of them unknown_metric" in why
+    assert "--set aggregate.deadletter_consecutive=0" in why
+    settings = Aggregate(deadletter_ratio=0.5, deadletter_window=20)
+    why = Refused().add(20, [(i, "malformed") for i in range(20)], settings)
+    assert why.startswith("100% of the last 20 messages cannot be counted (deadletter_ratio)")
+
+
+@given(
+    st.lists(st.sampled_from(["", "", "malformed", "empty", "late"]), max_size=200),
+    st.lists(st.integers(0, 200), max_size=10),
+    st.sampled_from([Aggregate(deadletter_consecutive=4), Aggregate(deadletter_ratio=0.4)]),
+)
+def test_a_limit_is_reached_at_the_same_message_however_the_log_is_cut(
+    log: list[str], cuts: list[int], settings: Aggregate
+) -> None:
+    settings.deadletter_window = 40
+    cuts = [cut for cut in cuts if cut < len(log)]
+    at, piece = first(log, settings), reached(log, cuts, settings)
+    assert piece == (None if at is None else min(end for end in [*cuts, len(log)] if end >= at))
+
+
+def test_what_another_version_stored_begins_anew() -> None:
+    assert Refused.stored({"refused": '{"run": "many"}'}) == Refused()
+    assert Refused.stored({}) == Refused()
+    assert msgspec.json.decode(Refused(run=3).facts()["refused"])["run"] == 3
