@@ -306,9 +306,7 @@ class Clients:
             "queued.max.messages.kbytes": kilobytes,
             "fetch.max.bytes": max(1024 * kilobytes, largest),
         }
-        unset: dict[str, Any] = {
-            key: value for key, value in fetched.items() if key not in settings.kafka
-        }
+        unset: dict[str, Any] = {k: v for k, v in fetched.items() if k not in settings.kafka}
         return cls(
             consumer(settings, group, on_commit=lambda *_: None, **FRESH, **unset),
             consumer(settings, group, **FRESH),

@@ -47,6 +47,16 @@ REMEDIES = {
         "Set the device's clock. `dither deadletters replay --reason future` counts it once its "
         "time has come.",
     ),
+    "too_many_reports": Remedy(
+        "the batch has more reports than the metric's max_batch_reports",
+        "If devices may send such batches: allow more and restart the workers, then `dither "
+        "deadletters replay --reason too_many_reports`.",
+    ),
+    "over_limit": Remedy(
+        "its key has had its max_key_reports in this pane",
+        "That is what the limit is for: look at who sends so much. `dither deadletters drop "
+        "--reason over_limit` hides it here.",
+    ),
     "time_lost": Remedy(
         "its event time is when it reached Kafka, and the reports topic stamps what is sent again",
         "It would be counted in a wrong pane, or twice. Let the devices write event times.",
