@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, Self
 
@@ -29,6 +30,7 @@ QUIET = logging.getLogger("aggregator.librdkafka")
 """librdkafka's own lines; it repeats itself while a broker is away."""
 
 ANSWER_SECONDS = 10.0
+LOOK_SECONDS = 1.0
 
 CONSUMER: dict[str, Any] = {
     "enable.auto.offset.store": False,
@@ -110,19 +112,31 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
     others = (*CONSUMER_ONLY, *PRODUCER_ONLY)
     config |= {k: v for k, v in settings.kafka.items() if k not in others}
     client = AdminClient(config, logger=QUIET)
-    try:
-        client.list_topics(timeout=ANSWER_SECONDS)
-    except KafkaException as error:
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while not _answers(client, deadline):
         client.poll(0)
+        over = time.monotonic() >= deadline
         servers = str(settings.kafka.get("bootstrap.servers", ""))
-        if why := refusals.of_kafka(settings.kafka, errors):
-            raise BrokerRefused(servers, why) from None
-        raise BrokerUnreachable(servers, error.args[0].str()) from None
+        if why := refusals.of_kafka(settings.kafka, errors, probe=over):
+            raise BrokerRefused(servers, why)
+        if over:
+            last = errors[-1].str() if errors else "no answer in time"
+            raise BrokerUnreachable(servers, last)
     for topic in topics:
         about = client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
         if about.error is not None:
             raise DitherError(f"topic {topic!r}: {explained(about.error)}")
     return client
+
+
+def _answers(client: AdminClient, deadline: float) -> bool:
+    """Return whether a broker answers; look every now and then whether one has refused."""
+    try:
+        left = max(0.05, min(LOOK_SECONDS, deadline - time.monotonic()))
+        client.list_topics(timeout=left)
+    except KafkaException:
+        return False
+    return True
 
 
 def _check_files(settings: Settings) -> None:

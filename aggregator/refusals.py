@@ -39,10 +39,21 @@ def certificate(reason: str, ca: str) -> str:
     return f"shows a certificate that cannot be verified ({reason}): check it, and {ca}"
 
 
-def of_kafka(properties: Mapping[str, Any], errors: Iterable[KafkaError]) -> str:
+def of_kafka(
+    properties: Mapping[str, Any], errors: Iterable[KafkaError], *, probe: bool = True
+) -> str:
     """Return why no broker lets us in, and what to do; empty if none was reached.
 
     librdkafka says that a certificate is not good but not why: a handshake of our own tells.
+
+    Parameters
+    ----------
+    properties : mapping
+        librdkafka's.
+    errors : iterable of KafkaError
+        What its client was told so far.
+    probe : bool
+        Whether to find out if the broker speaks TLS, where none was asked for.
     """
     servers = str(properties.get("bootstrap.servers", "")).split(",")
     protocol = str(properties.get("security.protocol", "PLAINTEXT")).upper()
@@ -54,7 +65,7 @@ def of_kafka(properties: Mapping[str, Any], errors: Iterable[KafkaError]) -> str
                 return certificate(reason, "[kafka] ssl.ca.location")
         if error.code() in REFUSALS:
             return f"refuses: {explained(error)}"
-    if not protocol.endswith("SSL") and _handshake(servers[0], None, verify=False) == "":
+    if probe and not protocol.endswith("SSL") and _handshake(servers[0], None, verify=False) == "":
         return f"speaks TLS, and security.protocol is {protocol}: expected SASL_SSL or SSL"
     return ""
 

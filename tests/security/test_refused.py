@@ -40,11 +40,6 @@ def somebody(secured: Secured, metrics_file: Path) -> Settings:
     return Places(secured, metrics_file).user("somebody", [])
 
 
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka, "ANSWER_SECONDS", 2.0)
-
-
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_the_right_password_gets_in(places: Places, mechanism: str) -> None:
     kafka.admin(places.user("reporter", [], mechanism=mechanism))

@@ -166,8 +166,8 @@ def test_the_service_runs_with_each_roles_rights_and_tells_no_secret(service: Se
     assert produced["reports"] == 2000
 
     with (
-        httpx.Client(verify=trust, base_url=f"https://localhost:{reading}") as reader,
-        httpx.Client(verify=trust, base_url=f"https://localhost:{taking}") as gateway,
+        httpx.Client(verify=trust, base_url=f"https://localhost:{reading}", timeout=60) as reader,
+        httpx.Client(verify=trust, base_url=f"https://localhost:{taking}", timeout=60) as gateway,
     ):
 
         def answers(client: httpx.Client, path: str = "/readyz") -> bool:

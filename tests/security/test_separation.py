@@ -80,10 +80,10 @@ def outcomes(settings: Settings) -> set[str]:
 
 def can_write(properties: dict[str, Any], topic: str) -> bool:
     properties = {k: v for k, v in properties.items() if k != "session.timeout.ms"}
-    producer = Producer({**properties, "message.timeout.ms": 10_000})
+    producer = Producer({**properties, "message.timeout.ms": 60_000})
     errors: list[KafkaError | None] = []
-    producer.produce(topic, b"?", on_delivery=lambda error, _: errors.append(error))
-    producer.flush(20)
+    producer.produce(topic, b"?", b"key", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(60)
     producer.close()
     (error,) = errors
     assert error is None or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -148,7 +148,7 @@ def test_a_producer_cannot_lie_about_the_time_that_the_future_is_judged_by(place
     told: list[Any] = []
     topic = settings.topics.reports
     producer.produce(topic, b"?", timestamp=in_2100, on_delivery=lambda e, m: told.append((e, m)))
-    producer.flush(20)
+    producer.flush(60)
     producer.close()
     ((error, message),) = told
     assert error is None
