@@ -85,6 +85,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     lateness_seconds: float
     minimum_reports: int
     policy: str
+    max_batch_reports: int | UnsetType = UNSET
     range: list[float] | UnsetType = UNSET
     categories: list[str] | Literal["open"] | UnsetType = UNSET
     watch: list[str] | UnsetType = UNSET
@@ -170,6 +171,7 @@ def definition(metric: Metric, policy: str = DEFAULT_POLICY) -> Definition:
         lateness_seconds=metric.lateness_ms / 1000,
         minimum_reports=metric.minimum_reports,
         policy=policy,
+        max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
         range=UNSET if metric.range is None else [float(x) for x in metric.range],
         categories=categories,
         watch=list(metric.category_names) if is_open else UNSET,

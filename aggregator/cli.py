@@ -24,6 +24,8 @@ COMMANDS = {
     "roles": "List the rights that each role needs in Kafka and Redis.",
     "tokens": "Make tokens for the HTTP interface.",
     "audit": "Prove that no report says more than its level allows.",
+    "deadletters": "List, explain, send again or drop what could not be counted.",
+    "ledger": "Tell what a device has given away, from its privacy ledger.",
     "verify": "Replay the log and compare the state byte by byte.",
     "completion": "Print the script that completes commands and metrics in a shell.",
 }

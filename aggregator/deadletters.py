@@ -5,12 +5,14 @@ The headers are those of Kafka Connect's dead-letter queue, so that existing too
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import time
+from collections import deque
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from aggregator.clock import SYSTEM, Clock
 from aggregator.decoding import Refusal
 from aggregator.errors import DitherError
 from producers.kafka_errors import explained
@@ -19,6 +21,8 @@ CONTEXT = "__connect.errors."
 STAGE = "VALUE_CONVERTER"
 TRUNCATED = "dither.truncated.from"
 """Header with the original size of a message that the broker would not take whole."""
+REPLAYS = "dither.replays"
+"""Header with how often a message was sent again from the dead letters."""
 KEPT_BYTES = 100_000
 Header = tuple[str, str | bytes | None]
 POLL_SECONDS = 0.1
@@ -93,23 +97,30 @@ class DeadLetters:
     ----------
     producer : confluent_kafka.Producer
     topic : str
+    clock : Clock
     """
 
-    def __init__(self, producer: Producer, topic: str) -> None:
+    def __init__(self, producer: Producer, topic: str, clock: Clock = SYSTEM) -> None:
         self.topic = topic
-        self._producer = producer
+        self._producer, self._clock = producer, clock
         self._undelivered = 0
-        self._failed: list[list[Letter]] = []
+        self._waiting: deque[list[Letter]] = deque()
         self._error: KafkaError | None = None
 
     def send(self, refusal: Refusal) -> None:
-        """Queue a refused message; :meth:`flush` waits for it."""
+        """Take a refused message without waiting; :meth:`flush` sends it."""
         message: Any = refusal.message
         self._undelivered += 1
-        self._produce(letters(message, refusal.reason, refusal.detail))
+        self._waiting.append(letters(message, refusal.reason, refusal.detail))
 
     def _produce(self, alternatives: list[Letter]) -> None:
-        """Send the first alternative, or the next one if it turns out to be too large."""
+        """Send the first alternative, or the next one if it turns out to be too large.
+
+        Raises
+        ------
+        BufferError
+            If the producer's queue is full.
+        """
         letter, *smaller = alternatives
 
         def delivered(error: KafkaError | None, _: Any) -> None:
@@ -118,26 +129,28 @@ class DeadLetters:
                 return
             self._error = error
             too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
-            self._failed.append(smaller if too_large and smaller else alternatives)
+            self._waiting.append(smaller if too_large and smaller else alternatives)
 
-        while True:
-            try:
-                self._producer.produce(
-                    self.topic,
-                    letter.value,
-                    letter.key,
-                    headers=letter.headers,
-                    timestamp=letter.timestamp,
-                    on_delivery=delivered,
-                )
-            except BufferError:
-                self._producer.poll(POLL_SECONDS)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE or not smaller:
-                    raise
-                return self._produce(smaller)
-            else:
-                return None
+        try:
+            self._producer.produce(
+                self.topic,
+                letter.value,
+                letter.key,
+                headers=letter.headers,
+                timestamp=letter.timestamp,
+                on_delivery=delivered,
+            )
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE or not smaller:
+                raise
+            self._produce(smaller)
+
+    def _produce_waiting(self) -> None:
+        """Give the producer as many as it takes now."""
+        with contextlib.suppress(BufferError):
+            for _ in range(len(self._waiting)):
+                self._produce(self._waiting[0])
+                self._waiting.popleft()
 
     def flush(self, seconds: float) -> None:
         """Wait until everything sent so far has been acknowledged.
@@ -147,13 +160,11 @@ class DeadLetters:
         DeadLettersUndelivered
             If that takes longer than `seconds`; what is left stays queued.
         """
-        deadline = time.monotonic() + seconds
+        deadline = self._clock.monotonic() + seconds
         while self._undelivered:
-            again, self._failed = self._failed, []
-            for alternatives in again:
-                self._produce(alternatives)
+            self._produce_waiting()
             self._producer.poll(POLL_SECONDS)
-            if self._undelivered and time.monotonic() > deadline:
+            if self._undelivered and self._clock.monotonic() > deadline:
                 why = f": {explained(self._error)}" if self._error else ""
                 raise DeadLettersUndelivered(
                     f"{self._undelivered} dead letters were not acknowledged by topic "

@@ -41,6 +41,9 @@ class Message(Protocol):
     def offset(self) -> int:
         """Return the offset in the partition's log."""
 
+    def key(self) -> bytes | None:
+        """Return the key; None where there is none."""
+
     def value(self) -> bytes | None:
         """Return the payload; None for a tombstone."""
 

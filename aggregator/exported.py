@@ -123,6 +123,12 @@ WEIGHTS = Exported(
     "Policy of weights that is in force for a metric.",
     ("metric", "policy"),
 )
+UNREADABLE = Exported(
+    "dither_metric_unreadable",
+    "gauge",
+    "1 if there is no estimate of a metric because something else is in Redis than was written.",
+    ("metric",),
+)
 REPORTS = Exported(
     "dither_reports",
     "counter",
@@ -240,6 +246,7 @@ SECTIONS = {
         HETEROGENEITY,
         METRIC,
         WEIGHTS,
+        UNREADABLE,
     ),
     "Reports": (REPORTS, DEADLETTERS),
     "Counting": (

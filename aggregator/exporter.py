@@ -10,16 +10,20 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 import numpy as np
+import structlog
 from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
 
 from aggregator import exported
+from aggregator.errors import StateUnreadable
 from aggregator.exported import Exported
 from aggregator.measurements import Histogram, Measurements
 from aggregator.reader import Frame, Reader, event_time
 from aggregator.store import TORN, Standing
 
 VERSION = version("dither")
+
+log = structlog.get_logger("dither.exporter")
 
 
 class Sample(NamedTuple):
@@ -79,6 +83,7 @@ class Exporter(Collector):
     def __init__(self, reader: Reader, top_categories: int) -> None:
         self.reader, self.top_categories = reader, top_categories
         self._known: dict[str, tuple[str, list[Sample]]] = {}
+        self._told: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def describe(self) -> Iterable[Family]:
@@ -95,11 +100,19 @@ class Exporter(Collector):
         families, overview = Families(), self.reader.store.overview()
         standings = overview.partitions
         for name in self.reader.metrics:
-            for sample in self._metric(self.reader.frame(overview, name)):
+            try:
+                samples = self._metric(self.reader.frame(overview, name))
+            except StateUnreadable as error:
+                self._unreadable(name, str(error))
+                samples = []
+            for sample in samples:
                 families.put(sample.what, sample.value, *sample.labels)
+            families.put(exported.UNREADABLE, int(not samples), name)
         _reports(families, standings.values())
         for number, standing in standings.items():
             _partition(families, number, standing.owner)
+        for number in overview.unreadable:
+            families.put(exported.HALTED, 1, number)
         _measurements(families, standings.values())
         families.put(exported.WORKER_DEATHS, self.reader.store.deaths())
         has_leader, events = self.reader.store.publishing()
@@ -109,6 +122,12 @@ class Exporter(Collector):
         families.put(exported.BUILD, 1, VERSION)
         families.put(exported.COLLECTION_DURATION, time.perf_counter() - began)
         return families.filled()
+
+    def _unreadable(self, name: str, why: str) -> None:
+        """Log what keeps a metric from being read, once."""
+        if self._told.get(name) != why:
+            log.error("unreadable", metric=name, reason=why)
+        self._told[name] = why
 
     def _metric(self, frame: Frame) -> list[Sample]:
         """Return a metric's samples: those of the last scrape if nothing was counted since."""

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import time
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from aggregator import refusals
@@ -36,6 +46,25 @@ MANDATORY: dict[str, Any] = {
     "partition.assignment.strategy": "cooperative-sticky",
 }
 """What exactness rests on: offsets live beside the sums, and an offset never jumps in silence."""
+
+QUEUE_SHARE = 8
+"""Of a worker's memory, that messages which were fetched may take."""
+MOST_QUEUED_KBYTES = 65_536
+
+AWAY = (
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
+"""Answers of a cluster that may tell a topic's id later."""
+
+FRESH: dict[str, Any] = {
+    "topic.metadata.refresh.interval.ms": 10_000,
+    "metadata.max.age.ms": 2_000,
+}
+"""A broker that has just started may tell of a topic without its partitions: ask again soon."""
 
 FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 CONSUMER_ONLY = (*CONSUMER, *MANDATORY)
@@ -174,6 +203,11 @@ def topic_id(settings: Settings, topic: str) -> str:
     """Return the id of a topic, which changes when it is deleted and created again.
 
     Empty where the cluster does not tell, or must not be asked (``topics.managed = false``).
+
+    Raises
+    ------
+    BrokerUnreachable
+        If no broker answers, or the topic is not there just now.
     """
     if not settings.topics.managed:
         return ""
@@ -181,5 +215,112 @@ def topic_id(settings: Settings, topic: str) -> str:
     try:
         future = client.describe_topics(TopicCollection([topic]))[topic]
         return str(future.result(timeout=ANSWER_SECONDS).topic_id)
-    except (KafkaException, TimeoutError):
+    except TimeoutError:
         return ""
+    except KafkaException as error:
+        if error.args[0].code() in AWAY:
+            servers = str(settings.kafka.get("bootstrap.servers", ""))
+            raise BrokerUnreachable(servers, error.args[0].str()) from None
+        return ""
+
+
+def partition_count(settings: Settings, topic: str) -> int:
+    """Return how many partitions a topic has; 0 if there is no such topic."""
+    found = admin(settings).list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+    return 0 if found.error is not None else len(found.partitions)
+
+
+def stamps_messages(settings: Settings, topic: str) -> bool:
+    """Whether a topic overrides the timestamps of messages by the time at which they are appended.
+
+    False where the cluster does not tell, or must not be asked (``topics.managed = false``).
+    """
+    if not settings.topics.managed:
+        return False
+    client = admin(settings)  # to be kept: no answer comes to one that is gone
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        future = client.describe_configs([resource])[resource]
+        entry = future.result(timeout=ANSWER_SECONDS)["message.timestamp.type"]
+    except (KafkaException, TimeoutError):
+        return False
+    return bool(entry.value == "LogAppendTime")
+
+
+class ReportsConsumer(Protocol):
+    """What a worker asks of the consumer that fetches its partitions (confluent_kafka's words)."""
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: Callable[[Any, list[TopicPartition]], None],
+        on_revoke: Callable[[Any, list[TopicPartition]], None],
+        on_lost: Callable[[Any, list[TopicPartition]], None],
+    ) -> None:
+        """Join the group; the callbacks come while it consumes, or closes."""
+
+    def consume(self, num_messages: int, timeout: float) -> Sequence[Any]:
+        """Return up to so many messages, after so many seconds at most."""
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Fetch these partitions too."""
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Fetch these partitions no longer."""
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Fetch nothing of these for now."""
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Fetch these again."""
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go on at another offset."""
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: Literal[True]) -> None:
+        """Tell the group's coordinator how far it came."""
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = ..., cached: bool = ...
+    ) -> tuple[int, int]:
+        """Return the first and the next offset of a partition's log."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Clients:
+    """A worker's side of Kafka.
+
+    Attributes
+    ----------
+    consumer : ReportsConsumer
+        Fetches the partitions that the group hands out.
+    asker : ReportsConsumer
+        Fetches nothing: questions would queue behind a fetch that waits.
+    producer : confluent_kafka.Producer
+        Takes the dead letters.
+    topic_id : callable
+        Returns the id of the reports topic; see :func:`topic_id`.
+    """
+
+    consumer: ReportsConsumer
+    asker: ReportsConsumer
+    producer: Producer
+    topic_id: Callable[[], str]
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the clients of a deployment's cluster."""
+        group = settings.aggregate.group
+        kilobytes = min(MOST_QUEUED_KBYTES, settings.aggregate.memory // QUEUE_SHARE // 1024)
+        fetched = {"queued.max.messages.kbytes": kilobytes, "fetch.max.bytes": 1024 * kilobytes}
+        unset = {key: value for key, value in fetched.items() if key not in settings.kafka}
+        refused = {"message.max.bytes": 64_000_000, "queue.buffering.max.kbytes": kilobytes}
+        return cls(
+            consumer(settings, group, on_commit=lambda *_: None, **FRESH, **unset),
+            consumer(settings, group, **FRESH),
+            producer(settings, **refused),
+            lambda: topic_id(settings, settings.topics.reports),
+        )

@@ -46,6 +46,22 @@ def publisher_key(topic: str) -> str:
     return f"dither:{{publisher:{topic}}}"
 
 
+def handled_key(deadletters: str, topic_id: str) -> str:
+    """Return the prefix of the keys of a dead-letter topic's marks: one slot of a Redis Cluster.
+
+    Examples
+    --------
+    >>> handled_key("dither.deadletters", "")
+    'dither:{deadletters:dither.deadletters}:handled'
+    """
+    return f"dither:{{deadletters:{deadletters}}}:handled{topic_id and ':' + topic_id}"
+
+
+def stuck_key(topic: str) -> str:
+    """Return the key of the hash of workers that are stuck, by name."""
+    return f"dither:{topic}:stuck"
+
+
 def deaths_key(topic: str) -> str:
     """Return the key of the number of workers that died and were started again."""
     return f"dither:{topic}:deaths"

@@ -6,10 +6,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import redis
 import structlog
 
+from aggregator.conditions import told
 from aggregator.store import script
 
 RENEWALS = 3
@@ -95,9 +97,11 @@ class Lease:
             If the lease is not this holder's any more; nothing was written.
         """
         words: list[str | bytes | int] = []
+        keys: dict[str | bytes | int, None] = {}
         for command in commands:
             words += [len(command), *command]
-        if words and not self._call("write", *words):
+            keys[command[1]] = None
+        if words and not self._call("write", *words, keys=[*keys]):
             self._until = float("-inf")
             raise LeaseLost(f"the lease of epoch {self.epoch} is held by another")
 
@@ -111,7 +115,7 @@ class Lease:
                 try:
                     self.renew()
                 except redis.RedisError as error:
-                    log.warning("lease not renewed", error=str(error))
+                    log.warning("lease not renewed", error=told(error))
 
         thread = threading.Thread(target=renew, name="dither-lease", daemon=True)
         thread.start()
@@ -127,8 +131,11 @@ class Lease:
     def _milliseconds(self) -> int:
         return round(1000 * self.seconds)
 
-    def _call(self, verb: str, *words: str | bytes | int) -> bool:
-        return bool(self._script(self._keys, [verb, self._token, self._milliseconds, *words]))
+    def _call(
+        self, verb: str, *words: str | bytes | int, keys: Sequence[str | bytes | int] = ()
+    ) -> bool:
+        known: list[Any] = [*self._keys, *keys]
+        return bool(self._script(known, [verb, self._token, self._milliseconds, *words]))
 
     def _extend(self, asked: float, granted: bool) -> bool:
         self._until = asked + self.seconds * (1 - MARGIN) if granted else float("-inf")

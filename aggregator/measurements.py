@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
-from typing import Self
+from typing import Annotated, Self
 
 import msgspec
 import numpy as np
@@ -22,6 +22,9 @@ from aggregator.exported import Exported
 
 FIELD = "measured"
 """Where they are in the owner's hash."""
+
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class Histogram(msgspec.Struct, frozen=True):
@@ -35,7 +38,7 @@ class Histogram(msgspec.Struct, frozen=True):
         The sum of all observations.
     """
 
-    counts: tuple[int, ...]
+    counts: tuple[Count, ...]
     seconds: float = 0.0
 
     @classmethod
@@ -93,14 +96,17 @@ class Measurements(msgspec.Struct, frozen=True):
     """
 
     commits: Histogram = msgspec.field(default_factory=_commits)
-    commit_bytes: int = 0
+    commit_bytes: Count = 0
     latencies: Histogram = msgspec.field(default_factory=_latencies)
-    deadletters: dict[str, int] = msgspec.field(default_factory=dict)
+    deadletters: dict[str, Count] = msgspec.field(default_factory=dict)
 
     @classmethod
     def stored(cls, owner: Mapping[str, str]) -> Self:
         """Return what the facts of a partition's owner have, with nothing for what they lack."""
-        found = msgspec.json.decode(owner.get(FIELD, "{}"), type=cls)
+        try:
+            found = msgspec.json.decode(owner.get(FIELD, "{}"), type=cls)
+        except msgspec.MsgspecError:  # it says nothing about the sums: it begins anew
+            found = cls()
         kept = {}
         if not found.commits.fits(exported.COMMIT_DURATION):
             kept["commits"] = _commits()

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from aggregator.clock import SYSTEM, Clock
+from aggregator.decoding import Refusal
+from aggregator.errors import Fenced, StateUnreadable
 from aggregator.keys import tag
+from aggregator.limits import Refused
 from aggregator.measurements import Measurements
 from aggregator.partition import Partition
 from aggregator.settings import Aggregate
 from aggregator.store import TORN, UNSET, Snapshot, Store
 from estimators import Metric
 from estimators.durations import milliseconds
+
+SEEN_BYTES = 150
+"""Of the id of a counted batch in an open pane: measured, CPython 3.11."""
 
 
 @dataclasses.dataclass
@@ -35,6 +42,15 @@ class Owned:
         Why nothing is counted, for a person to act on; empty when all is well.
     fences : int
         How often in a row another owner took it.
+    refusals : list of Refusal
+        What could not be counted since the last commit: sent to the dead letters just before the
+        next one, so that nothing is diverted that is not passed.
+    refused_bytes : int
+        Their size.
+    refused : Refused
+        How much was refused lately.
+    excess : str
+        Why the next owner, if it is this worker, must not go on; see aggregator.limits.
     """
 
     number: int
@@ -47,12 +63,50 @@ class Owned:
     fences: int = 0
     retake_at: float = 0.0
     is_fenced: bool = False
+    refusals: list[Refusal] = dataclasses.field(default_factory=list)
+    refused_bytes: int = 0
+    refused: Refused = dataclasses.field(default_factory=Refused)
+    excess: str = ""
     _expects: bool = True
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether what the store has cannot be counted on from, until somebody mends it."""
+        return self.committed == TORN
 
     @property
     def is_counting(self) -> bool:
         """Whether messages may be counted."""
         return not (self.halted or self.is_fenced)
+
+    @property
+    def open_bytes(self) -> int:
+        """About how much memory the open panes and what waits for the next commit take."""
+        panes = self.state.panes.values()
+        seen = sum(len(pane.seen) for pane in panes)
+        sums = sum(pane.statistic.nbytes for pane in panes)
+        return sums + SEEN_BYTES * seen + self.refused_bytes
+
+    def count(self, messages: Sequence[Any], settings: Aggregate) -> list[Refusal]:
+        """Count messages; return those that could not be, which are then kept for the dead letters.
+
+        Where a limit is reached, `excess` says so: what is in memory must then be dropped.
+        """
+        before = len(self.state.arrivals)
+        refusals = self.state.count(messages)
+        passed = len(self.state.arrivals) - before
+        found: list[tuple[int, str]] = []
+        if refusals:
+            fresh = messages[len(messages) - passed :]
+            index = {message.offset(): i for i, message in enumerate(fresh)}
+            found = [(index.get(r.message.offset(), 0), r.reason) for r in refusals]
+        if passed:
+            self.excess = self.refused.add(passed, found, settings)
+        self.refusals += refusals
+        for refusal in refusals:
+            self.refused_bytes += len(refusal.message.value() or b"")
+            self.measured = self.measured.refused(refusal.reason)
+        return refusals
 
     def jumped(self, first: int, last: int) -> bool:
         """Whether the first messages after taking over are further on than they should be.
@@ -73,26 +127,42 @@ class Owned:
         """Stop counting until `retake_at` (monotonic seconds)."""
         self.is_fenced, self.retake_at = True, retake_at
 
-    def commit(self, store: Store, high: int) -> int:
+    def commit(self, store: Store, high: int, clock: Clock = SYSTEM) -> int:
         """Write everything counted so far; return the bytes written.
 
         Parameters
         ----------
         high : int
             The end of the partition's log, so that readers can show the lag.
+        clock : Clock
+
+        Raises
+        ------
+        Fenced
+            If the store is not where this state came from.
         """
-        if self.committed == TORN:
+        if self.is_unreadable:
+            self._look_whether_it_was_deleted(store)
             return 0
-        now = _now_ms()
+        now = clock.now_ms()
         measured = self.measured.arrived(self.state.arrivals, now)
         facts = {**self.facts, "halted": self.halted, "high": high, "updated": now}
-        facts |= measured.facts()
+        facts |= measured.facts() | self.refused.facts()
         written = store.commit(self.number, self.epoch, self.committed, self.state, facts)
         if written is None:  # what an earlier attempt measured is in the store
             measured = Measurements.stored(store.owner(self.number))
         self.measured = measured
         self.committed, self.fences = self.state.next_offset, 0
         return written or 0
+
+    def _look_whether_it_was_deleted(self, store: Store) -> None:
+        try:
+            found = store.owner(self.number)
+        except StateUnreadable:
+            return
+        if (epoch := int(found.get("epoch", 0))) != self.epoch:
+            name, stored = f"{store.topic}:{self.number}", int(found.get("next", UNSET))
+            raise Fenced(name, self.epoch, epoch, self.committed, stored)
 
 
 def take(
@@ -117,16 +187,21 @@ def take(
     -------
     Owned
         Halted, with the reason, if the log no longer has what comes next and the settings say
-        ``on_gap = "stop"``.
+        ``on_gap = "stop"``; or if what is stored cannot be counted on from.
     """
-    snapshot = store.acquire(number, worker)
-    state = snapshot.partition(metrics, milliseconds(settings.future))
+    future_ms = milliseconds(settings.future)
+    try:
+        snapshot = store.acquire(number, worker)
+        state = snapshot.partition(metrics, future_ms)
+    except StateUnreadable as error:
+        store.halt(number, str(error))
+        return Owned(number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error))
     low, high = log_range()
     facts: dict[str, str | int] = {"topic_id": topic_id or snapshot.owner.get("topic_id", "")}
     halted = ""
     if snapshot.next_offset == TORN:
-        halted = (
-            "a commit failed half-way, so the sums in Redis cannot be trusted. Delete the keys "
+        halted = snapshot.owner.get("halted") or (
+            "a commit was applied by half, so the sums in Redis cannot be trusted. Delete the keys "
             f"{tag(store.topic, number)}:* to have the partition counted again from its log"
         )
     elif snapshot.next_offset == UNSET:
@@ -149,6 +224,7 @@ def take(
         committed=snapshot.next_offset,
         facts=facts,
         measured=Measurements.stored(snapshot.owner),
+        refused=Refused.stored(snapshot.owner),
         halted=halted,
     )
 
@@ -166,7 +242,3 @@ def _gap(snapshot: Snapshot, low: int, high: int, topic_id: str) -> str:
             f"the log ends at {high}, before the counted {snapshot.next_offset}: it was truncated"
         )
     return ""
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

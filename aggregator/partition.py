@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.decoding import Batches, Decoder, Integers, Message, Refusal
+from aggregator.influence import Uses, Verdict, digest, judge_in_turn
 from aggregator.keys import PaneKey, metric_key, rollups, width_ms
 from estimators import Metric, ReportError
 from estimators.estimate import Counts
@@ -35,6 +36,10 @@ class Pane:
         that it is late.
     unsaved : list of bytes
         The ids that the store does not know yet.
+    used : dict of bytes to int
+        Where the metric has a limit: how many reports of each key were counted in it.
+    unsaved_keys : set of bytes
+        Those of which the store has another number.
     changed, closed : bool
         Since the last commit.
     """
@@ -44,6 +49,8 @@ class Pane:
     statistic: Counts
     seen: set[bytes] = dataclasses.field(default_factory=set)
     unsaved: list[bytes] = dataclasses.field(default_factory=list)
+    used: Uses = dataclasses.field(default_factory=dict)
+    unsaved_keys: set[bytes] = dataclasses.field(default_factory=set)
     changed: bool = True
     closed: bool = False
     levels: list[bytes] = dataclasses.field(default_factory=list)
@@ -57,6 +64,11 @@ class Pane:
         for levels, values in batches.columns(which):
             self.levels.append(levels)
             self.values.append(values)
+
+    def note(self, uses: Uses) -> None:
+        """Take over the numbers of reports of keys."""
+        self.used.update(uses)
+        self.unsaved_keys.update(uses)
 
     def settle(self) -> int:
         """Add the batches put aside to the statistic, all at once; return their reports."""
@@ -181,12 +193,22 @@ class Partition:
         ahead = ~before_epoch & (time > kafka_ms + self.future_ms)
         wrong = before_epoch | ahead
         start = time - time % metric.pane_ms
-        repeated = self._repeated(metric, batches.ids, start, wrong)
         watermark = self.watermarks[self._keys[metric.name]]
-        reached = np.where(wrong | repeated, NEVER, np.minimum(time, kafka_ms))
-        passed = np.maximum.accumulate(np.concatenate(([watermark.time], reached)))
-        late = ~wrong & (start + metric.pane_ms + metric.lateness_ms <= passed[:-1])
-        refused = wrong | late | repeated
+        reached = np.minimum(time, kafka_ms)
+        uses: dict[int, Uses] = {}
+        if metric.max_key_reports is None:
+            verdict = self._judge(metric, batches.ids, reached, start, wrong, watermark.time)
+        else:
+            keys = [digest(messages[i].key()) for i in batches.index.tolist()]
+            panes = self._open(metric, start)
+            seen = {begin: pane.seen for begin, pane in panes.items()}
+            used = {begin: pane.used for begin, pane in panes.items()}
+            verdict, uses = judge_in_turn(
+                metric, batches, keys, reached, start, wrong, watermark.time, seen, used
+            )
+        late, passed = verdict.late, verdict.passed
+        refused = wrong | late | verdict.repeated
+        refused[list(verdict.over)] = True
         good = np.flatnonzero(~refused)
         if good.size:
             watermark.time = int(passed[-1])
@@ -199,6 +221,7 @@ class Partition:
                 first = messages[batches.index[inside[0]]].offset()
                 pane = self.panes[key] = Pane(metric, first, metric.zero())
             pane.add(batches, inside)
+            pane.note(uses.get(begin, {}))
         refusals = []
         for row in np.flatnonzero(refused).tolist():
             error = self._misplaced(
@@ -211,19 +234,42 @@ class Partition:
                 late=bool(late[row]),
             )
             message, reports = messages[batches.index[row]], batches.size(row)
+            if row in verdict.over:
+                error = _over_limit(metric, int(start[row]), verdict.over[row], reports)
             refusals.append(Refusal(message, error.reason, error.detail, metric.name, reports))
         return refusals
+
+    def _judge(
+        self,
+        metric: Metric,
+        ids: list[bytes],
+        reached: Integers,
+        start: Integers,
+        wrong: NDArray[np.bool_],
+        watermark: int,
+    ) -> Verdict:
+        """Judge batches that have no limit, all at once."""
+        repeated = self._repeated(metric, ids, start, wrong)
+        moved = np.where(wrong | repeated, NEVER, reached)
+        passed = np.maximum.accumulate(np.concatenate(([watermark], moved)))
+        late = ~wrong & (start + metric.pane_ms + metric.lateness_ms <= passed[:-1])
+        return Verdict(late, repeated, passed)
+
+    def _open(self, metric: Metric, start: Integers) -> dict[int, Pane]:
+        """Return the metric's open panes that begin at these times."""
+        name = self._keys[metric.name]
+        found = {
+            begin: self.panes.get(PaneKey("pane", name, begin)) for begin in set(start.tolist())
+        }
+        return {begin: pane for begin, pane in found.items() if pane is not None}
 
     def _repeated(
         self, metric: Metric, ids: list[bytes], start: Integers, wrong: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
         """Return which batches have the id of one before them in the same pane."""
-        name = self._keys[metric.name]
         repeated = np.zeros(len(ids), dtype=bool)
         seen: defaultdict[int, set[bytes]] = defaultdict(set)
-        for begin in set(start.tolist()):
-            if pane := self.panes.get(PaneKey("pane", name, begin)):
-                seen[begin] = pane.seen
+        seen.update({begin: pane.seen for begin, pane in self._open(metric, start).items()})
         if len(set(ids)) == len(ids) and all(known.isdisjoint(ids) for known in seen.values()):
             return repeated
         here: set[tuple[int, bytes]] = set()
@@ -287,14 +333,25 @@ class Partition:
         for pane in self.panes.values():
             pane.changed = False
             pane.unsaved.clear()
+            pane.unsaved_keys.clear()
         closed = {key: pane for key, pane in self.panes.items() if pane.closed}
         for key in closed:
             del self.panes[key]
         return closed
 
-    def restore(self, key: PaneKey, first_offset: int, statistic: bytes, seen: set[bytes]) -> None:
+    def restore(
+        self, key: PaneKey, first_offset: int, statistic: bytes, seen: set[bytes], used: Uses
+    ) -> None:
         """Take an open pane over from the store; one of a metric that is gone is left alone."""
         metric = self.metrics.get(key.metric.partition("@")[0])
         if metric is not None and self._keys[metric.name] == key.metric:
             vector = np.frombuffer(statistic, dtype="<i8").astype(np.int64)
-            self.panes[key] = Pane(metric, first_offset, vector, seen, changed=False)
+            self.panes[key] = Pane(metric, first_offset, vector, seen, used=used, changed=False)
+
+
+def _over_limit(metric: Metric, start: int, counted: int, reports: int) -> ReportError:
+    return ReportError(
+        "over_limit",
+        f"{reports} more reports of a key that has {counted} in the pane that begins at {start} "
+        f"ms: {metric.name} allows {metric.max_key_reports} (max_key_reports)",
+    )

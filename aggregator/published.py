@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from aggregator import events, kafka
+from aggregator import events, kafka, stored
 from aggregator.lease import Lease
 from aggregator.settings import Settings
 
@@ -69,8 +69,8 @@ class Published:
 
     def finals(self, metric: str, first: int, last: int) -> set[int]:
         """Return which panes of a metric, that begin in [first, last], have their final event."""
-        found = self._client.zrangebyscore(f"{self._key}:final:{metric}", first, last)
-        return {int(start) for start in found}
+        key = f"{self._key}:final:{metric}"
+        return {stored.integer(key, one) for one in self._client.zrangebyscore(key, first, last)}
 
     def provisional(self, metric: str) -> str:
         """Return the id of a metric's latest provisional event; empty if there was none."""
@@ -141,11 +141,9 @@ class Published:
         """Return the offsets to read in each partition: from where the copy ends to the end."""
         logs = self._logs()
         identity = f"{self._topic}:{kafka.topic_id(self._settings, self._topic)}"
-        known = {
-            name.decode(): value.decode()
-            for name, value in self._client.hgetall(f"{self._key}:position").items()
-        }
-        positions = {number: int(known.get(str(number), 0)) for number in logs}
+        place = f"{self._key}:position"
+        known = stored.texts(place, self._client.hgetall(place))
+        positions = {n: stored.integer(place, known.get(str(n), "0"), 0) for n in logs}
         truncated = any(positions[number] > end for number, (_, end) in logs.items())
         before = known.get("topic", "")
         if known and (truncated or not _are_same(before, identity)):

@@ -7,13 +7,12 @@ import datetime
 import hashlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
-import numpy as np
-
-from aggregator.errors import UnknownMetric
-from aggregator.keys import metric_key
+from aggregator import stored
+from aggregator.errors import StateUnreadable, UnknownMetric
+from aggregator.keys import PaneKey, metric_key, policies_key, tag
 from aggregator.partition import NEVER, Watermark
 from aggregator.store import UNSET, Overview, Standing, Store, connect
 from aggregator.windows import spans
@@ -21,7 +20,7 @@ from estimators import Estimate, Metric
 from estimators.durations import milliseconds
 from estimators.errors import nearest
 from estimators.estimate import Counts
-from estimators.weights import DEFAULT_POLICY
+from estimators.weights import DEFAULT_POLICY, POLICIES
 
 Time = float | datetime.datetime | None
 DEFAULT_TOPIC = "dither.reports"
@@ -251,8 +250,11 @@ class Reader:
             If there is no such metric.
         ValueError
             If the window is empty.
+        StateUnreadable
+            If it cannot be said how far a partition is counted.
         """
         metric = self.metric(name)
+        overview.check()
         key = metric_key(metric.name, metric.revision)
         watermarks = {
             number: standing.watermarks[key]
@@ -267,6 +269,9 @@ class Reader:
             raise ValueError(f"window = {window!r} beside a start or an end: expected one of both")
         status = self.status(overview, metric, watermarks, last)
         policy = overview.policies.get(name, DEFAULT_POLICY)
+        if policy not in POLICIES:
+            place = f"{policies_key(self.store.topic)}, field {name}"
+            raise StateUnreadable(place, repr(policy), f"one of {', '.join(POLICIES)}")
         counted = [
             (number, standing.owner.get("topic_id"), standing.counts.get(f"accepted:{name}"))
             for number, standing in overview.partitions.items()
@@ -281,20 +286,28 @@ class Reader:
     def sum(self, frame: Frame) -> Counts:
         """Read a window's panes and add them up, in a few round trips."""
         metric, key = frame.metric, metric_key(frame.metric.name, frame.metric.revision)
-        if frame.start_ms is None and frame.end_ms is None:
-            found: Sequence[bytes | None] = self.store.running([*frame.watermarks], key)
-        else:
-            cut = [
-                (number, span)
-                for number, mark in frame.watermarks.items()
-                for span in spans(metric, mark.time, frame.start_ms, frame.end_ms)
-            ]
-            found = self.store.statistics(self.store.find(key, cut))
         statistic = metric.zero()
-        for pane in found:
-            if pane is not None:
-                statistic += np.frombuffer(pane, dtype="<i8")
+        if frame.start_ms is None and frame.end_ms is None:
+            for place, value in self.store.running([*frame.watermarks], key):
+                statistic += stored.statistic(place, value, metric)
+            return statistic
+        cut = [
+            (number, span)
+            for number, mark in frame.watermarks.items()
+            for span in spans(metric, mark.time, frame.start_ms, frame.end_ms)
+        ]
+        for _, pane in self.panes(metric, self.store.find(key, cut)):
+            statistic += pane
         return statistic
+
+    def panes(
+        self, metric: Metric, keys: Sequence[tuple[int, PaneKey]]
+    ) -> Iterator[tuple[PaneKey, Counts]]:
+        """Yield the statistics of partitions' panes, in one round trip; not those that expired."""
+        for (number, key), value in zip(keys, self.store.statistics(keys), strict=True):
+            if value is not None:
+                place = f"{tag(self.store.topic, number)}:{key}"
+                yield key, stored.statistic(place, value, metric)
 
     def event_time(self, name: str) -> int | None:
         """Return the latest event time counted of a metric, in ms since the epoch."""
@@ -305,6 +318,7 @@ class Reader:
 
         Metrics of which nothing was counted are left out.
         """
+        overview.check()
         standings = overview.partitions.values()
         found = {}
         for name, metric in self.metrics.items():

@@ -293,17 +293,14 @@ class Historian:
         ]
         origin, wanted = plan.steps[0].start_ms, set(group)
         found = [
-            (index, place)
+            place
             for place in self.reader.store.find(key, cut)
-            if (index := (place[1].start - origin) // plan.step_ms) in wanted
+            if (place[1].start - origin) // plan.step_ms in wanted
         ]
         sums: defaultdict[int, Counts] = defaultdict(metric.zero)
         for begin in range(0, len(found), held):
-            part = found[begin : begin + held]
-            values = self.reader.store.statistics([place for _, place in part])
-            for (index, _), value in zip(part, values, strict=True):
-                if value is not None:
-                    sums[index] += np.frombuffer(value, dtype="<i8")
+            for pane, statistic in self.reader.panes(metric, found[begin : begin + held]):
+                sums[(pane.start - origin) // plan.step_ms] += statistic
         return sums
 
 

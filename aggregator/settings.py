@@ -79,7 +79,13 @@ class Gateway(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
-    """The counting workers."""
+    """The counting workers.
+
+    `memory` is in bytes, of what a worker has fetched and of its open panes. Above one of the
+    limits `deadletter_consecutive` (messages in a row) and `deadletter_ratio` (a share of the last
+    `deadletter_window` messages) a partition halts; 0: never. A worker that is in one step for
+    `stuck_after` says so, and ends after `stuck_exit`; 0s: never.
+    """
 
     group: str = "dither"
     workers: int = 1
@@ -88,6 +94,12 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     future: str = "10m"
     idle: str = "1m"
     on_gap: str = "stop"
+    memory: int = 2_147_483_648
+    deadletter_consecutive: int = 10_000
+    deadletter_ratio: float = 0.0
+    deadletter_window: int = 10_000
+    stuck_after: str = "1m"
+    stuck_exit: str = "5m"
 
 
 class Publish(msgspec.Struct, forbid_unknown_fields=True):
@@ -131,11 +143,14 @@ DURATIONS = (
     "aggregate.commit_interval",
     "aggregate.future",
     "aggregate.idle",
+    "aggregate.stuck_after",
+    "aggregate.stuck_exit",
     "gateway.acknowledge_timeout",
     "publish.interval",
     "publish.lease",
 )
 SHORTEST_MS = {"publish.interval": 100, "publish.lease": 500}
+SMALLEST = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
 BROKERS_CHOICE = ("topics.replication", -1)
 CHOICES = {"aggregate.on_gap": ("stop", "skip")}
 
@@ -305,6 +320,12 @@ def _check(key: str, value: Any) -> None:
     elif key == "serve.port":
         if not 0 <= value <= MAX_PORT:
             raise ValueError(f"a port, 0 to {MAX_PORT}")
+    elif key == "aggregate.deadletter_ratio":
+        if not 0 <= value < 1:
+            raise ValueError("a share from 0 (never) to less than 1")
+    elif key in SMALLEST:
+        if value < SMALLEST[key]:
+            raise ValueError(f"a number of {SMALLEST[key]} or more")
     elif type(value) is int and value < 1 and (key, value) != BROKERS_CHOICE:
         raise ValueError("a number of 1 or more")
 

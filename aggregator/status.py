@@ -38,11 +38,15 @@ class MetricStatus(msgspec.Struct, frozen=True):
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
-    """How far a partition is counted: messages behind as of its last commit, and offsets lost."""
+    """How far a partition is counted: messages behind as of its last commit, and offsets lost.
+
+    `reason` is why it is halted.
+    """
 
     partition: int
     lag: int
     halted: bool
+    reason: str
     gap: int
     epoch: int
     committed: Moment | None
@@ -109,7 +113,11 @@ def status(overview: Overview, metrics: Mapping[str, Metric], rates: Rates) -> S
             for name, metric in metrics.items()
         },
         partitions=[
-            _partition(number, standing.owner) for number, standing in overview.partitions.items()
+            *(_partition(number, one.owner) for number, one in overview.partitions.items()),
+            *(
+                PartitionStatus(number, 0, True, str(error), 0, 0, None)
+                for number, error in overview.unreadable.items()
+            ),
         ],
         deadletters=dict(deadletters),
         redis="ok",
@@ -143,6 +151,7 @@ def _partition(number: int, owner: Mapping[str, str]) -> PartitionStatus:
         partition=number,
         lag=max(0, int(owner.get("high", done)) - max(0, done)),
         halted=bool(owner.get("halted")) or done == TORN,
+        reason=owner.get("halted", ""),
         gap=int(owner.get("gap", 0)),
         epoch=int(owner.get("epoch", 0)),
         committed=iso(None if updated is None else int(updated)),

@@ -2,118 +2,43 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import importlib.resources
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import redis
+from redis.cluster import RedisCluster
 
-from aggregator import refusals
-from aggregator.errors import Fenced, SettingsError, StoreRefused, StoreUnreachable
+from aggregator import stored
+from aggregator.connection import connect, run
+from aggregator.errors import Fenced, StateUnreadable, Torn
 from aggregator.keys import (
     PaneKey,
     deaths_key,
     partitions_key,
     policies_key,
     publisher_key,
+    stuck_key,
     tag,
 )
 from aggregator.partition import Partition, Watermark
-from aggregator.settings import masked
+from aggregator.stored import TORN, UNSET, Overview, Snapshot, Standing
 from aggregator.windows import Span
-from estimators import Metric
 
-UNSET = -1
-"""The next offset of a partition that was never committed."""
-TORN = -2
-"""The next offset of a partition in which a commit failed half-way: its sums cannot be trusted."""
-URL = (
-    "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0, with special characters "
-    "percent-encoded, and redis-py's parameters (ssl_ca_certs=..., with rediss:// only)"
-)
+__all__ = ["TORN", "UNSET", "Overview", "Snapshot", "Standing", "Store", "connect", "script"]
+
 WORDS_PER_WRITE = 4_000
 """Lua unpacks at most about 8,000 values at once."""
+STUCK_MS = 60_000
+"""A worker that was said to be stuck so long ago has ended."""
+LOOKS = 3
+"""How often a partition is read again whose panes came while it was read."""
+TYPES = {b"owner": b"hash", b"watermarks": b"hash", b"counts": b"hash", b"open": b"set"}
+"""What is at the keys of a partition without which nothing of it can be read."""
 
-
-def connect(url: str) -> redis.Redis:
-    """Return a client for a Redis URL (redis://, rediss:// or unix://).
-
-    Raises
-    ------
-    StoreUnreachable
-        If nothing answers there.
-    StoreRefused
-        If Redis turns us away: wrong password, certificate, missing rights, and so on.
-    SettingsError
-        If it is no such URL.
-    """
-    shown = str(masked("url", url))
-    try:
-        client = redis.Redis.from_url(url, socket_connect_timeout=5, health_check_interval=30)
-        client.ping()
-    except (TypeError, ValueError):  # what redis says of it may be a part of the password
-        raise SettingsError("redis.url", shown, URL, "redis") from None
-    except redis.RedisError as error:
-        if why := refusals.of_redis(error):
-            raise StoreRefused(shown, why) from None
-        raise StoreUnreachable(shown, str(error)) from None
-    return client
-
-
-@dataclasses.dataclass(frozen=True)
-class Snapshot:
-    """A partition's state as the store has it, in one consistent piece.
-
-    Attributes
-    ----------
-    owner : dict of str to str
-        ``epoch``, ``next``, ``begin``, ``topic_id``, ``worker``, ``high``, ``halted``, ``gap``.
-    watermarks : dict of str to Watermark
-        By metric key.
-    counts : dict of str to int
-        Reports by ``outcome:metric``.
-    open : dict of PaneKey to (int, bytes, set of bytes)
-        First offset, statistic and counted batch ids of each open pane.
-    """
-
-    owner: dict[str, str]
-    watermarks: dict[str, Watermark]
-    counts: dict[str, int]
-    open: dict[PaneKey, tuple[int, bytes, set[bytes]]]
-
-    @property
-    def next_offset(self) -> int:
-        """The first offset that is not counted, or UNSET."""
-        return int(self.owner.get("next", UNSET))
-
-    def partition(self, metrics: Mapping[str, Metric], future_ms: int) -> Partition:
-        """Return the partition in memory, ready to count on from here."""
-        partition = Partition(metrics, future_ms, max(0, self.next_offset))
-        partition.watermarks.update(self.watermarks)
-        partition.counts.update(self.counts)
-        for key, (first_offset, statistic, seen) in self.open.items():
-            if statistic:
-                partition.restore(key, first_offset, statistic, set(seen))
-        return partition
-
-
-@dataclasses.dataclass(frozen=True)
-class Standing:
-    """How far a partition is counted: its owner's facts, watermarks and counts."""
-
-    owner: dict[str, str]
-    watermarks: dict[str, Watermark]
-    counts: dict[str, int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Overview:
-    """How far all partitions are counted, and the policies of weights that were set."""
-
-    partitions: dict[int, Standing]
-    policies: dict[str, str]
+Command = tuple[str | int, ...]
 
 
 class Store:
@@ -141,22 +66,69 @@ class Store:
         self.client.close()
 
     def acquire(self, partition: int, worker: str) -> Snapshot:
-        """Become a partition's owner: whoever owned it is fenced from now on."""
-        self.client.sadd(partitions_key(self.topic), partition)
+        """Become a partition's owner: whoever owned it is fenced from now on.
+
+        Raises
+        ------
+        StateUnreadable
+            If what is stored of the partition cannot be counted on from.
+        """
+        self._enlist(partition)
         return self._take(partition, worker)
 
     def snapshot(self, partition: int) -> Snapshot:
         """Look at a partition's open state without touching its ownership."""
         return self._take(partition, "")
 
+    def _enlist(self, partition: int) -> None:
+        """Add a partition to those that readers look at."""
+        key = partitions_key(self.topic)
+        self._ask([("SADD", key, partition)])
+
     def _take(self, partition: int, worker: str) -> Snapshot:
-        owner, watermarks, counts, panes = self._snapshot([tag(self.topic, partition)], [worker])
-        opened = {}
-        for member, statistic, seen in panes:
-            name, _, first = member.decode().rpartition(":")
-            opened[PaneKey.parse(name)] = (int(first), statistic, set(seen))
-        marks = _watermarks(_pairs(watermarks))
-        return Snapshot(_pairs(owner), marks, _counts(_pairs(counts)), opened)
+        prefix = tag(self.topic, partition)
+        keys = [f"{prefix}:{name.decode()}" for name in TYPES]
+        for _ in range(LOOKS):
+            try:
+                found = self._snapshot(keys, [worker])
+            except redis.ResponseError as error:
+                raise self._blamed(prefix, error) from None
+            snapshot = Snapshot.of(prefix, found)
+            if (gone := snapshot.gone()) is None:
+                return snapshot
+            if not self._appeared(prefix, gone):
+                raise StateUnreadable(gone, "nothing", "what belongs to a pane that is open")
+        raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
+
+    def _appeared(self, prefix: str, key: str) -> bool:
+        """Return whether a key is there after all: a Redis Cluster was moving it.
+
+        While it still does, Redis refuses to say.
+        """
+        (there,) = self._ask([("EXISTS", f"{prefix}:open", key)])
+        return bool(there == 2)
+
+    def _blamed(self, prefix: str, error: redis.ResponseError) -> Exception:
+        """Return what a script that reads a partition has failed at, naming the key."""
+        if "not an integer" in str(error):
+            return StateUnreadable(f"{prefix}:owner, field epoch", str(error), "a whole number")
+        if "WRONGTYPE" not in str(error):
+            return error
+        types = {f"{prefix}:{name.decode()}": kind for name, kind in TYPES.items()}
+        with contextlib.suppress(redis.ResponseError):
+            for member in self._members(f"{prefix}:open"):
+                name = member.rpartition(b":")[0].decode(errors="replace")
+                types |= {f"{prefix}:{name}": b"string", f"{prefix}:seen:{name}": b"set"}
+        for key, kind in types.items():
+            (found,) = self._ask([("TYPE", key)])
+            if found not in (kind, b"none"):
+                return StateUnreadable(key, f"a {found.decode()}", f"a {kind.decode()}")
+        return error
+
+    def halt(self, partition: int, reason: str) -> None:
+        """Show why a partition is not counted, if Redis lets us: its owner could not write it."""
+        with contextlib.suppress(redis.RedisError):
+            self.client.hset(f"{tag(self.topic, partition)}:owner", "halted", reason)
 
     def commit(
         self,
@@ -191,15 +163,29 @@ class Store:
         ------
         Fenced
             If the store is not where this state came from. Nothing was written.
+        Torn
+            If a write failed after others were made.
         """
         prefix = tag(self.topic, number)
+        owner, name = f"{prefix}:owner", f"{self.topic}:{number}"
         words: list[Any] = [epoch, expected, partition.next_offset]
+        keys = {owner: None}
         for command in _writes(prefix, partition, facts):
             words += [len(command), *command]
-        outcome, stored_epoch, stored = self._commit([prefix], words)
+            keys[command[1]] = None
+        self._enlist(number)  # a Redis Cluster may have lost that, and nothing else
+        try:
+            outcome, stored_epoch, rest = self._commit([*keys], words)
+        except redis.ResponseError as error:
+            raise self._blamed(prefix, error) from None
+        if outcome == b"torn":
+            torn = Torn(name, epoch, expected, rest.decode(errors="replace"), prefix)
+            self.halt(number, str(torn))
+            raise torn
         if outcome == b"fenced":
-            name = f"{self.topic}:{number}"
-            raise Fenced(name, epoch, int(stored_epoch), expected, int(stored))
+            now = stored.integer(f"{owner}, field epoch", stored_epoch, 0)
+            following = stored.integer(f"{owner}, field next", rest, TORN)
+            raise Fenced(name, epoch, now, expected, following)
         partition.saved()
         if outcome == b"known":
             return None
@@ -207,7 +193,8 @@ class Store:
 
     def partitions(self) -> list[int]:
         """Return the partitions that were ever counted, ascending."""
-        return sorted(int(member) for member in self._members(partitions_key(self.topic)))
+        key = partitions_key(self.topic)
+        return stored.partitions(key, self._members(key))
 
     def panes(
         self, partition: int, grain: str, metric: str, start: int | None, end: int | None
@@ -215,31 +202,30 @@ class Store:
         """Return the panes of a metric that begin in [start, end), and their first offsets."""
         low = "-inf" if start is None else start
         high = "+inf" if end is None else f"({end}"
-        found: Any = self.client.zrangebyscore(self._index(partition, grain, metric), low, high)
-        pairs = (member.decode().split(":") for member in found)
-        return {int(begin): int(first) for begin, first in pairs}
+        key = self._index(partition, grain, metric)
+        (found,) = self._ask([("ZRANGEBYSCORE", key, low, high)])
+        return dict(stored.start(key, member) for member in found)
 
     def find(self, metric: str, spans: Sequence[tuple[int, Span]]) -> list[tuple[int, PaneKey]]:
         """Return a metric's panes in spans of partitions: in one round trip, in their order."""
-        with self.client.pipeline(transaction=False) as pipeline:
-            for partition, span in spans:
-                low = "-inf" if span.start is None else span.start
-                high = "+inf" if span.end is None else f"({span.end}"
-                pipeline.zrangebyscore(self._index(partition, span.grain, metric), low, high)
-            found: Any = pipeline.execute()
+        commands = []
+        for partition, span in spans:
+            low = "-inf" if span.start is None else span.start
+            high = "+inf" if span.end is None else f"({span.end}"
+            key = self._index(partition, span.grain, metric)
+            commands.append(("ZRANGEBYSCORE", key, low, high))
+        found = zip(spans, self._starts(commands), strict=True)
         return [
-            (partition, PaneKey(span.grain, metric, int(member.split(b":")[0])))
-            for (partition, span), members in zip(spans, found, strict=True)
-            for member in members
+            (partition, PaneKey(span.grain, metric, start))
+            for (partition, span), starts in found
+            for start in starts
         ]
 
     def earliest(self, metric: str, partitions: Sequence[int]) -> int | None:
         """Return when a metric's first pane begins, in ms since the epoch; None: it has none."""
-        with self.client.pipeline(transaction=False) as pipeline:
-            for partition in partitions:
-                pipeline.zrange(self._index(partition, "pane", metric), 0, 0)
-            found: Any = pipeline.execute()
-        return min((int(m.split(b":")[0]) for members in found for m in members), default=None)
+        keys = [self._index(partition, "pane", metric) for partition in partitions]
+        found = self._starts([("ZRANGE", key, 0, 0) for key in keys])
+        return min((start for starts in found for start in starts), default=None)
 
     def first_panes(
         self, metric: str, partitions: Sequence[int], first: int, last: int, limit: int
@@ -248,30 +234,28 @@ class Store:
 
         At most `limit` of a partition, in ms since the epoch, one partition after the other.
         """
-        with self.client.pipeline(transaction=False) as pipeline:
-            for partition in partitions:
-                pipeline.zrangebyscore(
-                    self._index(partition, "pane", metric), first, last, 0, limit
-                )
-            found: Any = pipeline.execute()
-        return [int(member.split(b":")[0]) for members in found for member in members]
+        keys = [self._index(partition, "pane", metric) for partition in partitions]
+        some = ("LIMIT", 0, limit)
+        found = self._starts([("ZRANGEBYSCORE", key, first, last, *some) for key in keys])
+        return [start for starts in found for start in starts]
 
     def count_panes(self, metric: str, partitions: Sequence[int], start: int, end: int) -> int:
         """Return how many panes of a metric begin in [start, end), over partitions."""
-        with self.client.pipeline(transaction=False) as pipeline:
-            for partition in partitions:
-                pipeline.zcount(self._index(partition, "pane", metric), start, f"({end}")
-            found: Any = pipeline.execute()
-        return sum(found)
+        keys = [self._index(partition, "pane", metric) for partition in partitions]
+        return sum(self._ask([("ZCOUNT", key, start, f"({end}") for key in keys]))
 
     def _index(self, partition: int, grain: str, metric: str) -> str:
         return f"{tag(self.topic, partition)}:index:{grain}:{metric}"
 
+    def _starts(self, commands: Sequence[Command]) -> list[list[int]]:
+        """Return where the panes begin that commands find in indexes."""
+        found = zip(commands, self._ask(commands), strict=True)
+        return [[stored.start(str(c[1]), member)[0] for member in members] for c, members in found]
+
     def indexed(self, partition: int) -> list[tuple[str, str]]:
         """Return the (grain, metric key) pairs of which a partition ever had a pane."""
-        members = self._members(f"{tag(self.topic, partition)}:indexed")
-        pairs = (member.decode().split(":") for member in members)
-        return sorted((grain, metric) for grain, metric in pairs)
+        key = f"{tag(self.topic, partition)}:indexed"
+        return sorted(stored.indexed(key, member) for member in self._members(key))
 
     def statistics(self, keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
         """Return the statistics of partitions' panes as bytes, in one round trip.
@@ -281,62 +265,88 @@ class Store:
         places: defaultdict[int, list[int]] = defaultdict(list)
         for place, (partition, _) in enumerate(keys):
             places[partition].append(place)
-        with self.client.pipeline(transaction=False) as pipeline:
-            for partition, mine in places.items():
-                prefix = tag(self.topic, partition)
-                pipeline.mget([f"{prefix}:{keys[place][1]}" for place in mine])
-            found: Any = pipeline.execute()
+        commands = []
+        for partition, mine in places.items():
+            prefix = tag(self.topic, partition)
+            commands.append(("MGET", *(f"{prefix}:{keys[place][1]}" for place in mine)))
         values: list[bytes | None] = [None] * len(keys)
-        for mine, those in zip(places.values(), found, strict=True):
+        for mine, those in zip(places.values(), self._ask(commands), strict=True):
             for place, value in zip(mine, those, strict=True):
                 values[place] = value
         return values
 
-    def running(self, partitions: Sequence[int], metric: str) -> list[bytes]:
-        """Return the statistics that make up a metric's running total, as bytes."""
-        with self.client.pipeline(transaction=False) as pipeline:
-            for partition in partitions:
-                self._running([tag(self.topic, partition)], [metric], client=pipeline)
-            found: Any = pipeline.execute()
-        return [statistic for those in found for statistic in those if statistic]
+    def running(self, partitions: Sequence[int], metric: str) -> list[tuple[str, bytes]]:
+        """Return the statistics that make up a metric's running total, with their keys."""
+        prefixes = [tag(self.topic, partition) for partition in partitions]
+        calls = [([f"{p}:open", f"{p}:total:{metric}:0"], [metric]) for p in prefixes]
+        found: list[tuple[str, bytes]] = []
+        for prefix, those in zip(prefixes, self._runnings(prefixes, calls), strict=True):
+            pairs = zip(those[::2], those[1::2], strict=True)
+            for name, value in pairs:
+                key = name.decode(errors="replace")
+                if not value and self._appeared(prefix, key):
+                    raise redis.exceptions.TryAgainError(f"{key} came while it was read")
+                found.append((key, value))
+        return found
+
+    def _runnings(self, prefixes: Sequence[str], calls: Sequence[Any]) -> list[Any]:
+        """Run the script for several partitions: together, where they are on one server."""
+        try:
+            if isinstance(self.client, RedisCluster):
+                return [self._running(keys, words) for keys, words in calls]
+            with self.client.pipeline(transaction=False) as pipeline:
+                for keys, words in calls:
+                    self._running(keys, words, client=pipeline)
+                return list(pipeline.execute())
+        except redis.ResponseError as error:
+            for prefix in prefixes:
+                if isinstance(blamed := self._blamed(prefix, error), StateUnreadable):
+                    raise blamed from None
+            raise
 
     def overview(self) -> Overview:
         """Return how far everything is counted, in two round trips."""
-        numbers = self.partitions()
-        with self.client.pipeline(transaction=False) as pipeline:
-            for number in numbers:
-                for what in ("owner", "watermarks", "counts"):
-                    pipeline.hgetall(f"{tag(self.topic, number)}:{what}")
-            pipeline.hgetall(policies_key(self.topic))
-            *found, policies = map(_decoded, pipeline.execute())
-        rows = zip(numbers, found[::3], found[1::3], found[2::3], strict=True)
-        standings = {
-            number: Standing(owner, _watermarks(marks), _counts(counts))
-            for number, owner, marks, counts in rows
-        }
-        return Overview(standings, policies)
+        numbers, policies = self.partitions(), policies_key(self.topic)
+        prefixes = [tag(self.topic, number) for number in numbers]
+        names = ("owner", "watermarks", "counts")
+        commands: list[Command] = [("HGETALL", f"{p}:{name}") for p in prefixes for name in names]
+        *found, set_ones = self._asked([*commands, ("HGETALL", policies)])
+        standings, unreadable = {}, {}
+        for place, (number, prefix) in enumerate(zip(numbers, prefixes, strict=True)):
+            try:
+                owner, marks, counts = map(_readable, found[3 * place : 3 * place + 3])
+                standings[number] = Standing(
+                    stored.owner(f"{prefix}:owner", owner),
+                    stored.watermarks(f"{prefix}:watermarks", marks),
+                    stored.counts(f"{prefix}:counts", counts),
+                )
+            except StateUnreadable as error:
+                unreadable[number] = error
+        return Overview(standings, stored.texts(policies, _readable(set_ones)), unreadable)
 
     def owner(self, partition: int) -> dict[str, str]:
         """Return the facts of a partition's owner's hash."""
-        return _decoded(self.client.hgetall(f"{tag(self.topic, partition)}:owner"))
+        key = f"{tag(self.topic, partition)}:owner"
+        return stored.owner(key, self._hash(key))
 
     def watermarks(self, partition: int) -> dict[str, Watermark]:
         """Return a partition's watermarks by metric key."""
-        return _watermarks(
-            _decoded(self.client.hgetall(f"{tag(self.topic, partition)}:watermarks"))
-        )
+        key = f"{tag(self.topic, partition)}:watermarks"
+        return stored.watermarks(key, self._hash(key))
 
     def counts(self, partition: int) -> dict[str, int]:
         """Return a partition's numbers of reports by ``outcome:metric``."""
-        return _counts(_decoded(self.client.hgetall(f"{tag(self.topic, partition)}:counts")))
+        key = f"{tag(self.topic, partition)}:counts"
+        return stored.counts(key, self._hash(key))
 
     def policies(self) -> dict[str, str]:
         """Return the policies of weights that were set, by metric name."""
-        return _decoded(self.client.hgetall(policies_key(self.topic)))
+        key = policies_key(self.topic)
+        return stored.texts(key, self._hash(key))
 
     def set_policy(self, metric: str, policy: str) -> None:
         """Set a metric's policy of weights: in force from the next read."""
-        self.client.hset(policies_key(self.topic), metric, policy)
+        self._ask([("HSET", policies_key(self.topic), metric, policy)])
 
     def publishing(self) -> tuple[bool, dict[str, int]]:
         """Return whether somebody has the lease to publish, and how many events there are by type.
@@ -344,25 +354,82 @@ class Store:
         The types are ``final`` and ``provisional``.
         """
         key = publisher_key(self.topic)
-        with self.client.pipeline(transaction=False) as pipeline:
-            pipeline.exists(f"{key}:lease")
-            pipeline.hgetall(f"{key}:events")
-            held, events = pipeline.execute()
-        counts = {name.rpartition(".")[2]: int(count) for name, count in _decoded(events).items()}
-        return bool(held), {"final": 0, "provisional": 0} | counts
+        held, events = self._ask([("EXISTS", f"{key}:lease"), ("HGETALL", f"{key}:events")])
+        counts = stored.counts(f"{key}:events", events)
+        found = {name.rpartition(".")[2]: count for name, count in counts.items()}
+        return bool(held), {"final": 0, "provisional": 0} | found
 
     def deaths(self) -> int:
         """Return how many workers died and were started again."""
-        found: Any = self.client.get(deaths_key(self.topic))
-        return int(found or 0)
+        key = deaths_key(self.topic)
+        (found,) = self._ask([("GET", key)])
+        return stored.integer(key, found or b"0", 0)
 
     def count_death(self) -> None:
         """Count a worker that died."""
         self.client.incr(deaths_key(self.topic))
 
+    def stuck(self, now_ms: int) -> dict[str, tuple[str, float]]:
+        """Return the workers that are stuck: in which step, and for how many seconds."""
+        key = stuck_key(self.topic)
+        found = {}
+        for worker, text in stored.texts(key, self._hash(key)).items():
+            told_ms, _, rest = text.partition(":")
+            seconds, _, step = rest.partition(":")
+            if told_ms.isdecimal() and now_ms - int(told_ms) < STUCK_MS and seconds.isdecimal():
+                found[worker] = step, float(seconds)
+        return found
+
+    def tell_stuck(self, worker: str, step: str, seconds: float, now_ms: int) -> None:
+        """Note for how long a worker is stuck in a step; 0: no longer."""
+        key = stuck_key(self.topic)
+        if seconds:
+            self._ask([("HSET", key, worker, f"{now_ms}:{seconds:.0f}:{step}")])
+        else:
+            self._ask([("HDEL", key, worker)])
+        self._ask([("PEXPIRE", key, STUCK_MS)])
+
     def _members(self, key: str) -> set[bytes]:
-        found: Any = self.client.smembers(key)
+        (found,) = self._ask([("SMEMBERS", key)])
         return set(found)
+
+    def _hash(self, key: str) -> dict[bytes, bytes]:
+        (found,) = self._ask([("HGETALL", key)])
+        return dict(found)
+
+    def _ask(self, commands: Sequence[Command]) -> list[Any]:
+        """Run commands in one round trip, of each node of a Redis Cluster.
+
+        Raises
+        ------
+        StateUnreadable
+            If a key is of another type than the command is for.
+        """
+        return [_readable(reply) for reply in self._asked(commands)]
+
+    def _asked(self, commands: Sequence[Command]) -> list[Any]:
+        """Return the replies to commands; one that found a key of another type is StateUnreadable.
+
+        Any other failure is raised.
+        """
+        if not commands:
+            return []
+        found: list[Any] = []
+        for command, reply in zip(commands, run(self.client, commands), strict=True):
+            if isinstance(reply, redis.ResponseError) and "WRONGTYPE" in str(reply):
+                key, name = str(command[1]), str(command[0])
+                found.append(StateUnreadable(key, "another type", f"what {name} can be done with"))
+            elif isinstance(reply, Exception):
+                raise reply
+            else:
+                found.append(reply)
+        return found
+
+
+def _readable(reply: Any) -> Any:
+    if isinstance(reply, StateUnreadable):
+        raise reply
+    return reply
 
 
 def _writes(
@@ -382,9 +449,13 @@ def _writes(
             yield ["SADD", f"{prefix}:open", member]
             for i in range(0, len(pane.unsaved), WORDS_PER_WRITE):
                 yield ["SADD", f"{prefix}:seen:{key}", *pane.unsaved[i : i + WORDS_PER_WRITE]]
+            uses = [word for name in pane.unsaved_keys for word in (name, pane.used[name])]
+            for i in range(0, len(uses), WORDS_PER_WRITE):
+                yield ["HSET", f"{prefix}:keys:{key}", *uses[i : i + WORDS_PER_WRITE]]
             continue
         yield ["SREM", f"{prefix}:open", member]
         yield ["DEL", f"{prefix}:seen:{key}"]
+        yield ["DEL", f"{prefix}:keys:{key}"]
         if pane.metric.retention_ms is not None:
             arrived = partition.watermarks[key.metric].arrived
             yield ["PEXPIREAT", f"{prefix}:{key}", arrived + pane.metric.retention_ms]
@@ -404,20 +475,3 @@ def _flat(fields: Mapping[str, str | int]) -> list[str | int]:
 def script(name: str) -> str:
     """Return the text of a Lua script."""
     return importlib.resources.files("aggregator").joinpath(f"lua/{name}.lua").read_text()
-
-
-def _pairs(flat: list[bytes]) -> dict[str, str]:
-    words = [word.decode() for word in flat]
-    return dict(zip(words[::2], words[1::2], strict=True))
-
-
-def _decoded(found: Any) -> dict[str, str]:
-    return {key.decode(): value.decode() for key, value in found.items()}
-
-
-def _watermarks(found: Mapping[str, str]) -> dict[str, Watermark]:
-    return {name: Watermark.parse(text) for name, text in found.items()}
-
-
-def _counts(found: Mapping[str, str]) -> dict[str, int]:
-    return {name: int(value) for name, value in found.items()}

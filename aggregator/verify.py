@@ -6,15 +6,15 @@ import dataclasses
 import datetime
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import kafka
-from aggregator.errors import DitherError
-from aggregator.keys import PaneKey, metric_key
+from aggregator.errors import DitherError, StateUnreadable
+from aggregator.keys import PaneKey, metric_key, partitions_key
 from aggregator.partition import Pane, Partition
 from aggregator.settings import Settings
 from aggregator.store import TORN, UNSET, Snapshot, Store
@@ -97,16 +97,21 @@ def verify(
     quick = {"fetch.wait.max.ms": 10}
     consumer = kafka.consumer(settings, f"dither-verify-{uuid.uuid4()}", **quick)
     try:
-        for number in store.partitions():
-            stored = _stored_panes(store, number)  # before the snapshot: all in it are replayed
-            snapshot = store.snapshot(number)
+        listed = store.partitions()
+        for number in sorted({*listed, *_numbers(consumer, settings.topics.reports)}):
+            try:
+                stored = _stored_panes(store, number)  # before the snapshot: all in it are replayed
+                snapshot = store.snapshot(number)
+            except StateUnreadable as error:
+                outcome.differences.append(Difference(number, "everything", str(error)))
+                continue
             if snapshot.next_offset == TORN:
-                outcome.differences.append(
-                    Difference(
-                        number, "everything", "a commit failed half-way; see the worker's log"
-                    )
-                )
+                why = snapshot.owner.get("halted") or "a commit was applied by half"
+                outcome.differences.append(Difference(number, "everything", why))
             elif snapshot.next_offset != UNSET:
+                if number not in listed:
+                    detail = f"not among {partitions_key(store.topic)}: readers leave it out"
+                    outcome.differences.append(Difference(number, "everything", detail))
                 replay = _Replay(settings, metrics, store, number, stored, snapshot, outcome)
                 replay.run(consumer, progress)
     finally:
@@ -207,6 +212,11 @@ class _Replay:
             self._note(
                 self.outcome.differences, key, "in the store, but no report of it in the log"
             )
+        if replayed.keys() - stored.keys():  # what was opened meanwhile is there by now
+            known = _stored_panes(self.store, self.number)
+            for key in sorted(replayed.keys() - known.keys()):
+                detail = "missing in its index: readers leave it out"
+                self._note(self.outcome.differences, key, detail)
         keys = sorted(replayed)
         self.outcome.panes += len(keys)
         for key, found in zip(keys, self._stored(keys), strict=True):
@@ -256,6 +266,14 @@ class _Replay:
                     key,
                     f"{len(seen)} batch ids in the store, {len(pane.seen)} from the log",
                 )
+            if pane is not None and pane.used != (used := self.snapshot.used.get(key, {})):
+                keys = sum(used.get(k) != pane.used.get(k) for k in used.keys() | pane.used.keys())
+                self._note(
+                    self.outcome.differences,
+                    key,
+                    f"{keys} message keys have other numbers of reports in the store than in the "
+                    f"log ({len(used)} and {len(pane.used)} keys)",
+                )
 
     def _compare_counters(self) -> None:
         if self.has_older:
@@ -289,6 +307,12 @@ def _stored_panes(store: Store, number: int) -> dict[PaneKey, int]:
         panes = store.panes(number, grain, metric, None, None)
         found |= {PaneKey(grain, metric, start): first for start, first in panes.items()}
     return found
+
+
+def _numbers(consumer: Consumer, topic: str) -> Iterable[int]:
+    """Return the numbers of a topic's partitions."""
+    about = consumer.list_topics(topic, timeout=kafka.ANSWER_SECONDS).topics[topic]
+    return [] if about.error is not None else about.partitions
 
 
 def _offset(message: Any) -> int:

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
-import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import redis
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import kafka
-from aggregator.deadletters import DeadLetters, DeadLettersUndelivered
-from aggregator.errors import Fenced
+from aggregator.clock import SYSTEM, Clock
+from aggregator.deadletters import DeadLetters
+from aggregator.errors import BrokerUnreachable, Fenced, StateUnreadable
+from aggregator.outage import AWAY, Outage
 from aggregator.ownership import Owned, take
 from aggregator.settings import Settings
 from aggregator.store import Store
+from aggregator.watchdog import Watchdog
 from estimators import Metric
 from estimators.durations import milliseconds
 from producers.kafka_errors import explained
 
 CONSUME_MESSAGES = 1_000
 DEAD_LETTER_SECONDS = 10.0
-FIRST_RETRY_SECONDS = 0.2
-LAST_RETRY_SECONDS = 5.0
+LEAVE_RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 20.0
+LOOK_AGAIN_SECONDS = 15.0
+"""At a partition whose stored state could not be read: somebody may have mended it."""
 
-T = TypeVar("T")
 log = structlog.get_logger("dither.worker")
-
-
-class Stopped(Exception):  # noqa: N818
-    """The worker was asked to stop while it was waiting for Redis or Kafka to come back."""
 
 
 class Worker:
@@ -46,32 +46,46 @@ class Worker:
     store : Store
     name : str
         Shown as the owner of its partitions.
+    clients : kafka.Clients, optional
+        Those of the settings' cluster if left out.
+    clock : Clock
+    end : callable
+        Ends the process if the worker is stuck for good.
     """
 
     def __init__(
-        self, settings: Settings, metrics: Mapping[str, Metric], store: Store, name: str
+        self,
+        settings: Settings,
+        metrics: Mapping[str, Metric],
+        store: Store,
+        name: str,
+        clients: kafka.Clients | None = None,
+        clock: Clock = SYSTEM,
+        end: Callable[[int], object] = os._exit,
     ) -> None:
         self.settings, self.metrics, self.store, self.name = settings, metrics, store, name
         self.topic = settings.topics.reports
         self.owned: dict[int, Owned] = {}
+        self._untaken: set[int] = set()  # assigned by the group, while the store was away
         self._stopping = False  # no Event: its lock is not safe in a signal handler
         self._leave_by = float("inf")
         self._interval = milliseconds(settings.aggregate.commit_interval) / 1000
-        self._next_commit = time.monotonic() + self._interval
-        self._topic_id = kafka.topic_id(settings, self.topic)
-        self._deadletters = DeadLetters(
-            kafka.producer(settings, **{"message.max.bytes": 64_000_000}),
-            settings.topics.deadletters,
+        self._clock = clock
+        self._next_commit = clock.monotonic() + self._interval
+        clients = clients or kafka.Clients.of(settings)
+        self._consumer, self._asker = clients.consumer, clients.asker
+        self._deadletters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
+        self._topic_id = clients.topic_id
+        self._outage = Outage(clock)
+        after, end_after = (
+            milliseconds(text) / 1000
+            for text in (settings.aggregate.stuck_after, settings.aggregate.stuck_exit)
         )
-        self._consumer: Consumer = kafka.consumer(
-            settings, settings.aggregate.group, on_commit=lambda *_: None
-        )
-        # A client that fetches nothing: questions would queue behind a fetch that waits.
-        self._asker: Consumer = kafka.consumer(settings, settings.aggregate.group)
+        self._watchdog = Watchdog(after, end_after, self._tell_stuck, end)
 
     def stop(self) -> None:
         """Ask the worker to drain, commit and leave; safe in a signal handler."""
-        self._leave_by = time.monotonic() + LEAVE_SECONDS
+        self._leave_by = self._clock.monotonic() + LEAVE_SECONDS
         self._stopping = True
 
     def run(self) -> None:
@@ -80,30 +94,87 @@ class Worker:
             [self.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
         log.info("started", worker=self.name, topic=self.topic, metrics=len(self.metrics))
-        try:
-            while not self._stopping:
-                self._step()
-            self._commit_all()
-        except Stopped:
-            self.owned.clear()
-            log.warning("stopped while waiting: uncommitted reports will be read again")
-        finally:
-            self._consumer.close()
-            self._asker.close()
-            log.info("stopped", worker=self.name)
+        with self._watchdog:
+            try:
+                while not self._stopping:
+                    self._step()
+                self._leave()
+            except BaseException:
+                self.owned.clear()  # leaving commits what is owned, and this may be half done
+                raise
+            finally:
+                self._watchdog.at("leaving")
+                self._consumer.close()
+                self._asker.close()
+                log.info("stopped", worker=self.name)
 
     def _step(self) -> None:
-        patience = max(0.0, self._next_commit - time.monotonic())
+        self._watchdog.at("consuming")
+        next_look = self._outage.retry_at if self._outage.is_on else self._next_commit
+        patience = max(0.0, next_look - self._clock.monotonic())
         self._count(self._consumer.consume(CONSUME_MESSAGES, timeout=min(patience, 1.0)))
-        unsaved = sum(owned.state.unsaved for owned in self.owned.values())
-        full = unsaved >= self.settings.aggregate.commit_reports
-        if full or time.monotonic() >= self._next_commit:
-            self._commit_all()
-        self._retake_fenced()
+        if self._outage.is_due:
+            self._tend()
+
+    def _tend(self) -> None:
+        """Do what needs Redis; while that is away, only listen to the group."""
+        try:
+            if self._untaken:
+                self._take_untaken()
+            self._retake_fenced()
+            is_time = self._clock.monotonic() >= self._next_commit
+            if is_time or self._outage.is_on or self._is_full():
+                self._commit_all()
+                self._retake_fenced()
+        except AWAY as error:
+            self._outage.failed(error)
+            self._consumer.pause(self._positions())
+        else:
+            if self._outage.is_on:
+                self._outage.passed()
+                self._go_on()
+
+    def _is_full(self) -> bool:
+        """Whether what was counted, or refused, since the last commit should be saved."""
+        aggregate, every = self.settings.aggregate, self.owned.values()
+        return (
+            sum(owned.state.unsaved for owned in every) >= aggregate.commit_reports
+            or sum(owned.refused_bytes for owned in every) * kafka.QUEUE_SHARE >= aggregate.memory
+        )
+
+    def _go_on(self) -> None:
+        """Fetch again, from where counting stands, what was paused while Redis was away."""
+        for owned in self.owned.values():
+            if owned.is_counting:
+                self._consumer.resume([TopicPartition(self.topic, owned.number)])
+                self._seek(owned)
+
+    def _positions(self) -> list[TopicPartition]:
+        return [TopicPartition(self.topic, number) for number in self.owned]
+
+    def _leave(self) -> None:
+        """Commit for the last time; what cannot be committed in time will be read again."""
+        while True:
+            try:
+                self._commit_all()
+            except AWAY as error:
+                self._outage.failed(error)
+            else:
+                return
+            if self._clock.monotonic() > self._leave_by:
+                self.owned.clear()
+                log.warning("stopped while waiting: uncommitted reports will be read again")
+                return
+            self._watchdog.at("waiting to leave")
+            self._clock.sleep(LEAVE_RETRY_SECONDS)
+
+    def _tell_stuck(self, step: str, seconds: float) -> None:
+        with contextlib.suppress(redis.RedisError):
+            self.store.tell_stuck(self.name, step, seconds, self._clock.now_ms())
 
     # -- Counting -----------------------------------------------------------------------------
 
-    def _count(self, messages: list[Any]) -> None:
+    def _count(self, messages: Sequence[Any]) -> None:
         by_partition: defaultdict[int, list[Any]] = defaultdict(list)
         for message in messages:
             if message.error() is None:
@@ -117,22 +188,16 @@ class Worker:
             if owned.jumped(batch[0].offset(), batch[-1].offset()):
                 self._seek(owned)
                 continue
-            for refusal in owned.state.count(batch):
-                log.warning(
-                    "refused",
-                    partition=number,
-                    offset=refusal.message.offset(),
-                    reason=refusal.reason,
-                    detail=refusal.detail,
-                )
-                self._deadletters.send(refusal)
-                owned.measured = owned.measured.refused(refusal.reason)
+            self._watchdog.at("counting", number, batch[0].offset())
+            owned.count(batch, self.settings.aggregate)
+            if owned.excess:
+                owned.fence(self._clock.monotonic())  # dropped, taken again, and halted
 
     def _note(self, error: KafkaError, number: int | None) -> None:
         if error.code() == KafkaError._AUTO_OFFSET_RESET and number in self.owned:
             owned = self.owned[number]
             if owned.is_counting:
-                self._retake(owned)
+                owned.fence(self._clock.monotonic())
         elif error.fatal():
             raise KafkaException(error)
         elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT):
@@ -141,22 +206,48 @@ class Worker:
     # -- Committing ---------------------------------------------------------------------------
 
     def _commit_all(self) -> None:
+        self._bound_memory()
         for owned in list(self.owned.values()):
             self._commit(owned)
-        self._next_commit = time.monotonic() + self._interval
+        self._next_commit = self._clock.monotonic() + self._interval
+
+    def _bound_memory(self) -> None:
+        """Halt the partition with the largest open panes if all together are too large."""
+        sizes = {number: owned.open_bytes for number, owned in self.owned.items()}
+        allowed = self.settings.aggregate.memory * (kafka.QUEUE_SHARE - 1) // kafka.QUEUE_SHARE
+        if (total := sum(sizes.values())) > allowed:
+            largest = self.owned[max(sizes, key=lambda number: sizes[number])]
+            if largest.is_counting:
+                largest.excess = (
+                    f"the open panes of this worker take {total >> 20} MB, and aggregate.memory "
+                    f"leaves {allowed >> 20} MB for them. Start more workers, let devices send "
+                    "larger batches or the metric have narrower panes or a shorter lateness, or "
+                    "allow more memory; then restart the workers"
+                )
+                largest.fence(self._clock.monotonic())
 
     def _commit(self, owned: Owned) -> None:
-        """Write a partition's sums and next offset; on a fence drop them, never fail."""
+        """Write a partition's sums and next offset; on a fence drop them.
+
+        Raises
+        ------
+        AWAY
+            If Redis, or the dead-letter topic, does not answer: nothing is lost, try again.
+        """
         if owned.is_fenced:
             return
-        self._patiently(lambda: self._deadletters.flush(DEAD_LETTER_SECONDS))
-        started = time.perf_counter()
+        self._send_deadletters(owned)
+        self._watchdog.at("committing", owned.number, owned.state.next_offset)
+        started = self._clock.monotonic()
         try:
-            written = self._patiently(lambda: owned.commit(self.store, self._high(owned)))
+            written = owned.commit(self.store, self._high(owned), self._clock)
         except Fenced as fence:
             self._fenced(owned, fence)
             return
-        seconds = time.perf_counter() - started
+        except StateUnreadable:
+            owned.fence(self._clock.monotonic())  # halted when it is taken again, saying why
+            return
+        seconds = self._clock.monotonic() - started
         owned.measured = owned.measured.committed(seconds, written)
         log.debug(
             "committed",
@@ -166,6 +257,23 @@ class Worker:
             seconds=round(seconds, 4),
         )
         self._tell_kafka(owned)
+
+    def _send_deadletters(self, owned: Owned) -> None:
+        """Send what was refused since the last commit, and wait until it is safe."""
+        if owned.refusals:
+            first, reasons = owned.refusals[0], Counter(r.reason for r in owned.refusals)
+            log.warning(
+                "refused",
+                partition=owned.number,
+                reasons=dict(reasons),
+                first_offset=first.message.offset(),
+                detail=f"{first.reason}: {first.detail}",
+            )
+            for refusal in owned.refusals:
+                self._deadletters.send(refusal)
+            owned.refusals, owned.refused_bytes = [], 0
+        self._watchdog.at("sending dead letters", owned.number)
+        self._deadletters.flush(DEAD_LETTER_SECONDS)
 
     def _tell_kafka(self, owned: Owned) -> None:
         """Write Kafka's own committed offset, for lag tools only."""
@@ -182,95 +290,102 @@ class Worker:
         )
         return max(marks[1], owned.state.next_offset) if marks else owned.state.next_offset
 
-    def _patiently(self, action: Callable[[], T]) -> T:
-        """Do something that needs Redis or Kafka, however long they are away."""
-        delay = FIRST_RETRY_SECONDS
-        while True:
-            try:
-                return action()
-            except (redis.RedisError, DeadLettersUndelivered) as error:
-                log.warning("waiting", error=str(error), again_in=delay)
-                if time.monotonic() > self._leave_by:
-                    raise Stopped from error
-                time.sleep(delay)
-                delay = min(2 * delay, LAST_RETRY_SECONDS)
-
     # -- Ownership ----------------------------------------------------------------------------
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        """Take partitions over; those for which Redis does not answer now, as soon as it does."""
         for assigned in partitions:
-            owned = self._take(assigned.partition)
-            self.owned[assigned.partition] = owned
-            assigned.offset = owned.state.next_offset
-        self._consumer.incremental_assign(partitions)
-        halted = [
-            TopicPartition(self.topic, p.partition)
-            for p in partitions
-            if self.owned[p.partition].halted
-        ]
-        if halted:
-            self._consumer.pause(halted)
+            self._untaken.add(assigned.partition)
+        try:
+            self._take_untaken()
+        except AWAY as error:
+            self._outage.failed(error)
         if partitions:
             log.info("assigned", partitions=[p.partition for p in partitions])
 
+    def _take_untaken(self) -> None:
+        """Take over what the group has assigned, and have it fetched from where counting stands."""
+        positions, failure = [], None
+        for number in sorted(self._untaken):
+            try:
+                owned = self._take(number)
+            except AWAY as error:
+                failure = error
+                break
+            self.owned[number] = owned
+            positions.append(TopicPartition(self.topic, number, owned.state.next_offset))
+        self._untaken -= {position.partition for position in positions}
+        self._consumer.incremental_assign(positions)
+        halted = [p for p in positions if self.owned[p.partition].halted]
+        if halted:
+            self._consumer.pause(halted)
+        if failure is not None:
+            raise failure
+
     def _take(self, number: int) -> Owned:
-        owned = self._patiently(
-            lambda: take(
-                self.store,
-                number,
-                self.name,
-                lambda: self._log_range(number),
-                self._topic_id,
-                self.metrics,
-                self.settings.aggregate,
-            )
+        self._watchdog.at("taking over", number)
+        owned = take(
+            self.store,
+            number,
+            self.name,
+            lambda: self._log_range(number),
+            self._topic_id(),
+            self.metrics,
+            self.settings.aggregate,
         )
-        if owned.halted:
+        known = self.owned.get(number)
+        if known is not None and known.excess:
+            owned.halted = owned.halted or known.excess
+        if owned.halted and (known is None or known.halted != owned.halted):
             log.error("halted", partition=number, reason=owned.halted)
+        if owned.is_unreadable:
+            owned.fence(self._clock.monotonic() + LOOK_AGAIN_SECONDS)
         return owned
 
     def _log_range(self, number: int) -> tuple[int, int]:
         partition = TopicPartition(self.topic, number)
-        while True:
-            try:
-                low, high = self._asker.get_watermark_offsets(
-                    partition, timeout=kafka.ANSWER_SECONDS
-                )
-            except KafkaException as error:
-                log.warning("waiting", error=explained(error.args[0]), partition=number)
-                if self._stopping:
-                    raise Stopped from error
-            else:
-                return low, high
+        try:
+            return self._asker.get_watermark_offsets(partition, timeout=kafka.ANSWER_SECONDS)
+        except KafkaException as error:
+            servers = str(self.settings.kafka.get("bootstrap.servers", ""))
+            raise BrokerUnreachable(servers, explained(error.args[0])) from None
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        fetched = [p for p in partitions if p.partition not in self._untaken]
         for revoked in partitions:
+            self._untaken.discard(revoked.partition)
             owned = self.owned.pop(revoked.partition, None)
-            if owned is not None:
-                self._commit(owned)
-        self._consumer.incremental_unassign(partitions)
+            try:
+                if owned is not None:
+                    self._commit(owned)
+            except AWAY as error:
+                self._outage.failed(error)
+                log.warning("left uncommitted, to be read again", partition=revoked.partition)
+        self._consumer.incremental_unassign(fetched)
         if partitions:
             log.info("revoked", partitions=[p.partition for p in partitions])
 
     def _lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        fetched = [p for p in partitions if p.partition not in self._untaken]
         for lost in partitions:
+            self._untaken.discard(lost.partition)
             self.owned.pop(lost.partition, None)
-        self._consumer.incremental_unassign(partitions)
+        self._consumer.incremental_unassign(fetched)
         log.warning("lost", partitions=[p.partition for p in partitions])
 
     def _fenced(self, owned: Owned, fence: Fenced) -> None:
         log.warning("fenced", detail=str(fence), other_owner=fence.has_other_owner)
-        if owned.number not in self.owned:
+        if self.owned.get(owned.number) is not owned:
             return
         if fence.has_other_owner:
-            owned.fence(time.monotonic() + random.uniform(1, 2) * 2**owned.fences)  # noqa: S311
+            owned.fence(self._clock.monotonic() + random.uniform(1, 2) * 2**owned.fences)  # noqa: S311
         else:
-            self._retake(owned)
+            owned.fence(self._clock.monotonic())
 
     def _retake_fenced(self) -> None:
         """Take back what another owner took, unless the group has told us meanwhile to let go."""
         for owned in list(self.owned.values()):
-            if owned.is_fenced and time.monotonic() >= owned.retake_at:
+            if owned.is_fenced and self._clock.monotonic() >= owned.retake_at:
                 self._retake(owned)
 
     def _retake(self, owned: Owned) -> None:

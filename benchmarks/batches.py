@@ -23,6 +23,9 @@ class LogMessage:
     def offset(self) -> int:
         return self.at
 
+    def key(self) -> None:
+        return None
+
     def value(self) -> bytes:
         return self.payload
 

@@ -73,6 +73,10 @@ class Metric:
         How long a pane is kept after the last report in it arrived; for ever by default.
     minimum_reports : int
         Below this an answer says ``too_few_reports``.
+    max_batch_reports : int, optional
+        A batch with more reports is refused; no limit by default.
+    max_key_reports : int, optional
+        How many reports of one message key are counted in a pane; no limit by default.
     unit, description : str
         For people.
 
@@ -111,6 +115,8 @@ class Metric:
     lateness: str = "0s"
     retention: str | None = None
     minimum_reports: int = 100
+    max_batch_reports: int | None = None
+    max_key_reports: int | None = None
     unit: str = ""
     description: str = ""
 
@@ -131,8 +137,9 @@ class Metric:
         if self.kind == "vector_mean":
             object.__setattr__(self, "dimension", len(self.labels))
         self._check_times()
-        if self.minimum_reports < 1:
-            self._refuse("minimum_reports", "a number of reports, 1 or more")
+        for key in ("minimum_reports", "max_batch_reports", "max_key_reports"):
+            if (least := getattr(self, key)) is not None and least < 1:
+                self._refuse(key, "a number of reports, 1 or more")
         try:
             self.randomizer  # noqa: B018
         except (TypeError, ValueError) as error:

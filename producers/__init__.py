@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from producers.connection import Connection
     from producers.delivery import DeliveryError
+    from producers.ledger import BudgetSpent, Ledger, LedgerError
     from producers.reporter import Reporter
 
-__all__ = ["Connection", "DeliveryError", "Reporter"]
+__all__ = ["BudgetSpent", "Connection", "DeliveryError", "Ledger", "LedgerError", "Reporter"]
 
 _HOMES = {
+    "BudgetSpent": "producers.ledger",
     "Connection": "producers.connection",
     "DeliveryError": "producers.delivery",
+    "Ledger": "producers.ledger",
+    "LedgerError": "producers.ledger",
     "Reporter": "producers.reporter",
 }
 

@@ -124,6 +124,12 @@ def check_batch(batch: ReportBatch, metrics: Mapping[str, Metric]) -> Metric:
         )
     if not batch.levels:
         raise ReportError("empty", "a batch without reports")
+    if metric.max_batch_reports is not None and len(batch.levels) > metric.max_batch_reports:
+        raise ReportError(
+            "too_many_reports",
+            f"{len(batch.levels)} reports in one batch: {metric.name} allows "
+            f"{metric.max_batch_reports} (max_batch_reports)",
+        )
     if len(batch.batch_id) != BATCH_ID_BYTES:
         raise ReportError("bad_batch_id", f"{len(batch.batch_id)} bytes: expected {BATCH_ID_BYTES}")
     if batch.round:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 from collections.abc import Mapping
 from types import TracebackType
@@ -73,7 +74,7 @@ class Connection:
             )
         self.config = {**DEFAULTS, "error_cb": self._note, "logger": logger, **config}
         self.servers = str(next((config[key] for key in _SERVERS[:2] if key in config), "(mock)"))
-        self.closed = False
+        self.closed, self._process = False, os.getpid()
         self.last_error = ""
         self._served: set[Served] = set()
         self._lock = threading.Lock()
@@ -163,6 +164,8 @@ class Connection:
         self.last_error = explained(error)
 
     def _at_exit(self) -> None:
+        if self._process != os.getpid():  # forked: librdkafka's threads are the parent's
+            return
         for served in tuple(self._served):
             if (error := _closed(served, EXIT_TIMEOUT)) is not None:
                 logger.error("a reporter was not closed before the program ended: %s", error)

@@ -76,10 +76,12 @@ class Outbox:
     ----------
     connection : Connection
     topic : str
+    key : bytes, optional
+        Of every message, instead of the batch's id.
     """
 
-    def __init__(self, connection: Connection, topic: str) -> None:
-        self.topic = topic
+    def __init__(self, connection: Connection, topic: str, key: bytes | None = None) -> None:
+        self.topic, self.key = topic, key
         self.delivered = Delivered()
         self._connection = connection
         self._lock = threading.Lock()
@@ -112,7 +114,7 @@ class Outbox:
             self._connection.producer.produce,
             self.topic,
             value=batch.payload,
-            key=batch.key,
+            key=batch.key if self.key is None else self.key,
             on_delivery=functools.partial(self._acknowledge, batch),
         )
         while True:

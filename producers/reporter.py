@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time as clocks
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +21,9 @@ from producers.connection import Connection
 from producers.delivery import Batch, Delivered, DeliveryError, Outbox
 from producers.panes import Columns, PaneBuffer
 from producers.times import Times, event_times
+
+if TYPE_CHECKING:
+    from producers.ledger import Ledger
 
 logger = logging.getLogger("producers")
 
@@ -40,9 +45,14 @@ class Reporter:
         librdkafka's properties, or a connection that several reporters share.
     topic : str
     batch_reports : int
-        A batch leaves with this many reports (fewer where Kafka's message size asks for it).
+        A batch leaves with this many reports (fewer where Kafka's message size asks for it, or the
+        metric's `max_batch_reports`).
     batch_age : float
         Or this many seconds after its first report, or as soon as a report of a later pane comes.
+    key : bytes, optional
+        The Kafka key of every batch, for metrics with a limit per key (`max_key_reports`): a random
+        pseudonym of the device, or of many. Whoever reads the log can tell which batches share it;
+        by default each has a random one of its own, its id.
     bits : Bits, optional
         The randomness of the reports; the operating system's by default.
     clock : callable
@@ -80,6 +90,7 @@ class Reporter:
         topic: str = TOPIC,
         batch_reports: int = 1000,
         batch_age: float = 1.0,
+        key: bytes | None = None,
         bits: Bits | None = None,
         clock: Callable[[], float] = clocks.time,
         timer: Callable[[], float] = clocks.monotonic,
@@ -96,14 +107,14 @@ class Reporter:
             )
         self._owns_connection = not isinstance(config, Connection)
         self._connection = config if isinstance(config, Connection) else Connection(config)
-        self._outbox = Outbox(self._connection, topic)
+        self._outbox = Outbox(self._connection, topic, key)
         room = self._connection.message_max_bytes - _MESSAGE_OVERHEAD
         most = max(1, room // (metric.randomizer.width + 1))
-        size = min(batch_reports, most)
+        size = min(batch_reports, most, metric.max_batch_reports or most)
         self._waiting = PaneBuffer(metric.pane_ms, metric.lateness_ms, size, batch_age)
         self._clock, self._timer = clock, timer
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed, self._process = False, os.getpid()
         self._connection.add(self)
 
     def __enter__(self) -> Self:
@@ -127,7 +138,14 @@ class Reporter:
         """Reports, batches and bytes that Kafka has acknowledged so far."""
         return self._outbox.delivered
 
-    def report(self, value: ArrayLike, epsilon: ArrayLike, time: Times = None) -> None:
+    def report(
+        self,
+        value: ArrayLike,
+        epsilon: ArrayLike,
+        time: Times = None,
+        *,
+        ledger: Ledger | None = None,
+    ) -> None:
         """Randomize values and put the reports into their batches.
 
         Waits while librdkafka's queue is full.
@@ -140,11 +158,18 @@ class Reporter:
             The privacy each owner demands; rounded down to one of the metric's levels.
         time : None, float, datetime, datetime64, or n of these
             When it happened; None: now. See :func:`producers.times.event_times`.
+        ledger : Ledger, optional
+            The account of the person whose values these are, all of them. The levels that are
+            reported at are spent there, on disk, before anything is randomized.
 
         Raises
         ------
         ValueError
             If a value, an epsilon or a time cannot be used. Nothing is reported then.
+        BudgetSpent
+            If it would cost more than is left in the ledger. Nothing is reported then.
+        LedgerError
+            If the ledger's file cannot be used. Nothing is reported then.
         DeliveryError
             If more than 64 MiB of batches failed and wait for `flush`. Nothing is reported then.
         """
@@ -163,14 +188,38 @@ class Reporter:
             raise self._outbox.error()
         if values.size == 0:
             return
+        self._check_open()
+        if ledger is not None:
+            self._spend(ledger, values, level)
         reports = self.metric.randomize(values, level, self.bits)
         with self._lock:
-            if self._closed:
-                raise ValueError("this reporter is closed: open a new one")
+            self._check_open()
             full = self._waiting.add(Columns(level, reports, times), self._timer())
             batches = self._seal(full)
         for batch in batches:
             self._outbox.send(batch)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("this reporter is closed: open a new one")
+        if self._process != os.getpid():
+            raise ValueError(
+                f"this reporter was opened in process {self._process}, which has forked: open a "
+                "new one in each process"
+            )
+
+    def _spend(self, ledger: Ledger, values: NDArray[Any], level: NDArray[np.uint8]) -> None:
+        """Spend what reports of these values cost, once it is certain that they can be made."""
+        if self.metric.trust == "central":
+            raise ValueError(
+                f"metric {self.metric.name!r} is collected in trust: a ledger counts randomized "
+                "reports, and these are true values"
+            )
+        self.metric.domain.own_units(values)
+        epsilons = self.metric.randomizer.epsilons
+        counts = np.bincount(level, minlength=len(epsilons)).tolist()
+        cost = sum(epsilon * count for epsilon, count in zip(epsilons, counts, strict=True))
+        ledger.spend(self.metric.name, Fraction(cost), len(values))
 
     def poll(self, timeout: float = 0.0) -> None:
         """Take in acknowledgements, waiting up to `timeout` seconds, and send batches by age.
@@ -210,11 +259,15 @@ class Reporter:
     def close(self, timeout: float = 30.0) -> None:
         """Flush, and accept no more reports.
 
+        In a process that was forked from the reporter's, nothing is sent: that is the parent's.
+
         Raises
         ------
         DeliveryError
             If something was not acknowledged within `timeout` seconds: it is lost.
         """
+        if self._process != os.getpid():
+            return
         with self._lock:
             if self._closed:
                 return

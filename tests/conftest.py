@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,24 @@ RAN_AGAINST = pytest.StashKey[dict[str, str]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[RAN_AGAINST] = {}
+    if config.pluginmanager.has_plugin("dsession"):
+        config.pluginmanager.register(Controller(config.stash[RAN_AGAINST]))
+
+
+class Controller:
+    """Collects, in the process that starts the others, what each of them ran against."""
+
+    def __init__(self, ran_against: dict[str, str]) -> None:
+        self.ran_against = ran_against
+
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.ran_against.update(getattr(node, "workeroutput", {}).get("ran_against", {}))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["ran_against"] = session.config.stash[RAN_AGAINST]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

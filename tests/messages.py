@@ -26,9 +26,13 @@ class LogMessage:
     at: int
     payload: bytes | None
     arrived: int = ARRIVAL
+    about: bytes | None = None
 
     def offset(self) -> int:
         return self.at
+
+    def key(self) -> bytes | None:
+        return self.about
 
     def value(self) -> bytes | None:
         return self.payload

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 import uuid
 import warnings
 from dataclasses import dataclass, field
@@ -107,7 +108,11 @@ class Kafka:
         from confluent_kafka.admin import AdminClient
 
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        return len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
+        deadline = time.monotonic() + 30
+        while True:  # a broker may hear of a new topic later than the one that created it
+            partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions
+            if partitions or time.monotonic() > deadline:
+                return len(partitions)
 
 
 def start_kafka(folder: Path, stack: ExitStack) -> Kafka:

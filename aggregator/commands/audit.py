@@ -1,10 +1,11 @@
-"""`dither audit`: the privacy certificate of every metric at every level."""
+"""`dither audit`: every level's privacy certificate, and an attack on what devices really send."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import click
@@ -32,27 +33,105 @@ from estimators.shuffling import shuffled_epsilon
     show_default=True,
     help="With --shuffled: the delta of (epsilon, delta)-differential privacy.",
 )
+@click.option(
+    "--attack",
+    "attacked",
+    is_flag=True,
+    help="Also tell two values apart by the bytes that a reporter sends, and say what epsilon is "
+    "at least: in an in-process broker, or in a scratch topic of the one that --kafka names.",
+)
+@click.option(
+    "--reports",
+    type=click.IntRange(1_000),
+    default=400_000,
+    show_default=True,
+    help="With --attack: reports of each level.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    default=0.999,
+    show_default=True,
+    help="With --attack: of each level's bound.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
 def audit(
-    settings: Settings, metric: str | None, shuffled: int | None, delta: float, as_json: bool
+    settings: Settings,
+    metric: str | None,
+    shuffled: int | None,
+    delta: float,
+    attacked: bool,
+    reports: int,
+    confidence: float,
+    as_json: bool,
 ) -> None:
     """Prove that no report says more than its privacy level allows.
 
     For each metric and level: the logarithm of the largest ratio of the probabilities of a report
     under two values, as the randomizer's integer thresholds make it, and whether the exact ratio is
     at most e^epsilon. The exit code is 1 if one is not. Needs neither Kafka nor Redis.
+
+    With --attack, a certificate is not believed: two values go through a reporter and a broker, and
+    from the messages comes a lower bound on epsilon. Above the level's epsilon it FAILS (exit code
+    1), which a mechanism that keeps its promise does with a probability of at most 0.1% a level.
     """
     metrics = defined_metrics(settings)
     if metric is not None and metric not in metrics:
         raise UnknownMetric(metric, nearest(metric, metrics))
     chosen = metrics.values() if metric is None else [metrics[metric]]
     rows = [row for each in chosen for row in _rows(each, shuffled, delta)]
-    if as_json:
-        click.echo(json.dumps({"certificates": rows}))
-    else:
+    if not as_json:
         click.echo(_as_text(rows, shuffled is not None))
-    sys.exit(0 if all(row["private"] for row in rows) else 1)
+    found = list(_attacks(settings, chosen, reports, confidence)) if attacked else []
+    if as_json:
+        told: dict[str, Any] = {"certificates": rows}
+        if attacked:
+            told |= {"confidence": confidence, "attacks": found}
+        click.echo(json.dumps(told))
+    elif attacked:
+        click.echo("\n" + _attacks_as_text(found, confidence))
+    holds = all(row["private"] for row in rows) and all(row["holds"] for row in found)
+    sys.exit(0 if holds else 1)
+
+
+def _attacks(
+    settings: Settings, metrics: Collection[Metric], reports: int, confidence: float
+) -> Iterator[dict[str, Any]]:
+    """Yield what the attack shows of each level of each metric."""
+    from aggregator.attack import attack, embedded_topic, kafka_topic
+
+    named = settings.sources.get("kafka.bootstrap.servers") == "command line"
+    for metric in metrics:
+        with kafka_topic(settings) if named else embedded_topic() as scratch:
+            findings = attack(metric, scratch, reports, confidence)
+            for name, finding in zip(metric.randomizer.chosen, findings, strict=True):
+                yield {
+                    "metric": metric.name,
+                    "mechanism": name,
+                    "epsilon": finding.epsilon,
+                    "at_least": finding.leak.lower,
+                    "event": finding.leak.event,
+                    "hits": list(finding.leak.hits),
+                    "trials": list(finding.leak.trials),
+                    "reports": finding.reports,
+                    "fault": finding.fault,
+                    "holds": finding.holds,
+                }
+
+
+def _attacks_as_text(rows: list[dict[str, Any]], confidence: float) -> str:
+    cells = []
+    for row in rows:
+        happened = [
+            "{} of {}".format(*pair) for pair in zip(row["hits"], row["trials"], strict=True)
+        ]
+        share = f"{100 * row['at_least'] / row['epsilon']:.0f}%"
+        verdict = "holds" if row["holds"] else f"FAILS {row['fault']}".rstrip()
+        shown = (row["metric"], row["mechanism"], f"{row['epsilon']:g}", f"{row['at_least']:.4f}")
+        cells.append((*shown, share, row["event"], *happened, verdict))
+    head = ("metric", "mechanism", "epsilon", f"at least ({100 * confidence:g}%)", "", "event")
+    return table((*head, "one value", "the other", "attack"), cells)
 
 
 def _rows(metric: Metric, shuffled: int | None, delta: float) -> list[dict[str, Any]]:

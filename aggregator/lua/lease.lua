@@ -1,5 +1,5 @@
 -- A lease: at most one holder at a time, and writes that only the holder can make.
--- KEYS[1] the lease, KEYS[2] the counter of its epochs; ARGV[1] what to do, ARGV[2] the holder's token
+-- KEYS[1] the lease, KEYS[2] the counter of its epochs, then the keys that are written; ARGV[1] what to do, ARGV[2] the holder's token
 -- ('' when it has none yet), ARGV[3] the length in milliseconds.
 -- acquire: ARGV[4] a name; returns the token '<epoch>:<name>', or '' if somebody holds the lease.
 -- renew, release: return 1, or 0 if the lease is no longer this holder's.

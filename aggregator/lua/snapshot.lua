@@ -1,23 +1,27 @@
 -- The state that a worker needs to go on counting a partition, in one consistent piece.
--- KEYS[1] the partition's tag; ARGV[1] a worker's name to take the partition over (raising the epoch),
--- or the empty string to look only.
-local tag = KEYS[1]
+-- KEYS: the partition's owner, watermarks, counts and open panes; ARGV[1] a worker's name to take the
+-- partition over (raising the epoch), or the empty string to look only.
+-- A statistic is '' where it is gone.
+local tag = string.match(KEYS[1], '^(.*):owner$')
 if ARGV[1] ~= '' then
-  redis.call('HINCRBY', tag .. ':owner', 'epoch', 1)
-  redis.call('HSET', tag .. ':owner', 'worker', ARGV[1])
+  redis.call('HINCRBY', KEYS[1], 'epoch', 1)
+  redis.call('HSET', KEYS[1], 'worker', ARGV[1])
+  local commits = redis.call('HMGET', KEYS[1], 'begun', 'done')
+  if commits[1] ~= commits[2] then redis.call('HSET', KEYS[1], 'next', -2) end
 end
 local panes = {}
-for _, member in ipairs(redis.call('SMEMBERS', tag .. ':open')) do
-  local name = string.match(member, '^(.*):%d+$')
+for _, member in ipairs(redis.call('SMEMBERS', KEYS[4])) do
+  local name = string.match(member, '^(.*):%d+$') or ''
   panes[#panes + 1] = {
     member,
     redis.call('GET', tag .. ':' .. name) or '',
     redis.call('SMEMBERS', tag .. ':seen:' .. name),
+    redis.call('HGETALL', tag .. ':keys:' .. name),
   }
 end
 return {
-  redis.call('HGETALL', tag .. ':owner'),
-  redis.call('HGETALL', tag .. ':watermarks'),
-  redis.call('HGETALL', tag .. ':counts'),
+  redis.call('HGETALL', KEYS[1]),
+  redis.call('HGETALL', KEYS[2]),
+  redis.call('HGETALL', KEYS[3]),
   panes,
 }

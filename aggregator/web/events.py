@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator import status
+from aggregator.errors import StateUnreadable
 from aggregator.status import ServiceStatus
 from aggregator.web.failures import RETRY_SECONDS, asking, away
 from aggregator.web.operations import Content, Operation, as_json
@@ -35,7 +36,7 @@ async def show_status(service: Service, _: Request) -> Response:
     """Answer with the status."""
     try:
         overview = await service.compute(service.reader.store.overview)
-    except redis.RedisError as error:
+    except (redis.RedisError, StateUnreadable) as error:
         return as_json(status.unreachable(away(error)))
     return as_json(
         status.status(overview, service.reader.metrics, service.rates),

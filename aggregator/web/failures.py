@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator import refusals
-from aggregator.errors import StoreUnreachable, UnknownMetric
+from aggregator.conditions import condition, explained
+from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
 from aggregator.web.middleware import PROTECTIVE
 from producers.problems import Problem
 
@@ -39,11 +39,15 @@ def unavailable(detail: str, remedy: str = "") -> Problem:
 
 
 def away(error: Exception) -> str:
-    """Return what is told of Redis that does not answer: the kind of failure.
+    """Return what is told of Redis that does not answer as it should: what that means.
 
     Addresses, users and commands are nobody's business outside; the log has them.
     """
-    return f"Redis does not answer: {type(error).__name__}"
+    if isinstance(error, StateUnreadable):
+        return str(error)
+    if isinstance(error, StoreUnreachable):
+        return "Redis does not answer"
+    return f"{condition(error).meaning}: {type(error).__name__}"
 
 
 def as_problem(error: Exception) -> Problem:
@@ -52,9 +56,10 @@ def as_problem(error: Exception) -> Problem:
         return error
     if isinstance(error, UnknownMetric):
         return Problem(404, str(error), LIST)
-    if isinstance(error, redis.RedisError | StoreUnreachable):
-        log.warning("redis does not answer", error=refusals.of_redis(error) or str(error))
-        return unavailable(away(error), "try again; nothing counted is lost")
+    if isinstance(error, redis.RedisError | StoreUnreachable | StateUnreadable):
+        log.warning("redis does not answer as it should", error=explained(error))
+        remedy = condition(error).remedy if isinstance(error, redis.RedisError) else "try again"
+        return unavailable(away(error), f"{remedy}; nothing counted is lost")
     if isinstance(error, HTTPException):
         return Problem(error.status_code, error.detail, headers=error.headers)
     # it is answered outside of all middleware
@@ -78,6 +83,15 @@ async def answer(request: Request, error: Exception) -> Response:
 
 
 HANDLERS: dict[Any, Any] = dict.fromkeys(
-    (Problem, UnknownMetric, StoreUnreachable, redis.RedisError, HTTPException, Exception), answer
+    (
+        Problem,
+        UnknownMetric,
+        StoreUnreachable,
+        StateUnreadable,
+        redis.RedisError,
+        HTTPException,
+        Exception,
+    ),
+    answer,
 )
 """For Starlette. What reaches `Exception` is logged with its traceback by the server."""

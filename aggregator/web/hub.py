@@ -21,6 +21,7 @@ import redis
 import structlog
 
 from aggregator import status
+from aggregator.errors import StateUnreadable
 from aggregator.reader import Frame, Reader
 from aggregator.status import Rates
 from aggregator.store import Overview
@@ -116,7 +117,7 @@ class Hub:
             joined = set(self._joining)
             try:
                 await self._look()
-            except redis.RedisError as error:
+            except (redis.RedisError, StateUnreadable) as error:
                 self._publish("status", "", status.unreachable(away(error)))
             except Exception:
                 log.exception("live estimates failed")
@@ -153,7 +154,7 @@ class Hub:
                 continue
             try:
                 live = await self._in_thread(self._estimate, overview, name)
-            except redis.RedisError:
+            except (redis.RedisError, StateUnreadable):
                 raise
             except Exception:
                 log.exception("a live estimate failed", metric=name)

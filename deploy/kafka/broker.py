@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from deploy.kafka.distribution import JARS, KafkaUnavailableError, java, java_version
@@ -22,7 +23,7 @@ LOGGING = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 GUARD = """exec 3<&0; (cat <&3 >/dev/null; kill -KILL 0) & exec "$@" 3<&- </dev/null"""
 
 #: Seconds to format the storage of one broker.
-FORMAT_TIMEOUT = 60
+FORMAT_TIMEOUT = 300
 
 
 def archive_path(jars: Path) -> Path:
@@ -45,6 +46,9 @@ class Broker:
         Where clients and other controllers connect, on the loopback interface.
     jars : Path
         Folder with Apache Kafka's jars.
+    doors : mapping of str to (int, int)
+        Further listeners by name: the port that it listens on, and the one that clients are told.
+        A test's proxy stands between the two.
     heap : str
         Largest Java heap, as in `-Xmx`.
     jvm_options : sequence of str
@@ -56,6 +60,7 @@ class Broker:
     port: int
     controller_port: int
     jars: Path = JARS
+    doors: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     heap: str = "384m"
     jvm_options: Sequence[str] = ()
     process: subprocess.Popen[bytes] | None = None
@@ -79,13 +84,20 @@ class Broker:
             Kafka's storage tool refused; its last lines are in the message.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        listeners = [f"CLIENT://{self.address}"]
+        advertised = listeners.copy()
+        for name, (port, told) in self.doors.items():
+            listeners.append(f"{name}://127.0.0.1:{port}")
+            advertised.append(f"{name}://127.0.0.1:{told}")
         everything: dict[str, str | int] = {
             "process.roles": "broker,controller",
             "node.id": self.node,
             "controller.quorum.voters": voters,
-            "listeners": f"CLIENT://{self.address},CONTROLLER://127.0.0.1:{self.controller_port}",
-            "advertised.listeners": f"CLIENT://{self.address}",
-            "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": ",".join([*listeners, f"CONTROLLER://127.0.0.1:{self.controller_port}"]),
+            "advertised.listeners": ",".join(advertised),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in ("CLIENT", "CONTROLLER", *self.doors)
+            ),
             "inter.broker.listener.name": "CLIENT",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.folder.resolve() / "data"),
@@ -137,6 +149,18 @@ class Broker:
             process.wait()
         assert process.stdin is not None  # noqa: S101  (for the type checker)
         process.stdin.close()
+
+    def freeze(self) -> None:
+        """Stop the process where it is (SIGSTOP), as a machine that hangs would."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen process go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
 
     def log_tail(self, lines: int = 25) -> str:
         """Return the last lines of the broker's log."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Seconds until every broker answers; about 2 per broker are usual on two cores.
-READY_TIMEOUT = 90
+READY_TIMEOUT = 180
 #: Seconds for a broker to close its logs before it is killed; 0.3 is usual.
 STOP_GRACE = 10.0
 #: The same for a whole quorum, whose last brokers wait in vain for the others' consent.
@@ -49,6 +49,9 @@ class KafkaCluster:
         Largest Java heap of each broker, as in `-Xmx`.
     jvm_options : sequence of str
         More options for each broker's Java.
+    doors : mapping of str to sequence of int
+        Further listeners by name (capitals): the port that each broker tells its clients to use.
+        Behind it somebody has to pass connections on to the broker's own (`Broker.doors`).
 
     Examples
     --------
@@ -64,6 +67,7 @@ class KafkaCluster:
         jars: Path = JARS,
         heap: str = "384m",
         jvm_options: Sequence[str] = (),
+        doors: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.folder = folder
         self.brokers = brokers
@@ -71,6 +75,7 @@ class KafkaCluster:
         self.jars = jars
         self.heap = heap
         self.jvm_options = jvm_options
+        self.doors = doors or {}
         self.nodes: list[Broker] = []
 
     @property
@@ -127,6 +132,14 @@ class KafkaCluster:
         node.start()
         self._wait_until_ready([node], known=1)
 
+    def freeze(self, broker: int) -> None:
+        """Stop a broker where it is (SIGSTOP) until `thaw`."""
+        self._node(broker).freeze()
+
+    def thaw(self, broker: int) -> None:
+        """Let a frozen broker go on."""
+        self._node(broker).thaw()
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -134,7 +147,8 @@ class KafkaCluster:
         self.stop()
 
     def _start_all(self) -> None:
-        ports = free_ports(2 * self.brokers)
+        ports = free_ports((2 + len(self.doors)) * self.brokers)
+        behind = iter(ports[2 * self.brokers :])
         self.nodes = [
             Broker(
                 node=i + 1,
@@ -142,6 +156,7 @@ class KafkaCluster:
                 port=ports[2 * i],
                 controller_port=ports[2 * i + 1],
                 jars=self.jars,
+                doors={name: (next(behind), told[i]) for name, told in self.doors.items()},
                 heap=self.heap,
                 jvm_options=self.jvm_options,
             )

@@ -69,32 +69,25 @@ class DifferenceLaw:
     def explained(self, f: Floats) -> Floats:
         """Return e(f), at most the sum of (s E D)^2, which the variance lacks of sum s^2 A.
 
-        One frequency: that sum. With f_i of their own, f^2 / n by Cauchy and Schwarz; where values
-        are fixed, f_i^2 = f_i.
+        One frequency: that sum. With f_i of their own, f^2 / n by Cauchy and Schwarz. Not where
+        values are fixed.
         """
-        weight = self.coefficient * self.contrast
-        if self.fixed:
-            return float(weight.min()) * f
         if self.free:
             return f**2 / float(self.counts.sum())
-        return float(self.counts @ weight**2) * f**2
+        return float(self.counts @ (self.coefficient * self.contrast) ** 2) * f**2
 
     @property
     def unexplained(self) -> float:
         """The least share of sum s^2 A - e(f) that is variance, over all data.
 
-        A user's part of the variance is s^2 (A - c^2 f_i^2), where A is at least its largest value
-        less c (1 - f_i): the smallest share of s^2 A at f_i = 1. Where values are fixed, one who
-        holds the category adds s^2 A - e(1) s c to the other, and the rest add the same to both.
+        All of it, unless users have frequencies of their own. Then a user's part is s^2 (A - c^2
+        f_i^2), where A is at least its largest value less c (1 - f_i): the smallest share of s^2 A
+        at f_i = 1.
         """
-        if not (self.free or self.fixed):
+        if self.fixed or not self.free:
             return 1.0
-        whole = self.largest
-        if self.fixed:
-            weight = self.coefficient * self.contrast
-            whole = whole - float(weight.min()) * self.contrast / self.coefficient
         spread = np.maximum(self.largest - self.contrast**2, 0)  # none at all where epsilon is huge
-        return float((spread / np.maximum(whole, 1e-300)).min())
+        return float((spread / self.largest).min())
 
     def tilts(self, tilt: Floats) -> tuple[Floats, Floats]:
         """Return what D and -D are multiplied by at each level, of shape (tilts, levels).

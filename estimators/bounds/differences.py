@@ -30,8 +30,9 @@ grows with phi and A, so for |phi| <= c and A <= A_max no w is farther from it t
 So R is known as soon as a lower bound of sigma^2 is, and only its logarithm counts.
 
 **Cells.** With V = sum s^2 A, the best tilt depends on tau^2 = V - e(f), e(f) the part that K
-takes account of: `DifferenceLaw.explained`. For one frequency tau^2 = sigma^2, else sigma^2 is at
-least a known share of it. The range of tau^2 is cut into cells. Each has a tilt t that suits it, an
+takes account of: `DifferenceLaw.explained`. For one frequency tau^2 = sigma^2; with frequencies of
+their own, sigma^2 is at least a known share of it; and where users hold the category or do not,
+tau^2 is sigma^2 itself. The range of tau^2 is cut into cells. Each has a tilt t that suits it, an
 R for its lower end, and thus limits that fail with probability p' a side for all laws in the cell:
 f is rejected where W - ln(R / p') >= K(f). Cells are fixed by the counts and public constants. In
 the lowest one, where there are too few reports for R to gain, the limits are those of
@@ -41,10 +42,11 @@ the lowest one, where there are too few reports for R to gain, the limits are th
 moments are below those of q times a Poisson variable of mean V / q (the exponential lies below its
 chord), so Bernstein's inequality gives an interval for V that fails with probability d p a side.
 The self-normalised interval for f fails with d p a side, and e grows with f. Together they give an
-interval for tau^2. The limits shown are the *widest* over the cells that it meets. If it covers,
-the true cell is among them; so each side fails with probability at most p' + 4 d p = p.
-Neighbouring cells differ little, because a tilt enters to the second order: that the variance is
-unknown costs next to nothing.
+interval for tau^2. Where users hold the category or do not, sigma^2 = sum s^2 (A - c E D) is itself
+the mean of such a sum, of s^2 (|D| - c D). The limits shown are the *widest* over the cells that
+the interval meets. If it covers, the true cell is among them; so each side fails with probability
+at most p' + 4 d p = p. Neighbouring cells differ little, because a tilt enters to the second order:
+that the variance is unknown costs next to nothing.
 
 **All reports in the block** (one block, as at small epsilons) and one frequency: D is a sign of
 mean c f, and the bounds are those of :class:`estimators.bounds.law.Law`, a little sharper still.
@@ -159,29 +161,36 @@ def _cells(
 
     Each of four statements fails with probability p. Cell 0 ends at the first of the edges.
     """
-    within = self_normalised_interval(law, sums, sizes, log_p, refined=False)
-    square, known = law.coefficient**2, law.least == law.largest
-    weight = law.counts * square
-    least, largest = float(weight @ law.least), float(weight @ law.largest)
-    if known.all():
-        low = high = np.full(sums.shape[1], least)
+    square = law.coefficient**2
+    largest = float(law.counts * square @ law.largest)
+    if law.fixed:
+        within = np.zeros(sums.shape[1]), np.ones(sums.shape[1])
+        terms, unit = sizes - law.contrast[:, None] * sums, square * (1 + law.contrast)
+        low, high = _around(square @ terms, float(unit.max()), log_p)
     else:
-        sure = float(weight[known] @ law.least[known])
-        unit, x = float(square[~known].max()), -log_p
-        seen = np.where(known, 0, square) @ sizes / unit
-        low = seen + 2 * x / 3 - np.sqrt(4 * x**2 / 9 + 2 * x * seen)
-        high = seen + x + np.sqrt(x**2 + 2 * x * seen)
-        low = np.clip(sure + unit * low, least, largest)
-        high = np.clip(sure + unit * high, least, largest)
-    rounding = 1e-12 * largest
-    low = low - law.explained(within[1]) - rounding
-    high = high - law.explained(within[0]) + rounding
-    last = edges.size - 1
+        within = self_normalised_interval(law, sums, sizes, log_p, refined=False)
+        known = law.least == law.largest
+        low = high = np.full(sums.shape[1], float((law.counts * square)[known] @ law.least[known]))
+        if not known.all():
+            unknown = np.where(known, 0, square)
+            around = _around(unknown @ sizes, float(unknown.max()), log_p)
+            low, high = low + around[0], high + around[1]
+        least = float(law.counts * square @ law.least)
+        low = np.clip(low, least, largest) - law.explained(within[1])
+        high = np.clip(high, least, largest) - law.explained(within[0])
+    rounding, last = 1e-12 * largest, edges.size - 1
     return (
-        np.minimum(np.searchsorted(edges, low, side="right"), last),
-        np.minimum(np.searchsorted(edges, high, side="right"), last),
+        np.minimum(np.searchsorted(edges, low - rounding, side="right"), last),
+        np.minimum(np.searchsorted(edges, high + rounding, side="right"), last),
         within,
     )
+
+
+def _around(total: Floats, unit: float, log_p: float) -> tuple[Floats, Floats]:
+    """Return bounds on the mean of a sum of terms in [0, unit], by Bernstein's inequality."""
+    x, seen = -log_p, total / unit
+    low = seen + 2 * x / 3 - np.sqrt(4 * x**2 / 9 + 2 * x * seen)
+    return unit * low, unit * (seen + x + np.sqrt(x**2 + 2 * x * seen))
 
 
 def _tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats, Floats]:

@@ -59,6 +59,14 @@ class TrueValues(Mechanism):
         """Return False: a report is the value."""
         return False
 
+    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
+        """Refuse: a report is the value."""
+        raise ValueError("true values: a report is not private; there is nothing to attack")
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Refuse: a release may not be shown beside what a report could have moved it by."""
+        raise ValueError("true values: the influence of a report is known of estimates alone")
+
     @property
     @abstractmethod
     def numbers(self) -> int:

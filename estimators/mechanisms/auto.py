@@ -156,6 +156,19 @@ class Auto(Mechanism):
         """Return the table of one level's mechanism, not copied."""
         return table[level : level + 1, : self.children[level].columns]
 
+    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
+        """Return that of the level's mechanism."""
+        child = self.children[level]
+        own = child.decode(np.ascontiguousarray(reports[:, : child.width]).tobytes())
+        found: Floats = child.log_likelihood(own, 0, value)
+        return found
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return those of the levels' mechanisms."""
+        ranges = [child.report_range() for child in self.children]
+        lowest, highest = (np.concatenate(ends) for ends in zip(*ranges, strict=True))
+        return lowest, highest
+
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the ratio of the level's mechanism."""
         ratio: Fraction = self.children[level].privacy_ratio(0)
@@ -226,6 +239,13 @@ class AutoFrequency(Auto, SupportCounts):
         signs = ReportedSigns(*zip(*(child.signs.exact[0] for child in chosen), strict=True))
         SupportCounts.__init__(self, epsilons, categories, signs)
         self.facts = self._choose(chosen)
+
+    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
+        """Return which reports support the category, as the level's mechanism has it."""
+        child = self.children[level]
+        own = child.decode(np.ascontiguousarray(reports[:, : child.width]).tobytes())
+        found: NDArray[np.bool_] = child.supports(own, 0, category)
+        return found
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports support each category, shape (levels, k)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.differences import difference_limits
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.heterogeneity import heterogeneity_of_differences
+from estimators.mechanisms.mechanism import Reports
 from estimators.mechanisms.symbols import ReportedSymbols
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
@@ -91,6 +93,19 @@ class BlockDifferences(ReportedSymbols):
     @abstractmethod
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return the same from the symbols of levels with this number of blocks."""
+
+    @abstractmethod
+    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
+        """Return which of a level's reports are +1 for a category, shape (n,)."""
+
+    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
+        """Return the logarithm of the largest ratio for a report that is +1 for the category."""
+        found: Floats = np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
+        return found
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return what a report stands for that is -1 for the category, and one that is +1."""
+        return -1 / self.contrast, 1 / self.contrast
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequency of every category, with bounds that hold for all at once."""

@@ -274,6 +274,28 @@ class CountSketch(Mechanism):
             signed=True,
         )
 
+    def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
+        """Return which reports have, in their row and with their r, the key's own symbol."""
+        place, sign = np.divmod(reports.astype(np.int64), 2)
+        row, within = np.divmod(place, self.buckets)
+        block, r = np.divmod(within, self.buckets // self.blocks[level])
+        keys = np.full(row.size, key, dtype=np.uint64)
+        bucket, negative = buckets_and_signs(keys, self.constants[row], self._bits)
+        own, column = np.divmod(bucket, self.buckets // self.blocks[level])
+        named: NDArray[np.bool_] = (block == own) & (
+            sign == (negative ^ hadamard.is_odd(r, column))
+        )
+        return named
+
+    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
+        """Return the logarithm of the largest ratio for a report of the key's own symbol."""
+        found: Floats = np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
+        return found
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return what a report of a key's block stands for, by its sign."""
+        return -1 / self.contrast, 1 / self.contrast
+
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) (2w - 1) / T, exactly: a symbol under its own bucket and another's."""
         misses = self.misses[level]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -10,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import FlipNoise, limits
-from estimators.estimate import Counts, Estimate
+from estimators.estimate import Counts, Estimate, Floats
 from estimators.heterogeneity import heterogeneity
-from estimators.mechanisms.mechanism import Mechanism
+from estimators.mechanisms.mechanism import Mechanism, Reports
 from estimators.mechanisms.signs import ReportedSigns
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
@@ -69,6 +70,20 @@ class SupportCounts(Mechanism):
         """Return the same for the categories that are asked for; for all of them if None."""
         support = self.support(table)
         return support if asked is None else support[:, asked]
+
+    @abstractmethod
+    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
+        """Return which of a level's reports support a category, shape (n,)."""
+
+    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
+        """Return the logarithm of the largest ratio for a report that supports the category."""
+        found: Floats = np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
+        return found
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return what a report stands for that supports the category, and one that does not."""
+        lowest, highest = self.signs.range()
+        return (1 + lowest) / 2, (1 + highest) / 2
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequency of every category, with bounds that hold for all at once.

@@ -79,6 +79,11 @@ class Grr(SupportCounts):
         """Add reports to a table with columns (reports, reports of category 0, 1, ...)."""
         count_symbols(table, level, reports)
 
+    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
+        """Return which reports name the category."""
+        named: NDArray[np.bool_] = reports == category
+        return named
+
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) (k - 1) / T, exactly: a category under itself and under another."""
         misses = self.misses[level]

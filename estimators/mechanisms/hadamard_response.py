@@ -88,6 +88,13 @@ class HadamardResponse(BlockDifferences):
         far += np.where(far >= block * size, size, 0)
         return np.where(elsewhere, far, block * size + column).astype(self.dtype)
 
+    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
+        """Return which reports lie in the half of its block that the category chooses."""
+        row, own = divmod(category, self.blocks[level])
+        block, column = np.divmod(reports.astype(np.int64), self.block_sizes[level])
+        inside: NDArray[np.bool_] = (block == own) & ~hadamard.is_odd(np.asarray(row + 1), column)
+        return inside
+
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""
         levels, rest, size = len(symbols), self.categories, block_size(self.categories, blocks)

@@ -189,6 +189,26 @@ class Hemisphere(Mechanism):
         apart = heterogeneity_of_vectors(n, scale, step, means)
         return self._answer(question, counts, shares, mean, bounds, effective, apart, nearest)
 
+    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
+        """Return the same for a vector in the unit ball, taking the report for its direction.
+
+        The rounding to the grid can turn a sign only where the inner product is nearly zero.
+        """
+        vector = np.asarray(value, dtype=np.float64)
+        length = min(float(np.linalg.norm(vector)), 1.0)
+        contrast = self.signs.contrast[level] * length * np.sign(reports @ vector)
+        found: Floats = np.log1p(contrast)
+        return found
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return what a coordinate of +-g stands for."""
+        return -self.scale, self.scale
+
+    def largest_report(self) -> Floats:
+        """Return the l2 norm of the longest vector that a report of each level can stand for."""
+        longest: Floats = self.scale * math.sqrt(self._largest) / self.grid
+        return longest
+
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) / T, exactly: the sign of the offered vector is all that is private."""
         return self.signs.ratio(level)

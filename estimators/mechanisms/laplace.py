@@ -151,6 +151,22 @@ class Laplace(ScalarMean):
         """Return the chance that some report is clamped; 1 if a statistic cannot hold them all."""
         return clamped(question, counts)
 
+    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
+        """Return the same for a value in [-1, 1]; that a report may be clamped is left out."""
+        floor = np.floor(value * self.grid)
+        up = value * self.grid - floor
+        near: Floats = -self.rate[level] * np.abs(reports - floor)
+        if not up:
+            return near
+        next_one = -self.rate[level] * np.abs(reports - floor - 1)
+        found: Floats = np.logaddexp(np.log1p(-up) + near, np.log(up) + next_one)
+        return found
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return what the largest reports stand for: the clamp is all that limits noise."""
+        largest = self.limits / self.grid
+        return -largest, largest
+
     def privacy_exponent(self, level: int) -> Fraction:
         """Return x such that the largest ratio of output probabilities is e^x, exactly.
 

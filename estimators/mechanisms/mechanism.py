@@ -101,9 +101,46 @@ class Mechanism(ABC):
         here; such a mechanism proves x <= epsilon in :meth:`is_private`.
         """
 
+    @abstractmethod
+    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
+        """Return the logarithm of each report's probability under one value, but for a constant.
+
+        The constant may depend on the report and its level, never on the value: the difference for
+        two values is the log likelihood ratio, by which an attack orders reports.
+
+        Parameters
+        ----------
+        reports : ndarray of integers, shape (n, *shape)
+            All of this level.
+        level : int
+        value
+            In the mechanism's units: a number, a vector, a category's index or a key.
+
+        Returns
+        -------
+        ndarray of float64, shape (n,)
+        """
+
+    @abstractmethod
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return the least and the largest number that one report of each level can stand for.
+
+        An estimate is the weighted mean of such numbers, one a report (for each category or
+        coordinate), in the mechanism's units: what a report that was made up can say at most.
+
+        Returns
+        -------
+        lowest, highest : ndarray of float64, shape (levels,)
+        """
+
     def is_private(self, level: int) -> bool:
         """Return whether the largest ratio of output probabilities is at most e^epsilon."""
         return self.privacy_ratio(level) <= exp_bounds(self.epsilons[level])[0]
+
+    def log_ratio(self, level: int) -> float:
+        """Return the logarithm of :meth:`privacy_ratio`."""
+        ratio = self.privacy_ratio(level)
+        return math.log(ratio.numerator) - math.log(ratio.denominator)
 
     def _answer(
         self,

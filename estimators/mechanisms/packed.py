@@ -61,6 +61,11 @@ class PackedBits(SupportCounts):
                 f"last byte {strange[0]}: expected zeros after bit {self.categories - 1}",
             )
 
+    def supports(self, reports: Reports, level: int, category: Any) -> Bools:
+        """Return which reports have the category's bit."""
+        ones: Bools = (reports[:, category // 8] >> category % 8 & 1).astype(np.bool_)
+        return ones
+
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, ones of category 0, 1, ...)."""
         rows = max(1, CHUNK // self.categories)

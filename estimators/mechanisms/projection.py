@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from estimators import hadamard
 from estimators.bounds.projections import projection_limits
 from estimators.errors import ReportError
-from estimators.estimate import Counts, Estimate
+from estimators.estimate import Counts, Estimate, Floats
 from estimators.hashing import mix, row_constants
 from estimators.heterogeneity import heterogeneity
 from estimators.mechanisms.frequencies import SupportCounts
@@ -219,6 +219,16 @@ class Projection(SupportCounts):
         apart = heterogeneity(law, self.flips.means(counts, support)[counts > 0])
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
         return self._answer(question, counts, shares, value, bounds, effective, apart)
+
+    def supports(self, reports: Reports, level: int, category: Any) -> Bools:
+        """Return which reports agree with the category's column."""
+        index = reports.astype(np.int64)
+        agree: Bools = self.positive(index >> 1, np.asarray(category)) == (index & 1).astype(bool)
+        return agree
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return what a sign stands for that agrees with the column, and one that does not."""
+        return self.flips.range() if self.random else super().report_range()
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) / T, exactly: a row's sign under +1 and under -1."""

@@ -110,6 +110,12 @@ class ProjectiveGeometryResponse(ReportedSymbols, SupportCounts):
             result[alike] = geometry.translated_sums(counts, self.categories)
         return result
 
+    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
+        """Return which reports lie on the category's hyperplane."""
+        geometry = self.geometries[level]
+        point = (reports.astype(np.int64) - category) % geometry.points
+        return np.isin(point, geometry.members)
+
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) (K - s) / (T s), exactly: a point on the hyperplane and off it."""
         misses, geometry = self.misses[level], self.geometries[level]

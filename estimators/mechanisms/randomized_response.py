@@ -86,6 +86,18 @@ class RandomizedResponse(ScalarMean):
         """Return the law of the weighted mean of unbiased signs; some count is above zero."""
         return self.signs.law(counts, shares, question)
 
+    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
+        """Return the logarithm of each report's probability under a value in [-1, 1]."""
+        flip = self._flipped.flip[level]
+        ones = (1 + value) / 2 * (1 - flip) + (1 - value) / 2 * flip
+        zeros = (1 - value) / 2 * (1 - flip) + (1 + value) / 2 * flip
+        found: Floats = np.where(reports == 1, np.log(ones), np.log(zeros))
+        return found
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return what the signs -1 and +1 stand for."""
+        return self.signs.range()
+
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) / T, exactly: the ratio of either report under x = +1 and x = -1."""
         return self._flipped.ratio(level)

@@ -91,6 +91,13 @@ class RecursiveHadamard(BlockDifferences):
         reports: Reports = (2 * blocks * row + symbol).astype(self.dtype)
         return reports
 
+    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
+        """Return which reports have, in their row, the category's own symbol."""
+        column, own = divmod(category, self.blocks[level])
+        row, symbol = np.divmod(reports.astype(np.int64), 2 * self.blocks[level])
+        named: NDArray[np.bool_] = symbol == 2 * own + hadamard.is_odd(row, np.asarray(column))
+        return named
+
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""
         levels, rest, rows = len(symbols), self.categories, symbols.shape[1] // (2 * blocks)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import ReportError, nearest
-from estimators.estimate import Counts
+from estimators.estimate import Counts, Floats
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
@@ -153,6 +153,14 @@ class Repetition(Mechanism):
         )
         table[:, 0] = users
 
+    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
+        """Return the sum over a user's reports: given the value they are independent."""
+        times = self.repeats[level]
+        single = reports[:, :times].reshape(-1, *self.one.shape)
+        each = self.one.log_likelihood(single, level, value).reshape(-1, times)
+        found: Floats = each.sum(axis=1)
+        return found
+
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the r-th power of the ratio of one report, exactly."""
         return self.one.privacy_ratio(level) ** self.repeats[level]
@@ -190,6 +198,15 @@ class RepeatedFrequency(Repetition, SupportCounts):
         self.columns = columns
         paper = signs.repeats * self.one.facts.paper
         self.facts = dataclasses.replace(self.facts, paper=paper)
+
+    def supports(self, reports: Reports, level: int, category: Any) -> Bools:
+        """Return which users' reports all support the category."""
+        assert isinstance(self.one, SupportCounts)  # noqa: S101
+        times = self.repeats[level]
+        single = reports[:, :times].reshape(-1, *self.one.shape)
+        each = self.one.supports(single, level, category).reshape(-1, times)
+        found: Bools = np.logical_and.reduce(each, axis=1)
+        return found
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports of all users support each category, shape (levels, k)."""

@@ -81,6 +81,14 @@ class ReportedSigns:
         result: Floats = signs / (np.maximum(counts, 1) * self.contrast)[:, None]
         return result
 
+    def range(self) -> tuple[Floats, Floats]:
+        """Return the values that a report of -1 and one of +1 stand for, per level.
+
+        Also where a user reports several signs: all of them may be alike.
+        """
+        offset = 0.0 if self.offset is None else self.offset
+        return (-1 - offset) / self.contrast, (1 - offset) / self.contrast
+
     def even_variance(self, categories: int) -> Floats:
         """Return the variance of a category's unbiased indicator at f = 1/k, per level.
 

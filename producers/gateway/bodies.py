@@ -216,5 +216,6 @@ _REMEDIES = {
     "unknown_metric": "GET /v1/metrics lists the metrics",
     "wrong_revision": "GET /v1/metrics/NAME has the definition to randomize by; a report of "
     "another one cannot be counted, and a value that is randomized anew spends its epsilon anew",
+    "too_many_reports": "post the reports in several batches, each with an id of its own",
     "bad_batch_id": "draw 16 random bytes for each batch, and keep them when you post it again",
 }

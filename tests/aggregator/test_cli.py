@@ -281,8 +281,11 @@ def test_an_unknown_metric_names_the_nearest(redis_url: str) -> None:
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (redis.ConnectionError("Connection closed by server."), "Redis failed: Connection closed"),
-        (redis.ResponseError("OOM command not allowed"), "Redis failed: OOM command not allowed"),
+        (
+            redis.ConnectionError("Connection closed by server."),
+            "Redis does not answer (Connection",
+        ),
+        (redis.ResponseError("OOM command not allowed"), "Redis is full (OOM command not allowed)"),
         (KafkaException(KafkaError(KafkaError._TRANSPORT)), "Kafka failed: "),
         (EmbeddedUnavailableError("pip install 'dither[demo]'"), "pip install 'dither[demo]'"),
         (ModuleNotFoundError("No module named 'rich'", name="rich"), "No module named 'rich': pip"),

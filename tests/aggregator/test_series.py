@@ -222,9 +222,9 @@ def test_a_range_is_read_in_few_round_trips(
     trips = []
     execute = redis.client.Pipeline.execute
 
-    def noted(self: Any, *args: Any) -> Any:
+    def noted(self: Any, *args: Any, **options: Any) -> Any:
         trips.append(len(self))
-        return execute(self, *args)
+        return execute(self, *args, **options)
 
     monkeypatch.setattr(redis.client.Pipeline, "execute", noted)
     assert len(ask(reader, step="1m").points) == 90

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-import redis
 
-from aggregator.errors import Fenced, StoreUnreachable
+from aggregator.errors import Fenced, StoreUnreachable, Torn
 from aggregator.keys import metric_key
 from aggregator.partition import Partition
 from aggregator.store import TORN, UNSET, Store, connect
@@ -111,7 +111,7 @@ def test_the_running_total_is_the_closed_panes_and_the_open_ones(store: Store) -
     partition.count(log(*messages))
     store.commit(0, epoch, expected, partition, {})
     found = store.running([0], metric_key(DELAY.name, DELAY.revision))
-    total = sum((np.frombuffer(one, "<i8") for one in found), start=DELAY.zero())
+    total = sum((np.frombuffer(one, "<i8") for _, one in found), start=DELAY.zero())
     assert DELAY.counts(total).sum() == 24
 
 
@@ -148,8 +148,39 @@ def test_a_commit_that_fails_half_way_is_marked_as_torn(store: Store) -> None:
     epoch, expected, partition = acquired(store)
     partition.count(log(batch(DELAY, [1.0], seed=1)))
     store.client.set(f"{{dither:{TOPIC}:0}}:open", "not a set")
-    with pytest.raises(redis.ResponseError):
+    with pytest.raises(Torn, match=rf"SADD {{dither:{TOPIC}:0}}:open: WRONGTYPE"):
         store.commit(0, epoch, expected, partition, {})
     assert store.owner(0)["next"] == str(TORN)
     with pytest.raises(Fenced):
         store.commit(0, epoch, expected, partition, {})
+
+
+def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(store: Store) -> None:
+    limited = {"delay": dataclasses.replace(DELAY, max_key_reports=10_000)}
+
+    def owner() -> tuple[int, int, Partition]:
+        snapshot = store.acquire(0, "one")
+        return (
+            int(snapshot.owner["epoch"]),
+            snapshot.next_offset,
+            snapshot.partition(limited, FUTURE_MS),
+        )
+
+    epoch, expected, partition = owner()
+    messages = log(*(batch(DELAY, [1.0, 2.0], seed=seed) for seed in range(2_600)))
+    for message in messages:
+        message.about = b"%d" % (message.at % 2_300)
+    partition.count(messages[:2_500])
+    store.commit(0, epoch, expected, partition, {})
+    ((key, pane),) = partition.panes.items()
+    assert sorted(pane.used.values()) == [2] * 2_100 + [4] * 200
+    epoch, expected, restored = owner()
+    assert restored.panes[key].used == pane.used
+    restored.count(messages[2_500:])
+    store.commit(0, epoch, expected, restored, {})
+    assert store.snapshot(0).used[key] == restored.panes[key].used
+    assert sum(restored.panes[key].used.values()) == 5_200
+    restored.count(log(batch(DELAY, [1.0], time_ms=EPOCH + HOUR, seed=9_999), first=2_600))
+    store.commit(0, epoch, 2_600, restored, {})
+    client: Any = store.client
+    assert len(list(client.scan_iter(match="*:keys:*"))) == 1, "that of the open pane"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from aggregator.settings import Redis as RedisSettings
 from aggregator.settings import Settings, Topics
@@ -168,15 +168,29 @@ class Deployment:
         producer.close()
         assert not failed
 
-    def log_ends(self) -> dict[int, int]:
-        """Return where each partition's log ends."""
-        consumer = Consumer({"bootstrap.servers": self.kafka.bootstrap_servers, "group.id": "ends"})
+    def log_ends(self, topic: str = "") -> dict[int, int]:
+        """Return where each partition of a topic (the reports) ends, once a leader tells."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._log_ends(topic or self.topic)
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                threading.Event().wait(0.2)
+
+    def _log_ends(self, topic: str) -> dict[int, int]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "group.id": "ends",
+                "log_level": 0,  # fault tests take brokers away
+            }
+        )
         try:
             return {
-                number: consumer.get_watermark_offsets(
-                    TopicPartition(self.topic, number), timeout=30
-                )[1]
-                for number in range(self.partitions)
+                number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
+                for number in range(self.kafka.partitions(topic))
             }
         finally:
             consumer.close()
@@ -198,6 +212,7 @@ class Deployment:
             {
                 "bootstrap.servers": self.kafka.bootstrap_servers,
                 "group.id": f"dead-{self.topic}",
+                "log_level": 0,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
             }

@@ -93,10 +93,12 @@ def test_an_altered_counter_a_watermark_and_a_forgotten_batch_are_named(
     client.hset(f"{tag}:watermarks", name, "5:5")
     seen = next(client.scan_iter(match=f"{tag}:seen:*"))
     client.spop(seen)
+    client.hset(seen.replace(b":seen:", b":keys:"), b"somebody", 7)
     found = as_text(counted)
     assert "partition 0: count accepted:delay: stored" in found
     assert "partition 0: watermarks: stored" in found
     assert "batch ids in the store" in found
+    assert "1 message keys have other numbers of reports in the store than in the log" in found
 
 
 def as_text(deployment: Deployment) -> str:

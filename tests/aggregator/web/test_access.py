@@ -95,7 +95,9 @@ def test_a_scope_admits_to_what_it_is_for_and_to_nothing_else(closed: Client) ->
 
 
 @pytest.mark.parametrize(
-    "token", ["nonsense", "", "dither_", TOKENS["reader"][:-1], TOKENS["reader"].swapcase(), "ü"]
+    "token",
+    ["nonsense", "", "dither_", TOKENS["reader"][:-1], TOKENS["reader"].swapcase(), "ü"],
+    ids=["nonsense", "none", "prefix", "cut short", "other case", "not ASCII"],
 )
 def test_a_token_that_is_not_known_is_refused_even_where_none_is_needed(
     store: Store, metrics: dict[str, Metric], token: str

@@ -187,6 +187,7 @@ def changed(**fields: Any) -> bytes:
         (changed(time_ms=-1), "time_ms = -1: expected milliseconds since the epoch"),
         (changed(time_ms=PANE_MS * 1000), "before the year 10000"),
     ],
+    ids=lambda given: given if isinstance(given, str) else "body",
 )  # fmt: skip
 def test_a_batch_that_nobody_could_count_is_refused_and_says_why(
     refusing: Post, body: bytes, said: str

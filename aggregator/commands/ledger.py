@@ -1,0 +1,41 @@
+"""`dither ledger`: what a device has given away, and what it may still give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from producers.ledger import Account, Ledger
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def ledger(file: Path, as_json: bool) -> None:
+    """Tell what the ledger FILE of a device says, in plain words.
+
+    How many randomized answers it gave in the last period, what whoever has seen them can have
+    learned, and what is left of the budget. The file is not changed.
+    """
+    book = Ledger(file)
+    if as_json:
+        accounts = [_as_json(account) for account in book.accounts().values()]
+        click.echo(json.dumps({"period_seconds": book.period_ms / 1000, "accounts": accounts}))
+    else:
+        click.echo(book.summary())
+
+
+def _as_json(account: Account) -> dict[str, Any]:
+    return {
+        "metric": account.metric,
+        "budget": None if account.budget is None else float(account.budget),
+        "spent": float(account.spent),
+        "left": None if account.left is None else float(account.left),
+        "reports": account.reports,
+        "ever_spent": float(account.ever_spent),
+        "ever_reports": account.ever_reports,
+        "more_at": None if account.more_at is None else account.more_at.isoformat(),
+    }

@@ -1,0 +1,188 @@
+"""What Redis may answer instead of doing as it is asked: what it means, and what to do.
+
+All of these may pass, or be put right, while one waits: nothing is lost, and what was counted is
+committed afterwards. What no waiting helps, a stored value that cannot be read, is
+:class:`aggregator.errors.StateUnreadable`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import redis
+from redis.sentinel import MasterNotFoundError
+
+RUNBOOK = "docs/operations.md"
+
+
+@dataclasses.dataclass(frozen=True)
+class Condition:
+    """A state in which Redis does not do what it is asked.
+
+    Attributes
+    ----------
+    meaning, remedy : str
+    section : str
+        Of the runbook.
+    words : str
+        A regular expression for what Redis says.
+    kinds : tuple of exception types
+        Or what the client makes of it.
+    """
+
+    meaning: str
+    remedy: str
+    section: str
+    words: str = r"(?!)"
+    kinds: tuple[type[Exception], ...] = ()
+
+    def covers(self, error: Exception) -> bool:
+        """Return whether an error tells of this."""
+        return isinstance(error, self.kinds) or re.search(self.words, str(error)) is not None
+
+
+CONDITIONS = (
+    Condition(
+        "Redis is full",
+        "raise its maxmemory, give metrics a retention, or delete what else is in it",
+        "redis-is-full",
+        r"\bOOM\b",
+        (redis.OutOfMemoryError,),
+    ),
+    Condition(
+        "this Redis is a replica and takes no writes",
+        "name the master in redis.url, or let a Sentinel or a Redis Cluster name it",
+        "redis-is-read-only",
+        r"\bREADONLY\b|previous master is now a slave",
+        (redis.ReadOnlyError,),
+    ),
+    Condition(
+        "Redis cannot write to its disk",
+        "make room on the disk of its append-only file, or repair it",
+        "redis-cannot-write-to-its-disk",
+        r"\bMISCONF\b",
+    ),
+    Condition(
+        "Redis has too few replicas in step",
+        "bring its replicas back, or lower min-replicas-to-write",
+        "redis-has-too-few-replicas",
+        r"\bNOREPLICAS\b",
+    ),
+    Condition(
+        "Redis is reading its data",
+        "wait until it has",
+        "redis-is-loading",
+        r"\bLOADING\b|is loading the dataset",
+        (redis.BusyLoadingError,),
+    ),
+    Condition(
+        "Redis does not accept the user or the password",
+        "put them right in redis.url, or the user's password in Redis",
+        "redis-refuses-the-user",
+        r"\b(NOAUTH|WRONGPASS)\b",
+        (redis.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError),
+    ),
+    Condition(
+        "the Redis user lacks a permission",
+        "grant it with ACL SETUSER (`dither roles` lists what each role needs)",
+        "redis-refuses-a-command",
+        r"\bNOPERM\b|ACL failure|has no permissions|can't run this command",
+        (redis.exceptions.NoPermissionError, redis.exceptions.AuthorizationError),
+    ),
+    Condition(
+        "Redis shows a certificate that has expired",
+        "renew it there",
+        "redis-cannot-be-trusted",
+        r"certificate has expired",
+    ),
+    Condition(
+        "Redis shows a certificate of another host",
+        "connect by a name that it has, or add this one to it",
+        "redis-cannot-be-trusted",
+        r"CERTIFICATE_VERIFY_FAILED.*mismatch",
+    ),
+    Condition(
+        "Redis shows a certificate that no known authority has signed",
+        "name the authority's file in redis.url: rediss://...?ssl_ca_certs=/path/ca.pem",
+        "redis-cannot-be-trusted",
+        r"CERTIFICATE_VERIFY_FAILED",
+    ),
+    Condition(
+        "Redis cannot be reached by TLS",
+        "a file that redis.url names in ssl_ca_certs, ssl_certfile or ssl_keyfile is not there",
+        "redis-cannot-be-trusted",
+        r"Error 2 connecting to (?!unix)",
+    ),
+    Condition(
+        "Redis does not speak TLS here",
+        "redis:// is without TLS, rediss:// with it: name its TLS port",
+        "redis-cannot-be-trusted",
+        r"WRONG_VERSION_NUMBER",
+    ),
+    Condition(
+        "a slot of the Redis Cluster is being moved",
+        "wait until it has moved; `redis-cli --cluster fix` ends a move that was given up",
+        "a-slot-is-being-moved",
+        r"\bTRYAGAIN\b|non local key|TTL exhausted",
+        (redis.exceptions.TryAgainError, redis.exceptions.AskError),
+    ),
+    Condition(
+        "a part of the Redis Cluster is down",
+        "bring its masters, or a replica of each, back",
+        "a-part-of-the-redis-cluster-is-down",
+        r"\b(CLUSTERDOWN|MASTERDOWN)\b|part of the Redis Cluster is away|cluster is down",
+        (redis.exceptions.ClusterDownError,),
+    ),
+    Condition(
+        "the keys of a call are on several nodes",
+        "name the Redis Cluster itself in redis.url, not a proxy that hides it",
+        "redis-is-behind-a-proxy",
+        r"\bCROSSSLOT\b",
+        (redis.exceptions.ClusterCrossSlotError,),
+    ),
+    Condition(
+        "a script keeps Redis busy",
+        "look for it with `redis-cli SLOWLOG GET`; it ends by itself",
+        "redis-is-busy",
+        r"\bBUSY\b",
+    ),
+    Condition(
+        "the Sentinels name no master",
+        "look for it with `redis-cli -p 26379 SENTINEL MASTERS`",
+        "redis-is-away",
+        kinds=(MasterNotFoundError,),
+    ),
+)
+AWAY = Condition(
+    "Redis does not answer",
+    "start it again, or see what is between",
+    "redis-is-away",
+    kinds=(redis.ConnectionError, redis.TimeoutError, OSError),
+)
+OTHER = Condition("Redis refuses", "see what it says", "redis-is-away")
+
+
+def condition(error: Exception) -> Condition:
+    """Return what an error of Redis tells of."""
+    return next((one for one in (*CONDITIONS, AWAY) if one.covers(error)), OTHER)
+
+
+def explained(error: Exception) -> str:
+    """Return what went wrong while Redis was read, in words."""
+    return told(error) if isinstance(error, redis.RedisError) else str(error)
+
+
+def told(error: Exception) -> str:
+    """Return an error of Redis in words: what it means, what Redis said, and what to do.
+
+    Examples
+    --------
+    >>> told(redis.ReadOnlyError("You can't write against a read only replica."))
+    "this Redis is a replica and takes no writes (You can't write against a read only replica.): \
+name the master in redis.url, or let a Sentinel or a Redis Cluster name it; \
+docs/operations.md#redis-is-read-only"
+    """
+    found = condition(error)
+    said = str(error).strip()
+    return f"{found.meaning} ({said}): {found.remedy}; {RUNBOOK}#{found.section}"

@@ -1,0 +1,269 @@
+"""What is read back from Redis, checked: anybody may have written there.
+
+Whatever is not as Dither writes it raises :class:`aggregator.errors.StateUnreadable`, naming its
+key; a value that only might be meant is never guessed at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from aggregator.errors import StateUnreadable
+from aggregator.influence import Uses
+from aggregator.keys import GRAINS_MS, PaneKey, metric_key
+from aggregator.partition import Partition, Watermark
+from estimators import Metric
+from estimators.estimate import Counts
+
+UNSET = -1
+"""The next offset of a partition that was never committed."""
+TORN = -2
+"""The next offset of a partition to which a commit was applied by half: its sums are not sound."""
+
+INT64 = 2**63 - 1
+LOWEST = {"next": TORN, "epoch": 0, "begin": 0, "gap": 0, "high": 0, "updated": 0}
+"""The fields of an owner's hash that are numbers, and the least that they can be."""
+GRAINS = ("pane", *GRAINS_MS, "total")
+BATCH_ID_BYTES = 16
+MOST_PARTITIONS = 2**31 - 1
+INTEGER = re.compile(r"-?[0-9]{1,19}")
+
+
+def text(key: str, value: bytes) -> str:
+    """Return a value as text."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise StateUnreadable(key, repr(value), "text in UTF-8") from None
+
+
+def integer(key: str, value: bytes | str, lowest: int = -INT64, highest: int = INT64) -> int:
+    """Return a value as an integer within bounds.
+
+    Examples
+    --------
+    >>> integer("dither:flights:deaths", b"12", 0)
+    12
+    >>> integer("dither:flights:deaths", b"12.5", 0)
+    Traceback (most recent call last):
+    aggregator.errors.StateUnreadable: Redis has '12.5' at dither:flights:deaths: expected a whole \
+number of at least 0. Restore Redis, or delete the key; \
+docs/operations.md#a-stored-value-cannot-be-read
+    """
+    shown = value if isinstance(value, str) else text(key, value)
+    if not INTEGER.fullmatch(shown) or not lowest <= int(shown) <= highest:
+        raise StateUnreadable(key, repr(shown), f"a whole number of at least {lowest}")
+    return int(shown)
+
+
+def texts(key: str, found: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return a hash of texts."""
+    return {text(key, name): text(key, value) for name, value in found.items()}
+
+
+def owner(key: str, found: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return the facts of a partition's owner; those that are numbers are whole numbers."""
+    facts = texts(key, found)
+    for name, lowest in LOWEST.items():
+        if name in facts:
+            integer(f"{key}, field {name}", facts[name], lowest)
+    return facts
+
+
+def watermarks(key: str, found: Mapping[bytes, bytes]) -> dict[str, Watermark]:
+    """Return watermarks by metric key."""
+    marks = {}
+    for name, value in texts(key, found).items():
+        time, colon, arrived = value.partition(":")
+        place = f"{key}, field {name}"
+        if not colon:
+            raise StateUnreadable(place, repr(value), "two times in ms, with a colon between")
+        marks[name] = Watermark(integer(place, time, -1), integer(place, arrived, -1))
+    return marks
+
+
+def counts(key: str, found: Mapping[bytes, bytes]) -> dict[str, int]:
+    """Return numbers of reports by ``outcome:metric``."""
+    return {
+        name: integer(f"{key}, field {name}", value, 0) for name, value in texts(key, found).items()
+    }
+
+
+def partitions(key: str, found: Iterable[bytes]) -> list[int]:
+    """Return numbers of partitions, ascending."""
+    return sorted(integer(key, member, 0, MOST_PARTITIONS) for member in found)
+
+
+def start(key: str, member: bytes) -> tuple[int, int]:
+    """Return when a pane begins, in ms since the epoch, and its first offset: of an index."""
+    begin, colon, first = text(key, member).partition(":")
+    if not colon:
+        raise StateUnreadable(key, repr(member), "a start and an offset, with a colon between")
+    return integer(key, begin, 0), integer(key, first, 0)
+
+
+def indexed(key: str, member: bytes) -> tuple[str, str]:
+    """Return the grain and the metric's key of an index."""
+    grain, _, metric = text(key, member).partition(":")
+    if grain not in GRAINS or not metric or ":" in metric:
+        raise StateUnreadable(key, repr(member), "a grain and a metric, with a colon between")
+    return grain, metric
+
+
+def opened(key: str, member: bytes) -> tuple[PaneKey, int]:
+    """Return an open pane and its first offset."""
+    match text(key, member).split(":"):
+        case [grain, metric, begin, first] if grain in GRAINS:
+            return PaneKey(grain, metric, integer(key, begin, 0)), integer(key, first, 0)
+    raise StateUnreadable(key, repr(member), "a pane that is open, as grain:metric:start:offset")
+
+
+def statistic(key: str, value: bytes, metric: Metric) -> Counts:
+    """Return the statistic of a pane."""
+    size = 8 * len(metric.levels) * metric.randomizer.columns
+    if len(value) != size:
+        expected = f"{size} bytes, the statistic of {metric.name!r}"
+        raise StateUnreadable(key, f"{len(value)} bytes", expected)
+    vector = np.frombuffer(value, dtype="<i8").astype(np.int64, copy=False)
+    if (metric.counts(vector) < 0).any():
+        expected = f"the statistic of {metric.name!r}"
+        raise StateUnreadable(key, "a negative number of reports", expected)
+    return vector
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A partition's state as the store has it, in one consistent piece.
+
+    Attributes
+    ----------
+    prefix : str
+        Of the partition's keys.
+    owner : dict of str to str
+        ``epoch``, ``next``, ``begin``, ``topic_id``, ``worker``, ``high``, ``halted``, ``gap``.
+    watermarks : dict of str to Watermark
+        By metric key.
+    counts : dict of str to int
+        Reports by ``outcome:metric``.
+    open : dict of PaneKey to (int, bytes, set of bytes)
+        First offset, statistic and counted batch ids of each open pane.
+    used : dict of PaneKey to dict of bytes to int
+        How many reports of each message key were counted in it, where the metric has a limit.
+    """
+
+    prefix: str
+    owner: dict[str, str]
+    watermarks: dict[str, Watermark]
+    counts: dict[str, int]
+    open: dict[PaneKey, tuple[int, bytes, set[bytes]]]
+    used: dict[PaneKey, Uses] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, prefix: str, found: Any) -> Snapshot:
+        """Return what ``snapshot.lua`` has read."""
+        facts, marks, numbers, panes = found
+        kept, used = {}, {}
+        for member, value, seen, uses in panes:
+            key, first = opened(f"{prefix}:open", member)
+            if key in kept:
+                raise StateUnreadable(f"{prefix}:open", f"two of {key}", "every open pane once")
+            if wrong := next((one for one in seen if len(one) != BATCH_ID_BYTES), None):
+                expected = f"batch ids of {BATCH_ID_BYTES} bytes"
+                raise StateUnreadable(f"{prefix}:seen:{key}", repr(wrong), expected)
+            kept[key] = first, value, set(seen)
+            place = f"{prefix}:keys:{key}"
+            used[key] = {name: integer(place, count, 1) for name, count in _pairs(uses).items()}
+        snapshot = cls(
+            prefix,
+            owner(f"{prefix}:owner", _pairs(facts)),
+            watermarks(f"{prefix}:watermarks", _pairs(marks)),
+            counts(f"{prefix}:counts", _pairs(numbers)),
+            kept,
+            used,
+        )
+        if snapshot.next_offset != TORN:
+            snapshot._check()
+        return snapshot
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset that is not counted, UNSET or TORN."""
+        if self.owner.get("begun") != self.owner.get("done"):
+            return TORN
+        return int(self.owner.get("next", UNSET))
+
+    def partition(self, metrics: Mapping[str, Metric], future_ms: int) -> Partition:
+        """Return the partition in memory, ready to count on from here."""
+        partition = Partition(metrics, future_ms, max(0, self.next_offset))
+        partition.watermarks.update(self.watermarks)
+        partition.counts.update(self.counts)
+        for key, (first_offset, value, seen) in self.open.items():
+            metric = metrics.get(key.metric.partition("@")[0])
+            if metric is not None and key.metric == metric_key(metric.name, metric.revision):
+                statistic(f"{self.prefix}:{key}", value, metric)
+                partition.restore(key, first_offset, value, seen, dict(self.used.get(key, {})))
+        return partition
+
+    def gone(self) -> str | None:
+        """Return the key of an open pane's statistic, or of its batch ids, that is not there."""
+        for key, (_, value, seen) in self.open.items():
+            if not value:
+                return f"{self.prefix}:{key}"
+            if key.grain == "pane" and not seen:
+                return f"{self.prefix}:seen:{key}"
+        return None
+
+    def _check(self) -> None:
+        """See whether a key is gone: what the others say of it would be counted twice, or lost."""
+        if self.next_offset == UNSET and (self.open or self.watermarks or self.counts):
+            raise StateUnreadable(f"{self.prefix}:owner", "no field next", "the next offset")
+        accepted = {n for n, v in self.counts.items() if n.startswith("accepted:") and v}
+        if accepted and not self.open:
+            expected = "the panes that are open, of which there always are some"
+            raise StateUnreadable(f"{self.prefix}:open", "nothing", expected)
+        for key in self.open:
+            if key.metric not in self.watermarks:
+                place = f"{self.prefix}:watermarks"
+                raise StateUnreadable(place, f"no field {key.metric}", "that of an open pane")
+            if (name := f"accepted:{key.metric.partition('@')[0]}") not in accepted:
+                raise StateUnreadable(f"{self.prefix}:counts", f"no field {name}", "its reports")
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """How far a partition is counted: its owner's facts, watermarks and counts."""
+
+    owner: dict[str, str]
+    watermarks: dict[str, Watermark]
+    counts: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Overview:
+    """How far all partitions are counted, and the policies of weights that were set.
+
+    Attributes
+    ----------
+    unreadable : dict of int to StateUnreadable
+        The partitions of which this cannot be said. No estimate is right without them.
+    """
+
+    partitions: dict[int, Standing]
+    policies: dict[str, str]
+    unreadable: dict[int, StateUnreadable] = dataclasses.field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise StateUnreadable if a partition is left out."""
+        for error in self.unreadable.values():
+            raise error
+
+
+def _pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    if isinstance(flat, Mapping):
+        return flat
+    return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -1,0 +1,279 @@
+"""Empirical privacy: a lower bound on epsilon from reports of two values, which holds as stated.
+
+Under epsilon, no event is more than e^epsilon times likelier for one value than for another. So an
+attack looks for an event that tells two values apart, counts how often it happens under each, and
+bounds the two chances with Clopper and Pearson's intervals: ln(p_low / q_high) is at most epsilon
+unless an interval failed. The event is chosen on reports of its own, so that choosing costs
+nothing. Sources: Ding, Wang, Wang, Zhang and Kifer, "Detecting violations of differential privacy"
+(2018); Bichsel, Steffen, Bogunovic and Vechev, "DP-Sniper" (2021), for thresholds of a likelihood
+ratio; Jagielski, Ullman and Oprea, "Auditing differentially private machine learning" (2020).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from estimators.domains import OPEN
+from estimators.estimate import Floats
+from estimators.mechanisms.mechanism import Reports
+from estimators.metric import Metric
+
+LEARNING = CHOOSING = 0.125
+"""The shares of the trials on which scores are learned, and the event is chosen; the others bound
+its chances."""
+THRESHOLDS = 128
+WHOLE_BYTES = 2
+"""Up to so many bytes a report is learned as a symbol; a wider one by its bits."""
+MOST_BYTES = 64
+"""Up to so many bytes, bits are learned at all."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Trials:
+    """Reports of one value, each with two others of a value that is known.
+
+    Attributes
+    ----------
+    reports : ndarray of integers, shape (n, *shape)
+        What is attacked.
+    beside, across : ndarray of integers, shape (n, *shape)
+        Another device's report: the neighbour in the same batch, and the one in the same place of
+        another batch. They say nothing about this value, unless randomness was used twice.
+    """
+
+    reports: Reports
+    beside: Reports
+    across: Reports
+
+    def part(self, rows: slice) -> Trials:
+        """Return some of the trials."""
+        return Trials(self.reports[rows], self.beside[rows], self.across[rows])
+
+
+@dataclasses.dataclass(frozen=True)
+class Leak:
+    """What an attack has shown.
+
+    Attributes
+    ----------
+    lower : float
+        Epsilon is at least this, unless something of probability 1 - confidence happened.
+    event : str
+        The event that shows it, in words.
+    hits, trials : tuple of int
+        How often it happened, and of how many: under the value it speaks for, and the other.
+    """
+
+    lower: float
+    event: str
+    hits: tuple[int, int]
+    trials: tuple[int, int]
+
+
+def opposite_values(metric: Metric) -> tuple[Any, Any]:
+    """Return two values of a metric that its mechanism can tell apart as well as any two.
+
+    The ends of a mean's range; opposite vectors of full length; the first and the last category, or
+    two strings. For every mechanism here, such a pair reaches its largest ratio of probabilities.
+
+    Examples
+    --------
+    >>> opposite_values(Metric(name="m", kind="frequency", mechanism="grr", categories=["a", "b"],
+    ...                        levels=[1]))
+    ('a', 'b')
+    """
+    if metric.kind == "mean":
+        assert metric.range is not None  # noqa: S101
+        return metric.range[1], metric.range[0]
+    if metric.kind == "vector_mean":
+        assert metric.radius is not None  # noqa: S101
+        assert metric.dimension is not None  # noqa: S101
+        vector = np.full(metric.dimension, metric.radius / np.sqrt(metric.dimension))
+        return vector, -vector
+    labels = metric.labels
+    if metric.categories == OPEN:
+        labels = (*labels, "one string", "another string")[:2]
+    return labels[0], labels[-1]
+
+
+def epsilon_bound(
+    hits: ArrayLike, trials: int, other_hits: ArrayLike, other_trials: int, confidence: float
+) -> Floats:
+    """Return lower bounds on epsilon from how often events happened under two values.
+
+    Parameters
+    ----------
+    hits, other_hits : array_like of int, shape (n,)
+        Under the value that the event speaks for, and under the other one.
+    trials, other_trials : int
+        Independent ones.
+    confidence : float
+        For each event: that chosen by the look of these very numbers is not covered.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+        ln(p_low / q_high), at least 0: each a limit of Clopper and Pearson (1934) that fails with
+        probability (1 - confidence) / 2.
+
+    Examples
+    --------
+    >>> epsilon_bound([7311, 0], 10_000, [2689, 0], 10_000, 0.999).round(3)
+    array([0.926, 0.   ])
+    """
+    from scipy.special import betaincinv
+
+    own, other = np.asarray(hits, np.float64), np.asarray(other_hits, np.float64)
+    miss = (1 - confidence) / 2
+    low = np.where(own > 0, betaincinv(np.maximum(own, 1), trials - own + 1, miss), 0.0)
+    left = np.maximum(other_trials - other, 1)
+    high = np.where(other < other_trials, betaincinv(other + 1, left, 1 - miss), 1.0)
+    with np.errstate(divide="ignore"):
+        bounds: Floats = np.maximum(np.log(low) - np.log(high), 0.0)
+    return bounds
+
+
+def largest_leak(
+    metric: Metric, level: int, first: Trials, second: Trials, confidence: float = 0.999
+) -> Leak:
+    """Attack a level of a metric: bound from below the epsilon of its reports.
+
+    Parameters
+    ----------
+    level : int
+    first, second : Trials
+        Under the two :func:`opposite_values`; the reports beside and across are of the first one.
+    confidence : float
+        A mechanism that keeps its promise is called broken with probability at most
+        1 - `confidence`.
+
+    Returns
+    -------
+    Leak
+
+    Notes
+    -----
+    Events are thresholds of scores: the likelihood ratio as the mechanism states it (by Neyman and
+    Pearson's lemma the best there is, if the mechanism does what it says); that of the next level;
+    a ratio learned from the bytes alone (what it does, whatever it says); and whether a report
+    repeats another one, which betrays randomness that was used twice. An eighth of the trials is
+    for learning; the event with the largest bound on another eighth is evaluated on the rest.
+    """
+    learning, choosing, testing = zip(_parts(first), _parts(second), strict=True)
+    best, chosen = -1.0, None
+    for name, score in _scores(metric, level, learning):
+        seen, tested = [score(x) for x in choosing], [score(x) for x in testing]
+        for sign, words in ((1, ">="), (-1, "<=")):
+            own, other = (sign * x for x in seen[::sign])
+            levels = _thresholds(np.concatenate([own, other]))
+            bounds = epsilon_bound(
+                _at_least(own, levels), own.size, _at_least(other, levels), other.size, confidence
+            )
+            index = int(bounds.argmax())
+            if bounds[index] > best:
+                best, limit = float(bounds[index]), float(levels[index])
+                chosen = (f"{name} {words} {sign * limit:.4g}", sign, limit, tested[::sign])
+    assert chosen is not None  # noqa: S101
+    event, sign, limit, pair = chosen
+    hits = tuple(int((sign * x >= limit).sum()) for x in pair)
+    sizes = tuple(x.size for x in pair)
+    lower = epsilon_bound(hits[0], sizes[0], hits[1], sizes[1], confidence)
+    return Leak(float(lower), event, (hits[0], hits[1]), (sizes[0], sizes[1]))
+
+
+Score = Callable[[Trials], Floats]
+Bytes = NDArray[np.uint8]
+
+
+def _parts(trials: Trials) -> tuple[Trials, Trials, Trials]:
+    """Return the trials to learn from, to choose by, and to count."""
+    n = len(trials.reports)
+    learned, chosen = int(LEARNING * n), int((LEARNING + CHOOSING) * n)
+    return (
+        trials.part(slice(learned)),
+        trials.part(slice(learned, chosen)),
+        trials.part(slice(chosen, None)),
+    )
+
+
+def _scores(
+    metric: Metric, level: int, learning: tuple[Trials, Trials]
+) -> Iterator[tuple[str, Score]]:
+    """Yield scores that are large under the first value, and what they are called."""
+    first, second = (
+        metric.domain.own_units(np.asarray([value]))[0] for value in opposite_values(metric)
+    )
+
+    def likelihood_ratio(trials: Trials, level: int = level) -> Floats:
+        mechanism, reports = metric.randomizer, trials.reports
+        under = [mechanism.log_likelihood(reports, level, value) for value in (first, second)]
+        ratio: Floats = under[0] - under[1]
+        return ratio
+
+    def repeats(trials: Trials, others: Reports) -> Floats:
+        same = (trials.reports == others).reshape(len(others), -1)
+        equal: Floats = np.logical_and.reduce(same, axis=1).astype(np.float64)
+        return equal
+
+    yield "likelihood ratio", likelihood_ratio
+    if level + 1 < len(metric.levels):
+        yield "likelihood ratio of the next level", lambda t: likelihood_ratio(t, level + 1)
+    yield "repeats its neighbour", lambda trials: repeats(trials, trials.beside)
+    yield "repeats the batch before", lambda trials: repeats(trials, trials.across)
+    if metric.randomizer.width <= MOST_BYTES:
+        learn = _symbols if metric.randomizer.width <= WHOLE_BYTES else _bits
+        ratio = learn(*(_bytes(metric, trials) for trials in learning))
+        yield "learned ratio", lambda trials: ratio(_bytes(metric, trials))
+
+
+def _bytes(metric: Metric, trials: Trials) -> Bytes:
+    wire = np.frombuffer(metric.randomizer.encode(trials.reports), dtype=np.uint8)
+    return wire.reshape(-1, metric.randomizer.width)
+
+
+def _symbols(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
+    """Learn the logarithm of the ratio of every symbol's frequency."""
+
+    def symbols(rows: Bytes) -> NDArray[np.int64]:
+        return rows.astype(np.int64) @ (256 ** np.arange(rows.shape[1]))
+
+    size = 256 ** first.shape[1]
+    counts = [np.bincount(symbols(rows), minlength=size) + 1.0 for rows in (first, second)]
+    ratio: Floats = np.log(counts[0] / len(first)) - np.log(counts[1] / len(second))
+    return lambda rows: ratio[symbols(rows)]
+
+
+def _bits(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
+    """Learn the logarithm of the ratio of every bit's frequency, as if bits were independent."""
+    ones, zeros = np.empty((2, 2, 8 * first.shape[1]))
+    for i, rows in enumerate((first, second)):
+        found = np.unpackbits(rows, axis=1).sum(axis=0)
+        ones[i] = np.log((found + 1) / (len(rows) + 2))
+        zeros[i] = np.log((len(rows) - found + 1) / (len(rows) + 2))
+    weights = (ones[0] - ones[1]) - (zeros[0] - zeros[1])
+
+    def ratio(rows: Bytes) -> Floats:
+        total: Floats = np.unpackbits(rows, axis=1) @ weights
+        return total
+
+    return ratio
+
+
+def _thresholds(scores: Floats) -> Floats:
+    """Return values between which events differ: all of them, or quantiles of many."""
+    values = np.unique(scores)
+    if values.size <= THRESHOLDS:
+        return values
+    return np.unique(np.quantile(scores, np.linspace(0, 1, THRESHOLDS), method="nearest"))
+
+
+def _at_least(scores: Floats, thresholds: Floats) -> NDArray[np.int64]:
+    """Return how many scores reach each threshold."""
+    ordered = np.sort(scores)
+    reached: NDArray[np.int64] = scores.size - np.searchsorted(ordered, thresholds, side="left")
+    return reached

@@ -1,0 +1,424 @@
+"""The privacy ledger: what a person's device has given away, and what it may still give.
+
+A SQLite file on the device. Epsilon is spent there first, durably, and only then is a value
+randomized and reported: a crash between the two loses the report, never the account.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import sqlite3
+import time as clocks
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+from estimators.durations import milliseconds
+from estimators.metric import LEVEL_DIGITS
+from producers.ledger_file import LedgerError, create, transaction
+from producers.plainly import told
+
+PARTS = 10**LEVEL_DIGITS
+"""Epsilon is counted in whole ten-thousandths, as finely as levels can be written."""
+ALL = ""
+"""Stands for all metrics together."""
+
+Number = float | str | Decimal | Fraction
+
+
+class BudgetSpent(RuntimeError):  # noqa: N818
+    """A report that would cost more than is left: it was refused, and nothing was randomized.
+
+    Attributes
+    ----------
+    metric : str
+    asked, left, budget : Fraction
+        Epsilon. Of the budget that is the tightest: the metric's own, or that of all metrics.
+    of_metric : bool
+        Whether that is the metric's own.
+    free_at : datetime or None
+        When enough will be left; None if the whole budget is less than what was asked.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        metric: str,
+        asked: Fraction,
+        left: Fraction,
+        budget: Fraction,
+        free_at: datetime.datetime | None,
+        *,
+        of_metric: bool,
+        behind: str = "",
+    ) -> None:
+        self.path, self.metric, self.asked, self.left = path, metric, asked, left
+        self.budget, self.free_at, self.of_metric = budget, free_at, of_metric
+        whose = f"the budget of {metric!r}" if of_metric else "the budget of all metrics"
+        then = (
+            "the whole budget is less than that: ask for less, or raise it"
+            if free_at is None
+            else f"enough is free again from {free_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+        super().__init__(
+            f"epsilon = {float(asked):g} for {metric!r}: {float(left):g} is left of {whose}, "
+            f"{float(budget):g} (ledger {path}); {then}{behind}; nothing was reported"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Account:
+    """What was spent on one metric, or on all of them.
+
+    Attributes
+    ----------
+    metric : str
+        Empty for all metrics together.
+    budget : Fraction or None
+        Epsilon per period; None: not limited.
+    spent : Fraction
+        Epsilon in the last period.
+    left : Fraction or None
+        Of the budget; at least 0. None: not limited.
+    reports : int
+        Randomized reports in the last period.
+    ever_spent, ever_reports : Fraction, int
+        Since the ledger began.
+    more_at : datetime or None
+        When some of what was spent is free again; None if nothing was spent.
+    """
+
+    metric: str
+    budget: Fraction | None
+    spent: Fraction
+    left: Fraction | None
+    reports: int
+    ever_spent: Fraction
+    ever_reports: int
+    more_at: datetime.datetime | None
+
+
+class Ledger:
+    """One person's account of epsilon, on their device.
+
+    In **any** stretch of time as long as the period, reports cost at most the budget in all: the
+    period slides, and what was spent is free again one period later. Costs add up (basic
+    composition), over metrics and over time; the guarantee is that of the sum.
+
+    Any number of processes and threads may share a file. It holds one person's account: a process
+    that reports for many people opens a file for each.
+
+    Parameters
+    ----------
+    path : path
+        Of the file. It is made, readable by its owner alone, if it does not exist.
+    budget : number or str, optional
+        Epsilon per period, over all metrics, with at most 4 decimal digits. What is given replaces
+        what the file says, for every process from the next report on; None leaves it. Needed to
+        begin a file.
+    period : str, optional
+        A duration such as ``"1d"``, the default. It is fixed when the file is made.
+    metrics : mapping of str to number or str, optional
+        Budgets of single metrics, beside the common one.
+    clock : callable
+        Seconds since the epoch. Time does not go back: while the clock is behind the latest time
+        that the ledger has seen, that time stands, and nothing becomes free.
+
+    Raises
+    ------
+    ValueError
+        If a budget or the period cannot be used.
+    LedgerError
+        If the file cannot be used.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> folder = TemporaryDirectory()
+    >>> ledger = Ledger(Path(folder.name) / "ledger", budget=2, metrics={"late": 1})
+    >>> ledger.spend("late", "0.75")
+    >>> float(ledger.left("late")), float(ledger.left())
+    (0.25, 1.25)
+    >>> try:
+    ...     ledger.spend("late", 0.5)
+    ... except BudgetSpent as error:
+    ...     float(error.left)
+    0.25
+    >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        budget: Number | None = None,
+        period: str | None = None,
+        metrics: Mapping[str, Number] | None = None,
+        *,
+        clock: Callable[[], float] = clocks.time,
+    ) -> None:
+        self.path, self._clock = Path(path), clock
+        given = {} if budget is None else {ALL: parts_of(budget, "budget")}
+        for metric, number in (metrics or {}).items():
+            given[metric] = parts_of(number, f"budget of {metric!r}")
+        wished = None if period is None else _period(period)
+        if budget is not None:
+            create(self.path, wished or _period("1d"), self._now())
+        with transaction(self.path, write=bool(given)) as database:
+            if (fault := database.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise sqlite3.DatabaseError(f"malformed: {fault}")
+            self.period_ms = _setting(database, "period_ms")
+            if wished not in (None, self.period_ms):
+                raise ValueError(
+                    f"period = {period!r}: ledger {self.path} has counted by "
+                    f"{self.period_ms} ms since it was made; leave it out, or begin another file"
+                )
+            self._replace(database, given)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def spend(self, metric: str, epsilon: Number, reports: int = 1) -> None:
+        """Spend epsilon on reports of a metric; on disk when this returns.
+
+        Parameters
+        ----------
+        metric : str
+        epsilon : number or str
+            Of all these reports together, with at most 4 decimal digits.
+        reports : int
+
+        Raises
+        ------
+        BudgetSpent
+            If it is more than is left. Nothing is spent then.
+        LedgerError
+            If the file cannot be used. Nothing may be reported then.
+        """
+        parts = parts_of(epsilon, "epsilon")
+        with transaction(self.path, write=True) as database:
+            now = self.advance(database)
+            self.charge(database, now, metric, parts, reports)
+
+    def left(self, metric: str = ALL) -> Fraction | None:
+        """Return the epsilon that a report of a metric may cost now; None: not limited.
+
+        Without a metric, what is left for all of them together.
+        """
+        accounts = self.accounts()
+        whole, own = accounts[ALL].left, None
+        if metric in accounts:
+            own = accounts[metric].left
+        known = [left for left in (whole, own) if left is not None]
+        return min(known, default=None)
+
+    def accounts(self) -> dict[str, Account]:
+        """Return what was spent, by metric, that of all metrics first under the empty name."""
+        with transaction(self.path, write=False) as database:
+            now = max(self._now(), _setting(database, "latest_ms"))
+            budgets = dict(database.execute("SELECT metric, parts FROM budgets"))
+            spent = _spent(database, now - self.period_ms)
+            ever = {
+                name: (parts, reports)
+                for name, parts, reports in database.execute(
+                    "SELECT metric, parts, reports FROM totals"
+                )
+            }
+        names = sorted({*budgets, *spent, *ever} - {ALL})
+        spent[ALL] = (
+            sum(row[0] for row in spent.values()),
+            sum(row[1] for row in spent.values()),
+            min((row[2] for row in spent.values() if row[2] is not None), default=None),
+        )
+        ever[ALL] = (sum(row[0] for row in ever.values()), sum(row[1] for row in ever.values()))
+        return {
+            name: self._account(name, budgets.get(name), spent.get(name), ever.get(name, (0, 0)))
+            for name in (ALL, *names)
+        }
+
+    def summary(self) -> str:
+        """Say in plain words what was given away, and what it means.
+
+        Examples
+        --------
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     ledger = Ledger(Path(folder) / "ledger", budget=2)
+        ...     ledger.spend("dep_delay", "1.5", reports=3)
+        ...     print(ledger)  # doctest: +ELLIPSIS
+        In the last 24 hours this device gave 3 randomized answers about dep_delay (1.5). Whoever
+        has seen all of them can be at most e^1.5 = 4.5 times surer of anything about you than
+        before. 0.5 of 2 is left; more is free again from ...
+        """
+        with transaction(self.path, write=False) as database:
+            began = _setting(database, "began_ms")
+        return told(self.accounts(), self.period_ms, moment(began))
+
+    # -- Within a transaction ---------------------------------------------------------------------
+
+    def advance(self, database: sqlite3.Connection) -> int:
+        """Return the time in ms, never before the latest that was seen; forget what is free."""
+        now = max(self._now(), _setting(database, "latest_ms"))
+        database.execute("UPDATE settings SET value = ? WHERE name = 'latest_ms'", (now,))
+        database.execute("DELETE FROM spent WHERE time_ms <= ?", (now - self.period_ms,))
+        return now
+
+    def charge(
+        self,
+        database: sqlite3.Connection,
+        now: int,
+        metric: str,
+        parts: int,
+        reports: int,
+    ) -> None:
+        """Spend, or raise BudgetSpent."""
+        self.require(database, now, metric, parts)
+        database.execute(
+            "INSERT INTO spent (time_ms, metric, parts, reports) VALUES (?, ?, ?, ?)",
+            (now, metric, parts, reports),
+        )
+        total(database, now, metric, parts, reports)
+
+    def require(
+        self, database: sqlite3.Connection, now: int, metric: str, parts: int, used: int = -1
+    ) -> None:
+        """Raise BudgetSpent unless so much is left; the row `used` does not count as spent."""
+        budgets = dict(database.execute("SELECT metric, parts FROM budgets"))
+        tightest: tuple[int, int, str] | None = None
+        for name in (metric, ALL):
+            if name not in budgets:
+                continue
+            (spent,) = database.execute(
+                "SELECT coalesce(sum(parts), 0) FROM spent WHERE rowid != ? AND ? IN ('', metric)",
+                (used, name),
+            ).fetchone()
+            left = max(0, budgets[name] - spent)
+            if left < parts and (tightest is None or left < tightest[0]):
+                tightest = left, budgets[name], name
+        if tightest is None:
+            return
+        left, budget, name = tightest
+        behind = now - self._now()
+        raise BudgetSpent(
+            self.path,
+            metric,
+            Fraction(parts, PARTS),
+            Fraction(left, PARTS),
+            Fraction(budget, PARTS),
+            self._free_at(database, name, parts - left) if parts <= budget else None,
+            of_metric=name != ALL,
+            behind=f" (the clock is {behind / 1000:g} s behind the latest report)"
+            if behind > 0
+            else "",
+        )
+
+    def _free_at(self, database: sqlite3.Connection, name: str, missing: int) -> datetime.datetime:
+        """Return when `missing` parts more are free than now."""
+        rows = database.execute(
+            "SELECT time_ms, parts FROM spent WHERE ? IN ('', metric) ORDER BY time_ms", (name,)
+        )
+        freed, last = 0, 0
+        for time_ms, parts in rows:
+            freed, last = freed + parts, time_ms
+            if freed >= missing:
+                break
+        return moment(last + self.period_ms)
+
+    def _replace(self, database: sqlite3.Connection, given: Mapping[str, int]) -> None:
+        for metric, parts in given.items():
+            database.execute(
+                "INSERT INTO budgets VALUES (?, ?) "
+                "ON CONFLICT (metric) DO UPDATE SET parts = excluded.parts",
+                (metric, parts),
+            )
+
+    def _account(
+        self,
+        name: str,
+        budget: int | None,
+        spent: tuple[int, int, int | None] | None,
+        ever: tuple[int, int],
+    ) -> Account:
+        parts, reports, oldest = spent or (0, 0, None)
+        return Account(
+            metric=name,
+            budget=None if budget is None else Fraction(budget, PARTS),
+            spent=Fraction(parts, PARTS),
+            left=None if budget is None else Fraction(max(0, budget - parts), PARTS),
+            reports=reports,
+            ever_spent=Fraction(ever[0], PARTS),
+            ever_reports=ever[1],
+            more_at=None if oldest is None else moment(oldest + self.period_ms),
+        )
+
+    def _now(self) -> int:
+        return round(self._clock() * 1000)
+
+
+def parts_of(number: Number, what: str) -> int:
+    """Return epsilon in whole ten-thousandths.
+
+    Raises
+    ------
+    ValueError
+        If it is not above 0, or has more decimal digits.
+
+    Examples
+    --------
+    >>> parts_of(0.1, "budget"), parts_of("2", "budget")
+    (1000, 20000)
+    """
+    try:
+        parts = (number if isinstance(number, Fraction) else Fraction(str(number))) * PARTS
+    except (ValueError, ZeroDivisionError):
+        parts = Fraction(-1)
+    if parts <= 0 or parts.denominator != 1 or parts > 2**53:
+        raise ValueError(
+            f"{what} = {number!s}: expected an epsilon above 0 with at most {LEVEL_DIGITS} decimal "
+            "digits"
+        )
+    return int(parts)
+
+
+def moment(time_ms: int) -> datetime.datetime:
+    """Return a time in milliseconds as a datetime in UTC."""
+    return datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+
+
+def total(database: sqlite3.Connection, now: int, metric: str, parts: int, reports: int) -> None:
+    """Add to what a metric has cost since the ledger began."""
+    database.execute(
+        "INSERT INTO totals VALUES (?, ?, ?, ?) ON CONFLICT (metric) DO UPDATE SET "
+        "parts = parts + excluded.parts, reports = reports + excluded.reports",
+        (metric, parts, reports, now),
+    )
+
+
+def _spent(database: sqlite3.Connection, horizon: int) -> dict[str, tuple[int, int, int | None]]:
+    rows = database.execute(
+        "SELECT metric, sum(parts), sum(reports), min(time_ms) FROM spent WHERE time_ms > ? "
+        "GROUP BY metric",
+        (horizon,),
+    )
+    return {metric: (parts, reports, oldest) for metric, parts, reports, oldest in rows}
+
+
+def _setting(database: sqlite3.Connection, name: str) -> int:
+    row = database.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        raise sqlite3.DatabaseError(f"malformed: no {name}")
+    return int(row[0])
+
+
+def _period(text: str) -> int:
+    try:
+        length = milliseconds(text)
+    except ValueError as error:
+        raise ValueError(f"period = {text!r}: expected {error}") from None
+    if not length:
+        raise ValueError(f"period = {text!r}: expected a duration above zero")
+    return length
+
+
+__all__ = ["Account", "BudgetSpent", "Ledger", "LedgerError"]

@@ -1,0 +1,155 @@
+"""The ledger's file: one SQLite database on the device, safe against crashes, threads and forks.
+
+A connection lives for one transaction. Nothing is carried over a fork that way, except a fork in
+the middle of a transaction of another thread, which waits (:data:`_ONE_AT_A_TIME`): SQLite's own
+notes about its locks must not be copied into a child that does not hold them.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+APPLICATION_ID = 0x44_6C_65_64
+"""In the file's header, so that no other database is taken for a ledger."""
+VERSION = 1
+BUSY_SECONDS = 30.0
+"""How long a transaction waits for those of other processes."""
+
+_SCHEMA = f"""
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {VERSION};
+CREATE TABLE settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+CREATE TABLE budgets (metric TEXT PRIMARY KEY, parts INTEGER NOT NULL);
+CREATE TABLE spent (
+    time_ms INTEGER NOT NULL, metric TEXT NOT NULL, parts INTEGER NOT NULL,
+    reports INTEGER NOT NULL, answer INTEGER UNIQUE
+);
+CREATE INDEX spent_by_time ON spent (time_ms);
+CREATE TABLE totals (
+    metric TEXT PRIMARY KEY, parts INTEGER NOT NULL, reports INTEGER NOT NULL,
+    since_ms INTEGER NOT NULL
+);
+"""
+
+_ONE_AT_A_TIME = threading.Lock()
+os.register_at_fork(
+    before=_ONE_AT_A_TIME.acquire,
+    after_in_parent=_ONE_AT_A_TIME.release,
+    after_in_child=_ONE_AT_A_TIME.release,
+)
+
+
+class LedgerError(RuntimeError):
+    """A ledger that cannot be used: nothing was reported.
+
+    Attributes
+    ----------
+    path : Path
+    """
+
+    def __init__(self, path: Path, detail: str) -> None:
+        self.path, self.detail = path, detail
+        super().__init__(f"ledger {path}: {detail}; nothing was reported")
+
+
+def create(path: Path, period_ms: int, now_ms: int) -> None:
+    """Make an empty ledger, unless the file exists; whole or not at all.
+
+    Raises
+    ------
+    LedgerError
+        If the file cannot be made.
+    """
+    if path.exists():
+        return
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+        os.close(handle)
+        try:
+            with closing(sqlite3.connect(name, isolation_level=None)) as database:
+                database.execute("PRAGMA synchronous = EXTRA")
+                database.executescript(_SCHEMA)
+                database.executemany(
+                    "INSERT INTO settings VALUES (?, ?)",
+                    [("period_ms", period_ms), ("began_ms", now_ms), ("latest_ms", now_ms)],
+                )
+            os.link(name, path)  # unlike a rename it never replaces another process's ledger
+        finally:
+            Path(name).unlink()
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise LedgerError(
+            path, f"cannot be made ({error.strerror}): expected a folder that can be written to"
+        ) from None
+    except sqlite3.Error as error:
+        raise LedgerError(path, _explained(error)) from None
+
+
+@contextmanager
+def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
+    """Hand out the database for one transaction: on disk when this returns, or undone.
+
+    Raises
+    ------
+    LedgerError
+        If the file is missing, foreign, damaged or read-only, the disk is full, or another process
+        keeps the file locked.
+    """
+    address = f"{path.absolute().as_uri()}?mode=rw"  # reading, too, may have to undo a crash
+    with _ONE_AT_A_TIME:
+        try:
+            database = sqlite3.connect(
+                address, uri=True, isolation_level=None, timeout=BUSY_SECONDS
+            )
+        except sqlite3.Error as error:
+            raise LedgerError(path, _explained(error)) from None
+        with closing(database):
+            try:
+                # also the folder is synced when the journal goes: a commit survives a power cut
+                database.execute("PRAGMA synchronous = EXTRA")
+                database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                _check(path, database)
+                yield database
+                database.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise LedgerError(path, _explained(error)) from None
+
+
+def _check(path: Path, database: sqlite3.Connection) -> None:
+    (identity,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if identity != APPLICATION_ID:
+        raise LedgerError(path, "this is not a ledger: expected a file that `Ledger` made")
+    if version != VERSION:
+        raise LedgerError(path, f"made by another version ({version}): expected {VERSION}")
+
+
+def _explained(error: sqlite3.Error) -> str:
+    told = str(error)
+    for words, remedy in (
+        ("not a database", "this is not a ledger: expected a file that `Ledger` made"),
+        ("malformed", f"the file is damaged ({told}): restore it, or begin a new one elsewhere"),
+        (
+            "unable to open",
+            "no such file, or it may not be opened: give `Ledger` a budget to begin "
+            "one, and check the permissions of its folder",
+        ),
+        ("full", "the disk is full: make room"),
+        ("readonly", "the file or its folder is read-only: it has to be written to"),
+        ("locked", f"another process kept it locked for {BUSY_SECONDS:g} s: try again"),
+    ):
+        if words in told:
+            return remedy
+    return f"SQLite failed: {told}"

@@ -1,0 +1,107 @@
+"""A ledger's accounts in plain words."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from estimators.durations import UNITS_MS
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from producers.ledger import Account
+
+_UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+
+
+def told(accounts: Mapping[str, Account], period_ms: int, began: datetime.datetime) -> str:
+    """Return one paragraph for the person whose ledger it is."""
+    whole, *metrics = accounts.values()
+    sentences = [_given(metrics, whole, spoken(period_ms)), *_left(whole, metrics)]
+    if whole.ever_reports > whole.reports:
+        sentences.append(
+            f"Since {began:%Y-%m-%d} it gave {_answers(whole.ever_reports)}, at a cost of "
+            f"{number(whole.ever_spent)} in all."
+        )
+    return " ".join(sentences)
+
+
+def _given(metrics: list[Account], whole: Account, period: str) -> str:
+    if not whole.reports:
+        return f"In the last {period} this device gave no answers."
+    about = " and ".join(
+        f"{_answers(each.reports)} about {each.metric} ({number(each.spent)})"
+        for each in metrics
+        if each.reports
+    )
+    return (
+        f"In the last {period} this device gave {about}. Whoever has seen all of them can be at "
+        f"most e^{number(whole.spent)} = {times(whole.spent)} times surer of anything about you "
+        "than before."
+    )
+
+
+def _left(whole: Account, metrics: list[Account]) -> list[str]:
+    sentences = []
+    for each in (whole, *metrics):
+        if each.budget is None or each.left is None:
+            continue
+        of = f" for {each.metric}" if each.metric else ""
+        sentence = f"{number(each.left)} of {number(each.budget)} is left{of}"
+        if each.more_at is not None:
+            sentence += f"; more is free again from {each.more_at:%Y-%m-%d %H:%M} UTC"
+        sentences.append(f"{sentence}.")
+    return sentences
+
+
+def _answers(count: int) -> str:
+    return f"{count} randomized answer{'' if count == 1 else 's'}"
+
+
+def number(epsilon: Fraction) -> str:
+    """Return an epsilon as people write it.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> number(Fraction(3, 2)), number(Fraction(2)), number(Fraction(123456789, 10000))
+    ('1.5', '2', '12345.6789')
+    """
+    return f"{float(epsilon):.4f}".rstrip("0").rstrip(".")
+
+
+def times(epsilon: Fraction) -> str:
+    """Return e^epsilon, rounded up to two digits or more.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> times(Fraction(3, 2)), times(Fraction(1, 4)), times(Fraction(20)), times(Fraction(2000))
+    ('4.5', '1.3', '490,000,000', 'over 10^868')
+    """
+    if epsilon > 600:
+        return f"over 10^{math.floor(float(epsilon) / math.log(10))}"
+    factor = math.exp(float(epsilon))
+    unit = 10.0 ** (math.floor(math.log10(factor)) - 1)
+    rounded = math.ceil(factor / unit) * unit
+    return f"{rounded:,.1f}" if rounded < 10 else f"{rounded:,.0f}"
+
+
+def spoken(period_ms: int) -> str:
+    """Return a duration in words, in its largest whole unit; a day is 24 hours.
+
+    Examples
+    --------
+    >>> spoken(86_400_000), spoken(3_600_000), spoken(1_209_600_000), spoken(1500)
+    ('24 hours', 'hour', '2 weeks', '1500 milliseconds')
+    """
+    if period_ms == UNITS_MS["d"]:
+        return "24 hours"
+    for unit, words in _UNITS.items():
+        count, rest = divmod(period_ms, UNITS_MS[unit])
+        if count and not rest:
+            return words.removesuffix("s") if count == 1 else f"{count} {words}"
+    return f"{period_ms} milliseconds"

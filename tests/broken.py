@@ -1,0 +1,120 @@
+"""Dither with a fault that breaks its promise of privacy: `python -m tests.broken FAULT audit ...`.
+
+The command is `dither` itself; only what the fault says is another. An attack that does not notice
+is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import estimators.mechanisms
+import producers.reporter
+from aggregator.cli import main
+from estimators import Metric
+from estimators.mechanisms import laplace
+from estimators.randomness import SeededBits, SystemBits, Words
+from estimators.sampling import sample_discrete_laplace
+from producers.batch import encode_batch
+
+randomize, laplace_noise = Metric.randomize, sample_discrete_laplace
+Replace = Callable[[Any, str, Any], None]
+
+
+def threshold(replace: Replace) -> None:
+    """Compare with thresholds that are a third too low, and draw two thirds of the noise."""
+    for module in vars(estimators.mechanisms).values():
+        if original := getattr(module, "bernoulli", None):
+
+            def lower(bits: Any, words: Words, *more: Any, of: Any = original) -> Any:
+                return of(bits, words - words // np.uint64(3), *more)
+
+            replace(module, "bernoulli", lower)
+
+    def less_noise(bits: Any, numerators: Words, denominators: Words) -> Any:
+        return laplace_noise(bits, 3 * numerators, 2 * denominators)
+
+    replace(laplace, "sample_discrete_laplace", less_noise)
+
+
+def bits(replace: Replace) -> None:
+    """Draw from a source whose bits are 1 in five of eight cases."""
+    honest = SystemBits.integers
+
+    def biased(self: SystemBits, n: int) -> Words:
+        return honest(self, n) | (honest(self, n) & honest(self, n))
+
+    replace(SystemBits, "integers", biased)
+
+
+def restarted(replace: Replace) -> None:
+    """Begin with the same randomness at each call, as copies of one process would."""
+
+    def again(self: Metric, values: Any, level: Any, bits: Any = None) -> Any:
+        return randomize(self, values, level, SeededBits(7))
+
+    replace(Metric, "randomize", again)
+
+
+def shared(replace: Replace) -> None:
+    """Use the same randomness for two reports that stand side by side."""
+
+    def twice(self: Metric, values: Any, level: Any, bits: Any = None) -> Any:
+        seed = int.from_bytes(os.urandom(8), "big")
+        parts = [
+            randomize(self, values[i::2], level[i::2], SeededBits(seed))
+            for i in range(min(2, len(level)))
+        ]
+        found = np.empty((len(level), *parts[0].shape[1:]), dtype=parts[0].dtype)
+        for i, part in enumerate(parts):
+            found[i::2] = part
+        return found
+
+    replace(Metric, "randomize", twice)
+
+
+def level(replace: Replace) -> None:
+    """Randomize at the next level, and say that it was the one demanded."""
+
+    def weaker(self: Metric, values: Any, level: Any, bits: Any = None) -> Any:
+        return randomize(self, values, np.minimum(level + 1, len(self.levels) - 1), bits)
+
+    replace(Metric, "randomize", weaker)
+
+
+def byte(replace: Replace) -> None:
+    """Write another level into the batch than the one that was demanded."""
+
+    def wrong(metric: Metric, level: Any, *more: Any) -> bytes:
+        return encode_batch(metric, np.minimum(level + 1, len(metric.levels) - 1), *more)
+
+    replace(producers.reporter, "encode_batch", wrong)
+
+
+FAULTS: dict[str, Callable[[Replace], None]] = {
+    fault.__name__: fault for fault in (threshold, bits, restarted, shared, level, byte)
+}
+
+
+@contextlib.contextmanager
+def broken(fault: str) -> Iterator[None]:
+    """Have a fault for a while."""
+    with contextlib.ExitStack() as stack:
+        FAULTS[fault](
+            lambda place, name, value: stack.enter_context(mock.patch.object(place, name, value))
+        )
+        yield
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [] or sys.argv[1] not in FAULTS:
+        sys.exit(f"expected a fault, one of {', '.join(FAULTS)}, and a command of dither after it")
+    with broken(sys.argv.pop(1)):
+        main()

@@ -1,0 +1,335 @@
+"""One schedule from begin to end: devices report, faults happen, and the account is settled."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from aggregator.keys import tag
+from aggregator.ownership import take
+from aggregator.store import TORN, UNSET
+from estimators import Metric
+from tests.bad_batches import bad_batches
+from tests.faults.account import differences, reckon
+from tests.faults.arena import Arena, Faults, Lane
+from tests.faults.fleet import Fleet
+from tests.faults.schedules import Schedule
+from tests.integration.conftest import METRICS
+from tests.integration.deployment import Deployment, wait_until
+from tests.messages import EPOCH, batch
+
+HOUR = 3_600_000
+TICK_SECONDS = 0.04
+KEEP_SECONDS = 0.2
+LEFT = {0, -signal.SIGTERM}
+"""How a worker ends that was asked to leave: by itself, or before it could even listen."""
+COUNTED_SECONDS = 120.0
+REPLAYED_AT_ONCE = 500
+
+Logs = Mapping[int, list[Any]]
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What came of a schedule.
+
+    Attributes
+    ----------
+    schedule : Schedule
+    problems : list of str
+        Empty if nothing was lost, doubled or wrong.
+    faults : Counter
+        That happened, by kind.
+    messages, reports, dead : int
+        In the log; counted; in the dead letters.
+    owners : int
+        How often partitions were taken over.
+    restarted : int
+        Workers that ended with an error (no Redis, no broker) and were started again.
+    torn : int
+        Partitions that stopped as Redis had applied a commit by half, and that were deleted then,
+        to be counted again, as the worker's log asks for.
+    seconds : float
+        How long it took in all.
+    """
+
+    schedule: Schedule
+    problems: list[str]
+    faults: Counter[str]
+    messages: int = 0
+    reports: int = 0
+    dead: int = 0
+    owners: int = 0
+    restarted: int = 0
+    torn: int = 0
+    seconds: float = 0.0
+
+
+class Devices:
+    """Reports of all kinds, sent for a while: good, twice, late, and bad ones."""
+
+    def __init__(self, deployment: Deployment, seed: int) -> None:
+        self.deployment = deployment
+        self.sent: Counter[tuple[int, bytes | None]] = Counter()
+        metrics = deployment.metrics
+        self._rng = random.Random(seed)
+        self._delay, self._carrier, self._age = (metrics[n] for n in ("delay", "carrier", "age"))
+        self._kinds = list(
+            bad_batches(
+                self._delay,
+                self._carrier,
+                self._age,
+                noise_bytes=200,
+                now_ms=int(1000 * time.time()),
+            ).values()
+        )
+        self.bad: dict[bytes | None, str] = dict(self._kinds)
+
+    def report(self, over: threading.Event) -> None:
+        """Send batches, a few every tick, until it is over."""
+        from confluent_kafka import Producer
+
+        producer = Producer(
+            {
+                "bootstrap.servers": self.deployment.kafka.bootstrap_servers,
+                "enable.idempotence": True,
+                "acks": "all",
+                "log_level": 0,
+            }
+        )
+        failed: list[Any] = []
+        step = 0
+        while not over.wait(TICK_SECONDS):
+            for partition, payload in self._batches(step):
+                producer.produce(
+                    self.deployment.topic,
+                    payload,
+                    partition=partition,
+                    on_delivery=lambda error, _: failed.append(error) if error else None,
+                )
+                self.sent[partition, payload] += 1
+            producer.poll(0)
+            step += 1
+        left = producer.flush(COUNTED_SECONDS)
+        producer.close()
+        assert not left, f"{left} messages were not acknowledged"
+        assert not failed, failed[0]
+
+    def _batches(self, step: int) -> Iterator[tuple[int, bytes | None]]:
+        rng, number = self._rng, 3 * step
+        now = EPOCH + step * HOUR // 4
+        size = rng.randrange(1, 12)
+        questions: list[tuple[Metric, list[Any], float]] = [
+            (self._delay, [rng.uniform(-60, 180) for _ in range(size)], 1.5),
+            (self._carrier, [rng.randrange(5) for _ in range(size)], 4),
+            (self._age, [rng.uniform(0, 100) for _ in range(size)], 2),
+        ]
+        for i, (metric, answers, epsilon) in enumerate(questions):
+            late = rng.random() < 0.05
+            time_ms = max(EPOCH, now - 10 * HOUR) if late else now
+            made = batch(metric, answers, epsilon, time_ms, number + i).SerializeToString()
+            partition = rng.randrange(self.deployment.partitions)
+            yield partition, made
+            if rng.random() < 0.1:
+                yield partition, made
+        if rng.random() < 0.1:
+            yield rng.randrange(self.deployment.partitions), rng.choice(self._kinds)[0]
+
+
+def play(arena: Arena, lane: Lane, schedule: Schedule) -> Outcome:
+    """Play a schedule in a lane and compare what is left with what must be."""
+    began = time.monotonic()
+    with lane.redis() as redis:
+        file = lane.folder / "metrics.toml"
+        file.write_text(METRICS)
+        deployment = Deployment(lane.kafka, lane.redis_url, file, schedule.partitions)
+        log = lane.folder / "workers.log"
+        fleet = Fleet(lane.seen_by_workers(deployment).flags, log)
+        faults = Faults(lane, redis, fleet)
+        outcome = Outcome(schedule, [], faults.done)
+        with deployment.store:
+            try:
+                fleet.keep(schedule.workers)
+                wait_until(lambda: _is_owned(deployment), "all partitions are owned")
+                devices = _disturbed(deployment, faults, schedule)
+                logs = read(deployment)
+                _wait(outcome, deployment, fleet, logs)
+                codes = fleet.stop()
+                outcome.restarted = fleet.ended_alone
+                if not LEFT.issuperset(codes):
+                    outcome.problems.append(f"workers ended with {codes}")
+                _settle(outcome, deployment, devices, logs, log)
+            except Exception as error:
+                outcome.problems.append(f"{type(error).__name__}: {error}")
+            finally:
+                fleet.stop()
+                lane.heal()
+                _forget(deployment)
+    if outcome.problems:
+        outcome.problems.append(f"the workers' log: {_kept(log, schedule.seed)}")
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def _disturbed(deployment: Deployment, faults: Faults, schedule: Schedule) -> Devices:
+    """Let devices report while the faults of the schedule happen; then all is repaired."""
+    devices = Devices(deployment, schedule.seed)
+    begin = time.monotonic()
+
+    def inject(index: int) -> None:
+        fault = schedule.faults[index]
+        time.sleep(max(0.0, begin + fault.at - time.monotonic()))
+        faults.inject(fault)
+
+    over = threading.Event()
+    with ThreadPoolExecutor(max_workers=len(schedule.faults) + 1) as pool:
+        reporting = pool.submit(devices.report, over)
+        happening = [pool.submit(inject, i) for i in range(len(schedule.faults))]
+        try:
+            while wait(happening, KEEP_SECONDS, FIRST_EXCEPTION).not_done:
+                faults.fleet.keep(1)
+            for job in happening:
+                job.result()
+        finally:
+            over.set()
+        reporting.result()
+    return devices
+
+
+def _is_owned(deployment: Deployment) -> bool:
+    time.sleep(KEEP_SECONDS)
+    standing = deployment.store.overview().partitions
+    return len(standing) == deployment.partitions
+
+
+def _wait(outcome: Outcome, deployment: Deployment, fleet: Fleet, logs: Logs) -> None:
+    ends = {number: log[-1].offset() + 1 for number, log in logs.items() if log}
+
+    def counted() -> bool:
+        fleet.keep(1)
+        time.sleep(KEEP_SECONDS)
+        standing = deployment.store.overview().partitions
+        for number, partition in standing.items():
+            if int(partition.owner.get("next", UNSET)) == TORN:
+                outcome.torn += 1
+                _delete(deployment, number)
+        return all(
+            number in standing and int(standing[number].owner.get("next", UNSET)) >= end
+            for number, end in ends.items()
+        )
+
+    wait_until(counted, f"counted up to {ends}", COUNTED_SECONDS)
+
+
+def _delete(deployment: Deployment, number: int) -> None:
+    """Do what the worker's log asks for when Redis has applied a commit by half."""
+    client: Any = deployment.store.client
+    if keys := list(client.scan_iter(match=f"{tag(deployment.topic, number)}:*")):
+        client.delete(*keys)
+
+
+def read(deployment: Deployment) -> Logs:
+    """Return everything that is in the log, by partition."""
+    ends = deployment.log_ends()
+    logs: dict[int, list[Any]] = {number: [] for number in ends}
+    wanted = sum(ends.values())
+    consumer = Consumer(
+        {
+            "bootstrap.servers": deployment.kafka.bootstrap_servers,
+            "group.id": f"reader-{deployment.topic}",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(deployment.topic, number, 0) for number in ends])
+    deadline = time.monotonic() + COUNTED_SECONDS
+    try:
+        while wanted:
+            assert time.monotonic() < deadline, f"{wanted} messages could not be read"
+            for message in consumer.consume(1000, timeout=0.2):
+                if message.error() is None and (number := message.partition()) is not None:
+                    logs[number].append(message)
+                    wanted -= 1
+    finally:
+        consumer.close()
+    return logs
+
+
+def replayed(deployment: Deployment, logs: Logs) -> dict[str, Any]:
+    """Return the state after the log was counted once more, by nobody who was disturbed."""
+    other = deployment.beside(deployment.redis_url.removesuffix("0") + "1")
+    other.store.client.flushdb()
+    with other.store:
+        for number, messages in logs.items():
+            end = messages[-1].offset() + 1 if messages else 0
+            owned = take(
+                other.store,
+                number,
+                "replay",
+                functools.partial(lambda end: (0, end), end),
+                "",
+                other.metrics,
+                other.settings.aggregate,
+            )
+            for i in range(0, len(messages), REPLAYED_AT_ONCE):
+                owned.state.count(messages[i : i + REPLAYED_AT_ONCE])
+            owned.commit(other.store, end)
+        return other.state()
+
+
+def _settle(
+    outcome: Outcome, deployment: Deployment, devices: Devices, logs: Logs, log: Path
+) -> None:
+    state, expected = deployment.state(), replayed(deployment, logs)
+    for key in sorted(state.keys() | expected.keys()):
+        if state.get(key) != expected.get(key):
+            there, wanted = str(state.get(key))[:200], str(expected.get(key))[:200]
+            outcome.problems.append(f"{key}: {there}, the replay has {wanted}")
+    found = Counter((number, m.value()) for number, messages in logs.items() for m in messages)
+    if found != devices.sent:
+        outcome.problems.append("the log is not what was sent and acknowledged, once each")
+    account = reckon(deployment.metrics, logs, devices.bad)
+    (end,) = deployment.log_ends(deployment.deadletters).values()
+    letters = [message["headers"] for message in deployment.dead(end)]
+    outcome.problems += differences(account, deployment.metrics, deployment.store, letters)
+    told = log.read_text(errors="replace")
+    if "Traceback" in told:
+        outcome.problems.append("a worker ended in a traceback")
+    outcome.messages = sum(map(len, logs.values()))
+    outcome.reports = sum(n for (_, k), n in account.counts.items() if k.startswith("accepted"))
+    outcome.dead = len(account.refused)
+    outcome.owners = sum(
+        int(deployment.store.owner(number)["epoch"]) for number in deployment.store.partitions()
+    )
+
+
+def _forget(deployment: Deployment) -> None:
+    """Delete the topics of a schedule that is over."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": deployment.kafka.bootstrap_servers, "log_level": 0})
+    topics = [deployment.topic, deployment.deadletters]
+    for future in admin.delete_topics(topics, operation_timeout=30).values():
+        with contextlib.suppress(Exception):
+            future.result(timeout=60)
+
+
+def _kept(log: Path, seed: int) -> Path:
+    """Keep a log that a later schedule would overwrite."""
+    kept = log.parent.parent / f"schedule-{seed}.log"
+    if log.exists():
+        kept.write_bytes(log.read_bytes())
+    return kept

@@ -1,0 +1,157 @@
+"""A network for tests: TCP connections that can be cut, refused, delayed, throttled or silenced."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Self
+
+CHUNK_BYTES = 65_536
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: on, for 0 seconds; closing then sends a reset."""
+
+
+class Proxy:
+    """Passes the connections to a loopback port on to another one, well or badly.
+
+    Parameters
+    ----------
+    network : Network
+    port : int
+        Where clients connect.
+    target : callable
+        Returns the port to pass connections on to, when one comes.
+
+    Attributes
+    ----------
+    delay : float
+        Seconds that everything takes longer, each way.
+    bytes_per_second : float
+        At most so fast, each way.
+    """
+
+    def __init__(self, network: Network, port: int, target: Callable[[], int]) -> None:
+        self.port, self.target = port, target
+        self.delay, self.bytes_per_second = 0.0, float("inf")
+        self._network = network
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._passes = {"requests": asyncio.Event(), "replies": asyncio.Event()}
+        self.heal()
+
+    def heal(self) -> None:
+        """Pass everything on at once again, also what was held back."""
+        self.delay, self.bytes_per_second = 0.0, float("inf")
+        self._network.run(self._heal())
+
+    def cut(self) -> None:
+        """Reset every connection; new ones are welcome."""
+        self._network.run(self._cut())
+
+    def refuse(self) -> None:
+        """Reset every connection, and refuse new ones until `heal`."""
+        self._network.run(self._refuse())
+
+    def silence(self, *directions: str) -> None:
+        """Pass nothing on until `heal`, without a word to either side.
+
+        Parameters
+        ----------
+        *directions : str
+            ``"requests"`` or ``"replies"``; both if none is given.
+        """
+        for direction in directions or self._passes:
+            self._network.loop.call_soon_threadsafe(self._passes[direction].clear)
+
+    async def _heal(self) -> None:
+        for passes in self._passes.values():
+            passes.set()
+        if self._server is None:
+            self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+
+    async def _cut(self) -> None:
+        for writer in list(self._writers):
+            carrier = writer.get_extra_info("socket")
+            if carrier is not None:
+                with contextlib.suppress(OSError):
+                    carrier.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            writer.transport.abort()
+
+    async def _refuse(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        await self._cut()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            with contextlib.suppress(OSError):
+                there = await asyncio.open_connection("127.0.0.1", self.target())
+                self._writers.add(there[1])
+                try:
+                    pumps = [
+                        asyncio.create_task(self._pump("requests", reader, there[1])),
+                        asyncio.create_task(self._pump("replies", there[0], writer)),
+                    ]
+                    await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+                    for pump in pumps:
+                        pump.cancel()
+                    await asyncio.gather(*pumps, return_exceptions=True)
+                finally:
+                    self._writers.discard(there[1])
+                    there[1].transport.abort()
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
+
+    async def _pump(
+        self, direction: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            if wait := self.delay + len(data) / self.bytes_per_second:
+                await asyncio.sleep(wait)
+            await self._passes[direction].wait()
+            writer.write(data)
+            await writer.drain()
+
+
+class Network:
+    """Proxies, all served by one thread; as a context manager, it ends with its connections."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.proxies: list[Proxy] = []
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def proxy(self, port: int, target: Callable[[], int]) -> Proxy:
+        """Return a new proxy that listens."""
+        self.proxies.append(Proxy(self, port, target))
+        return self.proxies[-1]
+
+    def run(self, job: Coroutine[Any, Any, None]) -> None:
+        """Run something in the network's thread and wait for it."""
+        asyncio.run_coroutine_threadsafe(job, self.loop).result(timeout=10)
+
+    async def _finish(self) -> None:
+        mine = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not mine]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for proxy in self.proxies:
+            proxy.refuse()
+        self.run(self._finish())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(10)
+        self.loop.close()

@@ -1,0 +1,324 @@
+"""One schedule: workers, what disturbs them, and what must hold while and after."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from unittest.mock import patch
+
+from confluent_kafka import KafkaException
+
+from aggregator import kafka, worker as worker_module
+from aggregator.settings import Aggregate, Settings, Topics
+from aggregator.store import Store, TORN
+from aggregator.worker import Worker
+from tests.simulation.clients import AskerModel, ConsumerModel, ProducerModel, TopicIdModel
+from tests.simulation.cluster import TOPIC, Cluster
+from tests.simulation.ledger import Ledger, Violation, tag_of
+from tests.simulation.redis_model import RedisClient, RedisServer
+from tests.simulation.traffic import METRICS
+from tests.simulation.world import Process, ProcessClock, TraceLog, World
+
+SESSION_SECONDS = 10.0
+TURNS = 150
+"""How long a schedule is disturbed."""
+CALM_SECONDS = 600.0
+CALM_TURNS = 6_000
+"""Within which everything must be counted once the faults are over."""
+
+AT_A_CALL = {
+    "redis call lost": 0.04,
+    "redis reply lost": 0.04,
+    "redis call late": 0.02,
+    "redis call repeated": 0.05,
+    "redis write failed": 0.01,
+    "stale messages": 0.5,
+    "seek fails": 0.4,
+    "kafka commit fails": 0.2,
+    "dead letter queue full": 0.1,
+    "dead letter producer fails": 0.02,
+    "dead letter refused": 0.2,
+    "dead letter acknowledgement lost": 0.2,
+}
+"""Faults of single calls, and how likely they are where a schedule has them."""
+
+BETWEEN_CALLS = {
+    "crash": 4.0,
+    "freeze": 4.0,
+    "session lost": 3.0,
+    "worker stopped": 2.0,
+    "worker started": 4.0,
+    "redis away": 1.0,
+    "redis lost its last second": 2.0,
+    "redis failed over": 2.0,
+    "redis flushed": 0.7,
+    "kafka away": 1.0,
+    "log cut by retention": 0.7,
+    "topic created again": 0.3,
+}
+"""Faults that strike at any time, with their weights."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a schedule ended."""
+
+    seed: int
+    injected: Counter[str]
+    turns: int
+    commits: int
+    known: int
+    messages: int
+    halted: int
+    trace: list[str]
+    violation: Exception | None = None
+
+
+class Schedule:
+    """Workers that count while the seed's faults strike, and after."""
+
+    def __init__(self, seed: int, worker: type[Worker] = Worker) -> None:
+        self.seed, self._worker = seed, worker
+        self.world = World(seed)
+        rng = self.world.rng
+        self.partitions = rng.randrange(1, 4)
+        self.ledger = Ledger(self.world)
+        self.cluster = Cluster(self.world, self.partitions, has_gaps=rng.random() < 0.5)
+        self.redis = RedisServer(self.world, self.ledger)
+        self.ledger.cluster, self.ledger.database = self.cluster, self.redis.database
+        self.workers: dict[str, tuple[Process, list[Worker], list[ConsumerModel]]] = {}
+        self.started = 0
+        self.on_gap = rng.choice(("stop", "skip"))
+        self.world.chances = {k: v for k, v in AT_A_CALL.items() if rng.random() < 0.4}
+        self.faults = {k: v for k, v in BETWEEN_CALLS.items() if rng.random() < 0.5}
+        self.rate = rng.choice((0.0, 0.03, 0.08, 0.15)) if self.faults else 0.0
+        self.turns = 0
+
+    # -- Workers --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start a worker."""
+        self.started += 1
+        name = f"w{self.started}"
+        made: list[Worker] = []
+        clients: list[ConsumerModel] = []
+        settings = Settings(
+            topics=Topics(reports=TOPIC),
+            aggregate=Aggregate(
+                on_gap=self.on_gap, commit_reports=self.world.rng.choice((2, 10, 1000))
+            ),
+        )
+
+        def main(process: Process) -> None:
+            consumer = ConsumerModel(self.cluster, process)
+            clients.append(consumer)
+            asker = AskerModel(self.cluster, process, self.ledger.asked)
+            producer = ProducerModel(self.cluster, process)
+            store = Store(RedisClient(self.redis, process), TOPIC)
+            topic_id = TopicIdModel(self.cluster, process)
+            mine = kafka.Clients(consumer, asker, producer, topic_id)  # type: ignore[arg-type]
+            worker = self._worker(settings, METRICS, store, name, mine, ProcessClock(process))
+            made.append(worker)
+            worker.run()
+
+        self.workers[name] = (Process(self.world, name, main), made, clients)
+        self.world.note(name, "starts")
+
+    def alive(self) -> list[str]:
+        """Return the workers that have not ended, after looking what the others died of."""
+        for name, (process, _, clients) in list(self.workers.items()):
+            if process.dead:
+                del self.workers[name]
+                for client in clients:
+                    self.cluster.group.leave(client)
+                failure = process.failure
+                if isinstance(failure, KafkaException):
+                    self.world.note(name, "ended with", failure)
+                elif failure is not None:
+                    raise failure
+        return list(self.workers)
+
+    # -- Faults ---------------------------------------------------------------------------------
+
+    def disturb(self) -> None:
+        """Let one of the schedule's faults happen."""
+        world, rng = self.world, self.world.rng
+        (kind,) = rng.choices(list(self.faults), list(self.faults.values()))
+        names = self.alive()
+        awake = [name for name in names if not self.workers[name][0].frozen]
+        if kind == "worker started":
+            if len(names) < 4:
+                world.inject(kind, "")
+                self.start()
+        elif kind in ("crash", "freeze", "session lost", "worker stopped"):
+            if awake:
+                self._disturb_worker(kind, rng.choice(awake))
+        elif kind == "redis away":
+            self._away(kind, self.redis)
+        elif kind == "kafka away":
+            self._away(kind, self.cluster)
+        elif kind == "redis lost its last second":
+            world.inject(kind, "")
+            self.redis.lose_last_second()
+        elif kind == "redis failed over":
+            world.inject(kind, "")
+            self.redis.fail_over()
+        elif kind == "redis flushed":
+            world.inject(kind, "")
+            self.redis.flush()
+        elif kind == "log cut by retention":
+            log = rng.choice(self.cluster.logs)
+            log.low = rng.randrange(log.low, log.high + 1)
+            world.inject(kind, "", (log.number, log.low))
+        elif kind == "topic created again" and self.cluster.exists:
+            if self.cluster.incarnation < 2:
+                world.inject(kind, "")
+                self.cluster.delete()
+                world.later(rng.random() * 10, self.cluster.create)
+
+    def _disturb_worker(self, kind: str, name: str) -> None:
+        world = self.world
+        process, made, clients = self.workers[name]
+        world.inject(kind, name)
+        if kind == "crash":
+            process.kill()
+            for client in clients:
+                world.later(
+                    world.rng.choice((0.0, SESSION_SECONDS)),
+                    lambda: self.cluster.group.leave(client),
+                )
+            world.later(world.rng.random() * 5, self.start)
+        elif kind == "freeze":
+            process.frozen = True
+            seconds = world.rng.choice((1.0, 15.0, 40.0)) * world.rng.random()
+            if seconds > SESSION_SECONDS:
+                world.later(SESSION_SECONDS, lambda: self._expire(clients))
+            world.later(seconds, lambda: self._wake(name, process))
+        elif kind == "session lost":
+            self._expire(clients)
+        elif made:
+            made[0].stop()
+
+    def _expire(self, clients: list[ConsumerModel]) -> None:
+        for client in clients:
+            self.cluster.group.expire(client)
+
+    def _wake(self, name: str, process: Process) -> None:
+        self.world.note(name, "wakes up")
+        process.frozen = False
+
+    def _away(self, kind: str, server: RedisServer | Cluster) -> None:
+        if not server.away:
+            self.world.inject(kind, "")
+            server.away = True
+            self.world.later(self.world.rng.random() * 15, lambda: setattr(server, "away", False))
+
+    # -- The course -----------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Run it to its end; the outcome has what went wrong."""
+        violation: Exception | None = None
+        with (
+            patch.object(worker_module, "log", TraceLog(self.world)),
+            patch.object(worker_module, "random", self.world.rng),
+        ):
+            try:
+                self._run()
+            except Exception as error:
+                violation = error
+            finally:
+                for process in list(self.world.processes):
+                    process.kill()
+        logs = [log for topic in self.cluster.incarnations for log in topic]
+        return Outcome(
+            self.seed,
+            self.world.injected,
+            self.turns,
+            self.ledger.commits,
+            self.ledger.known,
+            sum(len(log.messages) for log in logs),
+            sum(bool(self.halted(p)) for p in range(self.partitions)),
+            self.world.trace,
+            violation,
+        )
+
+    def _run(self) -> None:
+        world, rng = self.world, self.world.rng
+        self._sync()
+        for log in self.cluster.logs:
+            log.append(rng.randrange(8))
+        for _ in range(rng.randrange(1, 4)):
+            self.start()
+        while self.turns < TURNS:
+            self._turn()
+            if rng.random() < 0.1 and self.cluster.exists:
+                rng.choice(self.cluster.logs).append(rng.randrange(1, 5))
+            if rng.random() < self.rate:
+                self.disturb()
+        self._calm_down()
+        self._wait("everything is counted", self._is_counted)
+        self._wait("the workers have stopped", self._has_stopped)
+        for number in range(self.partitions):
+            if self.halted(number) != "torn":
+                self.ledger.compare(number)
+                self.ledger.check_cells(number)
+
+    def _turn(self) -> None:
+        self.turns += 1
+        self.world.turn()
+        self.alive()
+
+    def _sync(self) -> None:
+        self.redis.sync()
+        self.world.later(1.0, self._sync)
+
+    def _calm_down(self) -> None:
+        world = self.world
+        world.calm = True
+        world.note("", "the faults are over")
+        self.redis.away = self.cluster.away = False
+        for process in world.processes:
+            process.frozen = False
+
+    def _wait(self, what: str, holds: object) -> None:
+        until = self.world.now + CALM_SECONDS
+        turns = self.turns + CALM_TURNS
+        while not holds():  # type: ignore[operator]
+            self._turn()
+            if self.world.now > until or self.turns > turns:
+                raise Violation(f"it does not come to this: {what}; {self._standing()}")
+
+    def _has_stopped(self) -> bool:
+        for _, made, _ in self.workers.values():
+            for worker in made:
+                if not worker._stopping:
+                    worker.stop()
+        return not self.alive()
+
+    def _is_counted(self) -> bool:
+        if not self.alive():
+            self.start()
+        return all(
+            self._is_done(number) or self.halted(number) for number in range(self.partitions)
+        )
+
+    def _is_done(self, number: int) -> bool:
+        owner = self.redis.database.keys.get(tag_of(number) + b":owner", {})
+        log = self.cluster.logs[number]
+        last = log.offsets[-1] if log.offsets else -1
+        return int(owner.get(b"next", b"-1")) > last
+
+    def halted(self, number: int) -> str:
+        """Return why a partition is not counted."""
+        owner = self.redis.database.keys.get(tag_of(number) + b":owner", {})
+        if int(owner.get(b"next", b"-1")) == TORN:
+            return "torn"
+        reason: bytes = owner.get(b"halted", b"")
+        return reason.decode()
+
+    def _standing(self) -> str:
+        return ", ".join(
+            f"{n}: {dict(self.redis.database.keys.get(tag_of(n) + b':owner', {}))} "
+            f"of [{log.low}, {log.high})"
+            for n, log in enumerate(self.cluster.logs)
+        )
