@@ -14,15 +14,9 @@ from redis.exceptions import ClusterError, RedisClusterException
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from aggregator import refusals
-from aggregator.errors import SettingsError, StoreRefused, StoreUnreachable
+from aggregator.errors import SettingsError, StoreUnreachable
 from aggregator.settings import masked
 
-URL = (
-    "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0, with special characters "
-    "percent-encoded, and redis-py's parameters (ssl_ca_certs=..., with rediss:// only); "
-    "HOST:PORT,HOST:PORT for nodes of one Redis Cluster; redis+sentinel://HOST:PORT/NAME/0"
-)
 SENTINEL = "+sentinel"
 RETRIES = 3
 """Of a call that found no connection: a blink is not noticed, and an outage soon is."""
@@ -32,6 +26,10 @@ OPTIONS: dict[str, Any] = {
     "health_check_interval": 30,
 }
 SENTINEL_PORT = 26_379
+EXPECTED = (
+    "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0, with special characters "
+    "percent-encoded, and redis-py's parameters (ssl_ca_certs=..., with rediss:// only)"
+)
 
 
 LAYOUT_LOST = (RedisClusterException, LookupError)
@@ -106,35 +104,49 @@ def connect(url: str) -> redis.Redis:
     ------
     StoreUnreachable
         If nothing answers there, or not as it should.
-    StoreRefused
-        If Redis turns us away: wrong password, certificate, missing rights, and so on.
     SettingsError
         If it is no such URL.
     """
-    shown = str(masked("url", url))
     try:
         return _connect(url)
-    except (TypeError, ValueError):  # what redis says of it may be a part of the password
-        raise SettingsError("redis.url", shown, URL, "redis") from None
-    except (redis.RedisError, RedisClusterException, OSError) as error:
-        if why := refusals.of_redis(error):
-            raise StoreRefused(shown, why) from None
-        raise StoreUnreachable(shown, error) from None
+    except _UnreadableError:  # what the client says of it may be a part of the password
+        raise SettingsError("redis.url", masked("url", url), EXPECTED, "redis") from None
 
 
 def _connect(url: str) -> redis.Redis:
-    places = urlsplit(url)
+    places = _read(url)
     user, _, hosts = places.netloc.rpartition("@")
     urls = [_of(places, user, host) for host in hosts.split(",")] if hosts else [url]
-    if places.scheme.endswith(SENTINEL):
-        return _by_sentinel(places, urls)
     failure: Exception = ValueError("no address")
-    for one in urls:
-        try:
-            return _by_server(one, urls)
-        except redis.ConnectionError as error:
-            failure = error
-    raise failure
+    try:
+        if places.scheme.endswith(SENTINEL):
+            return _by_sentinel(places, urls)
+        for one in urls:
+            try:
+                return _by_server(one, urls)
+            except redis.ConnectionError as error:
+                failure = error
+    except (redis.RedisError, RedisClusterException, ValueError, OSError) as error:
+        failure = error
+    except TypeError:  # a parameter that the client does not know
+        raise _UnreadableError from None
+    raise StoreUnreachable(str(masked("url", url)), failure) from None
+
+
+class _UnreadableError(Exception):
+    """A URL that is none."""
+
+
+def _read(url: str) -> SplitResult:
+    """Return a URL's parts, after looking whether the client can read each of its hosts."""
+    try:
+        places = urlsplit(url)
+        user, _, hosts = places.netloc.rpartition("@")
+        for host in hosts.split(",") if hosts else [""]:
+            parse_url(_of(places, user, host) if host else url)  # type: ignore[no-untyped-call]
+    except ValueError:
+        raise _UnreadableError from None
+    return places
 
 
 def _of(places: SplitResult, user: str, host: str) -> str:

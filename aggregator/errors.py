@@ -38,14 +38,6 @@ class BrokerRefused(DitherError):  # noqa: N818
         super().__init__(f"Kafka at {servers} {detail}")
 
 
-class StoreRefused(DitherError):  # noqa: N818
-    """Redis turns us away."""
-
-    def __init__(self, url: str, detail: str) -> None:
-        self.url, self.detail = url, detail
-        super().__init__(f"Redis at {url} {detail}")
-
-
 class StoreUnreachable(DitherError):  # noqa: N818
     """No Redis answers, or not as it should.
 
@@ -54,7 +46,7 @@ class StoreUnreachable(DitherError):  # noqa: N818
     url : str
         Without its password.
     failure : Exception
-        Of the client.
+        Of the client, or a ValueError that says what is wrong with the URL.
     """
 
     def __init__(self, url: str, failure: Exception) -> None:
@@ -67,6 +59,8 @@ class StoreUnreachable(DitherError):  # noqa: N818
                 f"no Redis answers at {url} ({failure}): start one (`redis-server --appendonly "
                 f"yes`), or name yours with {yours}"
             )
+        elif isinstance(failure, ValueError):
+            what = f"{url}: {failure}; it comes from {yours}"
         else:
             what = f"{url}: {told(failure)}"
         super().__init__(what)
@@ -173,7 +167,6 @@ def explained(error: Exception) -> str | None:
     import redis
     from confluent_kafka import KafkaException
 
-    from aggregator import refusals
     from aggregator.embedded import EmbeddedUnavailableError
     from estimators.errors import DefinitionError
     from producers import kafka_errors
@@ -186,8 +179,6 @@ def explained(error: Exception) -> str | None:
     if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
         extra = f"'dither[{EXTRAS[error.name]}]'"
         return str(error) if extra in str(error) else f"{error}: pip install {extra} brings it"
-    if isinstance(error, redis.RedisError) and (why := refusals.of_redis(error)):
-        return f"Redis {why}"
     if isinstance(error, redis.RedisError):
         from aggregator.conditions import told
 

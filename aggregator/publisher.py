@@ -18,7 +18,8 @@ import redis
 import structlog
 from confluent_kafka import KafkaException
 
-from aggregator import errors, events, kafka
+from aggregator import events, kafka
+from aggregator.conditions import explained
 from aggregator.due import Due
 from aggregator.errors import DitherError
 from aggregator.events import Event
@@ -29,6 +30,7 @@ from aggregator.published import Published, TopicUnreadable
 from aggregator.reader import Reader
 from aggregator.settings import Settings, publish_since_ms
 from estimators.durations import milliseconds
+from producers import kafka_errors
 
 LOOK_SECONDS = 0.5
 """Between two looks at what has become final, and at a lease that another holds."""
@@ -83,7 +85,11 @@ class Publisher:
             except LeaseLost as lost:
                 log.warning("lease lost", detail=str(lost))
             except (redis.RedisError, KafkaException, DitherError, TopicUnreadable) as error:
-                told = errors.explained(error) or str(error)
+                told = (
+                    kafka_errors.explained(error.args[0])
+                    if isinstance(error, KafkaException)
+                    else explained(error)
+                )
                 log.warning("cannot publish", error=told, again_in=delay)
             except Exception:
                 log.exception("cannot publish: a defect of Dither", again_in=delay)

@@ -1,4 +1,4 @@
-"""Why Kafka or Redis turns a client away, found out while there is somebody to tell."""
+"""Why Kafka turns a client away, found out while there is somebody to tell."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import ssl
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import redis
 from confluent_kafka import KafkaError
 
 from producers.kafka_errors import REFUSALS, explained
 
 PROBE_SECONDS = 3.0
-ROLES = "grant them to the user (`dither roles` lists what each role needs)"
 CERTIFICATES = {
     "unable to get local issuer": "which is not signed by an authority of {ca}",
     "self-signed": "which is not signed by an authority of {ca}",
@@ -68,32 +66,6 @@ def of_kafka(
     if probe and not protocol.endswith("SSL") and _handshake(servers[0], None, verify=False) == "":
         return f"speaks TLS, and security.protocol is {protocol}: expected SASL_SSL or SSL"
     return ""
-
-
-def of_redis(error: Exception) -> str:
-    """Return why Redis does not let us in, and what to do; empty if it was not reached."""
-    text = str(error)
-    if isinstance(error, redis.exceptions.NoPermissionError):
-        return f"lacks rights for its user ({text}): {ROLES}"
-    if isinstance(error, redis.AuthenticationError):
-        return (
-            f"refuses the user or the password ({_first(text)}): check redis://USER:PASSWORD@... "
-            "in DITHER_REDIS_URL_FILE, DITHER_REDIS_URL or [redis] url"
-        )
-    if "CERTIFICATE_VERIFY_FAILED" in text:
-        reason = text.partition("certificate verify failed: ")[2].partition(" (_ssl.c")[0]
-        return certificate(reason.strip(" ."), "ssl_ca_certs in the URL")
-    if "No such file" in text and "connecting to" in text and "unix" not in text:
-        return "cannot be reached by TLS: a file named in the URL's ssl_* parameters is not there"
-    if "SSL" in text:
-        return (
-            f"does not speak TLS as the URL asks for ({text}): redis:// is without, rediss:// with"
-        )
-    return ""
-
-
-def _first(text: str) -> str:
-    return text.partition(", otherwise")[0]
 
 
 def _handshake(server: str, ca: str | None, *, verify: bool = True) -> str | None:

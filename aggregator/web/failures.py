@@ -13,8 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator import refusals
-from aggregator.conditions import condition
+from aggregator.conditions import condition, explained
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
 from aggregator.web.middleware import PROTECTIVE
 from producers.problems import Problem
@@ -40,11 +39,15 @@ def unavailable(detail: str, remedy: str = "") -> Problem:
 
 
 def away(error: Exception) -> str:
-    """Return what is told of Redis that does not do as it is asked.
+    """Return what is told of Redis that does not answer as it should: what that means.
 
     Addresses, users and commands are nobody's business outside; the log has them.
     """
-    return str(error) if isinstance(error, StateUnreadable) else condition(error).meaning
+    if isinstance(error, StateUnreadable):
+        return str(error)
+    if isinstance(error, StoreUnreachable):
+        return "Redis does not answer"
+    return f"{condition(error).meaning}: {type(error).__name__}"
 
 
 def as_problem(error: Exception) -> Problem:
@@ -53,11 +56,10 @@ def as_problem(error: Exception) -> Problem:
         return error
     if isinstance(error, UnknownMetric):
         return Problem(404, str(error), LIST)
-    if isinstance(error, redis.RedisError | StoreUnreachable):
-        log.warning("redis does not answer", error=refusals.of_redis(error) or str(error))
-        return unavailable(away(error), f"{condition(error).remedy}; nothing counted is lost")
-    if isinstance(error, StateUnreadable):
-        return unavailable(str(error))
+    if isinstance(error, redis.RedisError | StoreUnreachable | StateUnreadable):
+        log.warning("redis does not answer as it should", error=explained(error))
+        remedy = condition(error).remedy if isinstance(error, redis.RedisError) else "try again"
+        return unavailable(away(error), f"{remedy}; nothing counted is lost")
     if isinstance(error, HTTPException):
         return Problem(error.status_code, error.detail, headers=error.headers)
     # it is answered outside of all middleware

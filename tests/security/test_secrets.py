@@ -209,7 +209,7 @@ def test_the_service_runs_with_each_roles_rights_and_tells_no_secret(service: Se
     service.run("reporter", "topics", code=1, sasl_password="wr0ng-pa55word")  # noqa: S106
     assert "invalid credentials" in service.said[-1]
     service.run("reader", "weights", "delay", "optimal", code=1)
-    assert "lacks rights for its user" in service.said[-1]
+    assert "the Redis user lacks a permission" in service.said[-1]
     service.stop()
 
     said = "\n".join([*service.said, service.command_lines])
