@@ -115,6 +115,7 @@ class Worker:
         next_look = self._outage.retry_at if self._outage.is_on else self._next_commit
         patience = max(0.0, next_look - self._clock.monotonic())
         self._count(self._consumer.consume(CONSUME_MESSAGES, timeout=min(patience, 1.0)))
+        self._seek_again()
         if self._outage.is_due:
             self._tend()
 
@@ -125,7 +126,6 @@ class Worker:
                 self._take_untaken()
             self._look_at_topic()
             self._retake_fenced()
-            self._seek_again()
             is_time = self._clock.monotonic() >= self._next_commit
             if is_time or self._outage.is_on or self._is_full():
                 self._commit_all()

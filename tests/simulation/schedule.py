@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
-from aggregator import kafka
+from aggregator import kafka, outage
 from aggregator import worker as worker_module
 from aggregator.settings import Aggregate, Settings, Topics
 from aggregator.store import TORN, Store
@@ -116,7 +116,10 @@ class Schedule:
         settings = Settings(
             topics=Topics(reports=TOPIC),
             aggregate=Aggregate(
-                on_gap=self.on_gap, commit_reports=self.world.rng.choice((2, 10, 1000))
+                on_gap=self.on_gap,
+                commit_reports=self.world.rng.choice((2, 10, 1000)),
+                stuck_after="0s",  # it watches the machine's clock, from another thread
+                stuck_exit="0s",
             ),
         )
 
@@ -232,6 +235,7 @@ class Schedule:
         violation = ""
         with (
             patch.object(worker_module, "log", TraceLog(world)),
+            patch.object(outage, "log", TraceLog(world)),
             patch.object(worker_module, "random", world.rng),
         ):
             try:
