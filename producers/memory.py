@@ -78,6 +78,18 @@ def remembered(
         If the device has a report in one of the panes, or in a later one.
     BudgetSpent, LedgerError
         As for :meth:`Ledger.spend`.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> metric = Metric(name="carrier", kind="frequency", mechanism="grr", categories=50,
+    ...                 levels=[1], pane="1m", memoized=True)
+    >>> values, level, times = np.full(3, 7), np.zeros(3, np.uint8), 60_000 * np.arange(3)
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(f"{folder}/ledger", budget=2)
+    ...     reports = remembered(ledger, metric, values, level, times, None, None)
+    ...     len(set(reports.tolist())), float(ledger.accounts()[""].spent)
+    (1, 1.0)
     """
     source = SystemBits() if bits is None else bits
     own = metric.domain.own_units(values)
