@@ -45,9 +45,6 @@ class _Again:
     def key(self) -> bytes | None:
         return self.letter.key
 
-    def key(self) -> bytes | None:
-        return self.letter.key
-
     def value(self) -> bytes | None:
         return self.letter.value
 
