@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -77,6 +79,28 @@ def test_partitions_are_handed_over_while_redis_is_away(
             wait_until(lambda: len(one.owned) + len(two.owned) == strict.partitions, "all owned")
     outcome = strict.verify()
     assert outcome.verified, outcome.differences
+
+
+def test_a_worker_that_hangs_with_redis_says_where_and_gets_on(
+    deployment: Deployment, redis_server: Redis
+) -> None:
+    deployment.settings.aggregate.stuck_after = "1s"
+    deployment.produce(traffic(deployment, 5))
+    with capture_logs() as logged, deployment.worker() as worker:
+        deployment.wait_until_counted()
+        os.kill(redis_server.server.pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: any(line["event"] == "stuck" for line in logged), "it is noticed")
+        finally:
+            os.kill(redis_server.server.pid, signal.SIGCONT)
+        wait_until(lambda: any(line["event"] == "gets on" for line in logged), "it gets on")
+        deployment.produce(traffic(deployment, 5, seed=1))
+        deployment.wait_until_counted()
+        stuck = next(line for line in logged if line["event"] == "stuck")
+        assert stuck["step"] == "committing"
+        assert "in _commit" in stuck["stack"]
+        assert worker.owned
+    assert deployment.store.stuck(0) == {}
 
 
 def test_what_a_batch_in_an_open_pane_is_said_to_take_is_what_it_takes() -> None:
