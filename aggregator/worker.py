@@ -323,6 +323,9 @@ class Worker:
         halted = [p for p in positions if self.owned[p.partition].halted]
         if halted:
             self._consumer.pause(halted)
+        counting = [p for p in positions if p not in halted]
+        if counting:  # paused when it was taken away, a partition comes back paused
+            self._consumer.resume(counting)
         if failure is not None:
             raise failure
 
