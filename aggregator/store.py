@@ -101,10 +101,12 @@ class Store:
             except redis.ResponseError as error:
                 raise self._blamed(prefix, error) from None
             snapshot = Snapshot.of(prefix, found)
-            if (gone := snapshot.gone()) is None:
+            if not snapshot.gone:
                 return snapshot
-            if not self._appeared(prefix, gone):
-                raise StateUnreadable(gone, "nothing", "what belongs to a pane that is open")
+            if not self._appeared(prefix, snapshot.gone):
+                raise StateUnreadable(
+                    snapshot.gone, "nothing", "what belongs to a pane that is open"
+                )
         raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
     def _appeared(self, prefix: str, key: str) -> bool:
@@ -126,6 +128,7 @@ class Store:
             for member in self._members(f"{prefix}:open"):
                 name = member.rpartition(b":")[0].decode(errors="replace")
                 types |= {f"{prefix}:{name}": b"string", f"{prefix}:seen:{name}": b"set"}
+                types[f"{prefix}:keys:{name}"] = b"hash"
         for key, kind in types.items():
             (found,) = self._ask([("TYPE", key)])
             if found not in (kind, b"none"):
@@ -293,9 +296,9 @@ class Store:
             pairs = zip(those[::2], those[1::2], strict=True)
             for name, value in pairs:
                 key = name.decode(errors="replace")
-                if not value and self._appeared(prefix, key):
+                if value is None and self._appeared(prefix, key):
                     raise redis.exceptions.TryAgainError(f"{key} came while it was read")
-                found.append((key, value))
+                found.append((key, value or b""))
         return found
 
     def _runnings(self, prefixes: Sequence[str], calls: Sequence[Any]) -> list[Any]:
