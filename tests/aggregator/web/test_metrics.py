@@ -345,10 +345,12 @@ def test_the_status_tells_outcomes_partitions_and_dead_letters(
         "lag": 0,
         "halted": False,
         "gap": 0,
+        "reason": "",
         "epoch": 1,
         "committed": "2014-01-01T00:00:00Z",
     }
     assert (second["lag"], second["halted"], second["gap"]) == (17, True, 5)
+    assert second["reason"] == "why"
     assert found["redis"] == "ok"
     assert found["version"]
 
