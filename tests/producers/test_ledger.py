@@ -195,6 +195,20 @@ def test_a_clock_that_goes_back_does_not_refill_the_budget(path: Path, clock: Cl
         ledger.spend("late", 1)
 
 
+def test_what_is_spent_while_the_clock_is_behind_is_free_no_earlier_than_the_rest(
+    path: Path, clock: Clock
+) -> None:
+    ledger, first = Ledger(path, budget=1, clock=clock), clock.now
+    ledger.spend("late", 0.5)
+    clock.now = first - 12 * HOUR
+    ledger.spend("late", 0.5)
+    clock.now = first + 12.5 * HOUR
+    with pytest.raises(BudgetSpent) as caught:
+        ledger.spend("late", 0.5)
+    assert caught.value.free_at is not None
+    assert caught.value.free_at.timestamp() == first + 24 * HOUR
+
+
 def test_a_budget_can_be_changed_and_a_period_cannot(path: Path) -> None:
     Ledger(path, budget=1, period="1h").spend("late", 1)
     assert Ledger(path, budget=3).left() == 2
