@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 import redis
 
+from aggregator import status
 from aggregator.conditions import AWAY, CONDITIONS, condition, told
 from aggregator.errors import StateUnreadable, StoreUnreachable
+from aggregator.exporter import Exporter
 from aggregator.partition import Partition
+from aggregator.reader import Reader
 from aggregator.store import UNSET, Store, connect
+from aggregator.web.failures import as_problem
 from tests.aggregator.test_partition import DELAY, FUTURE_MS, METRICS
 from tests.messages import batch, log
 from tests.redis_nodes import RedisNode, wait_for
@@ -219,6 +223,30 @@ def test_a_key_of_another_type_is_named(node: RedisNode, store: Store, what: str
     with pytest.raises(StateUnreadable, match=re.escape(key)) as unreadable:
         store.acquire(0, "one").partition(METRICS, FUTURE_MS)
     assert "{dither:reports:0}:*" in str(unreadable.value)
+
+
+def test_a_partition_that_cannot_be_read_is_shown_and_no_estimate_leaves_it_out(
+    store: Store,
+) -> None:
+    begun(store)
+    owner = "{dither:reports:0}:owner"
+    store.client.hset(owner, "next", "soon")
+    reader = Reader(store, METRICS)
+    with pytest.raises(StateUnreadable, match=f"{owner}, field next") as unreadable:
+        reader.estimate("delay")
+    problem = as_problem(unreadable.value)
+    assert problem.status == 503
+    assert owner in problem.detail
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in Exporter(reader, 5).collect()
+        for sample in family.samples
+    }
+    assert samples["dither_partition_halted", "0"] == 1
+    assert samples["dither_metric_unreadable", "delay"] == 1
+    (shown,) = status.status(store.overview(), METRICS, status.Rates()).partitions
+    assert shown.halted
+    assert owner in shown.reason
 
 
 def test_every_condition_has_its_section_in_the_runbook() -> None:

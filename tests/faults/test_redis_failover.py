@@ -110,6 +110,7 @@ def test_two_masters_at_once_end_with_the_sums_of_the_log() -> None:
         assert pane[2] == next(iter(straight.panes.values())).seen
 
 
+@pytest.mark.slow
 def test_sentinels_name_the_master_before_and_after_a_failover() -> None:
     with RedisNode(requirepass="secret") as master, RedisNode(requirepass="secret") as replica:
         replica.follow(master)
@@ -138,6 +139,7 @@ def test_sentinels_name_the_master_before_and_after_a_failover() -> None:
                 assert replica.ask("HGET", "{dither:reports:0}:owner", "next") == "40"
 
 
+@pytest.mark.slow
 def test_a_replica_that_lagged_becomes_the_master_during_ingestion(
     kafka: Kafka, metrics_file: Path
 ) -> None:
@@ -160,6 +162,7 @@ def test_a_replica_that_lagged_becomes_the_master_during_ingestion(
         assert any(entry["event"] == "fenced" for entry in told), "the worker went back with it"
 
 
+@pytest.mark.slow
 def test_redis_is_restored_from_an_older_copy_and_flushed_during_ingestion(
     on_node: Deployment, node: RedisNode
 ) -> None:
@@ -183,6 +186,7 @@ def test_redis_is_restored_from_an_older_copy_and_flushed_during_ingestion(
     proved(deployment)
 
 
+@pytest.mark.slow
 def test_a_redis_that_is_full_pauses_counting_and_tears_nothing(
     on_node: Deployment, node: RedisNode
 ) -> None:
