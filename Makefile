@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint bench slow soak lock proto screenshots kafka clean
+.PHONY: help setup demo test lint audit bench slow faults soak lock proto screenshots kafka clean
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,8 +34,15 @@ lint: setup      ## ruff and mypy --strict
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
+audit: setup     ## ask the advisory database about every pinned dependency
+	@$(BIN)/python deploy/audit.py
+
 slow: setup kafka ## run the tests that take minutes
 	@$(BIN)/python -m pytest -m slow tests $(ARGS)
+
+faults: setup kafka ## kill, freeze, cut and flush: 500 random schedules of faults, then each kind by name (an hour)
+	@$(BIN)/python -m tests.faults --schedules 500
+	@$(BIN)/python -m pytest -m "slow or not slow" tests/faults
 
 bench: setup kafka ## benchmarks, as ratios against a baseline in the same run
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -20,6 +20,8 @@ COMMANDS = {
     "watch": "Watch a metric's estimate and its bounds move.",
     "metrics": "List the metrics and how far they are counted.",
     "weights": "Show or change how much each privacy level counts.",
+    "topics": "Create the Kafka topics that are missing.",
+    "roles": "List the rights that each role needs in Kafka and Redis.",
     "tokens": "Make tokens for the HTTP interface.",
     "audit": "Prove that no report says more than its level allows.",
     "deadletters": "List, explain, send again or drop what could not be counted.",

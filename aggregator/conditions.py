@@ -85,10 +85,40 @@ CONDITIONS = (
     ),
     Condition(
         "the Redis user lacks a permission",
-        "grant it with ACL SETUSER",
+        "grant it with ACL SETUSER (`dither roles` lists what each role needs)",
         "redis-refuses-a-command",
-        r"\bNOPERM\b",
+        r"\bNOPERM\b|ACL failure|has no permissions|can't run this command",
         (redis.exceptions.NoPermissionError, redis.exceptions.AuthorizationError),
+    ),
+    Condition(
+        "Redis shows a certificate that has expired",
+        "renew it there",
+        "redis-cannot-be-trusted",
+        r"certificate has expired",
+    ),
+    Condition(
+        "Redis shows a certificate of another host",
+        "connect by a name that it has, or add this one to it",
+        "redis-cannot-be-trusted",
+        r"CERTIFICATE_VERIFY_FAILED.*mismatch",
+    ),
+    Condition(
+        "Redis shows a certificate that no known authority has signed",
+        "name the authority's file in redis.url: rediss://...?ssl_ca_certs=/path/ca.pem",
+        "redis-cannot-be-trusted",
+        r"CERTIFICATE_VERIFY_FAILED",
+    ),
+    Condition(
+        "Redis cannot be reached by TLS",
+        "a file that redis.url names in ssl_ca_certs, ssl_certfile or ssl_keyfile is not there",
+        "redis-cannot-be-trusted",
+        r"Error 2 connecting to (?!unix)",
+    ),
+    Condition(
+        "Redis does not speak TLS here",
+        "redis:// is without TLS, rediss:// with it: name its TLS port",
+        "redis-cannot-be-trusted",
+        r"WRONG_VERSION_NUMBER",
     ),
     Condition(
         "a slot of the Redis Cluster is being moved",

@@ -14,7 +14,7 @@ from redis.exceptions import ClusterError, RedisClusterException
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from aggregator.errors import StoreUnreachable
+from aggregator.errors import SettingsError, StoreUnreachable
 from aggregator.settings import masked
 
 SENTINEL = "+sentinel"
@@ -26,6 +26,10 @@ OPTIONS: dict[str, Any] = {
     "health_check_interval": 30,
 }
 SENTINEL_PORT = 26_379
+EXPECTED = (
+    "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0, with special characters "
+    "percent-encoded, and redis-py's parameters (ssl_ca_certs=..., with rediss:// only)"
+)
 
 
 LAYOUT_LOST = (RedisClusterException, LookupError)
@@ -100,8 +104,17 @@ def connect(url: str) -> redis.Redis:
     ------
     StoreUnreachable
         If nothing answers there, or not as it should.
+    SettingsError
+        If it is no such URL.
     """
-    places = urlsplit(url)
+    try:
+        return _connect(url)
+    except _UnreadableError:  # what the client says of it may be a part of the password
+        raise SettingsError("redis.url", masked("url", url), EXPECTED, "redis") from None
+
+
+def _connect(url: str) -> redis.Redis:
+    places = _read(url)
     user, _, hosts = places.netloc.rpartition("@")
     urls = [_of(places, user, host) for host in hosts.split(",")] if hosts else [url]
     failure: Exception = ValueError("no address")
@@ -115,7 +128,25 @@ def connect(url: str) -> redis.Redis:
                 failure = error
     except (redis.RedisError, RedisClusterException, ValueError, OSError) as error:
         failure = error
+    except TypeError:  # a parameter that the client does not know
+        raise _UnreadableError from None
     raise StoreUnreachable(str(masked("url", url)), failure) from None
+
+
+class _UnreadableError(Exception):
+    """A URL that is none."""
+
+
+def _read(url: str) -> SplitResult:
+    """Return a URL's parts, after looking whether the client can read each of its hosts."""
+    try:
+        places = urlsplit(url)
+        user, _, hosts = places.netloc.rpartition("@")
+        for host in hosts.split(",") if hosts else [""]:
+            parse_url(_of(places, user, host) if host else url)  # type: ignore[no-untyped-call]
+    except ValueError:
+        raise _UnreadableError from None
+    return places
 
 
 def _of(places: SplitResult, user: str, host: str) -> str:

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from aggregator.clock import SYSTEM, Clock
 from aggregator.decoding import Refusal
 from aggregator.errors import DitherError
+from producers.kafka_errors import explained
 
 CONTEXT = "__connect.errors."
 STAGE = "VALUE_CONVERTER"
@@ -164,7 +165,7 @@ class DeadLetters:
             self._produce_waiting()
             self._producer.poll(POLL_SECONDS)
             if self._undelivered and self._clock.monotonic() > deadline:
-                why = f": {self._error.str()}" if self._error else ""
+                why = f": {explained(self._error)}" if self._error else ""
                 raise DeadLettersUndelivered(
                     f"{self._undelivered} dead letters were not acknowledged by topic "
                     f"{self.topic!r} within {seconds:g} s{why}; nothing past them is committed"

@@ -30,6 +30,14 @@ class BrokerUnreachable(DitherError):  # noqa: N818
         )
 
 
+class BrokerRefused(DitherError):  # noqa: N818
+    """A Kafka broker turns us away."""
+
+    def __init__(self, servers: str, detail: str) -> None:
+        self.servers, self.detail = servers, detail
+        super().__init__(f"Kafka at {servers} {detail}")
+
+
 class StoreUnreachable(DitherError):  # noqa: N818
     """No Redis answers, or not as it should.
 
@@ -161,6 +169,7 @@ def explained(error: Exception) -> str | None:
 
     from aggregator.embedded import EmbeddedUnavailableError
     from estimators.errors import DefinitionError
+    from producers import kafka_errors
     from producers.delivery import DeliveryError
     from producers.ledger_file import LedgerError
 
@@ -175,7 +184,7 @@ def explained(error: Exception) -> str | None:
 
         return f"{told(error)}; what was committed before is safe"
     if isinstance(error, KafkaException):
-        return f"Kafka failed: {error.args[0].str()}"
+        return f"Kafka failed: {kafka_errors.explained(error.args[0])}"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return None

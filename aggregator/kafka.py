@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, Self
 
@@ -19,13 +21,16 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from aggregator.errors import BrokerUnreachable, DitherError
+from aggregator import refusals
+from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
 from aggregator.settings import Settings
+from producers.kafka_errors import explained
 
 QUIET = logging.getLogger("aggregator.librdkafka")
 """librdkafka's own lines; it repeats itself while a broker is away."""
 
 ANSWER_SECONDS = 10.0
+LOOK_SECONDS = 1.0
 
 CONSUMER: dict[str, Any] = {
     "enable.auto.offset.store": False,
@@ -61,6 +66,7 @@ FRESH: dict[str, Any] = {
 }
 """A broker that has just started may tell of a topic without its partitions: ask again soon."""
 
+FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 CONSUMER_ONLY = (*CONSUMER, *MANDATORY)
 PRODUCER_ONLY = ("acks", "enable.idempotence", "linger.ms", "compression.type", "batch.size")
 
@@ -83,55 +89,114 @@ def reporting(settings: Settings) -> dict[str, Any]:
     return {k: v for k, v in settings.kafka.items() if k not in CONSUMER_ONLY}
 
 
-def admin(settings: Settings) -> AdminClient:
+def admin(settings: Settings, *topics: str) -> AdminClient:
     """Return an administrative client, after checking that a broker answers.
+
+    Parameters
+    ----------
+    topics : str
+        Must be there, and this user have rights on them.
 
     Raises
     ------
     BrokerUnreachable
         If none does.
+    BrokerRefused
+        If one turns us away: wrong password, certificate, and so on.
+    SettingsError
+        If a file that a property names cannot be read.
     """
-    config = {k: v for k, v in settings.kafka.items() if k not in (*CONSUMER_ONLY, *PRODUCER_ONLY)}
+    _check_files(settings)
+    errors: list[KafkaError] = []
+    config: dict[str, Any] = {"error_cb": errors.append}
+    others = (*CONSUMER_ONLY, *PRODUCER_ONLY)
+    config |= {k: v for k, v in settings.kafka.items() if k not in others}
     client = AdminClient(config, logger=QUIET)
-    try:
-        client.list_topics(timeout=ANSWER_SECONDS)
-    except KafkaException as error:
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while not _answers(client, deadline):
+        client.poll(0)
+        over = time.monotonic() >= deadline
         servers = str(settings.kafka.get("bootstrap.servers", ""))
-        raise BrokerUnreachable(servers, error.args[0].str()) from None
+        if why := refusals.of_kafka(settings.kafka, errors, probe=over):
+            raise BrokerRefused(servers, why)
+        if over:
+            last = errors[-1].str() if errors else "no answer in time"
+            raise BrokerUnreachable(servers, last)
+    for topic in topics:
+        about = client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+        if about.error is not None:
+            raise DitherError(f"topic {topic!r}: {explained(about.error)}")
     return client
 
 
-def ensure_topics(settings: Settings) -> None:
+def _answers(client: AdminClient, deadline: float) -> bool:
+    """Return whether a broker answers; look every now and then whether one has refused."""
+    try:
+        left = max(0.05, min(LOOK_SECONDS, deadline - time.monotonic()))
+        client.list_topics(timeout=left)
+    except KafkaException:
+        return False
+    return True
+
+
+def _check_files(settings: Settings) -> None:
+    """Refuse names of files that cannot be read: librdkafka would not say which."""
+    for name in FILES:
+        file = settings.kafka.get(name)
+        if isinstance(file, str) and file != "probe" and not os.access(file, os.R_OK):
+            key = f"kafka.{name}"
+            source = settings.sources.get(key, "settings")
+            raise SettingsError(key, file, "a file that this user can read", source)
+
+
+def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     """Create the topics that are missing, with the configured number of partitions.
 
-    Topics that are not ours to manage (``topics.managed = false``) are left alone.
+    Topics that are not ours to manage (``topics.managed = false``) are left alone. Reports have the
+    broker's timestamps: what is from the future is judged by them, and a producer could lie.
+
+    Parameters
+    ----------
+    needed : str
+        The topics that the caller uses, and needs rights for; by default, all.
+
+    Returns
+    -------
+    list of str
+        Those that were created.
     """
     client = admin(settings)
     if not settings.topics.managed:
-        return
+        return []
     there = client.list_topics(timeout=ANSWER_SECONDS).topics
     topics = settings.topics
     wanted: dict[str, tuple[int, dict[str, str]]] = {
-        topics.reports: (topics.partitions, {}),
+        topics.reports: (topics.partitions, {"message.timestamp.type": "LogAppendTime"}),
         topics.deadletters: (1, {}),
         topics.estimates: (1, {"cleanup.policy": "compact"}),
     }
     missing = [
         NewTopic(name, partitions, topics.replication, config=config)
         for name, (partitions, config) in wanted.items()
-        if name not in there
+        if name not in there and (not needed or name in needed)
     ]
     if not missing:
-        return
-    for future in client.create_topics(missing, request_timeout=ANSWER_SECONDS).values():
+        return []
+    created = []
+    futures = client.create_topics(missing, request_timeout=ANSWER_SECONDS)
+    for name, future in futures.items():
         try:
             future.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise DitherError(
-                    f"cannot create the topics {', '.join(t.topic for t in missing)} "
-                    f"({error.args[0].str()}): create them yourself, or allow it"
+                    f"the topics {', '.join(t.topic for t in missing)} are missing, or this user "
+                    f"may not see them, and creating them failed ({explained(error.args[0])}). "
+                    "`dither topics` creates them, as a user who may"
                 ) from None
+        else:
+            created.append(name)
+    return created
 
 
 def topic_id(settings: Settings, topic: str) -> str:

@@ -15,6 +15,7 @@ from aggregator import kafka
 from aggregator.embedded import EmbeddedBroker, EmbeddedRedis
 from aggregator.errors import DitherError
 from aggregator.settings import SCOPES, Settings, values
+from aggregator.variables import FILE
 
 LEAVE_SECONDS = 20.0
 ANSWER_SECONDS = 30.0
@@ -32,6 +33,7 @@ CHOSEN = (
     "publish.enabled",
     "serve.host",
     "serve.port",
+    "serve.hosts",
     "access.anonymous",
 )
 """What is named here or by the caller, so that it need not be set."""
@@ -65,7 +67,8 @@ class LocalDeployment:
     @property
     def url(self) -> str:
         """Where the HTTP server answers."""
-        return f"http://{LOOPBACK}:{self.settings.serve.port}/"
+        scheme = "https" if self.settings.serve.tls_certificate else "http"
+        return f"{scheme}://{LOOPBACK}:{self.settings.serve.port}/"
 
     def __enter__(self) -> Self:
         with self._stack:
@@ -128,9 +131,11 @@ class LocalDeployment:
     @contextlib.contextmanager
     def _process(self, command: str, *arguments: str) -> Iterator[None]:
         """Run a command of ours beside this process, out of Ctrl-C's reach."""
+        ours = _environment(self.settings)
+        others = {k: v for k, v in os.environ.items() if k.removesuffix(FILE) not in ours}
         process = subprocess.Popen(
             [sys.executable, "-m", "aggregator", command, *arguments, "--log-level=error"],
-            env={**os.environ, **_environment(self.settings)},
+            env={**others, **ours},
             start_new_session=True,
             stdout=subprocess.DEVNULL,
         )
@@ -164,6 +169,8 @@ def _refuse_taken(port: int) -> None:
 def _environment(settings: Settings) -> dict[str, str]:
     """Return what was set or chosen here as variables, for child processes."""
     settings.serve.host = LOOPBACK
+    if "serve.hosts" not in settings.sources:  # a page elsewhere whose name leads here is refused
+        settings.serve.hosts = [LOOPBACK, "localhost"]
     if "access.anonymous" not in settings.sources:
         settings.access.anonymous = list(
             SCOPES

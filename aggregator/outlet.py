@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -87,7 +88,8 @@ class Outlet:
     def close(self) -> None:
         """Let go; what was not committed never will be."""
         self._producer.purge()
-        self._producer.close()
+        with contextlib.suppress(KafkaException):  # why it failed was told when it did
+            self._producer.close()
 
     def _partition(self, metric: str) -> int:
         """Return the partition of a metric's events: one, whatever their keys, for their order."""

@@ -30,6 +30,7 @@ from aggregator.published import Published, TopicUnreadable
 from aggregator.reader import Reader
 from aggregator.settings import Settings, publish_since_ms
 from estimators.durations import milliseconds
+from producers import kafka_errors
 
 LOOK_SECONDS = 0.5
 """Between two looks at what has become final, and at a lease that another holds."""
@@ -85,7 +86,9 @@ class Publisher:
                 log.warning("lease lost", detail=str(lost))
             except (redis.RedisError, KafkaException, DitherError, TopicUnreadable) as error:
                 told = (
-                    error.args[0].str() if isinstance(error, KafkaException) else explained(error)
+                    kafka_errors.explained(error.args[0])
+                    if isinstance(error, KafkaException)
+                    else explained(error)
                 )
                 log.warning("cannot publish", error=told, again_in=delay)
             except Exception:
@@ -95,7 +98,7 @@ class Publisher:
 
     def _lead(self) -> None:
         """Publish as the only one, until something fails."""
-        kafka.ensure_topics(self.settings)
+        kafka.ensure_topics(self.settings, self.settings.topics.estimates)
         outlet = Outlet(self.settings)
         try:
             self.published.catch_up()

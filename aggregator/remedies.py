@@ -49,13 +49,13 @@ REMEDIES = {
     ),
     "too_many_reports": Remedy(
         "the batch has more reports than the metric's max_batch_reports",
-        "If devices may send such batches: allow more and restart the workers, then `dither "
+        "Let the device send smaller batches; or allow more, restart the workers, then `dither "
         "deadletters replay --reason too_many_reports`.",
     ),
     "over_limit": Remedy(
-        "its key has had its max_key_reports in this pane",
-        "That is what the limit is for: look at who sends so much. `dither deadletters drop "
-        "--reason over_limit` hides it here.",
+        "its key had its max_key_reports of the pane already",
+        "Look for who floods (docs/abuse.md). If the limit was too low: raise it, restart the "
+        "workers, then `dither deadletters replay --reason over_limit` while the pane is open.",
     ),
     "time_lost": Remedy(
         "its event time is when it reached Kafka, and the reports topic stamps what is sent again",

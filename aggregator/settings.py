@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,13 +16,14 @@ from typing import Any, get_type_hints
 import msgspec
 
 from aggregator.errors import SettingsError
+from aggregator.masking import HASHED_TOKEN, HIDDEN, is_secret
+from aggregator.masking import masked as masked
+from aggregator.variables import FILE, PREFIX, variables
 from estimators.durations import milliseconds
 from estimators.errors import nearest
 
-SECRET = re.compile(r"password|secret|\.key$|key\.pem|sasl\.oauthbearer|jaas", re.IGNORECASE)
 DEFAULT_FILE = "dither.toml"
 MAX_PORT = 65_535
-URL_PASSWORD = re.compile(r"(?<=://)([^:@/]*):([^@/]*)@")
 
 
 class Topics(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,12 +48,15 @@ class Redis(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Serve(msgspec.Struct, forbid_unknown_fields=True):
-    """The HTTP server."""
+    """The HTTP server; with a certificate and its key, in PEM files, it speaks TLS alone."""
 
     host: str = "127.0.0.1"
     port: int = 8080
+    tls_certificate: str = ""
+    tls_key: str = ""
     top_categories: int = 20
     gateway: bool = True
+    hosts: list[str] = msgspec.field(default_factory=list)
     cors_origins: list[str] = msgspec.field(default_factory=list)
     max_request_bytes: int = 1_048_576
     max_streams: int = 1_000
@@ -136,7 +139,6 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "gateway": Gateway,
 }
 SCOPES = ("read", "report", "admin")
-TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|admin))+")
 DURATIONS = (
     "aggregate.commit_interval",
     "aggregate.future",
@@ -184,10 +186,11 @@ def load_settings(
         raise SettingsError(by[0], named, "a file that exists", by[1])
     for key, value in _file(Path(named or DEFAULT_FILE)):
         _put(settings, key, value, named or DEFAULT_FILE)
-    for variable, key, text in _variables(environ):
+    for variable, key, text in _environment(environ):
         _put(settings, key, text, variable)
     for key, value in (flags or {}).items():
         if value is not None:
+            _refuse_visible(key, value)
             _put(settings, key, value, "command line")
     return settings
 
@@ -224,21 +227,6 @@ def publish_since_ms(text: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def masked(key: str, value: Any) -> Any:
-    """Hide a secret: a password in a URL, or the whole of a secret property.
-
-    Examples
-    --------
-    >>> masked("redis.url", "redis://app:hunter2@db:6379/0"), masked("kafka.sasl.password", "x")
-    ('redis://app:***@db:6379/0', '***')
-    """
-    if SECRET.search(key):
-        return "***"
-    if isinstance(value, list):
-        return [masked(key, item) for item in value]
-    return URL_PASSWORD.sub(r"\1:***@", value) if isinstance(value, str) else value
-
-
 def _file(file: Path) -> Iterator[tuple[str, Any]]:
     if not file.exists():
         return
@@ -261,30 +249,33 @@ def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield prefix + key, value
 
 
-def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    for variable, text in sorted(environ.items()):
-        name = variable.removeprefix("DITHER_").lower()
-        section, _, rest = name.partition("_")
-        if not variable.startswith("DITHER_"):
-            continue
-        if name == "metrics":
-            yield variable, "metrics", text
-        elif section == "kafka":
-            yield variable, f"kafka.{rest.replace('_', '.')}", text
-        elif section == "access" and rest.startswith("tokens_"):
-            yield variable, f"access.tokens.{rest.removeprefix('tokens_')}", text
-        elif section in SECTIONS:
-            yield variable, f"{section}.{rest}", text
+def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    keys = {section: list(get_type_hints(known)) for section, known in SECTIONS.items()}
+    yield from variables(environ, keys)
+
+
+def _refuse_visible(key: str, value: Any) -> None:
+    """Refuse a secret on the command line, which every user of the machine can see."""
+    if is_secret(key, value) and not key.startswith("access.tokens."):  # hashes are kept of these
+        variable = f"{PREFIX}{key}".upper().replace(".", "_")
+        raise SettingsError(
+            key,
+            masked(key, value),
+            f"a secret in dither.toml, in {variable}, or in a file that {variable}{FILE} names: "
+            "whoever lists this machine's processes sees a command line",
+            "command line",
+        )
 
 
 def _put(settings: Settings, key: str, value: Any, source: str) -> None:
     try:
         _assign(settings, key, value)
-    except msgspec.ValidationError as error:
-        expected = str(error).replace("Expected ", "").replace("`", "")
-        raise SettingsError(key, masked(key, value), expected, source) from None
     except ValueError as error:
-        raise SettingsError(key, masked(key, value), str(error), source) from None
+        expected = str(error)
+        if isinstance(error, msgspec.ValidationError):
+            expected = expected.replace("Expected ", "").replace("`", "")
+        shown = HIDDEN if source.endswith(FILE) else masked(key, value)
+        raise SettingsError(key, shown, expected, source) from None
     settings.sources[key] = source
 
 
@@ -340,6 +331,6 @@ def _check(key: str, value: Any) -> None:
 
 
 def _token(value: Any) -> str:
-    if not isinstance(value, str) or not TOKEN.fullmatch(value):
+    if not isinstance(value, str) or not HASHED_TOKEN.fullmatch(value):
         raise ValueError("sha256:<64 hex digits> and scopes, as `dither tokens new` prints it")
     return value

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 from confluent_kafka import KafkaException, Producer
 
 from producers.delivery import DeliveryError
+from producers.kafka_errors import explained
 
 logger = logging.getLogger("producers")
 
@@ -160,7 +161,7 @@ class Connection:
                 logger.exception("sending reports in the background failed; flush() sends them")
 
     def _note(self, error: Any) -> None:
-        self.last_error = error.str()
+        self.last_error = explained(error)
 
     def _at_exit(self) -> None:
         if self._process != os.getpid():  # forked: librdkafka's threads are the parent's

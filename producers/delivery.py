@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
+from producers.kafka_errors import explained
+
 if TYPE_CHECKING:
     from producers.connection import Connection
 
@@ -125,7 +127,7 @@ class Outbox:
                     return self._fail(batch, str(error))
                 self._connection.producer.poll(QUEUE_FULL_WAIT)
             except KafkaException as error:
-                return self._fail(batch, error.args[0].str())
+                return self._fail(batch, explained(error.args[0]))
             except BaseException as error:
                 self._fail(batch, repr(error))
                 raise
@@ -178,7 +180,7 @@ class Outbox:
 
     def _acknowledge(self, batch: Batch, error: Any, _message: Any) -> None:
         if error is not None:
-            return self._fail(batch, error.str())
+            return self._fail(batch, explained(error))
         with self._lock:
             if self._under_way.pop(batch.key, None) is not None:
                 done = self.delivered

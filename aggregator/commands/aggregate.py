@@ -39,7 +39,7 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
     """
     logs.configure(log_level, log_json)
     metrics = defined_metrics(settings)
-    kafka.ensure_topics(settings)
+    kafka.ensure_topics(settings, settings.topics.reports, settings.topics.deadletters)
     store = opened_store(settings)
     count = workers or settings.aggregate.workers
     runner: Any

@@ -101,7 +101,7 @@ def produce(
             population = _read(definition, table, columns or (metric,), time_column, rate)
     except ValueError as error:
         raise DitherError(str(error)) from None
-    kafka.ensure_topics(settings)
+    kafka.ensure_topics(settings, settings.topics.reports)
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
     shown = _as_dict(definition, produced, population)
     click.echo(json.dumps(shown) if as_json else _as_text(definition, shown))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+
 import click
 
 from aggregator.commands.options import defined_metrics, opened_store, settings_options
 from aggregator.settings import Settings
 
+FAILED_TO_START = 3
+"""The exit code, as uvicorn has it."""
 LEAVE_SECONDS = 5
 """What is under way may end before the process does; streams are closed at once."""
 
@@ -37,7 +42,8 @@ def serve(
     from aggregator import logs
     from aggregator.publisher import Publisher
     from aggregator.reader import Reader
-    from aggregator.web import application, reports
+    from aggregator.web import application, reports, tls
+    from aggregator.web.punctual import PunctualProtocol
     from estimators.durations import milliseconds
 
     logs.configure(log_level, log_json)
@@ -46,12 +52,24 @@ def serve(
     reader = Reader(store, defined, idle_ms=milliseconds(settings.aggregate.idle))
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
     publisher = Publisher(settings, reader) if settings.publish.enabled else None
-    uvicorn.run(
+    certificate = tls.files(settings)
+    config = uvicorn.Config(
         application(reader, settings, gateway=gateway, publisher=publisher),
         host=host or settings.serve.host,
         port=settings.serve.port if port is None else port,
         log_level="error" if log_level == "error" else "warning",
         access_log=False,
         server_header=False,
+        http=PunctualProtocol,
         timeout_graceful_shutdown=LEAVE_SECONDS,
+        ssl_certfile=certificate and certificate[0],
+        ssl_keyfile=certificate and certificate[1],
     )
+    config.load()
+    if certificate and config.ssl:
+        tls.reload_on_hangup(config.ssl, *certificate)
+    server = uvicorn.Server(config)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        sys.exit(FAILED_TO_START)

@@ -30,7 +30,7 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
     while workers are running.
     """
     metrics = defined_metrics(settings)
-    kafka.admin(settings)
+    kafka.admin(settings, settings.topics.reports)
     store = opened_store(settings)
     to_read = sum(int(store.owner(number).get("next", 0)) for number in store.partitions())
     reached: dict[int, int] = {}

@@ -11,6 +11,7 @@ import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.routing import BaseRoute
 
 from aggregator.reader import Reader
@@ -89,6 +90,7 @@ def application(
         Middleware(CountTraffic, traffic=service.traffic),
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
+        *_hosts(settings.serve),
         *_cors(settings.serve),
         Middleware(AccessControl, guard=guard, routes=routes, scopes=scopes),
         Middleware(BodyLimit, most=most),
@@ -101,6 +103,13 @@ def application(
     )
     app.router.redirect_slashes = False
     return app
+
+
+def _hosts(serve: Serve) -> list[Middleware]:
+    """Return what refuses requests for other host names, if ours are named (DNS rebinding)."""
+    if not serve.hosts:
+        return []
+    return [Middleware(TrustedHostMiddleware, allowed_hosts=serve.hosts, www_redirect=False)]
 
 
 def _cors(serve: Serve) -> list[Middleware]:

@@ -13,10 +13,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator import status
-from aggregator.conditions import explained
 from aggregator.errors import StateUnreadable
 from aggregator.status import ServiceStatus
-from aggregator.web.failures import RETRY_SECONDS, asking
+from aggregator.web.failures import RETRY_SECONDS, asking, away
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.queries import EventsQuery, parse
 from aggregator.web.service import Service
@@ -38,7 +37,7 @@ async def show_status(service: Service, _: Request) -> Response:
     try:
         overview = await service.compute(service.reader.store.overview)
     except (redis.RedisError, StateUnreadable) as error:
-        return as_json(status.unreachable(explained(error)))
+        return as_json(status.unreachable(away(error)))
     return as_json(
         status.status(overview, service.reader.metrics, service.rates),
         headers={"Cache-Control": "no-store"},

@@ -8,14 +8,17 @@ from typing import Any
 
 import msgspec
 import redis
+import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.conditions import condition
+from aggregator.conditions import condition, explained
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
 from aggregator.web.middleware import PROTECTIVE
 from producers.problems import Problem
+
+log = structlog.get_logger("dither.serve")
 
 RETRY_SECONDS = 5
 LIST = "GET /v1/metrics lists the metrics"
@@ -35,17 +38,28 @@ def unavailable(detail: str, remedy: str = "") -> Problem:
     return Problem(503, detail, remedy, retry_after=RETRY_SECONDS)
 
 
+def away(error: Exception) -> str:
+    """Return what is told of Redis that does not answer as it should: what that means.
+
+    Addresses, users and commands are nobody's business outside; the log has them.
+    """
+    if isinstance(error, StateUnreadable):
+        return str(error)
+    if isinstance(error, StoreUnreachable):
+        return "Redis does not answer"
+    return f"{condition(error).meaning}: {type(error).__name__}"
+
+
 def as_problem(error: Exception) -> Problem:
     """Return what went wrong as a problem."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, UnknownMetric):
         return Problem(404, str(error), LIST)
-    if isinstance(error, redis.RedisError):
-        found = condition(error)
-        return unavailable(f"{found.meaning}: {error}", f"{found.remedy}; nothing counted is lost")
-    if isinstance(error, StoreUnreachable | StateUnreadable):
-        return unavailable(str(error))
+    if isinstance(error, redis.RedisError | StoreUnreachable | StateUnreadable):
+        log.warning("redis does not answer as it should", error=explained(error))
+        remedy = condition(error).remedy if isinstance(error, redis.RedisError) else "try again"
+        return unavailable(away(error), f"{remedy}; nothing counted is lost")
     if isinstance(error, HTTPException):
         return Problem(error.status_code, error.detail, headers=error.headers)
     # it is answered outside of all middleware

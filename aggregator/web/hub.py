@@ -21,11 +21,11 @@ import redis
 import structlog
 
 from aggregator import status
-from aggregator.conditions import explained
 from aggregator.errors import StateUnreadable
 from aggregator.reader import Frame, Reader
 from aggregator.status import Rates
 from aggregator.store import Overview
+from aggregator.web.failures import away
 from aggregator.web.live import Event, Follower, Live, PolicyChange
 from estimators.weights import DEFAULT_POLICY
 
@@ -118,7 +118,7 @@ class Hub:
             try:
                 await self._look()
             except (redis.RedisError, StateUnreadable) as error:
-                self._publish("status", "", status.unreachable(explained(error)))
+                self._publish("status", "", status.unreachable(away(error)))
             except Exception:
                 log.exception("live estimates failed")
             self._welcome(joined & self._joining)

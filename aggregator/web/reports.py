@@ -60,7 +60,7 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
             max_body=limits.max_body,
             max_in_flight=limits.max_in_flight,
             acknowledge_timeout=milliseconds(limits.acknowledge_timeout) / 1000,
-            prepare=functools.partial(kafka.ensure_topics, settings),
+            prepare=functools.partial(kafka.ensure_topics, settings, settings.topics.reports),
         )
     except ValueError as error:
         raise DitherError(f"[gateway] {error}") from None

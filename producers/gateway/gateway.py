@@ -87,7 +87,7 @@ class Gateway:
         max_body: int = MAX_BODY,
         max_in_flight: int = MAX_IN_FLIGHT,
         acknowledge_timeout: float = ACKNOWLEDGE_TIMEOUT,
-        prepare: Callable[[], None] | None = None,
+        prepare: Callable[[], object] | None = None,
     ) -> None:
         if not 0 < max_body <= max_in_flight - POST_OVERHEAD:
             raise ValueError(
@@ -139,7 +139,7 @@ class Gateway:
         if not self._sender.ready:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"Kafka does not answer yet: {self._sender.last_error or 'still connecting'}",
+                "Kafka does not answer yet",  # why is in the log: addresses are not for devices
                 "post again after the time in Retry-After",
                 retry_after=RETRY_SECONDS,
             )

@@ -46,7 +46,7 @@ class Sender:
         config: Mapping[str, Any],
         topic: str,
         timeout: float,
-        prepare: Callable[[], None] | None = None,
+        prepare: Callable[[], object] | None = None,
     ) -> None:
         self.topic, self.timeout = topic, timeout
         self.ready = False
@@ -177,7 +177,7 @@ class Sender:
             try:
                 self._prepare()
             except Exception as error:
-                if not self.last_error:
+                if self.last_error != str(error):
                     logger.warning("not ready to take reports: %s", error)
                 self.last_error = str(error)
                 self._closing.wait(PREPARE_AGAIN_SECONDS)

@@ -210,8 +210,11 @@ def test_a_missing_broker_is_one_message_that_says_what_to_do(
 
 
 @pytest.mark.parametrize("arguments", ON_REDIS, ids=" ".join)
-def test_a_missing_redis_is_one_message_that_says_what_to_do(arguments: list[str]) -> None:
-    told = failure(*arguments, "--redis", "redis://app:hunter2@127.0.0.1:1/0")
+def test_a_missing_redis_is_one_message_that_says_what_to_do(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DITHER_REDIS_URL", "redis://app:hunter2@127.0.0.1:1/0")
+    told = failure(*arguments)
     assert told.startswith("Error: no Redis answers at redis://app:***@127.0.0.1:1/0 (")
     assert told.count("\n") == 1
     for remedy in ("redis-server", "--redis", "DITHER_REDIS_URL", "dither.toml"):
@@ -313,8 +316,8 @@ def test_a_defect_of_ours_is_not_hidden(error: Exception, monkeypatch: pytest.Mo
 def test_show_settings_tells_sources_and_masks_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("dither.toml").write_text('[kafka]\nsasl.password = "hunter2"\n[serve]\nport = 81')
     monkeypatch.setenv("DITHER_AGGREGATE_GROUP", "mine")
-    url = "redis://app:hunter3@db/0"
-    result = run("serve", "--show-settings", "--redis", url, "--set", "kafka.acks=1")
+    monkeypatch.setenv("DITHER_REDIS_URL", "redis://app:hunter3@db/0")
+    result = run("serve", "--show-settings", "--set", "kafka.acks=1")
     assert result.exit_code == 0
     assert "hunter" not in result.output
     lines = [line.split() for line in result.output.splitlines()]
@@ -323,7 +326,7 @@ def test_show_settings_tells_sources_and_masks_secrets(monkeypatch: pytest.Monke
         ["kafka.sasl.password", '"***"', "dither.toml"],
         ["serve.port", "81", "dither.toml"],
         ["aggregate.group", '"mine"', "DITHER_AGGREGATE_GROUP"],
-        ["redis.url", '"redis://app:***@db/0"', "command", "line"],
+        ["redis.url", '"redis://app:***@db/0"', "DITHER_REDIS_URL"],
         ["kafka.acks", '"1"', "command", "line"],
         ["topics.partitions", "6", "default"],
     ):
@@ -346,7 +349,7 @@ METRIC_KEYS = [
 ESTIMATE_KEYS = [
     *("metric", "unit", "kind", "status", "from", "to", "updated", "value", "lower", "upper"),
     *("reports", "effective_reports", "beta", "bound", "target", "policy"),
-    *("heterogeneity", "levels"),
+    *("heterogeneity", "levels", "influence"),
 ]
 
 
@@ -366,6 +369,8 @@ def test_estimates_as_json_are_plain_before_the_first_report(redis_url: str) -> 
     assert list(delay) == ESTIMATE_KEYS
     assert (delay["status"], delay["value"], delay["reports"]) == ("not_ready", None, 0)
     assert (delay["lower"], delay["upper"]) == (0, 10)
+    nothing = {"share": 0.01, "reports": 0, "shift": None, "without_privacy": None}
+    assert delay["influence"] == nothing
     assert [list(level) for level in delay["levels"]] == [["epsilon", "reports", "weight"]] * 2
     carrier = strict(run("estimate", "carrier", "--json", "--redis", redis_url).stdout)
     assert list(carrier) == [*ESTIMATE_KEYS, "categories"]
@@ -470,6 +475,11 @@ unit = "km"
     found = strict(run("estimate", "place", "--json", "--redis", redis_url).stdout)
     assert 0 < found["radius"] < 0.5
     told = run("estimate", "place", "--redis", redis_url, "--top", "2").output
+    lies = found["influence"]
+    assert lies["reports"] == 20
+    assert 0 < lies["shift"] < lies["l2"]
+    assert f"(20), were they lies, could have moved this by {lies['l2']:.4f} km (l2)" in told
+    told = told[told.index("coordinate") :]
     assert told.index("coordinate") < told.index("-1.") < told.index("0.")
     assert "and 1 more coordinates (--top)" in told
     assert f"within {found['radius']:.4f} km of the true vector (l2)" in told

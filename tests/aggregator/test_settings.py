@@ -101,7 +101,16 @@ def test_variables_name_kafkas_properties_with_underscores_for_dots() -> None:
 
 
 def test_variables_of_others_are_left_alone() -> None:
-    settings = load(environ={"DITHER_TEST_KAFKA": "x", "DITHERING_SERVE_PORT": "x", "PATH": "x"})
+    links = {  # what Kubernetes sets for a service that is called dither-serve
+        "DITHER_SERVE_SERVICE_HOST": "10.0.0.1",
+        "DITHER_SERVE_SERVICE_PORT_HTTP": "8080",
+        "DITHER_SERVE_PORT": "tcp://10.0.0.1:8080",
+        "DITHER_SERVE_PORT_8080_TCP": "tcp://10.0.0.1:8080",
+        "DITHER_SERVE_PORT_8080_TCP_ADDR": "10.0.0.1",
+        "DITHER_PORT": "tcp://10.0.0.1:8080",
+    }
+    others = {"DITHER_TEST_KAFKA": "x", "DITHER_REQUIRE_REAL": "1", "DITHER_HOME": "/opt/dither"}
+    settings = load(environ={**links, **others, "DITHERING_SERVE_PORT": "x", "PATH": "x"})
     assert not settings.sources
 
 
@@ -192,17 +201,134 @@ SECRETS = {
     "kafka.ssl.keystore.password": "hunter2",
     "kafka.ssl.key.pem": "-----BEGIN hunter2",
     "kafka.sasl.oauthbearer.client.secret": "hunter2",
+    "kafka.sasl.oauthbearer.client.credentials.client.secret": "hunter2",
+    "kafka.sasl.oauthbearer.assertion.private.key.passphrase": "hunter2",
+    "kafka.sasl.oauthbearer.assertion.private.key.pem": "-----BEGIN hunter2",
+    "kafka.sasl.oauthbearer.config": "principal=hunter2",
     "kafka.sasl.jaas.config": "password=hunter2",
     "redis.url": "redis://app:hunter2@db:6379/0",
 }
+URLS = [
+    "redis://:hunter2@db/0",
+    "rediss://app:hunter2@db/0?ssl_ca_certs=/ca.pem",
+    "redis://app:%68unter2-hunter2@db/0",
+    "redis://app:hunter2/with@signs:hunter2@db/0",  # what should have been percent-encoded
+    "redis://db/0?username=app&password=hunter2",
+    "rediss://db/0?p%61ssword=hunter2&ssl_password=hunter2",
+    "unix://app:hunter2@/run/redis.sock?db=0",
+]
+
+
+def quoted(key: str) -> str:
+    section, _, name = key.partition(".")
+    return f"[{section}]\n'{name}'"
 
 
 @pytest.mark.parametrize("key", SECRETS)
 def test_secrets_are_masked_wherever_settings_are_shown(key: str) -> None:
-    value, source = shown(load(flags={key: SECRETS[key]}))[key]
+    value, source = shown(load(f"{quoted(key)} = '{SECRETS[key]}'"))[key]
     assert "hunter2" not in value
     assert "***" in value
-    assert source == "command line"
+    assert source == "dither.toml"
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_passwords_are_masked_wherever_they_are_in_a_url(url: str) -> None:
+    value, _ = shown(load(environ={"DITHER_REDIS_URL": url}))["redis.url"]
+    assert "hunter2" not in value
+    assert "unter2" not in value
+    assert "***" in value
+    assert value.endswith(("/0", "db=0", ".pem", "***"))
+
+
+@pytest.mark.parametrize("key", SECRETS)
+def test_a_secret_on_the_command_line_is_refused_and_not_shown(key: str) -> None:
+    error = refusal(flags={key: SECRETS[key]})
+    variable = f"DITHER_{key}".upper().replace(".", "_")
+    assert f"in {variable}, or in a file that {variable}_FILE names" in str(error)
+    assert error.source == "command line"
+    assert "hunter2" not in str(error)
+
+
+def test_a_secret_comes_from_the_file_that_a_variable_names(tmp_path: Path) -> None:
+    secret, url = tmp_path / "password", tmp_path / "url"
+    secret.write_text("hunter2 with a space \n")
+    url.write_text("rediss://app:hunter3@db:6380/0\r\n")
+    settings = load(
+        "[kafka]\nsasl.password = 'older'",
+        environ={"DITHER_KAFKA_SASL_PASSWORD_FILE": str(secret), "DITHER_REDIS_URL_FILE": str(url)},
+    )
+    assert settings.kafka["sasl.password"] == "hunter2 with a space "
+    assert settings.redis.url == "rediss://app:hunter3@db:6380/0"
+    found = shown(settings)
+    assert found["kafka.sasl.password"] == ("***", "DITHER_KAFKA_SASL_PASSWORD_FILE")
+    assert found["redis.url"] == ("rediss://app:***@db:6380/0", "DITHER_REDIS_URL_FILE")
+
+
+def test_a_token_may_come_from_a_file(tmp_path: Path) -> None:
+    line = f"sha256:{'0' * 64} read"
+    (tmp_path / "token").write_text(line)
+    settings = load(environ={"DITHER_ACCESS_TOKENS_CI_FILE": str(tmp_path / "token")})
+    assert settings.access.tokens == {"ci": line}
+    (tmp_path / "token").write_text("dither_hunter2")
+    error = refusal(environ={"DITHER_ACCESS_TOKENS_CI_FILE": str(tmp_path / "token")})
+    assert "hunter2" not in str(error)
+    assert "`dither tokens new`" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"DITHER_REDIS_URL_FILE": "missing"}, "a file that can be read (No such file"),
+        ({"DITHER_REDIS_URL_FILE": "."}, "a file that can be read (Is a directory"),
+        ({"DITHER_REDIS_URL_FILE": "empty"}, "a file that is not empty"),
+        ({"DITHER_REDIS_URL_FILE": "bytes"}, "a file in UTF-8"),
+        ({"DITHER_REDIS_URL_FILE": "x", "DITHER_REDIS_URL": "y"}, "one of DITHER_REDIS_URL and"),
+        ({"DITHER_METRICS_FILE": "secret"}, "DITHER_METRICS, which names a file itself"),
+        ({"DITHER_SERVE_TLS_KEY_FILE": "secret"}, "DITHER_SERVE_TLS_KEY, which names a file"),
+        ({"DITHER_KAFKA_SSL_CA_LOCATION_FILE": "secret"}, "DITHER_KAFKA_SSL_CA_LOCATION, which"),
+        ({"DITHER_SERVE_PORT_FILE": "secret"}, "int"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_its_variable(
+    environ: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    (tmp_path / "secret").write_text("hunter2")
+    error = refusal(environ=environ)
+    assert error.expected.startswith(expected)
+    assert next(iter(environ)) in str(error)
+    assert "hunter2" not in str(error)
+
+
+def test_a_property_of_librdkafka_whose_name_ends_in_file_is_a_value() -> None:
+    name = "sasl.oauthbearer.assertion.private.key.file"
+    variable = f"DITHER_KAFKA_{name}".upper().replace(".", "_")
+    assert load(environ={variable: "/run/key.pem"}).kafka[name] == "/run/key.pem"
+
+
+@pytest.mark.parametrize(
+    ("variable", "nearest"),
+    [
+        ("DITHER_AGREGATE_GROUP", "DITHER_AGGREGATE_GROUP"),
+        ("DITHER_KAFFKA_SASL_PASSWORD_FILE", "DITHER_KAFKA_SASL_PASSWORD"),
+        ("DITHER_KAFAK_FETCH_MIN_BYTES", "DITHER_KAFKA"),
+        ("DITHER_REDDIS_URL", "DITHER_REDIS_URL"),
+        ("DITHER_METRIC", "DITHER_METRICS"),
+        ("DITHER_TOPIC_REPORTS", "DITHER_TOPICS_REPORTS"),
+        ("DITHER_SERVER_PORT", "DITHER_SERVE_PORT"),
+        ("DITHER_WORKERS", "DITHER_AGGREGATE_WORKERS"),
+        ("DITHER_PORT", "DITHER_SERVE_PORT"),
+    ],
+)
+def test_a_mistyped_variable_is_an_error_that_names_the_nearest(
+    variable: str, nearest: str
+) -> None:
+    error = refusal(environ={variable: "redis://app:hunter2@db"})
+    assert f"{nearest}? (known: kafka, topics," in str(error).replace("_...", "")
+    assert str(error).startswith(f"environment: {variable} = ")
+    assert "hunter2" not in str(error)
 
 
 def test_places_and_names_are_not_masked() -> None:
@@ -218,10 +344,11 @@ def test_places_and_names_are_not_masked() -> None:
         ("reddis.url", "redis://app:hunter2@db:6379/0"),
         ("kafka.sasl.password", ["hunter2"]),
         ("kafka.servers", ["redis://app:hunter2@db"]),
+        ("access.tokens.ci", "dither_hunter2"),
     ],
 )
 def test_an_error_does_not_tell_a_secret(key: str, value: object) -> None:
-    error = refusal(flags={key: value})
+    error = refusal(f"{quoted(key)} = {value!r}")
     assert "hunter2" not in str(error)
     assert "hunter2" not in str(error.value)
     assert key in str(error)

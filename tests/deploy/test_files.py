@@ -89,4 +89,21 @@ def test_the_image_runs_on_a_supported_python_and_not_as_root(dockerfile: str) -
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (version,) = set(re.findall(r"FROM python:([\d.]+)", dockerfile))
     assert f"Programming Language :: Python :: {version}" in project["classifiers"]
-    assert re.search(r"^USER dither$", dockerfile, re.MULTILINE)
+    (user,) = re.findall(r"^USER (\d+):(\d+)$", dockerfile, re.MULTILINE)
+    assert user == ("10001", "10001"), "by number: Kubernetes cannot tell a name from root's"
+
+
+@pytest.mark.parametrize("service", ["aggregate", "serve"])
+def test_the_composition_gives_no_privilege(services: dict[str, Any], service: str) -> None:
+    given = services[service]
+    assert given["read_only"] is True
+    assert given["cap_drop"] == ["ALL"]
+    assert given["security_opt"] == ["no-new-privileges:true"]
+    assert not {"privileged", "cap_add", "user", "network_mode", "pid"} & given.keys()
+
+
+def test_the_composition_is_reached_from_this_machine_alone(services: dict[str, Any]) -> None:
+    published = [port for each in services.values() for port in each.get("ports", [])]
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    assert all("no-new-privileges:true" in each["security_opt"] for each in services.values())

@@ -40,6 +40,7 @@ def test_a_definition_has_all_that_a_device_needs(
         "pane_seconds": 60,
         "lateness_seconds": 60,
         "minimum_reports": 10,
+        "memoized": False,
         "policy": "optimal",
         "range": [0, 10],
     }
@@ -209,6 +210,7 @@ def test_a_redis_that_is_gone_is_told_with_503_and_a_time_to_come_back(
         for path in ("/v1/metrics", "/v1/metrics/delay/estimate", "/v1/metrics/delay/series"):
             assert "Redis does not answer" in client.problem(503, path)["detail"]
             assert int(client.get(path).headers["retry-after"]) > 0
+            assert redis_server.url.rpartition("//")[2] not in client.get(path).text
         status = client.json("/v1/status")
         assert status["redis"].startswith("Redis does not answer")
     finally:

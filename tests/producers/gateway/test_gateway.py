@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import socket
 import threading
@@ -236,6 +237,24 @@ def test_json_that_cannot_be_counted_is_refused_and_says_why(
     assert said in problem(answer)["detail"]
 
 
+def test_a_batch_with_more_reports_than_the_metric_allows_is_refused(broker: Broker) -> None:
+    small, topic = dataclasses.replace(LATE, max_batch_reports=2), broker.topic()
+    bodies = [encode_batch(LATE, [1] * size, [1] * size, PANE_MS) for size in (2, 3)]
+    gateway = Gateway({"late": small}, broker.config, topic)
+    with serving(gateway) as url, httpx.Client() as client:
+        post = Post(url, client)
+        for size, body in zip((2, 3), bodies, strict=True):
+            for answer in (
+                post.batch(body),
+                post.json({"metric": "late", "reports": [GOOD] * size}),
+            ):
+                assert answer.status_code == (202 if size == 2 else 400)
+                if size == 3:
+                    told = problem(answer)
+                    assert "3 reports in one batch: late allows 2" in told["detail"]
+                    assert "several batches" in told["remedy"]
+
+
 @pytest.mark.parametrize("body", [b"{", b"", b"\xff", b'{"metric": "\xff"}', b"[" * 10_000])
 def test_what_is_not_json_is_refused(refusing: Post, body: bytes) -> None:
     answer = refusing.batch(body, JSON)
@@ -371,7 +390,10 @@ def test_a_full_queue_of_the_kafka_client_is_answered_503() -> None:
 
 
 def test_posts_are_refused_until_the_topic_is_there(
-    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("producers.gateway.sender.PREPARE_AGAIN_SECONDS", 0.05)
     there = threading.Event()
@@ -385,7 +407,9 @@ def test_posts_are_refused_until_the_topic_is_there(
         post = Post(url, client)
         answer = post.batch(one_report())
         assert answer.status_code == 503
-        assert "no broker answers at kafka:9092" in problem(answer)["detail"]
+        assert problem(answer)["detail"] == "Kafka does not answer yet"
+        assert "kafka:9092" not in answer.text, "addresses are for the log"
+        wait_until(lambda: "no broker answers at kafka:9092" in caplog.text, "the log tells why")
         there.set()
         wait_until(lambda: post.batch(one_report()).status_code == 202, "it is taken")
     assert len(broker.read(topic)) == 1

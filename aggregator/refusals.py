@@ -1,0 +1,88 @@
+"""Why Kafka turns a client away, found out while there is somebody to tell."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from producers.kafka_errors import REFUSALS, explained
+
+PROBE_SECONDS = 3.0
+CERTIFICATES = {
+    "unable to get local issuer": "which is not signed by an authority of {ca}",
+    "self-signed": "which is not signed by an authority of {ca}",
+    "self signed": "which is not signed by an authority of {ca}",
+    "expired": "which has expired: renew it there",
+    "not yet valid": "which is not valid yet: compare the clocks",
+    "mismatch": "which is of another host: connect by a name that it has, or add this one to it",
+}
+
+
+def certificate(reason: str, ca: str) -> str:
+    """Return what is wrong with a server's certificate, given OpenSSL's reason, and what to do.
+
+    Examples
+    --------
+    >>> certificate("certificate has expired", "ssl.ca.location")
+    'shows a certificate which has expired: renew it there (certificate has expired)'
+    """
+    for sign, told in CERTIFICATES.items():
+        if sign in reason:
+            return f"shows a certificate {told.format(ca=ca)} ({reason})"
+    return f"shows a certificate that cannot be verified ({reason}): check it, and {ca}"
+
+
+def of_kafka(
+    properties: Mapping[str, Any], errors: Iterable[KafkaError], *, probe: bool = True
+) -> str:
+    """Return why no broker lets us in, and what to do; empty if none was reached.
+
+    librdkafka says that a certificate is not good but not why: a handshake of our own tells.
+
+    Parameters
+    ----------
+    properties : mapping
+        librdkafka's.
+    errors : iterable of KafkaError
+        What its client was told so far.
+    probe : bool
+        Whether to find out if the broker speaks TLS, where none was asked for.
+    """
+    servers = str(properties.get("bootstrap.servers", "")).split(",")
+    protocol = str(properties.get("security.protocol", "PLAINTEXT")).upper()
+    for error in errors:
+        if error.code() == KafkaError._SSL and "certificate verify failed" in error.str():
+            ca = properties.get("ssl.ca.location")
+            reason = _handshake(servers[0], None if ca in (None, "probe") else str(ca))
+            if reason:
+                return certificate(reason, "[kafka] ssl.ca.location")
+        if error.code() in REFUSALS:
+            return f"refuses: {explained(error)}"
+    if probe and not protocol.endswith("SSL") and _handshake(servers[0], None, verify=False) == "":
+        return f"speaks TLS, and security.protocol is {protocol}: expected SASL_SSL or SSL"
+    return ""
+
+
+def _handshake(server: str, ca: str | None, *, verify: bool = True) -> str | None:
+    """Return what is wrong with a server's certificate; empty: nothing; None: no TLS there."""
+    host, _, port = server.rpartition(":")
+    context = ssl.create_default_context()
+    if not verify:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with contextlib.suppress(OSError, ValueError):
+        if ca:
+            context = ssl.create_default_context(cafile=ca)
+        address = (host.strip("[] "), int(port))
+        with socket.create_connection(address, timeout=PROBE_SECONDS) as plain:
+            try:
+                context.wrap_socket(plain, server_hostname=address[0]).close()
+            except ssl.SSLCertVerificationError as error:
+                return error.verify_message
+            else:
+                return ""
+    return None

@@ -1,0 +1,209 @@
+"""The rights that each role needs in Kafka and in Redis, and no others.
+
+This is the one list: `dither roles` prints it, docs/security.md shows it, and
+tests/integration/test_roles.py runs each role with exactly these rights, and without any one of
+them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+
+from aggregator.keys import deaths_key, partitions_key, policies_key, publisher_key, tag
+from aggregator.settings import Settings
+
+USER_PREFIX = "dither-"
+
+
+@dataclasses.dataclass(frozen=True)
+class KafkaRight:
+    """An operation that an ACL of Kafka allows.
+
+    Attributes
+    ----------
+    operation : str
+        ``Read``, ``Write`` and so on; Kafka takes Describe to be part of these.
+    resource : str
+        ``topic``, ``group`` or ``transactional-id``.
+    name : str
+    prefixed : bool
+        Whether it is for all names that begin so.
+    """
+
+    operation: str
+    resource: str
+    name: str
+    prefixed: bool = False
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"{self.operation} {self.resource} {self.name}{'*' * self.prefixed}"
+
+    def options(self) -> list[str]:
+        """Return it as options of Kafka's own kafka-acls.sh."""
+        pattern = ["--resource-pattern-type", "prefixed"] if self.prefixed else []
+        return ["--operation", self.operation, f"--{self.resource}", self.name, *pattern]
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """Who does what, and with which rights.
+
+    Attributes
+    ----------
+    name, does : str
+    kafka : tuple of KafkaRight
+    redis : tuple of str
+        Rules of Redis's ACL: keys, then commands. Empty: no user at all.
+    """
+
+    name: str
+    does: str
+    kafka: tuple[KafkaRight, ...] = ()
+    redis: tuple[str, ...] = ()
+
+    @property
+    def user(self) -> str:
+        """The user's name in the examples."""
+        return USER_PREFIX + self.name
+
+
+def roles(settings: Settings) -> dict[str, Role]:
+    """Return every role of a deployment, by name."""
+    topics, group, reports = settings.topics, settings.aggregate.group, settings.topics.reports
+    listed = (
+        Role(
+            "reporter",
+            "a device, an application with producers.Reporter, `dither produce`",
+            kafka=(KafkaRight("Write", "topic", reports),),
+        ),
+        Role(
+            "gateway",
+            "`dither serve` that takes reports: publish.enabled = false",
+            kafka=(KafkaRight("Write", "topic", reports),),
+            redis=(f"%R~{partitions_key(reports)}", "+ping", "+smembers"),
+        ),
+        Role(
+            "worker",
+            "`dither aggregate`",
+            kafka=(
+                KafkaRight("Read", "topic", reports),
+                KafkaRight("Read", "group", group),
+                KafkaRight("Write", "topic", topics.deadletters),
+            ),
+            redis=_worker(reports),
+        ),
+        Role(
+            "reader",
+            "`dither estimate`, `watch`, `metrics`, aggregator.Reader; `dither serve` with "
+            "serve.gateway = false and publish.enabled = false",
+            redis=_reader(reports),
+        ),
+        Role(
+            "publisher",
+            "`dither serve` that reads and publishes: serve.gateway = false",
+            kafka=(
+                KafkaRight("Write", "topic", topics.estimates),
+                KafkaRight("Read", "topic", topics.estimates),
+                KafkaRight("Write", "transactional-id", f"dither.publisher.{reports}"),
+                KafkaRight("Describe", "group", f"{group}-publisher"),
+            ),
+            redis=_publisher(reports),
+        ),
+        Role(
+            "verifier",
+            "`dither verify`",
+            kafka=(
+                KafkaRight("Read", "topic", reports),
+                KafkaRight("Describe", "group", "dither-verify-", prefixed=True),
+            ),
+            redis=_verifier(reports),
+        ),
+        Role(
+            "operator",
+            "`dither topics`, `dither weights`",
+            kafka=tuple(
+                KafkaRight("Create", "topic", topic)
+                for topic in (reports, topics.deadletters, topics.estimates)
+            ),
+            redis=(f"~{policies_key(reports)}", "+ping", "+hgetall", "+hset"),
+        ),
+        Role("scraper", "Prometheus: a token with scope read, where [access] asks for one"),
+    )
+    return {role.name: role for role in listed}
+
+
+def _partitions(topic: str) -> str:
+    """Return the pattern of everything of all partitions."""
+    return tag(topic, 0).removesuffix("0}") + "*"
+
+
+def _scripts(topic: str) -> str:
+    """Return the pattern of the partitions' bare tags, which name them to scripts.
+
+    Redis takes every key of a script to be written. There is nothing under these.
+    """
+    return _partitions(topic) + "}"
+
+
+def _commands(names: str) -> tuple[str, ...]:
+    return tuple(f"+{name}" for name in names.split())
+
+
+def _worker(topic: str) -> tuple[str, ...]:
+    return (
+        f"~{_partitions(topic)}",
+        f"%W~{partitions_key(topic)}",
+        f"~{deaths_key(topic)}",
+        *_commands("ping evalsha script|load hgetall hmget smembers get"),
+        *_commands("sadd srem set zadd hset hincrby del pexpireat incrby"),
+    )
+
+
+READS = "ping evalsha script|load script|exists smembers hgetall get mget"
+
+
+def _reader(topic: str) -> tuple[str, ...]:
+    return (
+        f"%R~{_partitions(topic)}",
+        f"~{_scripts(topic)}",
+        f"%R~{partitions_key(topic)}",
+        f"%R~{policies_key(topic)}",
+        f"%R~{deaths_key(topic)}",
+        f"%R~{publisher_key(topic)}:*",
+        *_commands(f"{READS} zrangebyscore zrange zcount exists"),
+    )
+
+
+def _publisher(topic: str) -> tuple[str, ...]:
+    return (
+        f"%R~{_partitions(topic)}",
+        f"~{_scripts(topic)}",
+        f"%R~{partitions_key(topic)}",
+        f"%R~{policies_key(topic)}",
+        f"%R~{deaths_key(topic)}",
+        f"~{publisher_key(topic)}:*",
+        *_commands(f"{READS} zrangebyscore zrange zcount exists"),
+        *_commands("incr set pexpire del zadd sadd hset hincrby hget"),
+    )
+
+
+def _verifier(topic: str) -> tuple[str, ...]:
+    return (
+        f"%R~{_partitions(topic)}",
+        f"~{_scripts(topic)}",
+        f"%R~{partitions_key(topic)}",
+        *_commands("ping evalsha script|load smembers hgetall get mget zrangebyscore"),
+    )
+
+
+def kafka_commands(role: Role) -> list[str]:
+    """Return the commands that give a role its rights, for Kafka's own kafka-acls.sh."""
+    principal = ["--add", "--allow-principal", f"User:{role.user}"]
+    return [f"acls {shlex.join([*principal, *right.options()])}" for right in role.kafka]
+
+
+def redis_rule(role: Role) -> str:
+    """Return a role as a line of Redis's ACL file; without a password, so that none gets in yet."""
+    return f"user {role.user} on resetkeys resetchannels -@all {' '.join(role.redis)}"

@@ -1,0 +1,76 @@
+"""TLS of the HTTP server: a certificate and its key, read again on SIGHUP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import ssl
+from typing import NoReturn
+
+import structlog
+
+from aggregator.errors import DitherError, SettingsError
+from aggregator.settings import Settings
+
+log = structlog.get_logger("dither.serve")
+
+
+def files(settings: Settings) -> tuple[str, str] | None:
+    """Return the files of the certificate and of its key; None: the server speaks no TLS.
+
+    Raises
+    ------
+    SettingsError, DitherError
+        If they cannot be used.
+    """
+    serve = settings.serve
+    found = {"serve.tls_certificate": serve.tls_certificate, "serve.tls_key": serve.tls_key}
+    if not any(found.values()):
+        return None
+    for key, file in found.items():
+        if not os.access(file, os.R_OK):
+            source = settings.sources.get(key, "default")
+            raise SettingsError(key, file, "a PEM file that this user can read", source)
+    load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), serve.tls_certificate, serve.tls_key)
+    return serve.tls_certificate, serve.tls_key
+
+
+def load(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Read a certificate (with its chain) and its key; handshakes from now on use them.
+
+    Raises
+    ------
+    DitherError
+        If they cannot be used.
+    """
+    try:
+        context.load_cert_chain(certificate, key, password=_refuse_passphrase)
+    except (ssl.SSLError, OSError) as error:
+        reason = getattr(error, "reason", None) or error.strerror
+        raise DitherError(
+            f"[serve] tls_certificate = {certificate!r} with tls_key = {key!r} cannot be used "
+            f"({reason}): expected PEM files, the certificate with its chain, and the key of "
+            "this very certificate"
+        ) from None
+
+
+def reload_on_hangup(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Read both again whenever the process gets SIGHUP; what cannot be used changes nothing."""
+
+    def reload(*_: object) -> None:
+        try:
+            load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
+            load(context, certificate, key)
+        except DitherError as error:
+            log.error("certificate not reloaded", error=str(error))  # noqa: TRY400
+        else:
+            log.info("certificate reloaded", file=certificate)
+
+    signal.signal(signal.SIGHUP, reload)
+
+
+def _refuse_passphrase() -> NoReturn:
+    raise DitherError(
+        "[serve] tls_key is encrypted: expected a key without a passphrase, in a file that nobody "
+        "but this user can read"
+    )

@@ -1,0 +1,107 @@
+"""Ask PyPI's advisory database about every pinned dependency: `make audit`.
+
+A known vulnerability fails. Where the database cannot be asked (no network; an index that is a
+mirror without advisories, for which pip-audit skips a package and still says that all is well)
+this says loudly that nothing was audited, and does not fail: a build must not depend on another's
+server.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LOCK = Path(__file__).parents[1] / "requirements.lock"
+SECONDS = 150.0
+UNREACHABLE = re.compile(
+    r"ConnectionError|ConnectTimeout|ReadTimeout|Max retries|Failed to establish|ProxyError|"
+    r"SSLError|ServiceError|50[0-9] Server Error|Failed to resolve",
+    re.IGNORECASE,
+)
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an audit came to.
+
+    Attributes
+    ----------
+    code : int
+        Exit code.
+    told : str
+    """
+
+    code: int
+    told: str
+
+
+def verdict(code: int | None, output: str, errors: str) -> Verdict:
+    """Return what pip-audit's answer means.
+
+    Parameters
+    ----------
+    code : int or None
+        Its exit code; None if it did not end in time.
+    output : str
+        JSON, unless it failed.
+    errors : str
+    """
+    if code is None:
+        return _unaudited(f"pip-audit did not end within {SECONDS:g} s")
+    try:
+        found = json.loads(output)["dependencies"]
+    except (ValueError, KeyError, TypeError):
+        last = (errors.strip().splitlines() or ["it said nothing"])[-1]
+        if UNREACHABLE.search(errors):
+            return _unaudited(last)
+        return Verdict(1, f"audit: pip-audit failed with exit code {code}: {last}")
+    vulnerable = [each for each in found if each.get("vulns")]
+    skipped = [each["name"] for each in found if "skip_reason" in each]
+    if vulnerable:
+        lines = [line for each in vulnerable for line in _lines(each)]
+        return Verdict(1, "\n".join([f"audit: {len(lines)} known vulnerabilities", *lines]))
+    if code != 0:
+        return Verdict(1, f"audit: pip-audit failed with exit code {code}: {errors.strip()}")
+    if len(skipped) == len(found):
+        return _unaudited("the package index has no advisories for any package")
+    told = f"audit: {len(found) - len(skipped)} packages have no known vulnerability"
+    if skipped:
+        names = ", ".join(skipped[:SHOWN]) + (", ..." if len(skipped) > SHOWN else "")
+        told += f"; NOT AUDITED: {len(skipped)} that the database does not have ({names})"
+    return Verdict(0, told)
+
+
+def _lines(dependency: dict[str, Any]) -> list[str]:
+    return [
+        f"  {dependency['name']} {dependency['version']}: {each['id']}, fixed in "
+        f"{', '.join(each.get('fix_versions') or []) or 'no release yet'}"
+        for each in dependency["vulns"]
+    ]
+
+
+def _unaudited(why: str) -> Verdict:
+    bar = "!" * 80
+    return Verdict(0, f"{bar}\naudit: NOTHING WAS AUDITED: {why}\n{bar}")
+
+
+def audit(lock: Path = LOCK) -> Verdict:
+    """Run pip-audit over a lock file."""
+    command = [sys.executable, "-m", "pip_audit", "-r", str(lock), "--disable-pip"]
+    command += ["--require-hashes", "--format", "json", "--progress-spinner", "off"]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return verdict(None, "", "")
+    return verdict(ran.returncode, ran.stdout, ran.stderr)
+
+
+if __name__ == "__main__":
+    outcome = audit()
+    print(outcome.told, flush=True)
+    sys.exit(outcome.code)

@@ -1,0 +1,210 @@
+"""What each role does, by the product's own code: as much as needs each of its rights."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog.testing
+
+from aggregator import events, kafka
+from aggregator.exporter import Exporter
+from aggregator.keys import publisher_key
+from aggregator.lease import Lease
+from aggregator.published import Published
+from aggregator.publisher import Publisher
+from aggregator.reader import Reader
+from aggregator.series import Historian, Question
+from aggregator.settings import Settings
+from aggregator.store import Store, connect
+from aggregator.verify import verify
+from aggregator.worker import Worker
+from estimators import Metric
+from producers import Reporter
+from tests.integration.deployment import PATIENCE, wait_until
+from tests.messages import EPOCH, batch, log
+
+Metrics = Mapping[str, Metric]
+FUTURE_MS = 10**12
+HOUR = 3_600_000
+
+
+class Denied(Exception):  # noqa: N818
+    """What a service that goes on trying says of a right that it lacks."""
+
+
+def open_store(settings: Settings) -> Store:
+    return Store(connect(settings.redis.url), settings.topics.reports)
+
+
+# -- Kafka --------------------------------------------------------------------------------------
+
+
+def report(settings: Settings, metrics: Metrics) -> None:
+    kafka.ensure_topics(settings, settings.topics.reports)
+    properties = {**kafka.reporting(settings), "message.timeout.ms": 5000}
+    with Reporter(metrics["delay"], properties, topic=settings.topics.reports) as reporter:
+        reporter.report([1.0, 2.0], epsilon=1.0, time=EPOCH / 1000)
+        reporter.flush(10)
+
+
+def count(settings: Settings, metrics: Metrics) -> None:
+    """Count until there is a report, and a dead letter."""
+    with open_store(settings) as store:
+        worker = Worker(settings, metrics, store, "worker")
+
+        def has_counted() -> bool:
+            counts = [store.counts(number) for number in range(settings.topics.partitions)]
+            return {"accepted:delay", "malformed:"} <= {name for found in counts for name in found}
+
+        _run_until(worker.run, worker.stop, has_counted)
+
+
+def publish(settings: Settings, metrics: Metrics) -> None:
+    """Publish, until there is something new on the topic."""
+    with open_store(settings) as store:
+        publisher = Publisher(settings, Reader(store, metrics))
+        _run_until(publisher.run, publisher.stop, lambda: False, done_when="published")
+
+
+def prove(settings: Settings, metrics: Metrics) -> None:
+    kafka.admin(settings, settings.topics.reports)
+    with open_store(settings) as store:
+        outcome = verify(settings, metrics, store)
+    assert outcome.verified
+    assert outcome.messages
+
+
+def create(settings: Settings, _: Metrics) -> None:
+    assert kafka.ensure_topics(settings)
+
+
+def _run_until(
+    run: Callable[[], None],
+    stop: Callable[[], None],
+    done: Callable[[], bool],
+    done_when: str = "",
+) -> None:
+    """Run a service until it has done its work, or says that it is not allowed to."""
+    failures: list[BaseException] = []
+
+    def running() -> None:
+        try:
+            run()
+        except BaseException as error:
+            failures.append(error)
+
+    with structlog.testing.capture_logs() as told:
+        thread = threading.Thread(target=running)
+        thread.start()
+        try:
+
+            def over() -> bool:
+                says_so = any(line["event"] == done_when for line in told)
+                return bool(failures or _denials(told)) or says_so or done()
+
+            wait_until(over, "done or denied")
+        finally:
+            stop()
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+    if failures:
+        raise failures[0]
+    if denials := _denials(told):
+        raise Denied(denials[0])
+
+
+def _denials(told: list[Any]) -> list[str]:
+    errors = [str(line.get("error", "")) for line in told]
+    return [e for e in errors if "authorization failed" in e or "permission" in e]
+
+
+# -- Redis --------------------------------------------------------------------------------------
+
+
+def keep(settings: Settings, metrics: Metrics) -> None:
+    """Do all that a worker and its supervisor do in Redis."""
+    with open_store(settings) as store:
+        number = 0
+        snapshot = store.acquire(number, "worker")
+        assert not snapshot.open
+        epoch = int(snapshot.owner["epoch"])
+        partition = snapshot.partition(metrics, FUTURE_MS)
+        partition.count(log(batch(metrics["delay"], [1.0], seed=1)))
+        store.commit(number, epoch, -1, partition, {"high": 1})
+        again = store.acquire(number, "worker")
+        assert again.open
+        later = [batch(metrics["delay"], [1.0], 1, EPOCH + i * HOUR, i) for i in (1, 2)]
+        partition.count(log(*later, first=1))
+        store.commit(number, epoch + 1, 1, partition, {"high": 3})
+        store.owner(number)
+        store.count_death()
+
+
+def read(settings: Settings, metrics: Metrics) -> None:
+    """Ask everything that `dither serve`, `estimate`, `watch` and `metrics` ask."""
+    with open_store(settings) as store:
+        reader = Reader(store, metrics)
+        reader.estimate("delay")
+        reader.estimate("delay", start=EPOCH / 1000, end=EPOCH / 1000 + 7200)
+        overview = store.overview()
+        Historian(reader).series(Question(metric="delay"))
+        list(Exporter(reader, 20).collect())
+        numbers = list(overview.partitions)
+        metric = metrics["delay"]
+        key = f"delay@{metric.revision:08x}"
+        store.earliest(key, numbers)
+        store.count_panes(key, numbers, 0, 1)
+        store.publishing()
+        store.deaths()
+
+
+def lead(settings: Settings, metrics: Metrics) -> None:
+    """Do all that a publisher does in Redis besides reading."""
+    with open_store(settings) as store:
+        key = f"{publisher_key(settings.topics.reports)}:{uuid.uuid4().hex}"
+        lease = Lease(store.client, key, "publisher", 10)
+        assert lease.acquire()
+        assert lease.renew()
+        published = Published(store.client, lease, key, settings)
+        published.note([_OnTopic()], {0: 1})
+        assert published.finals("delay", 0, 2 * EPOCH)
+        published.provisional("delay")
+        published._forget()
+        lease.release()
+    read(settings, metrics)
+
+
+class _OnTopic:
+    id, type, key = "1", events.FINAL, "delay/2013-01-01T00:00:00Z"
+
+
+def answer_probes(settings: Settings, _: Metrics) -> None:
+    with open_store(settings) as store:
+        store.partitions()
+
+
+def weigh(settings: Settings, _: Metrics) -> None:
+    with open_store(settings) as store:
+        store.set_policy("delay", "uniform")
+        assert store.policies()["delay"] == "uniform"
+
+
+ON_KAFKA: dict[str, Callable[[Settings, Metrics], None]] = {
+    "reporter": report,
+    "gateway": report,
+    "worker": count,
+    "publisher": publish,
+    "verifier": prove,
+    "operator": create,
+}
+ON_REDIS: dict[str, Callable[[Settings, Metrics], None]] = {
+    "gateway": answer_probes,
+    "worker": keep,
+    "reader": read,
+    "publisher": lead,
+    "verifier": prove,
+    "operator": weigh,
+}
