@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import subprocess
+import time
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -342,6 +343,10 @@ def test_workers_that_own_partitions_or_died_are_told(store: Store, client: Clie
     assert samples(text, "dither_worker_deaths_total") == {(): 0}
     store.count_death()
     assert samples(scrape(client), "dither_worker_deaths_total") == {(): 1}
+    assert samples(text, "dither_worker_stuck_seconds") == {}
+    store.tell_stuck("host:7", "committing", 61.0, time.time_ns() // 10**6)
+    stuck = samples(scrape(client), "dither_worker_stuck_seconds")
+    assert stuck == {("host:7", "committing"): 61}
 
 
 def test_an_estimate_is_computed_again_only_when_something_was_counted_or_its_weights_changed(
