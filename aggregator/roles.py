@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 
-from aggregator.keys import deaths_key, partitions_key, policies_key, publisher_key, tag
+from aggregator.keys import deaths_key, partitions_key, policies_key, publisher_key, stuck_key, tag
 from aggregator.settings import Settings
 
 USER_PREFIX = "dither-"
@@ -140,11 +140,12 @@ def _partitions(topic: str) -> str:
 
 
 def _scripts(topic: str) -> str:
-    """Return the pattern of the partitions' bare tags, which name them to scripts.
+    """Return the right to run scripts on partitions, as a selector of its own.
 
-    Redis takes every key of a script to be written. There is nothing under these.
+    Redis takes every key that a script is given to be written; what the script then does is checked
+    command by command, against the other rights.
     """
-    return _partitions(topic) + "}"
+    return f"(~{_partitions(topic)} +evalsha)"
 
 
 def _commands(names: str) -> tuple[str, ...]:
@@ -156,45 +157,45 @@ def _worker(topic: str) -> tuple[str, ...]:
         f"~{_partitions(topic)}",
         f"%W~{partitions_key(topic)}",
         f"~{deaths_key(topic)}",
-        *_commands("ping evalsha script|load hgetall hmget smembers get"),
-        *_commands("sadd srem set zadd hset hincrby del pexpireat incrby"),
+        f"%W~{stuck_key(topic)}",
+        *_commands("ping evalsha script|load hgetall hmget smembers get exists type"),
+        *_commands("sadd srem set zadd hset hincrby hdel del pexpire pexpireat incrby"),
     )
 
 
-READS = "ping evalsha script|load script|exists smembers hgetall get mget"
+READS = "ping script|load script|exists smembers hgetall get mget exists type"
 
 
-def _reader(topic: str) -> tuple[str, ...]:
+def _reads(topic: str) -> tuple[str, ...]:
     return (
         f"%R~{_partitions(topic)}",
-        f"~{_scripts(topic)}",
+        _scripts(topic),
         f"%R~{partitions_key(topic)}",
         f"%R~{policies_key(topic)}",
         f"%R~{deaths_key(topic)}",
-        f"%R~{publisher_key(topic)}:*",
-        *_commands(f"{READS} zrangebyscore zrange zcount exists"),
+        f"%R~{stuck_key(topic)}",
+        *_commands(f"{READS} zrangebyscore zrange zcount"),
     )
+
+
+def _reader(topic: str) -> tuple[str, ...]:
+    return (*_reads(topic), f"%R~{publisher_key(topic)}:*")
 
 
 def _publisher(topic: str) -> tuple[str, ...]:
     return (
-        f"%R~{_partitions(topic)}",
-        f"~{_scripts(topic)}",
-        f"%R~{partitions_key(topic)}",
-        f"%R~{policies_key(topic)}",
-        f"%R~{deaths_key(topic)}",
+        *_reads(topic),
         f"~{publisher_key(topic)}:*",
-        *_commands(f"{READS} zrangebyscore zrange zcount exists"),
-        *_commands("incr set pexpire del zadd sadd hset hincrby hget"),
+        *_commands("evalsha incr set pexpire del zadd sadd hset hincrby hget"),
     )
 
 
 def _verifier(topic: str) -> tuple[str, ...]:
     return (
         f"%R~{_partitions(topic)}",
-        f"~{_scripts(topic)}",
+        _scripts(topic),
         f"%R~{partitions_key(topic)}",
-        *_commands("ping evalsha script|load smembers hgetall get mget zrangebyscore"),
+        *_commands("ping script|load smembers hgetall get mget zrangebyscore exists type"),
     )
 
 

@@ -134,9 +134,9 @@ class ConsumerModel:
         for assigned in partitions:
             fetch = Fetch(assigned.offset, self._incarnation)
             stale = self._stale.pop(assigned.partition, None)
-            if stale is not None and stale.incarnation == fetch.incarnation and stale.queue:
-                if self.world.strikes("stale messages", self.process.name):
-                    fetch.queue = stale.queue
+            has_stale = stale and stale.queue and stale.incarnation == fetch.incarnation
+            if has_stale and self.world.strikes("stale messages", self.process.name):
+                fetch.queue = stale.queue  # type: ignore[union-attr]
             self.fetches[assigned.partition] = fetch
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.simulation.clients import ConsumerModel
 
 TOPIC = "reports"
+MOST_INCARNATIONS = 3
 
 
 class Message:
@@ -110,6 +111,11 @@ class Cluster:
     def incarnation(self) -> int:
         """Which topic of this name it is."""
         return len(self.incarnations) - 1
+
+    @property
+    def may_be_deleted(self) -> bool:
+        """Whether it is there, and has not been deleted too often: cells would run out."""
+        return self.exists and self.incarnation < MOST_INCARNATIONS - 1
 
     @property
     def logs(self) -> list[Log]:

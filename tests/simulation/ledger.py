@@ -31,7 +31,7 @@ Counted = tuple[Stretch, ...]
 """What a state was counted from."""
 
 
-class Violation(AssertionError):
+class Violation(AssertionError):  # noqa: N818
     """The product broke a promise."""
 
 
@@ -113,13 +113,13 @@ class Ledger:
         self.world.note(worker, outcome.decode(), (number, epoch, expected, following))
         if outcome == b"known":
             self.known += 1
-        if outcome == b"fenced":
-            if int(reply[1]) == epoch and int(reply[2]) == following:
-                raise Violation(f"{worker} was fenced by its own commit in partition {number}")
+        if outcome == b"fenced" and int(reply[1]) == epoch and int(reply[2]) == following:
+            raise Violation(f"{worker} was fenced by its own commit in partition {number}")
         if outcome != b"ok":
             return
         self.commits += 1
         owner = self.database.keys[tag + b":owner"]
+        _equal("whose commit was taken", worker.encode(), owner[b"worker"])
         counted = self._counted(worker, number, epoch, following, before, owner)
         self.database.keys[_counted_key(number)] = counted
         self.compare(number)
@@ -130,7 +130,9 @@ class Ledger:
         self, worker: str, number: int, epoch: int, following: int, before: Keys, owner: Keys
     ) -> Counted:
         """Return what the store was counted from after a commit, as its facts say."""
-        low = self.takes[worker, number, epoch]
+        low = self.takes.get((worker, number, epoch))
+        if low is None:
+            raise Violation(f"{worker} commits partition {number} with epoch {epoch}, not its own")
         incarnation = int(owner[b"topic_id"][1:])
         stored = int(before.get(b"next", b"-1"))
         gap = int(owner.get(b"gap", b"0")) - int(before.get(b"gap", b"0"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import redis
@@ -125,19 +126,26 @@ class RedisServer:
         self.sync()
 
 
+ENCODED: dict[type, Callable[[Any], bytes]] = {
+    bytes: lambda word: word,
+    str: str.encode,
+    int: lambda word: b"%d" % word,
+}
+"""What redis-py makes of the words that the store sends."""
+
+
 class RedisClient(redis.Redis):
     """redis-py's commands and scripts over the model instead of a connection."""
 
     def __init__(self, server: RedisServer, process: Process) -> None:
         self._server, self._process = server, process
-        self._encoder = Encoder("utf-8", "strict", False)
+        self._encoder: Any = Encoder("utf-8", "strict", False)  # type: ignore[no-untyped-call]
 
     def get_encoder(self) -> Any:
         return self._encoder
 
     def execute_command(self, *args: Any, **_: Any) -> Any:
-        encode = self._encoder.encode
-        words = tuple(word if type(word) is bytes else encode(word) for word in args)
+        words = tuple([ENCODED[type(word)](word) for word in args])
         reply = self._server.ask(self._process, words)
         if words[0] == b"HGETALL":
             return dict(zip(reply[::2], reply[1::2], strict=True))

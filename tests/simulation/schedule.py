@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import traceback
 from collections import Counter
+from collections.abc import Callable, Mapping
 from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
-from aggregator import kafka, worker as worker_module
+from aggregator import kafka
+from aggregator import worker as worker_module
 from aggregator.settings import Aggregate, Settings, Topics
-from aggregator.store import Store, TORN
+from aggregator.store import TORN, Store
 from aggregator.worker import Worker
 from tests.simulation.clients import AskerModel, ConsumerModel, ProducerModel, TopicIdModel
 from tests.simulation.cluster import TOPIC, Cluster
@@ -61,17 +65,23 @@ BETWEEN_CALLS = {
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a schedule ended."""
+    """How a schedule ended.
+
+    Attributes
+    ----------
+    did, injected : Counter
+        What happened, and the faults by kind.
+    trace : list of str
+        Its steps, if it was to keep them, or failed.
+    violation : str
+        What went wrong and where; empty if every promise was kept.
+    """
 
     seed: int
+    did: Counter[str]
     injected: Counter[str]
-    turns: int
-    commits: int
-    known: int
-    messages: int
-    halted: int
     trace: list[str]
-    violation: Exception | None = None
+    violation: str = ""
 
 
 class Schedule:
@@ -93,6 +103,7 @@ class Schedule:
         self.faults = {k: v for k, v in BETWEEN_CALLS.items() if rng.random() < 0.5}
         self.rate = rng.choice((0.0, 0.03, 0.08, 0.15)) if self.faults else 0.0
         self.turns = 0
+        self._buried = 0
 
     # -- Workers --------------------------------------------------------------------------------
 
@@ -126,6 +137,9 @@ class Schedule:
 
     def alive(self) -> list[str]:
         """Return the workers that have not ended, after looking what the others died of."""
+        if self._buried == self.world.ended:
+            return list(self.workers)
+        self._buried = self.world.ended
         for name, (process, _, clients) in list(self.workers.items()):
             if process.dead:
                 del self.workers[name]
@@ -170,11 +184,10 @@ class Schedule:
             log = rng.choice(self.cluster.logs)
             log.low = rng.randrange(log.low, log.high + 1)
             world.inject(kind, "", (log.number, log.low))
-        elif kind == "topic created again" and self.cluster.exists:
-            if self.cluster.incarnation < 2:
-                world.inject(kind, "")
-                self.cluster.delete()
-                world.later(rng.random() * 10, self.cluster.create)
+        elif kind == "topic created again" and self.cluster.may_be_deleted:
+            world.inject(kind, "")
+            self.cluster.delete()
+            world.later(rng.random() * 10, self.cluster.create)
 
     def _disturb_worker(self, kind: str, name: str) -> None:
         world = self.world
@@ -183,10 +196,8 @@ class Schedule:
         if kind == "crash":
             process.kill()
             for client in clients:
-                world.later(
-                    world.rng.choice((0.0, SESSION_SECONDS)),
-                    lambda: self.cluster.group.leave(client),
-                )
+                leave = functools.partial(self.cluster.group.leave, client)
+                world.later(world.rng.choice((0.0, SESSION_SECONDS)), leave)
             world.later(world.rng.random() * 5, self.start)
         elif kind == "freeze":
             process.frozen = True
@@ -215,35 +226,43 @@ class Schedule:
 
     # -- The course -----------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
+    def run(self, keep_trace: bool = False) -> Outcome:
         """Run it to its end; the outcome has what went wrong."""
-        violation: Exception | None = None
+        world = self.world
+        violation = ""
         with (
-            patch.object(worker_module, "log", TraceLog(self.world)),
-            patch.object(worker_module, "random", self.world.rng),
+            patch.object(worker_module, "log", TraceLog(world)),
+            patch.object(worker_module, "random", world.rng),
         ):
             try:
                 self._run()
-            except Exception as error:
-                violation = error
+            except Exception:  # whatever a worker died of is the outcome
+                violation = traceback.format_exc()
             finally:
-                for process in list(self.world.processes):
+                for process in list(world.processes):
                     process.kill()
+        trace = world.story() if keep_trace or violation else []
+        return Outcome(self.seed, self._did(), world.injected, trace, violation)
+
+    def _did(self) -> Counter[str]:
+        numbers = range(self.partitions)
         logs = [log for topic in self.cluster.incarnations for log in topic]
-        return Outcome(
-            self.seed,
-            self.world.injected,
-            self.turns,
-            self.ledger.commits,
-            self.ledger.known,
-            sum(len(log.messages) for log in logs),
-            sum(bool(self.halted(p)) for p in range(self.partitions)),
-            self.world.trace,
-            violation,
+        return Counter(
+            {
+                "steps": self.turns,
+                "messages": sum(len(log.messages) for log in logs),
+                "commits compared with a replay": self.ledger.commits,
+                "commits known again": self.ledger.known,
+                "partitions": self.partitions,
+                "partitions halted": sum(bool(self.halted(number)) for number in numbers),
+                "offsets named as missing": sum(
+                    int(self._owner(number).get(b"gap", 0)) for number in numbers
+                ),
+            }
         )
 
     def _run(self) -> None:
-        world, rng = self.world, self.world.rng
+        rng = self.world.rng
         self._sync()
         for log in self.cluster.logs:
             log.append(rng.randrange(8))
@@ -280,11 +299,12 @@ class Schedule:
         for process in world.processes:
             process.frozen = False
 
-    def _wait(self, what: str, holds: object) -> None:
+    def _wait(self, what: str, holds: Callable[[], bool]) -> None:
         until = self.world.now + CALM_SECONDS
         turns = self.turns + CALM_TURNS
-        while not holds():  # type: ignore[operator]
-            self._turn()
+        while not holds():
+            for _ in range(10):
+                self._turn()
             if self.world.now > until or self.turns > turns:
                 raise Violation(f"it does not come to this: {what}; {self._standing()}")
 
@@ -303,22 +323,25 @@ class Schedule:
         )
 
     def _is_done(self, number: int) -> bool:
-        owner = self.redis.database.keys.get(tag_of(number) + b":owner", {})
+        owner = self._owner(number)
         log = self.cluster.logs[number]
         last = log.offsets[-1] if log.offsets else -1
         return int(owner.get(b"next", b"-1")) > last
 
     def halted(self, number: int) -> str:
         """Return why a partition is not counted."""
-        owner = self.redis.database.keys.get(tag_of(number) + b":owner", {})
+        owner = self._owner(number)
         if int(owner.get(b"next", b"-1")) == TORN:
             return "torn"
         reason: bytes = owner.get(b"halted", b"")
         return reason.decode()
 
+    def _owner(self, number: int) -> Mapping[bytes, bytes]:
+        found: Mapping[bytes, bytes] = self.redis.database.keys.get(tag_of(number) + b":owner", {})
+        return found
+
     def _standing(self) -> str:
-        return ", ".join(
-            f"{n}: {dict(self.redis.database.keys.get(tag_of(n) + b':owner', {}))} "
-            f"of [{log.low}, {log.high})"
-            for n, log in enumerate(self.cluster.logs)
+        return "; ".join(
+            f"partition {number} of [{log.low}, {log.high}): {self._owner(number)}"
+            for number, log in enumerate(self.cluster.logs)
         )

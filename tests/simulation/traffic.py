@@ -62,7 +62,7 @@ def traffic(rng: random.Random, has_gaps: bool) -> Iterator[Sent]:
     time, cell = EPOCH + rng.randrange(HOUR), 0
     good: list[Sent] = []
     while True:
-        time += rng.choice((0, 500, 5_000, 5_000, 40_000, 90_000, HOUR if rng.random() < 0.2 else 0))
+        time += rng.choice((0, 0, 500, 500, 5_000, 5_000, 5_000, 40_000, 40_000, 90_000, HOUR))
         arrived = time + rng.randrange(3_000)
         gap = rng.randrange(1, 4) if has_gaps and rng.random() < 0.15 else 0
         draw = rng.random()
@@ -90,7 +90,7 @@ def _batch(rng: random.Random, time: int, cells: tuple[int, ...]) -> bytes:
 
 
 def _payload(rng: random.Random, of: Metric, time: int, **fields: Any) -> bytes:
-    made = {
+    made: dict[str, Any] = {
         "metric": of.name,
         "revision": of.revision,
         "batch_id": rng.randbytes(16),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from greenlet import greenlet
 
@@ -39,6 +40,8 @@ class World:
         Whether the faults are over.
     injected : Counter
         Faults so far, by kind.
+    ended : int
+        Processes that are over.
     """
 
     def __init__(self, seed: int) -> None:
@@ -48,6 +51,7 @@ class World:
         self.chances: dict[str, float] = {}
         self.injected: Counter[str] = Counter()
         self.processes: list[Process] = []
+        self.ended = 0
         self.trace: list[tuple[float, str, str, Any]] = []
         self._later: list[tuple[float, int, Callable[[], None]]] = []
         self._number = itertools.count()
@@ -55,6 +59,10 @@ class World:
     def note(self, who: str, what: str, detail: Any = "") -> None:
         """Write a line of the trace."""
         self.trace.append((self.now, who, what, detail))
+
+    def story(self) -> list[str]:
+        """Return the trace as text."""
+        return [f"{at:9.3f} {who:<4} {what} {told}".rstrip() for at, who, what, told in self.trace]
 
     def strikes(self, kind: str, who: str) -> bool:
         """Whether a fault happens now."""
@@ -77,14 +85,16 @@ class World:
         """Let one process run up to its next call; where none can, let time pass."""
         while self._later and self._later[0][0] <= self.now:
             heapq.heappop(self._later)[2]()
-        ready = [p for p in self.processes if p.wake <= self.now and not p.frozen]
+        awake = [p for p in self.processes if not p.frozen]
+        ready = [p for p in awake if p.wake <= self.now]
+        if not ready:
+            moments = [p.wake for p in awake]
+            if self._later:
+                moments.append(self._later[0][0])
+            self.now = max(self.now, min(moments, default=self.now + 1.0))
+            ready = [p for p in awake if p.wake <= self.now]
         if ready:
-            self.rng.choice(ready).resume()
-            return
-        moments = [p.wake for p in self.processes if not p.frozen]
-        if self._later:
-            moments.append(self._later[0][0])
-        self.now = max(self.now, min(moments, default=self.now + 1.0))
+            ready[int(self.rng.random() * len(ready))].resume()
 
 
 class Process:
@@ -121,14 +131,13 @@ class Process:
     def kill(self) -> None:
         """End it where it stands."""
         self.dead = True
-        try:
+        with contextlib.suppress(Crash):
             self._greenlet.throw(Crash)
-        except Crash:
-            pass
         self._gone()
 
     def _gone(self) -> None:
         self.dead = True
+        self.world.ended += 1
         self.world.processes.remove(self)
 
 
@@ -158,8 +167,3 @@ class TraceLog:
         self._world.note("log", event, fields)
 
     info = warning = error = debug
-
-
-def unreachable(message: str) -> NoReturn:
-    """Say that the model was used as the real thing cannot be."""
-    raise AssertionError(message)

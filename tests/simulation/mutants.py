@@ -1,0 +1,128 @@
+"""Workers with one thing broken each: the simulation has to notice."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+from confluent_kafka import TopicPartition
+
+from aggregator import ownership, store
+from aggregator.errors import Fenced
+from aggregator.ownership import Owned
+from aggregator.store import Snapshot
+from aggregator.worker import Worker
+
+Break = Callable[[], contextlib.AbstractContextManager[type[Worker]]]
+BREAKS: dict[str, Break] = {}
+"""By what each does wrong."""
+
+
+def _worker(what: str) -> Callable[[type[Worker]], type[Worker]]:
+    def listed(broken: type[Worker]) -> type[Worker]:
+        BREAKS[what] = lambda: contextlib.nullcontext(broken)
+        return broken
+
+    return listed
+
+
+def _patched(what: str, *target: Any) -> None:
+    @contextlib.contextmanager
+    def broken() -> Iterator[type[Worker]]:
+        with patch.object(*target):
+            yield Worker
+
+    BREAKS[what] = broken
+
+
+def _without(text: str) -> Callable[[str], str]:
+    """Return the scripts, one of them without a line."""
+
+    def script(name: str) -> str:
+        found = _script(name)
+        if name == "commit":
+            assert found.count(text) == 1, text
+            found = found.replace(text, "")
+        return found
+
+    return script
+
+
+_script, _partition, _take = store.script, Snapshot.partition, ownership.take
+
+EPOCHS = "if epoch ~= ARGV[1] then return {'fenced', epoch, next_offset} end"
+KNOWN = "if next_offset == ARGV[3] then return {'known', epoch, next_offset} end"
+STALE = "  return {'fenced', epoch, next_offset}\nend\nredis.call"
+_patched("commits of an older epoch are taken", store, "script", _without(EPOCHS))
+_patched("a commit whose reply was lost is not known again", store, "script", _without(KNOWN))
+_patched(
+    "the offset that a commit was built on is not compared",
+    store,
+    "script",
+    lambda name: _script(name).replace(STALE, "end\nredis.call"),
+)
+_patched("messages of an earlier assignment are believed", Owned, "jumped", lambda *_: False)
+_patched(
+    "batch ids are not restored",
+    Snapshot,
+    "partition",
+    lambda self, *arguments: _partition(
+        dataclasses.replace(self, open={k: (f, s, set()) for k, (f, s, _) in self.open.items()}),
+        *arguments,
+    ),
+)
+
+
+@_worker("a fenced worker keeps its state")
+class _Keeps(Worker):
+    def _fenced(self, owned: Owned, fence: Fenced) -> None:
+        owned.epoch, owned.committed = fence.stored_epoch, fence.stored
+
+
+@_worker("what it took back is not sought")
+class _StaysWhereItIs(Worker):
+    def _seek(self, owned: Owned) -> None:
+        pass
+
+
+@_worker("it seeks to the end of the log")
+class _SeeksWrongly(Worker):
+    def _seek(self, owned: Owned) -> None:
+        high = self._high(owned)
+        owned.jumped(0, high)
+        self._consumer.seek(TopicPartition(self.topic, owned.number, high))
+
+
+@_worker("dead letters are flushed after the commit that passes them")
+class _FlushesLate(Worker):
+    def _commit(self, owned: Owned) -> None:
+        flush = self._deadletters.flush
+        with patch.object(self._deadletters, "flush", lambda _: None):
+            super()._commit(owned)
+        self._patiently(lambda: flush(10.0))
+
+
+@_worker("the topic's id is asked for once")
+class _AsksOnce(Worker):
+    def __init__(self, *arguments: Any) -> None:
+        settings, metrics, store, name, clients, clock = arguments
+        found = clients.topic_id()
+        once = dataclasses.replace(clients, topic_id=lambda: found)
+        super().__init__(settings, metrics, store, name, once, clock)
+
+
+@_worker("what it dies of does not stop it from committing")
+class _CommitsInDeath(Worker):
+    def run(self) -> None:
+        with patch.object(self, "owned", _Kept()):
+            super().run()
+
+
+class _Kept(dict[int, Owned]):
+    """Cannot be emptied at once."""
+
+    def clear(self) -> None:
+        pass

@@ -1,0 +1,47 @@
+"""Whatever fails, and whenever: every report is counted once, or a partition says what it lacks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.mutants import BREAKS
+from tests.simulation.runs import Tally, run, story
+from tests.simulation.schedule import AT_A_CALL, BETWEEN_CALLS, Schedule
+
+SCHEDULES = 300
+MANY = 20_000
+CAUGHT_WITHIN = 60
+
+
+def kept(seeds: range) -> Tally:
+    tally = Tally()
+    for seed in seeds:
+        outcome = run(seed)
+        tally.add(outcome)
+        assert outcome.violation is None, "\n".join(story(outcome))
+    return tally
+
+
+def test_every_report_is_counted_once_whatever_fails() -> None:
+    tally = kept(range(SCHEDULES))
+    assert tally.injected.keys() == AT_A_CALL.keys() | BETWEEN_CALLS.keys(), "every kind strikes"
+    assert tally.did["commits known again"] > 0
+    assert tally.did["partitions halted"] > 0
+    assert tally.did["offsets named as missing"] > 0
+
+
+@pytest.mark.slow
+def test_every_report_is_counted_once_in_thousands_of_schedules() -> None:
+    kept(range(SCHEDULES, MANY))
+
+
+def test_a_schedule_repeats_itself() -> None:
+    first, second = run(7), run(7)
+    assert len(first.trace) > 100
+    assert story(first) == story(second)
+
+
+@pytest.mark.parametrize("what", BREAKS)
+def test_a_broken_worker_is_noticed(what: str) -> None:
+    with BREAKS[what]() as worker:
+        assert any(Schedule(seed, worker).run().violation for seed in range(CAUGHT_WITHIN))
