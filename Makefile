@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint audit bench slow lock proto screenshots kafka clean
+.PHONY: help setup demo test lint audit bench slow faults soak lock proto screenshots kafka clean
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,8 +40,15 @@ audit: setup     ## ask the advisory database about every pinned dependency
 slow: setup kafka ## run the tests that take minutes
 	@$(BIN)/python -m pytest -m slow tests $(ARGS)
 
+faults: setup kafka ## kill, freeze, cut and flush: 500 random schedules of faults, then each kind by name (an hour)
+	@$(BIN)/python -m tests.faults --schedules 500
+	@$(BIN)/python -m pytest -m "slow or not slow" tests/faults
+
 bench: setup kafka ## benchmarks, as ratios against a baseline in the same run
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+soak: setup kafka ## half an hour at full rate while workers come and go; ARGS="--minutes 2" to try
+	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 lock: setup      ## pin the newest allowed dependencies in requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra demo --group dev --universal \

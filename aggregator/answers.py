@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,6 +18,8 @@ from estimators.estimate import Floats
 from estimators.weights import DEFAULT_POLICY
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+LYING = 0.01
+"""The share of all reports of which an answer says what they could do, were they lies."""
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 Status = Literal["not_ready", "too_few_reports", "provisional", "final"]
 Number = float | None
@@ -32,13 +35,29 @@ class LevelShare(msgspec.Struct, frozen=True):
     weight: Number
 
 
+class Lies(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an estimate could be from what it would be without some of its reports.
+
+    `share` of all reports, `reports` of them, may be lies, whatever they say and at whichever
+    levels. `shift` is the largest change of any number, `l2` of a vector's length, and
+    `without_privacy` what `shift` would be, had devices sent true values. Null where no other
+    report is left.
+    """
+
+    share: float
+    reports: int
+    shift: Number
+    without_privacy: Number
+    l2: Number | UnsetType = UNSET
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a metric over a window of event time.
 
     `from` and `to` are the window's edges, null where it is unbounded; `updated` is when the last
     counted report of the metric reached Kafka. A number is null where no report has arrived.
-    `categories` and `coordinates` name the numbers of `value`, `lower` and `upper`; `left_out` says
-    how many there are besides.
+    `influence` is that on what was asked for, `left_out` included. `categories` and `coordinates`
+    name the numbers of `value`, `lower` and `upper`; `left_out` says how many there are besides.
     """
 
     metric: str
@@ -59,6 +78,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     heterogeneity: Number
     levels: list[LevelShare]
+    influence: Lies
     categories: list[str] | UnsetType = UNSET
     coordinates: list[str] | UnsetType = UNSET
     left_out: int | UnsetType = UNSET
@@ -84,6 +104,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     pane_seconds: float
     lateness_seconds: float
     minimum_reports: int
+    memoized: bool
     policy: str
     max_batch_reports: int | UnsetType = UNSET
     range: list[float] | UnsetType = UNSET
@@ -136,11 +157,25 @@ def answer(
                 found.levels, found.counts, found.weights, strict=True
             )
         ],
+        influence=lies(metric, found),
         categories=labels if metric.kind == "frequency" else UNSET,
         coordinates=labels if metric.kind == "vector_mean" else UNSET,
         left_out=UNSET if top is None else len(found.labels) - len(labels),
         radius=UNSET if found.radius is None else _number(found.radius),
         simplex=UNSET if nearest is None else plain(nearest),  # type: ignore[arg-type]
+    )
+
+
+def lies(metric: Metric, found: Estimate) -> Lies:
+    """Return how far an estimate could be off if LYING of its reports were made up."""
+    reports = math.ceil(LYING * found.reports)
+    influence = metric.influence(found, reports, among=True, each=False)
+    return Lies(
+        share=LYING,
+        reports=reports,
+        shift=_number(influence.largest),
+        without_privacy=_number(influence.without_privacy),
+        l2=UNSET if influence.l2 is None else _number(influence.l2),
     )
 
 
@@ -170,6 +205,7 @@ def definition(metric: Metric, policy: str = DEFAULT_POLICY) -> Definition:
         pane_seconds=metric.pane_ms / 1000,
         lateness_seconds=metric.lateness_ms / 1000,
         minimum_reports=metric.minimum_reports,
+        memoized=metric.memoized,
         policy=policy,
         max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
         range=UNSET if metric.range is None else [float(x) for x in metric.range],

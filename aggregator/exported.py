@@ -175,7 +175,8 @@ LAST_COMMIT = Exported(
 HALTED = Exported(
     "dither_partition_halted",
     "gauge",
-    "1 if a partition is not counted until somebody looks: its log does not go on from its sums.",
+    "1 if a partition is not counted until somebody looks: its log does not go on from its sums, "
+    "or a limit of what may be refused or open was reached.",
     ("partition",),
 )
 GAP = Exported(
@@ -197,6 +198,12 @@ WORKER_DEATHS = Exported(
     "dither_worker_deaths",
     "counter",
     "Workers that ended without being asked and were started again by `dither aggregate`.",
+)
+WORKER_STUCK = Exported(
+    "dither_worker_stuck_seconds",
+    "gauge",
+    "Time for which a worker has been in one step; only of workers that are stuck.",
+    ("worker", "step"),
 )
 PUBLISHED = Exported(
     "dither_published_events",
@@ -260,6 +267,7 @@ SECTIONS = {
         EPOCH,
         OWNER,
         WORKER_DEATHS,
+        WORKER_STUCK,
     ),
     "Publishing": (PUBLISHED, PUBLISHER_LEADER),
     "Serving": (REQUESTS, REQUEST_DURATION, COLLECTION_DURATION, BUILD),
@@ -275,6 +283,8 @@ LABELS = {
     "reason": "why a message could not be counted: docs/data-model.md lists the reasons",
     "partition": "number of a partition of the reports topic",
     "worker": "host and process of a worker; as many as there are partitions at any time",
+    "step": "what a worker does: consuming, counting, committing, sending dead letters, taking "
+    "over, leaving",
     "type": "`final` or `provisional`",
     "route": "template of a path",
     "method": "HTTP method",

@@ -115,6 +115,8 @@ class Exporter(Collector):
             families.put(exported.HALTED, 1, number)
         _measurements(families, standings.values())
         families.put(exported.WORKER_DEATHS, self.reader.store.deaths())
+        for worker, (step, seconds) in self.reader.store.stuck(time.time_ns() // 10**6).items():
+            families.put(exported.WORKER_STUCK, seconds, worker, step)
         has_leader, events = self.reader.store.publishing()
         families.put(exported.PUBLISHER_LEADER, int(has_leader))
         for kind, count in sorted(events.items()):

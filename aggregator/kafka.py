@@ -314,13 +314,16 @@ class Clients:
     def of(cls, settings: Settings) -> Self:
         """Return the clients of a deployment's cluster."""
         group = settings.aggregate.group
+        largest = int(settings.kafka.get("message.max.bytes", 1_000_000))
         kilobytes = min(MOST_QUEUED_KBYTES, settings.aggregate.memory // QUEUE_SHARE // 1024)
-        fetched = {"queued.max.messages.kbytes": kilobytes, "fetch.max.bytes": 1024 * kilobytes}
-        unset = {key: value for key, value in fetched.items() if key not in settings.kafka}
-        refused = {"message.max.bytes": 64_000_000, "queue.buffering.max.kbytes": kilobytes}
+        fetched = {
+            "queued.max.messages.kbytes": kilobytes,
+            "fetch.max.bytes": max(1024 * kilobytes, largest),
+        }
+        unset: dict[str, Any] = {k: v for k, v in fetched.items() if k not in settings.kafka}
         return cls(
             consumer(settings, group, on_commit=lambda *_: None, **FRESH, **unset),
             consumer(settings, group, **FRESH),
-            producer(settings, **refused),
+            producer(settings, **{"message.max.bytes": 64_000_000}),
             lambda: topic_id(settings, settings.topics.reports),
         )

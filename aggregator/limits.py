@@ -17,8 +17,8 @@ from aggregator.settings import Aggregate
 
 FIELD = "refused"
 """Where it is in the owner's hash."""
-ORDINARY = frozenset({"late", "duplicate"})
-"""Reasons that say nothing against the definitions: a device was slow, or tried again."""
+ORDINARY = frozenset({"late", "duplicate", "over_limit"})
+"""Reasons that say nothing against the definitions: a device was slow, or sent too much."""
 BUCKETS = 20
 """Steps in which the window of the ratio slides."""
 

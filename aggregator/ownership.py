@@ -51,6 +51,8 @@ class Owned:
         How much was refused lately.
     excess : str
         Why the next owner, if it is this worker, must not go on; see aggregator.limits.
+    must_seek : bool
+        Whether the consumer is still to be sent to the next offset.
     """
 
     number: int
@@ -67,6 +69,7 @@ class Owned:
     refused_bytes: int = 0
     refused: Refused = dataclasses.field(default_factory=Refused)
     excess: str = ""
+    must_seek: bool = False
     _expects: bool = True
 
     @property
@@ -142,7 +145,7 @@ class Owned:
             If the store is not where this state came from.
         """
         if self.is_unreadable:
-            self._look_whether_it_was_deleted(store)
+            self._check_unreadable(store)
             return 0
         now = clock.now_ms()
         measured = self.measured.arrived(self.state.arrivals, now)
@@ -155,14 +158,15 @@ class Owned:
         self.committed, self.fences = self.state.next_offset, 0
         return written or 0
 
-    def _look_whether_it_was_deleted(self, store: Store) -> None:
+    def _check_unreadable(self, store: Store) -> None:
+        """Raise Fenced once the keys were deleted, or Redis went back to before the commit."""
         try:
-            found = store.owner(self.number)
+            owner = store.owner(self.number)
         except StateUnreadable:
             return
-        if (epoch := int(found.get("epoch", 0))) != self.epoch:
-            name, stored = f"{store.topic}:{self.number}", int(found.get("next", UNSET))
-            raise Fenced(name, self.epoch, epoch, self.committed, stored)
+        epoch, stored = int(owner.get("epoch", 0)), int(owner.get("next", UNSET))
+        if (epoch, stored) != (self.epoch, TORN):
+            raise Fenced(f"{store.topic}:{self.number}", self.epoch, epoch, TORN, stored)
 
 
 def take(
@@ -208,7 +212,10 @@ def take(
         facts["begin"] = state.next_offset = low
     elif problem := _gap(snapshot, low, high, topic_id):
         if settings.on_gap == "skip":
-            missing = max(0, low - snapshot.next_offset)
+            lost_to = low
+            if _is_another(snapshot, topic_id):  # as far as the old log was known to reach
+                lost_to = int(snapshot.owner.get("high", 0))
+            missing = max(0, lost_to - snapshot.next_offset)
             facts["gap"] = int(snapshot.owner.get("gap", 0)) + missing
             state.next_offset = low
         else:
@@ -229,10 +236,15 @@ def take(
     )
 
 
+def _is_another(snapshot: Snapshot, topic_id: str) -> bool:
+    known = snapshot.owner.get("topic_id", "")
+    return bool(known and topic_id and known != topic_id)
+
+
 def _gap(snapshot: Snapshot, low: int, high: int, topic_id: str) -> str:
     """Say how the log fails to go on from where the sums stand; empty if it does."""
-    known = snapshot.owner.get("topic_id", "")
-    if known and topic_id and known != topic_id:
+    if _is_another(snapshot, topic_id):
+        known = snapshot.owner["topic_id"]
         return f"the topic was deleted and created again (id {known}, now {topic_id})"
     if snapshot.next_offset < low:
         lost = low - snapshot.next_offset

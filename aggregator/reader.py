@@ -87,6 +87,13 @@ class Window:
     policy: str = DEFAULT_POLICY
 
     @property
+    def panes(self) -> int | None:
+        """How many of the metric's panes it spans; None: unbounded."""
+        if self.start_ms is None or self.end_ms is None:
+            return None
+        return (self.end_ms - self.start_ms) // self.metric.pane_ms
+
+    @property
     def bound(self) -> str:
         """The bound that ``"auto"`` means here.
 
@@ -215,6 +222,7 @@ class Reader:
             target,
             categories=categories,
             simultaneous=simultaneous,
+            panes=window.panes,
         )
         too_few = estimate.reports < metric.minimum_reports and window.status != "not_ready"
         return dataclasses.replace(estimate, status="too_few_reports" if too_few else window.status)

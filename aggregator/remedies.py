@@ -47,6 +47,16 @@ REMEDIES = {
         "Set the device's clock. `dither deadletters replay --reason future` counts it once its "
         "time has come.",
     ),
+    "too_many_reports": Remedy(
+        "the batch has more reports than the metric's max_batch_reports",
+        "Let the device send smaller batches; or allow more, restart the workers, then `dither "
+        "deadletters replay --reason too_many_reports`.",
+    ),
+    "over_limit": Remedy(
+        "its key had its max_key_reports of the pane already",
+        "Look for who floods (docs/abuse.md). If the limit was too low: raise it, restart the "
+        "workers, then `dither deadletters replay --reason over_limit` while the pane is open.",
+    ),
     "time_lost": Remedy(
         "its event time is when it reached Kafka, and the reports topic stamps what is sent again",
         "It would be counted in a wrong pane, or twice. Let the devices write event times.",

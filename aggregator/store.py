@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.resources
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -38,6 +39,8 @@ LOOKS = 3
 TYPES = {b"owner": b"hash", b"watermarks": b"hash", b"counts": b"hash", b"open": b"set"}
 """What is at the keys of a partition without which nothing of it can be read."""
 
+TOKEN_BYTES = 8
+
 Command = tuple[str | int, ...]
 
 
@@ -53,6 +56,7 @@ class Store:
 
     def __init__(self, client: redis.Redis, topic: str) -> None:
         self.client, self.topic = client, topic
+        self._tokens: dict[int, tuple[int, str]] = {}  # by partition: epoch, token
         self._snapshot = client.register_script(script("snapshot"))
         self._commit = client.register_script(script("commit"))
         self._running = client.register_script(script("running"))
@@ -74,30 +78,35 @@ class Store:
             If what is stored of the partition cannot be counted on from.
         """
         self._enlist(partition)
-        return self._take(partition, worker)
+        token = os.urandom(TOKEN_BYTES).hex()
+        snapshot = self._take(partition, worker, token)
+        self._tokens[partition] = int(snapshot.owner["epoch"]), token
+        return snapshot
 
     def snapshot(self, partition: int) -> Snapshot:
         """Look at a partition's open state without touching its ownership."""
-        return self._take(partition, "")
+        return self._take(partition, "", "")
 
     def _enlist(self, partition: int) -> None:
         """Add a partition to those that readers look at."""
         key = partitions_key(self.topic)
         self._ask([("SADD", key, partition)])
 
-    def _take(self, partition: int, worker: str) -> Snapshot:
+    def _take(self, partition: int, worker: str, token: str) -> Snapshot:
         prefix = tag(self.topic, partition)
         keys = [f"{prefix}:{name.decode()}" for name in TYPES]
         for _ in range(LOOKS):
             try:
-                found = self._snapshot(keys, [worker])
+                found = self._snapshot(keys, [worker, token])
             except redis.ResponseError as error:
                 raise self._blamed(prefix, error) from None
             snapshot = Snapshot.of(prefix, found)
-            if (gone := snapshot.gone()) is None:
+            if not snapshot.gone:
                 return snapshot
-            if not self._appeared(prefix, gone):
-                raise StateUnreadable(gone, "nothing", "what belongs to a pane that is open")
+            if not self._appeared(prefix, snapshot.gone):
+                raise StateUnreadable(
+                    snapshot.gone, "nothing", "what belongs to a pane that is open"
+                )
         raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
     def _appeared(self, prefix: str, key: str) -> bool:
@@ -119,6 +128,7 @@ class Store:
             for member in self._members(f"{prefix}:open"):
                 name = member.rpartition(b":")[0].decode(errors="replace")
                 types |= {f"{prefix}:{name}": b"string", f"{prefix}:seen:{name}": b"set"}
+                types[f"{prefix}:keys:{name}"] = b"hash"
         for key, kind in types.items():
             (found,) = self._ask([("TYPE", key)])
             if found not in (kind, b"none"):
@@ -168,7 +178,9 @@ class Store:
         """
         prefix = tag(self.topic, number)
         owner, name = f"{prefix}:owner", f"{self.topic}:{number}"
+        taken, token = self._tokens.get(number, (epoch, ""))
         words: list[Any] = [epoch, expected, partition.next_offset]
+        words.append(token if taken == epoch else "")
         keys = {owner: None}
         for command in _writes(prefix, partition, facts):
             words += [len(command), *command]
@@ -284,9 +296,9 @@ class Store:
             pairs = zip(those[::2], those[1::2], strict=True)
             for name, value in pairs:
                 key = name.decode(errors="replace")
-                if not value and self._appeared(prefix, key):
+                if value is None and self._appeared(prefix, key):
                     raise redis.exceptions.TryAgainError(f"{key} came while it was read")
-                found.append((key, value))
+                found.append((key, value or b""))
         return found
 
     def _runnings(self, prefixes: Sequence[str], calls: Sequence[Any]) -> list[Any]:

@@ -154,6 +154,8 @@ class Snapshot:
         First offset, statistic and counted batch ids of each open pane.
     used : dict of PaneKey to dict of bytes to int
         How many reports of each message key were counted in it, where the metric has a limit.
+    gone : str
+        The key of an open pane's statistic, or of its batch ids, that is not there.
     """
 
     prefix: str
@@ -162,12 +164,13 @@ class Snapshot:
     counts: dict[str, int]
     open: dict[PaneKey, tuple[int, bytes, set[bytes]]]
     used: dict[PaneKey, Uses] = dataclasses.field(default_factory=dict)
+    gone: str = ""
 
     @classmethod
     def of(cls, prefix: str, found: Any) -> Snapshot:
         """Return what ``snapshot.lua`` has read."""
         facts, marks, numbers, panes = found
-        kept, used = {}, {}
+        kept, used, gone = {}, {}, ""
         for member, value, seen, uses in panes:
             key, first = opened(f"{prefix}:open", member)
             if key in kept:
@@ -175,7 +178,11 @@ class Snapshot:
             if wrong := next((one for one in seen if len(one) != BATCH_ID_BYTES), None):
                 expected = f"batch ids of {BATCH_ID_BYTES} bytes"
                 raise StateUnreadable(f"{prefix}:seen:{key}", repr(wrong), expected)
-            kept[key] = first, value, set(seen)
+            kept[key] = first, value or b"", set(seen)
+            if value is None:
+                gone = f"{prefix}:{key}"
+            elif key.grain == "pane" and not seen:
+                gone = f"{prefix}:seen:{key}"
             place = f"{prefix}:keys:{key}"
             used[key] = {name: integer(place, count, 1) for name, count in _pairs(uses).items()}
         snapshot = cls(
@@ -185,6 +192,7 @@ class Snapshot:
             counts(f"{prefix}:counts", _pairs(numbers)),
             kept,
             used,
+            gone,
         )
         if snapshot.next_offset != TORN:
             snapshot._check()
@@ -208,15 +216,6 @@ class Snapshot:
                 statistic(f"{self.prefix}:{key}", value, metric)
                 partition.restore(key, first_offset, value, seen, dict(self.used.get(key, {})))
         return partition
-
-    def gone(self) -> str | None:
-        """Return the key of an open pane's statistic, or of its batch ids, that is not there."""
-        for key, (_, value, seen) in self.open.items():
-            if not value:
-                return f"{self.prefix}:{key}"
-            if key.grain == "pane" and not seen:
-                return f"{self.prefix}:seen:{key}"
-        return None
 
     def _check(self) -> None:
         """See whether a key is gone: what the others say of it would be counted twice, or lost."""

@@ -30,6 +30,7 @@ CONSUME_MESSAGES = 1_000
 DEAD_LETTER_SECONDS = 10.0
 LEAVE_RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 20.0
+LOOK_AT_TOPIC_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 15.0
 """At a partition whose stored state could not be read: somebody may have mended it."""
 
@@ -76,6 +77,7 @@ class Worker:
         self._consumer, self._asker = clients.consumer, clients.asker
         self._deadletters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
         self._topic_id = clients.topic_id
+        self._next_topic_look = clock.monotonic() + LOOK_AT_TOPIC_SECONDS
         self._outage = Outage(clock)
         after, end_after = (
             milliseconds(text) / 1000
@@ -113,6 +115,7 @@ class Worker:
         next_look = self._outage.retry_at if self._outage.is_on else self._next_commit
         patience = max(0.0, next_look - self._clock.monotonic())
         self._count(self._consumer.consume(CONSUME_MESSAGES, timeout=min(patience, 1.0)))
+        self._seek_again()
         if self._outage.is_due:
             self._tend()
 
@@ -121,6 +124,7 @@ class Worker:
         try:
             if self._untaken:
                 self._take_untaken()
+            self._look_at_topic()
             self._retake_fenced()
             is_time = self._clock.monotonic() >= self._next_commit
             if is_time or self._outage.is_on or self._is_full():
@@ -319,6 +323,9 @@ class Worker:
         halted = [p for p in positions if self.owned[p.partition].halted]
         if halted:
             self._consumer.pause(halted)
+        counting = [p for p in positions if p not in halted]
+        if counting:  # paused when it was taken away, a partition comes back paused
+            self._consumer.resume(counting)
         if failure is not None:
             raise failure
 
@@ -382,6 +389,20 @@ class Worker:
         else:
             owned.fence(self._clock.monotonic())
 
+    def _look_at_topic(self) -> None:
+        """Stop if the topic was made anew: Kafka's client goes on in it as if it were the same."""
+        now = self._clock.monotonic()
+        if now < self._next_topic_look:
+            return
+        self._next_topic_look = now + LOOK_AT_TOPIC_SECONDS
+        with contextlib.suppress(BrokerUnreachable):
+            identity = self._topic_id()
+            for owned in self.owned.values():
+                known = owned.facts.get("topic_id")
+                is_other = bool(known and identity and known != identity)
+                if is_other and not owned.is_fenced and identity not in owned.halted:
+                    owned.fence(now)
+
     def _retake_fenced(self) -> None:
         """Take back what another owner took, unless the group has told us meanwhile to let go."""
         for owned in list(self.owned.values()):
@@ -406,3 +427,12 @@ class Worker:
         except KafkaException as error:
             log.debug("seek", partition=owned.number, error=str(error))
             owned.unconfirm()
+            owned.must_seek = True
+        else:
+            owned.must_seek = False
+
+    def _seek_again(self) -> None:
+        """Repeat what failed: an idle partition has no message that would show the wrong place."""
+        for owned in self.owned.values():
+            if owned.must_seek and owned.is_counting:
+                self._seek(owned)

@@ -37,6 +37,14 @@ class Domain(Protocol):
     def parameters(self) -> dict[str, Any]:
         """What the mechanism has to know."""
 
+    @property
+    def unit(self) -> tuple[float, float]:
+        """The value that a mechanism's 0 stands for, and the length of its 1."""
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest that a number of an estimate can truly be."""
+
     def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values in the mechanism's units; ValueError names one that cannot be used."""
 
@@ -67,6 +75,16 @@ class Interval:
         """Nothing: every interval is [-1, 1] to a mechanism."""
         return {}
 
+    @property
+    def unit(self) -> tuple[float, float]:
+        """The middle of the interval, and half its width."""
+        return (self.low + self.high) / 2, (self.high - self.low) / 2
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The interval's."""
+        return self.low, self.high
+
     def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers in [-1, 1]."""
         numbers = values.astype(np.float64)
@@ -80,7 +98,7 @@ class Interval:
 
     def restored(self, estimate: Estimate) -> Estimate:
         """Return an estimate in [low, high]."""
-        return estimate.rescaled((self.low + self.high) / 2, (self.high - self.low) / 2)
+        return estimate.rescaled(*self.unit)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +118,16 @@ class Ball:
     def parameters(self) -> dict[str, int]:
         """The dimension."""
         return {"dimension": self.dimension}
+
+    @property
+    def unit(self) -> tuple[float, float]:
+        """Zero, and the radius."""
+        return 0.0, self.radius
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ball's in each direction."""
+        return -self.radius, self.radius
 
     def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return rows in the unit ball."""
@@ -122,7 +150,7 @@ class Ball:
 
     def restored(self, estimate: Estimate) -> Estimate:
         """Return an estimate in the ball."""
-        return estimate.rescaled(0.0, self.radius)
+        return estimate.rescaled(*self.unit)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +159,7 @@ class Categories:
 
     metric: str
     labels: tuple[str, ...]
+    unit = ends = (0.0, 1.0)
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -190,6 +219,7 @@ class Vocabulary:
 
     metric: str
     labels: tuple[str, ...]
+    unit = ends = (0.0, 1.0)
 
     @property
     def parameters(self) -> dict[str, Any]:

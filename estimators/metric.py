@@ -19,6 +19,7 @@ from estimators.domains import KEYS, KINDS, OPEN, Domain, domain_of
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, ReportError, nearest
 from estimators.estimate import Counts, Estimate
+from estimators.influence import Influence, Reach, largest_shifts
 from estimators.mechanisms import MECHANISMS, Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.question import Question
@@ -73,6 +74,10 @@ class Metric:
         How long a pane is kept after the last report in it arrived; for ever by default.
     minimum_reports : int
         Below this an answer says ``too_few_reports``.
+    memoized : bool
+        Whether devices may draw an answer once for each value and repeat it, at most once a pane.
+        Reports of different panes are then not independent, and bounds over several panes are
+        wider. For mechanisms that are ``memoizable``.
     max_batch_reports : int, optional
         A batch with more reports is refused; no limit by default.
     max_key_reports : int, optional
@@ -115,6 +120,7 @@ class Metric:
     lateness: str = "0s"
     retention: str | None = None
     minimum_reports: int = 100
+    memoized: bool = False
     max_batch_reports: int | None = None
     max_key_reports: int | None = None
     unit: str = ""
@@ -137,6 +143,9 @@ class Metric:
         if self.kind == "vector_mean":
             object.__setattr__(self, "dimension", len(self.labels))
         self._check_times()
+        if self.memoized and not self._kind_of_mechanism.memoizable:
+            fitting = [name for name, m in MECHANISMS.items() if m.memoizable]
+            self._refuse("memoized", f"false, or one of the mechanisms {', '.join(fitting)}")
         for key in ("minimum_reports", "max_batch_reports", "max_key_reports"):
             if (least := getattr(self, key)) is not None and least < 1:
                 self._refuse(key, "a number of reports, 1 or more")
@@ -259,6 +268,8 @@ class Metric:
         }
         if self.trust != "local":
             meaning["trust"] = self.trust
+        if self.memoized:
+            meaning["memoized"] = True
         if self.kind == "vector_mean":
             assert self.radius is not None  # noqa: S101
             meaning |= {"coordinates": list(self.labels), "radius": float(self.radius)}
@@ -408,6 +419,7 @@ class Metric:
         *,
         categories: Sequence[str | int] | None = None,
         simultaneous: bool = True,
+        panes: int | None = 1,
     ) -> Estimate:
         """Estimate the metric from a statistic, with bounds that hold.
 
@@ -419,6 +431,8 @@ class Metric:
         categories : sequence of str or int, optional
             Of a frequency: those that are asked for, each once; all of them by default, or those on
             watch. Bounds are simultaneous over these: which ones must not depend on the reports.
+        panes : int, optional
+            Of a memoized metric, the panes that the reports come from, or None if nobody knows.
 
         Returns
         -------
@@ -444,9 +458,71 @@ class Metric:
             target=target,
             simultaneous=simultaneous,
             asked=asked,
+            panes=panes if self.memoized else 1,
         )
         estimate = self.randomizer.estimate(self._table(statistic), question)
+        if question.panes != 1:  # neither knows what repeated answers have in common
+            least = estimate.effective_reports / question.panes if question.panes else 0.0
+            estimate = dataclasses.replace(estimate, heterogeneity=None, effective_reports=least)
         return dataclasses.replace(self.domain.restored(estimate), labels=labels)
+
+    def influence(
+        self, estimate: Estimate, reports: int, *, among: bool = False, each: bool = True
+    ) -> Influence:
+        """Say how far reports that somebody made up can move an estimate of this metric.
+
+        Parameters
+        ----------
+        estimate : Estimate
+            From :meth:`estimate`.
+        reports : int
+            How many are lies: they may say anything that is not refused, at any level.
+        among : bool
+            True: they are among those that the estimate rests on, which would have been another one
+            without them. False: they come in addition.
+        each : bool
+            False: `shift` is left to be the largest one, which is much faster for a million
+            categories.
+
+        Returns
+        -------
+        Influence
+            A bound that holds, and that can be attained: see
+            :func:`estimators.influence.largest_shifts`. Numbers are NaN where no report has
+            arrived, and infinite where all of them are lies.
+
+        Raises
+        ------
+        ValueError
+            If the collector is trusted: releases have no such bound.
+
+        Examples
+        --------
+        >>> metric = Metric(name="late", kind="mean", mechanism="randomized_response", range=(0, 1),
+        ...                 levels=[1])
+        >>> statistic = np.array([9_900, 4_950])
+        >>> lies = metric.influence(metric.estimate(statistic), 100)
+        >>> round(lies.largest, 4), round(lies.without_privacy, 4)
+        (0.0108, 0.005)
+        """
+        values = np.atleast_1d(np.asarray(estimate.value, dtype=np.float64))
+        extremes = values if each or not values.size else np.array([values.min(), values.max()])
+        offset, scale = self.domain.unit
+        low, high = self.randomizer.report_range()
+        weights, counts = self.randomizer.report_weights(estimate.policy), estimate.counts
+        reach = Reach(weights, offset + scale * low, offset + scale * high)
+        shift = largest_shifts(extremes, counts, reach, reports, among=among)
+        ends = np.array(self.domain.ends)
+        true = Reach(np.ones(1), ends[:1], ends[1:])
+        plain = largest_shifts(extremes, counts.sum(keepdims=True), true, reports, among=among)
+        largest = float(shift.max(initial=0.0))
+        norm, l2 = self.randomizer.report_norm(), None
+        if norm is not None:
+            length = np.array([float(np.linalg.norm(values))])
+            around = Reach(weights, np.zeros(weights.size), scale * norm)
+            l2 = float(largest_shifts(-length, counts, around, reports, among=among)[0])
+        whole = shift if each and np.ndim(estimate.value) else largest
+        return Influence(reports, whole, largest, l2, float(plain.max(initial=0.0)))
 
     def release(
         self,

@@ -39,6 +39,9 @@ class Question:
     asked : ndarray of integers, optional
         The categories that are asked for, in the mechanism's units; all of them by default. Bounds
         are simultaneous over these. Which ones they are must not depend on the reports.
+    panes : int or None
+        Above 1: the reports come from so many groups, and are independent only within each of them
+        (a device has one report in each, and repeats its answer). None: nobody knows of how many.
 
     Notes
     -----
@@ -56,11 +59,14 @@ class Question:
     target: str = "population"
     simultaneous: bool = True
     asked: NDArray[Any] | None = None
+    panes: int | None = 1
 
     def __post_init__(self) -> None:
         """Refuse a question that has no answer."""
         if not 0 < self.beta < 1:
             raise ValueError(f"beta = {self.beta!r}: expected a probability between 0 and 1")
+        if self.panes is not None and self.panes < 1:
+            raise ValueError(f"panes = {self.panes}: expected 1 or more, or None")
         for key, known in (("weights", POLICIES), ("bound", BOUNDS), ("target", TARGETS)):
             if getattr(self, key) not in known:
                 raise ValueError(

@@ -12,11 +12,21 @@ if TYPE_CHECKING:
     from producers.connection import Connection
     from producers.delivery import DeliveryError
     from producers.ledger import BudgetSpent, Ledger, LedgerError
+    from producers.memory import AlreadyAnswered
     from producers.reporter import Reporter
 
-__all__ = ["BudgetSpent", "Connection", "DeliveryError", "Ledger", "LedgerError", "Reporter"]
+__all__ = [
+    "AlreadyAnswered",
+    "BudgetSpent",
+    "Connection",
+    "DeliveryError",
+    "Ledger",
+    "LedgerError",
+    "Reporter",
+]
 
 _HOMES = {
+    "AlreadyAnswered": "producers.memory",
     "BudgetSpent": "producers.ledger",
     "Connection": "producers.connection",
     "DeliveryError": "producers.delivery",

@@ -124,18 +124,23 @@ def check_batch(batch: ReportBatch, metrics: Mapping[str, Metric]) -> Metric:
         )
     if not batch.levels:
         raise ReportError("empty", "a batch without reports")
-    if metric.max_batch_reports is not None and len(batch.levels) > metric.max_batch_reports:
-        raise ReportError(
-            "too_many_reports",
-            f"{len(batch.levels)} reports in one batch: {metric.name} allows "
-            f"{metric.max_batch_reports} (max_batch_reports)",
-        )
+    check_size(metric, len(batch.levels))
     if len(batch.batch_id) != BATCH_ID_BYTES:
         raise ReportError("bad_batch_id", f"{len(batch.batch_id)} bytes: expected {BATCH_ID_BYTES}")
     if batch.round:
         raise ReportError("bad_round", f"round {batch.round}: {metric.name} has no rounds")
     metric.randomizer.check(batch.levels, batch.values)
     return metric
+
+
+def check_size(metric: Metric, reports: int) -> None:
+    """Raise ReportError("too_many_reports") for a batch that is larger than its metric allows."""
+    if metric.max_batch_reports is not None and reports > metric.max_batch_reports:
+        raise ReportError(
+            "too_many_reports",
+            f"{reports} reports in one batch: {metric.name} allows {metric.max_batch_reports} "
+            "(max_batch_reports)",
+        )
 
 
 def _check_fits(what: str, integers: NDArray[Any], dtype: np.dtype[Any]) -> None:

@@ -26,6 +26,8 @@ ALL = ""
 """Stands for all metrics together."""
 
 Number = float | str | Decimal | Fraction
+Recent = tuple[int, int, int, int | None]
+"""Of a metric, in the last period: parts, reports, permanent answers, and when the oldest was."""
 
 
 class BudgetSpent(RuntimeError):  # noqa: N818
@@ -84,6 +86,8 @@ class Account:
         Of the budget; at least 0. None: not limited.
     reports : int
         Randomized reports in the last period.
+    permanent : int
+        How many permanent answers were among them, or were what they were made of.
     ever_spent, ever_reports : Fraction, int
         Since the ledger began.
     more_at : datetime or None
@@ -95,6 +99,7 @@ class Account:
     spent: Fraction
     left: Fraction | None
     reports: int
+    permanent: int
     ever_spent: Fraction
     ever_reports: int
     more_at: datetime.datetime | None
@@ -200,6 +205,7 @@ class Ledger:
         with transaction(self.path, write=True) as database:
             now = self.advance(database)
             self.charge(database, now, metric, parts, reports)
+            total(database, now, metric, parts, reports)
 
     def left(self, metric: str = ALL) -> Fraction | None:
         """Return the epsilon that a report of a metric may cost now; None: not limited.
@@ -229,7 +235,8 @@ class Ledger:
         spent[ALL] = (
             sum(row[0] for row in spent.values()),
             sum(row[1] for row in spent.values()),
-            min((row[2] for row in spent.values() if row[2] is not None), default=None),
+            sum(row[2] for row in spent.values()),
+            min((row[3] for row in spent.values() if row[3] is not None), default=None),
         )
         ever[ALL] = (sum(row[0] for row in ever.values()), sum(row[1] for row in ever.values()))
         return {
@@ -271,27 +278,23 @@ class Ledger:
         metric: str,
         parts: int,
         reports: int,
+        answer: int | None = None,
     ) -> None:
-        """Spend, or raise BudgetSpent."""
-        self.require(database, now, metric, parts)
+        """Spend, or raise BudgetSpent; on one use of a permanent answer, if there is one."""
+        self._require(database, now, metric, parts)
         database.execute(
-            "INSERT INTO spent (time_ms, metric, parts, reports) VALUES (?, ?, ?, ?)",
-            (now, metric, parts, reports),
+            "INSERT INTO spent VALUES (?, ?, ?, ?, ?)", (now, metric, parts, reports, answer)
         )
-        total(database, now, metric, parts, reports)
 
-    def require(
-        self, database: sqlite3.Connection, now: int, metric: str, parts: int, used: int = -1
-    ) -> None:
-        """Raise BudgetSpent unless so much is left; the row `used` does not count as spent."""
+    def _require(self, database: sqlite3.Connection, now: int, metric: str, parts: int) -> None:
         budgets = dict(database.execute("SELECT metric, parts FROM budgets"))
         tightest: tuple[int, int, str] | None = None
         for name in (metric, ALL):
             if name not in budgets:
                 continue
             (spent,) = database.execute(
-                "SELECT coalesce(sum(parts), 0) FROM spent WHERE rowid != ? AND ? IN ('', metric)",
-                (used, name),
+                "SELECT coalesce(sum(parts), 0) FROM spent WHERE ? IN ('', metric)",
+                (name,),
             ).fetchone()
             left = max(0, budgets[name] - spent)
             if left < parts and (tightest is None or left < tightest[0]):
@@ -337,16 +340,17 @@ class Ledger:
         self,
         name: str,
         budget: int | None,
-        spent: tuple[int, int, int | None] | None,
+        spent: Recent | None,
         ever: tuple[int, int],
     ) -> Account:
-        parts, reports, oldest = spent or (0, 0, None)
+        parts, reports, permanent, oldest = spent or (0, 0, 0, None)
         return Account(
             metric=name,
             budget=None if budget is None else Fraction(budget, PARTS),
             spent=Fraction(parts, PARTS),
             left=None if budget is None else Fraction(max(0, budget - parts), PARTS),
             reports=reports,
+            permanent=permanent,
             ever_spent=Fraction(ever[0], PARTS),
             ever_reports=ever[1],
             more_at=None if oldest is None else moment(oldest + self.period_ms),
@@ -395,13 +399,13 @@ def total(database: sqlite3.Connection, now: int, metric: str, parts: int, repor
     )
 
 
-def _spent(database: sqlite3.Connection, horizon: int) -> dict[str, tuple[int, int, int | None]]:
+def _spent(database: sqlite3.Connection, horizon: int) -> dict[str, Recent]:
     rows = database.execute(
-        "SELECT metric, sum(parts), sum(reports), min(time_ms) FROM spent WHERE time_ms > ? "
-        "GROUP BY metric",
+        "SELECT metric, sum(parts), sum(reports), count(answer), min(time_ms) FROM spent "
+        "WHERE time_ms > ? GROUP BY metric",
         (horizon,),
     )
-    return {metric: (parts, reports, oldest) for metric, parts, reports, oldest in rows}
+    return {metric: tuple(recent) for metric, *recent in rows}
 
 
 def _setting(database: sqlite3.Connection, name: str) -> int:

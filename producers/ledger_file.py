@@ -22,6 +22,7 @@ BUSY_SECONDS = 30.0
 """How long a transaction waits for those of other processes."""
 
 _SCHEMA = f"""
+BEGIN;
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
 CREATE TABLE settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
@@ -34,6 +35,15 @@ CREATE INDEX spent_by_time ON spent (time_ms);
 CREATE TABLE totals (
     metric TEXT PRIMARY KEY, parts INTEGER NOT NULL, reports INTEGER NOT NULL,
     since_ms INTEGER NOT NULL
+);
+CREATE TABLE answers (
+    id INTEGER PRIMARY KEY, metric TEXT NOT NULL, revision INTEGER NOT NULL,
+    parts INTEGER NOT NULL, value INTEGER NOT NULL, report BLOB NOT NULL,
+    UNIQUE (metric, revision, parts, value)
+);
+CREATE TABLE devices (
+    metric TEXT NOT NULL, revision INTEGER NOT NULL, threshold BLOB NOT NULL,
+    answered_ms INTEGER NOT NULL, PRIMARY KEY (metric, revision)
 );
 """
 
@@ -79,6 +89,7 @@ def create(path: Path, period_ms: int, now_ms: int) -> None:
                     "INSERT INTO settings VALUES (?, ?)",
                     [("period_ms", period_ms), ("began_ms", now_ms), ("latest_ms", now_ms)],
                 )
+                database.execute("COMMIT")
             os.link(name, path)  # unlike a rename it never replaces another process's ledger
         finally:
             Path(name).unlink()

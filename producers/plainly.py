@@ -20,7 +20,13 @@ _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds
 def told(accounts: Mapping[str, Account], period_ms: int, began: datetime.datetime) -> str:
     """Return one paragraph for the person whose ledger it is."""
     whole, *metrics = accounts.values()
-    sentences = [_given(metrics, whole, spoken(period_ms)), *_left(whole, metrics)]
+    sentences = [_given(metrics, whole, spoken(period_ms))]
+    if repeated := [each.metric for each in metrics if each.permanent]:
+        sentences.append(
+            f"That is about which values you had of {' and '.join(repeated)}: answers are drawn "
+            "once for each value and repeated, which does not hide when a value changed."
+        )
+    sentences += _left(whole, metrics)
     if whole.ever_reports > whole.reports:
         sentences.append(
             f"Since {began:%Y-%m-%d} it gave {_answers(whole.ever_reports)}, at a cost of "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from estimators.mechanisms.mechanism import Reports
 from estimators.metric import Metric
 from estimators.randomness import Bits
 from producers.batch import encode_batch, new_batch_id
@@ -145,6 +146,7 @@ class Reporter:
         time: Times = None,
         *,
         ledger: Ledger | None = None,
+        permanent: float | None = None,
     ) -> None:
         """Randomize values and put the reports into their batches.
 
@@ -160,7 +162,12 @@ class Reporter:
             When it happened; None: now. See :func:`producers.times.event_times`.
         ledger : Ledger, optional
             The account of the person whose values these are, all of them. The levels that are
-            reported at are spent there, on disk, before anything is randomized.
+            reported at are spent there, on disk, before anything is randomized. Of a memoized
+            metric, answers are kept there and repeated.
+        permanent : float, optional
+            With a ledger and a memoized metric: the epsilon of the permanent answers, from which
+            each report is drawn anew at `epsilon`. By default reports are the permanent answers.
+            See :class:`estimators.memoization.Memoization`.
 
         Raises
         ------
@@ -168,6 +175,9 @@ class Reporter:
             If a value, an epsilon or a time cannot be used. Nothing is reported then.
         BudgetSpent
             If it would cost more than is left in the ledger. Nothing is reported then.
+        AlreadyAnswered
+            If the ledger knows of a report of this memoized metric in the same pane or in a later
+            one. Nothing is reported then.
         LedgerError
             If the ledger's file cannot be used. Nothing is reported then.
         DeliveryError
@@ -189,9 +199,7 @@ class Reporter:
         if values.size == 0:
             return
         self._check_open()
-        if ledger is not None:
-            self._spend(ledger, values, level)
-        reports = self.metric.randomize(values, level, self.bits)
+        reports = self._randomize(values, level, times, ledger, permanent)
         with self._lock:
             self._check_open()
             full = self._waiting.add(Columns(level, reports, times), self._timer())
@@ -208,18 +216,39 @@ class Reporter:
                 "new one in each process"
             )
 
-    def _spend(self, ledger: Ledger, values: NDArray[Any], level: NDArray[np.uint8]) -> None:
-        """Spend what reports of these values cost, once it is certain that they can be made."""
-        if self.metric.trust == "central":
+    def _randomize(
+        self,
+        values: NDArray[Any],
+        level: NDArray[np.uint8],
+        times: NDArray[np.int64],
+        ledger: Ledger | None,
+        permanent: float | None,
+    ) -> Reports:
+        """Return the reports; with a ledger, once they are paid for."""
+        metric = self.metric
+        if permanent is not None and (ledger is None or not metric.memoized):
             raise ValueError(
-                f"metric {self.metric.name!r} is collected in trust: a ledger counts randomized "
+                f"permanent = {permanent} for {metric.name!r}: expected a ledger, which keeps the "
+                "answers, and a metric with `memoized = true`"
+            )
+        if ledger is None:
+            return metric.randomize(values, level, self.bits)
+        if metric.trust == "central":
+            raise ValueError(
+                f"metric {metric.name!r} is collected in trust: a ledger counts randomized "
                 "reports, and these are true values"
             )
-        self.metric.domain.own_units(values)
-        epsilons = self.metric.randomizer.epsilons
+        if metric.memoized:
+            from producers.memory import remembered
+
+            answers = None if permanent is None else Fraction(str(permanent))
+            return remembered(ledger, metric, values, level, times, answers, self.bits)
+        metric.domain.own_units(values)  # what cannot be reported costs nothing
+        epsilons = metric.randomizer.epsilons
         counts = np.bincount(level, minlength=len(epsilons)).tolist()
         cost = sum(epsilon * count for epsilon, count in zip(epsilons, counts, strict=True))
-        ledger.spend(self.metric.name, Fraction(cost), len(values))
+        ledger.spend(metric.name, Fraction(cost), len(values))
+        return metric.randomize(values, level, self.bits)
 
     def poll(self, timeout: float = 0.0) -> None:
         """Take in acknowledgements, waiting up to `timeout` seconds, and send batches by age.

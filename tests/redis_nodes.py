@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,6 +37,14 @@ def free_ports(number: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in held]
 
 
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Look until something is so."""
+    deadline = time.monotonic() + READY_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not yet: {what}"
+        threading.Event().wait(0.02)
+
+
 class RedisNode:
     """A redis-server in a folder of its own.
 
@@ -51,6 +59,7 @@ class RedisNode:
         self.folder = Path(tempfile.mkdtemp(prefix="dither-redis-"))
         self.port, self.bus = free_ports(2)
         self.options = {"appendonly": "yes", "save": "", **options}
+        self.arguments: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -58,8 +67,12 @@ class RedisNode:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def password(self) -> str | None:
+        return self.options.get("requirepass")
+
+    @property
     def url(self) -> str:
-        return f"redis://{self.address}/0"
+        return f"redis://{f':{self.password}@' if self.password else ''}{self.address}/0"
 
     @property
     def running(self) -> bool:
@@ -67,7 +80,19 @@ class RedisNode:
 
     def start(self) -> Self:
         """Start it, again on what its folder has, and wait until it answers."""
-        command = [str(self.binary), "--port", str(self.port), "--bind", "127.0.0.1"]
+        self.launch()
+        deadline = time.monotonic() + READY_SECONDS
+        while not self._answers():
+            told = (self.folder / "redis.log").read_text(errors="replace")[-2_000:]
+            assert self.running, told
+            assert time.monotonic() < deadline, told
+            threading.Event().wait(0.01)
+        return self
+
+    def launch(self) -> None:
+        """Start it, and wait for nothing."""
+        command = [str(self.binary), *self.arguments]
+        command += ["--port", str(self.port), "--bind", "127.0.0.1"]
         command += ["--dir", str(self.folder)]
         for name, value in self.options.items():
             command += [f"--{name.replace('_', '-')}", *(value.split() or [""])]
@@ -79,13 +104,6 @@ class RedisNode:
                 stderr=log,
                 start_new_session=True,
             )
-        deadline = time.monotonic() + READY_SECONDS
-        while not self._answers():
-            told = (self.folder / "redis.log").read_text(errors="replace")[-2_000:]
-            assert self.running, told
-            assert time.monotonic() < deadline, told
-            threading.Event().wait(0.01)
-        return self
 
     def kill(self) -> None:
         """End it as a crash would."""
@@ -108,8 +126,30 @@ class RedisNode:
 
     def ask(self, *command: str | int) -> Any:
         """Run a command on this very server."""
-        with redis.Redis(port=self.port, decode_responses=True, socket_timeout=10) as client:
+        options: Any = {"decode_responses": True, "socket_timeout": 10}
+        with redis.Redis(port=self.port, password=self.password, **options) as client:
             return client.execute_command(*command)
+
+    def follow(self, master: RedisNode) -> None:
+        """Become a replica, in step with its master."""
+        if master.password:
+            self.ask("CONFIG", "SET", "masterauth", master.password)
+        self.ask("REPLICAOF", "127.0.0.1", master.port)
+        wait_for(lambda: self.link() == "up", "the replica is in step")
+
+    def link(self) -> str:
+        """Return whether a replica hears from its master."""
+        return self.info("replication").get("master_link_status", "")
+
+    def info(self, section: str) -> dict[str, str]:
+        """Return what it says of itself."""
+        return _fields(self.ask("INFO", section))
+
+    def fall_behind(self, master: RedisNode) -> None:
+        """Hear nothing of a master from now on, though it has a password and goes on."""
+        self.ask("CONFIG", "SET", "masterauth", "wrong")
+        master.ask("CLIENT", "KILL", "TYPE", "replica")
+        wait_for(lambda: self.link() == "down", "the replica is cut off")
 
     def __enter__(self) -> Self:
         return self.start()
@@ -128,6 +168,22 @@ class RedisNode:
         return True
 
 
+class RedisSentinel(RedisNode):
+    """A Sentinel that watches a master under the name ``dither``, and decides alone."""
+
+    def __init__(self, master: RedisNode) -> None:
+        super().__init__()
+        lines = [f"sentinel monitor dither 127.0.0.1 {master.port} 1"]
+        lines += ["sentinel down-after-milliseconds dither 500"]
+        lines += ["sentinel failover-timeout dither 5000"]
+        if master.password:
+            lines.append(f"sentinel auth-pass dither {master.password}")
+        self.file = self.folder / "sentinel.conf"
+        self.file.write_text("\n".join([*lines, ""]))
+        self.arguments = [str(self.file), "--sentinel"]
+        self.options = {}
+
+
 class RedisCluster:
     """A Redis Cluster, every slot at one of its masters.
 
@@ -136,15 +192,19 @@ class RedisCluster:
     masters : int
     replicas : int
         Of each master.
+    options : str
+        Of every node.
     """
 
-    def __init__(self, masters: int = 3, replicas: int = 0) -> None:
+    def __init__(self, masters: int = 3, replicas: int = 0, **options: str) -> None:
         timeout = str(NODE_TIMEOUT_MS)
         self.nodes = [
             RedisNode(
                 cluster_enabled="yes",
                 cluster_node_timeout=timeout,
                 cluster_require_full_coverage="no",
+                cluster_replica_validity_factor="0",
+                **options,
                 repl_diskless_sync_delay="0",
             )
             for _ in range(masters * (1 + replicas))
@@ -169,7 +229,7 @@ class RedisCluster:
             node.ask("CLUSTER", "ADDSLOTSRANGE", first, last)
         for node in self.nodes[1:]:
             node.ask("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port, self.nodes[0].bus)
-        self._wait(lambda: all(len(self._known(n)) == len(self.nodes) for n in self.nodes), "met")
+        self._meet()
         for index, node in enumerate(self.replicas):
             node.ask("CLUSTER", "REPLICATE", self.id(self.masters[index % count]))
         self.wait_until_well()
@@ -181,13 +241,13 @@ class RedisCluster:
         def well() -> bool:
             up = [node for node in self.nodes if node.running]
             infos = [_fields(node.ask("CLUSTER", "INFO")) for node in up]
-            links = [_fields(node.ask("INFO", "replication")) for node in up]
+            links = [node.info("replication") for node in up]
             return all(
                 info["cluster_state"] == "ok" and info["cluster_slots_ok"] == str(SLOTS)
                 for info in infos
             ) and all(link.get("master_link_status", "up") == "up" for link in links)
 
-        self._wait(well, "well")
+        wait_for(well, "the Redis Cluster is well")
 
     def id(self, node: RedisNode) -> str:
         """Return a node's id."""
@@ -195,8 +255,8 @@ class RedisCluster:
 
     def master_of(self, key: str) -> RedisNode:
         """Return the node that has a key's slot."""
-        slot = int(self.masters[0].ask("CLUSTER", "KEYSLOT", key))
         up = next(node for node in self.nodes if node.running)
+        slot = int(up.ask("CLUSTER", "KEYSLOT", key))
         for first, last, (_, port, *_), *_ in up.ask("CLUSTER", "SLOTS"):
             if first <= slot <= last:
                 return next(node for node in self.nodes if node.port == port)
@@ -210,7 +270,7 @@ class RedisCluster:
         self.nodes.append(node)
         self.masters.append(node)
         node.ask("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port, self.nodes[0].bus)
-        self._wait(lambda: all(len(self._known(n)) == len(self.nodes) for n in self.nodes), "met")
+        self._meet()
         self.wait_until_well()
         return node
 
@@ -248,11 +308,10 @@ class RedisCluster:
         lines = str(node.ask("CLUSTER", "NODES")).splitlines()
         return [line for line in lines if "handshake" not in line and " connected" in line]
 
-    def _wait(self, condition: Any, what: str) -> None:
-        deadline = time.monotonic() + READY_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, f"the Redis Cluster is not {what}"
-            threading.Event().wait(0.02)
+    def _meet(self) -> None:
+        """Wait until every node knows of every other."""
+        count = len(self.nodes)
+        wait_for(lambda: all(len(self._known(n)) == count for n in self.nodes), "all have met")
 
 
 def _fields(info: Any) -> dict[str, str]:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: The image that Testcontainers runs where a Docker engine answers.
 KAFKA_IMAGE = "confluentinc/cp-kafka:7.9.0"
 
+#: Seconds for a topic to be there, also while a broker starts again.
+CREATE_SECONDS = 60.0
+
 
 def real_is_required() -> bool:
     """Whether a stand-in or a skipped test is a failure (continuous integration says so)."""
@@ -90,16 +93,25 @@ class Kafka:
         if self._broker is not None:
             self._broker.create_topic(name)
             return name
+        from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
-        created = admin.create_topics(
-            [NewTopic(name, partitions, -1, config=settings)], operation_timeout=30
-        )
-        created[name].result(timeout=60)
-        return name
+        topic = NewTopic(name, partitions, -1, config=settings)
+        deadline = time.monotonic() + CREATE_SECONDS
+        while True:  # a broker may be killed while it is asked
+            try:
+                admin.create_topics([topic], operation_timeout=30)[name].result(timeout=60)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return name
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+            else:
+                return name
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; ask rather than assume, see `topic`."""
@@ -107,8 +119,8 @@ class Kafka:
             return EMBEDDED_PARTITIONS
         from confluent_kafka.admin import AdminClient
 
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        deadline = time.monotonic() + 30
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        deadline = time.monotonic() + CREATE_SECONDS
         while True:  # a broker may hear of a new topic later than the one that created it
             partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions
             if partitions or time.monotonic() > deadline:

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 import numpy as np
+from msgspec import UNSET
 
-from aggregator.answers import as_dict
+from aggregator.answers import as_dict, lies
 from aggregator.commands.options import (
     defined_metrics,
     metric_argument,
@@ -165,6 +166,7 @@ def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = 
         f"bounds     {100 * (1 - found.beta):g}% {found.bound}, {found.target}",
         f"weights    {found.policy}",
     ]
+    lines += lying(metric, found)
     if found.heterogeneity is not None:
         lines.append(f"levels     alike with p = {found.heterogeneity:.2g}")
     if warns(found):
@@ -198,6 +200,22 @@ def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = 
     levels = zip(found.levels, found.counts, found.weights, strict=True)
     mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
     return "\n".join([*lines, "", table(("epsilon", "reports", "weight"), mix)])
+
+
+def lying(metric: Metric, found: Estimate) -> list[str]:
+    """Return a line on what a few lies could do; none where nothing is known yet."""
+    told = lies(metric, found)
+    shift = told.shift if told.l2 is UNSET else told.l2
+    if shift is None or not np.size(found.value):
+        return []
+    unit = f" {metric.unit}" if metric.unit else ""
+    what = "a share" if metric.kind == "frequency" else "this"
+    how = "" if told.l2 is UNSET else " (l2)"
+    return [
+        f"influence  {100 * told.share:g}% of the reports ({told.reports}), were they lies, could "
+        f"have moved {what} by {digits(shift)}{unit}{how}"
+        + (f"; without privacy {digits(told.without_privacy)}" if told.l2 is UNSET else "")
+    ]
 
 
 def _columns(found: Estimate) -> list[list[float]]:

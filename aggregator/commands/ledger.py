@@ -35,6 +35,7 @@ def _as_json(account: Account) -> dict[str, Any]:
         "spent": float(account.spent),
         "left": None if account.left is None else float(account.left),
         "reports": account.reports,
+        "permanent_answers": account.permanent,
         "ever_spent": float(account.ever_spent),
         "ever_reports": account.ever_reports,
         "more_at": None if account.more_at is None else account.more_at.isoformat(),

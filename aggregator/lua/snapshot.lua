@@ -1,11 +1,11 @@
 -- The state that a worker needs to go on counting a partition, in one consistent piece.
 -- KEYS: the partition's owner, watermarks, counts and open panes; ARGV[1] a worker's name to take the
--- partition over (raising the epoch), or the empty string to look only.
--- A statistic is '' where it is gone.
+-- partition over (raising the epoch), or the empty string to look only; ARGV[2] a token of its own.
+-- A statistic is false where it is gone.
 local tag = string.match(KEYS[1], '^(.*):owner$')
 if ARGV[1] ~= '' then
   redis.call('HINCRBY', KEYS[1], 'epoch', 1)
-  redis.call('HSET', KEYS[1], 'worker', ARGV[1])
+  redis.call('HSET', KEYS[1], 'worker', ARGV[1], 'token', ARGV[2])
   local commits = redis.call('HMGET', KEYS[1], 'begun', 'done')
   if commits[1] ~= commits[2] then redis.call('HSET', KEYS[1], 'next', -2) end
 end
@@ -14,7 +14,7 @@ for _, member in ipairs(redis.call('SMEMBERS', KEYS[4])) do
   local name = string.match(member, '^(.*):%d+$') or ''
   panes[#panes + 1] = {
     member,
-    redis.call('GET', tag .. ':' .. name) or '',
+    redis.call('GET', tag .. ':' .. name),
     redis.call('SMEMBERS', tag .. ':seen:' .. name),
     redis.call('HGETALL', tag .. ':keys:' .. name),
   }

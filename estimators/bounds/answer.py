@@ -54,6 +54,8 @@ def limits(
     """
     if not observed.size:  # an open vocabulary of which nothing is asked for
         return observed, observed
+    if question.panes != 1:
+        return over_panes(law, observed, question, log_p)
     if question.target == "sample" and noise is not None:
         if question.bound == "normal":
             margin = normal_quantile(log_p) * noise.variance**0.5
@@ -67,6 +69,45 @@ def limits(
     if question.target == "sample" and signs is not None:
         return own_value_limits(law, signs, log_p, total if question.bound == "anytime" else None)
     return interval(law, observed, log_p, total if question.bound == "anytime" else None)
+
+
+def over_panes(
+    law: Law, observed: Floats, question: Question, log_p: float
+) -> tuple[Floats, Floats]:
+    """Return bounds on theta from signs that are independent only within each of several panes.
+
+    Parameters
+    ----------
+    law : Law
+        Of signs, without noise.
+    observed : ndarray of float64, shape (k,)
+    question : Question
+        With its number of panes, m; None, or bounds for all times: the whole of [-1, 1].
+    log_p : float
+        ln p, the failure probability of one side.
+
+    Notes
+    -----
+    S - E S is a sum of m sums S_j, each of independent signs of variance proxy V_j (Hoeffding). By
+    Hoelder's inequality E exp(z sum S_j) <= prod (E exp(m z S_j))^(1/m) <= exp(m z^2 V / 2), V the
+    sum of all V_j: the proxy is m V, whatever the panes have in common. If every device repeats its
+    report in each pane that is the truth.
+
+    Examples
+    --------
+    >>> law = Law(counts=np.array([4e4]), coefficient=np.array([1 / 4e4]), contrast=np.ones(1))
+    >>> lower, upper = over_panes(law, np.array([0.5]), Question(panes=4), np.log(0.025))
+    >>> float(lower[0].round(4)), float(upper[0].round(4))
+    (0.4728, 0.5272)
+    """
+    if question.panes is None or question.bound == "anytime":
+        return np.full_like(observed, -1.0), np.full_like(observed, 1.0)
+    if question.bound == "normal":
+        variance = question.panes * law.largest_variance(np.clip(observed, -1, 1))
+        margin = normal_quantile(log_p) * np.sqrt(variance)
+    else:
+        margin = np.full_like(observed, np.sqrt(-2 * log_p * question.panes * law.proxy))
+    return np.clip(observed - margin, -1, 1), np.clip(observed + margin, -1, 1)
 
 
 def interval(

@@ -49,6 +49,7 @@ class Grr(SupportCounts):
     """
 
     name = "grr"
+    memoizable = True
 
     def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
         self.misses = [miss_threshold(epsilon, 1, categories - 1) for epsilon in epsilons]

@@ -204,7 +204,7 @@ class Hemisphere(Mechanism):
         """Return what a coordinate of +-g stands for."""
         return -self.scale, self.scale
 
-    def largest_report(self) -> Floats:
+    def report_norm(self) -> Floats:
         """Return the l2 norm of the longest vector that a report of each level can stand for."""
         longest: Floats = self.scale * math.sqrt(self._largest) / self.grid
         return longest

@@ -23,6 +23,7 @@ from estimators.estimate import Counts, Estimate, Floats
 from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.thresholds import exp_bounds
+from estimators.weights import POLICIES, LevelFacts
 
 Levels = NDArray[np.integer[Any]]
 Reports = NDArray[np.integer[Any]]
@@ -52,17 +53,24 @@ class Mechanism(ABC):
         keys, and an estimate is about those that are asked for.
     closed_vocabulary : bool
         Whether it can do with a list of categories.
+    memoizable : bool
+        Whether its reports may be drawn once and repeated: what is estimated then is a mean of
+        signs that are independent within a pane, whose bounds know how to do without more.
     dtype, shape : numpy dtype and tuple
         Of one report: an array of n reports has shape ``(n, *shape)``, and its little-endian bytes
         are the reports on the wire.
     columns : int
         Cells per level of the statistic, the number of reports included.
+    facts : LevelFacts
+        What weights are made of.
     """
 
     name: ClassVar[str]
     kinds: ClassVar[frozenset[str]]
     open_vocabulary: ClassVar[bool] = False
     closed_vocabulary: ClassVar[bool] = True
+    memoizable: ClassVar[bool] = False
+    facts: LevelFacts
     dtype: np.dtype[np.integer[Any]]
     shape: tuple[int, ...] = ()
     columns: int
@@ -132,6 +140,23 @@ class Mechanism(ABC):
         -------
         lowest, highest : ndarray of float64, shape (levels,)
         """
+
+    def report_weights(self, policy: str) -> Floats:
+        """Return the weight of one report of each level, but for a common factor.
+
+        Parameters
+        ----------
+        policy : str
+            One of :data:`estimators.weights.POLICIES`.
+        """
+        return POLICIES[policy](self.facts)
+
+    def report_norm(self) -> Floats | None:
+        """Return the l2 norm of the longest vector that one report of each level can stand for.
+
+        None where an estimate is no vector; shape (levels,).
+        """
+        return None
 
     def is_private(self, level: int) -> bool:
         """Return whether the largest ratio of output probabilities is at most e^epsilon."""

@@ -48,6 +48,7 @@ class Oue(PackedBits):
     """
 
     name = "oue"
+    memoizable = True
 
     def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
         self.flips = [flip_threshold(epsilon) for epsilon in epsilons]

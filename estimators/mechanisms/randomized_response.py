@@ -47,6 +47,7 @@ class RandomizedResponse(ScalarMean):
     """
 
     name = "randomized_response"
+    memoizable = True
     dtype = np.dtype(np.uint8)
     columns = 2
 

@@ -45,6 +45,7 @@ class Rappor(PackedBits):
     """
 
     name = "rappor"
+    memoizable = True
 
     def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
         self._flipped = FlippedSigns([epsilon / 2 for epsilon in epsilons])

@@ -65,6 +65,7 @@ class SubsetSelection(PackedBits):
     """
 
     name = "subset_selection"
+    memoizable = True
 
     def __init__(
         self, epsilons: Sequence[Fraction], *, categories: int, size: int | None = None

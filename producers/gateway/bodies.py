@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from estimators import Metric
 from estimators.errors import ReportError, nearest
-from producers.batch import check_batch, encode_batch, new_batch_id, parse_batch
+from producers.batch import check_batch, check_size, encode_batch, new_batch_id, parse_batch
 from producers.delivery import Batch
 from producers.problems import Problem
 from producers.times import END, event_times
@@ -140,6 +140,7 @@ def from_json(body: bytes, metrics: Mapping[str, Metric]) -> Batch:
         )
     if not given.reports:
         raise ReportError("empty", "a batch without reports")
+    check_size(metric, len(given.reports))
     levels = [_level(metric, index, each) for index, each in enumerate(given.reports)]
     rows = [_row(metric, index, each.report) for index, each in enumerate(given.reports)]
     key = new_batch_id() if given.batch_id is None else _batch_id(given.batch_id)

@@ -349,7 +349,7 @@ METRIC_KEYS = [
 ESTIMATE_KEYS = [
     *("metric", "unit", "kind", "status", "from", "to", "updated", "value", "lower", "upper"),
     *("reports", "effective_reports", "beta", "bound", "target", "policy"),
-    *("heterogeneity", "levels"),
+    *("heterogeneity", "levels", "influence"),
 ]
 
 
@@ -369,6 +369,8 @@ def test_estimates_as_json_are_plain_before_the_first_report(redis_url: str) -> 
     assert list(delay) == ESTIMATE_KEYS
     assert (delay["status"], delay["value"], delay["reports"]) == ("not_ready", None, 0)
     assert (delay["lower"], delay["upper"]) == (0, 10)
+    nothing = {"share": 0.01, "reports": 0, "shift": None, "without_privacy": None}
+    assert delay["influence"] == nothing
     assert [list(level) for level in delay["levels"]] == [["epsilon", "reports", "weight"]] * 2
     carrier = strict(run("estimate", "carrier", "--json", "--redis", redis_url).stdout)
     assert list(carrier) == [*ESTIMATE_KEYS, "categories"]
@@ -473,6 +475,11 @@ unit = "km"
     found = strict(run("estimate", "place", "--json", "--redis", redis_url).stdout)
     assert 0 < found["radius"] < 0.5
     told = run("estimate", "place", "--redis", redis_url, "--top", "2").output
+    lies = found["influence"]
+    assert lies["reports"] == 20
+    assert 0 < lies["shift"] < lies["l2"]
+    assert f"(20), were they lies, could have moved this by {lies['l2']:.4f} km (l2)" in told
+    told = told[told.index("coordinate") :]
     assert told.index("coordinate") < told.index("-1.") < told.index("0.")
     assert "and 1 more coordinates (--top)" in told
     assert f"within {found['radius']:.4f} km of the true vector (l2)" in told

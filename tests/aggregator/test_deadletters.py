@@ -236,5 +236,15 @@ def test_the_error_says_why_once_kafkas_client_has_given_up(opened: Open) -> Non
         letters.flush(2.0)
 
 
+def test_taking_a_refused_message_never_waits_for_a_broker(opened: Open) -> None:
+    letters = opened("127.0.0.1:1", queue_buffering_max_messages=10)
+    began = time.monotonic()
+    for _ in range(1_000):
+        letters.send(refusal(Refused()))
+    with pytest.raises(DeadLettersUndelivered, match="1000 dead letters"):
+        letters.flush(0.2)
+    assert time.monotonic() - began < PATIENCE / 3
+
+
 def test_nothing_sent_is_nothing_to_wait_for(opened: Open) -> None:
     opened("127.0.0.1:1").flush(0.0)

@@ -352,3 +352,24 @@ def test_an_error_does_not_tell_a_secret(key: str, value: object) -> None:
     assert "hunter2" not in str(error)
     assert "hunter2" not in str(error.value)
     assert key in str(error)
+
+
+@pytest.mark.parametrize(
+    ("toml", "expected"),
+    [
+        ("memory = 1000", "33554432 or more"),
+        ("deadletter_ratio = 1.0", "a share from 0"),
+        ("deadletter_ratio = -0.1", "a share from 0"),
+        ("deadletter_consecutive = -1", "0 or more"),
+        ("deadletter_window = 0", "1 or more"),
+        ('stuck_after = "soon"', "a duration"),
+    ],
+)
+def test_a_limit_that_makes_no_sense_is_refused(toml: str, expected: str) -> None:
+    assert expected in str(refusal(f"[aggregate]\n{toml}"))
+
+
+def test_limits_are_switched_off_by_zero() -> None:
+    flags = {"aggregate.deadletter_consecutive": "0", "aggregate.deadletter_ratio": "0"}
+    aggregate = load(flags=flags).aggregate
+    assert (aggregate.deadletter_consecutive, aggregate.deadletter_ratio) == (0, 0.0)

@@ -36,7 +36,10 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="dither-faults-"))
     began = time.monotonic()
     with Arena(folder, min(asked.lanes, len(seeds))) as arena:
-        print(f"three brokers are there after {time.monotonic() - began:.1f} s; in {folder}")
+        print(
+            f"three brokers are there after {time.monotonic() - began:.1f} s; in {folder}",
+            flush=True,
+        )
         outcomes = run(arena, seeds)
     print(table(outcomes, time.monotonic() - began))
     return int(any(outcome.problems for outcome in outcomes))
@@ -52,7 +55,7 @@ def run(arena: Arena, seeds: list[int]) -> list[Outcome]:
     def work(lane: Lane) -> None:
         while True:
             try:
-                outcome = play(arena, lane, draw(waiting.get_nowait()))
+                outcome = play(lane, draw(waiting.get_nowait()))
             except Empty:
                 return
             outcomes.append(outcome)

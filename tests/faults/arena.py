@@ -137,16 +137,12 @@ class Faults:
     lane : Lane
     redis : EmbeddedRedis
     fleet : Fleet
-
-    Attributes
-    ----------
     done : Counter
         How many of each kind; a broker's count for the lane that brought them about.
     """
 
-    def __init__(self, lane: Lane, redis: EmbeddedRedis, fleet: Fleet) -> None:
-        self.lane, self.redis, self.fleet = lane, redis, fleet
-        self.done: Counter[str] = Counter()
+    def __init__(self, lane: Lane, redis: EmbeddedRedis, fleet: Fleet, done: Counter[str]) -> None:
+        self.lane, self.redis, self.fleet, self.done = lane, redis, fleet, done
         self.older: list[int] = [self._log_bytes()]
         self._store, self._to_redis, self._to_kafka = (threading.Lock() for _ in range(3))
 

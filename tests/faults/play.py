@@ -17,22 +17,24 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from aggregator.embedded import EmbeddedRedis
 from aggregator.keys import tag
 from aggregator.ownership import take
 from aggregator.store import TORN, UNSET
 from estimators import Metric
 from tests.bad_batches import bad_batches
 from tests.faults.account import differences, reckon
-from tests.faults.arena import Arena, Faults, Lane
+from tests.faults.arena import Faults, Lane
 from tests.faults.fleet import Fleet
 from tests.faults.schedules import Schedule
 from tests.integration.conftest import METRICS
-from tests.integration.deployment import Deployment, wait_until
+from tests.integration.deployment import Deployment, other_database, wait_until
 from tests.messages import EPOCH, batch
 
 HOUR = 3_600_000
 TICK_SECONDS = 0.04
 KEEP_SECONDS = 0.2
+LOG = "workers.log"
 LEFT = {0, -signal.SIGTERM}
 """How a worker ends that was asked to leave: by itself, or before it could even listen."""
 COUNTED_SECONDS = 120.0
@@ -66,8 +68,8 @@ class Outcome:
     """
 
     schedule: Schedule
-    problems: list[str]
-    faults: Counter[str]
+    problems: list[str] = dataclasses.field(default_factory=list)
+    faults: Counter[str] = dataclasses.field(default_factory=Counter)
     messages: int = 0
     reports: int = 0
     dead: int = 0
@@ -78,11 +80,22 @@ class Outcome:
 
 
 class Devices:
-    """Reports of all kinds, sent for a while: good, twice, late, and bad ones."""
+    """Reports of all kinds, sent for a while: good, twice, late, and bad ones.
+
+    Attributes
+    ----------
+    sent : Counter
+        Messages by partition and payload.
+    acknowledged : int
+        How many of them the brokers have promised to keep.
+    bad : dict
+        The payloads that are not well formed, and the reason of each.
+    """
 
     def __init__(self, deployment: Deployment, seed: int) -> None:
         self.deployment = deployment
         self.sent: Counter[tuple[int, bytes | None]] = Counter()
+        self.acknowledged = 0
         metrics = deployment.metrics
         self._rng = random.Random(seed)
         self._delay, self._carrier, self._age = (metrics[n] for n in ("delay", "carrier", "age"))
@@ -110,6 +123,13 @@ class Devices:
             }
         )
         failed: list[Any] = []
+
+        def delivered(error: Any, _: Any) -> None:
+            if error:
+                failed.append(error)
+            else:
+                self.acknowledged += 1
+
         step = 0
         while not over.wait(TICK_SECONDS):
             for partition, payload in self._batches(step):
@@ -117,7 +137,7 @@ class Devices:
                     self.deployment.topic,
                     payload,
                     partition=partition,
-                    on_delivery=lambda error, _: failed.append(error) if error else None,
+                    on_delivery=delivered,
                 )
                 self.sent[partition, payload] += 1
             producer.poll(0)
@@ -148,39 +168,46 @@ class Devices:
             yield rng.randrange(self.deployment.partitions), rng.choice(self._kinds)[0]
 
 
-def play(arena: Arena, lane: Lane, schedule: Schedule) -> Outcome:
+def play(lane: Lane, schedule: Schedule) -> Outcome:
     """Play a schedule in a lane and compare what is left with what must be."""
     began = time.monotonic()
-    with lane.redis() as redis:
-        file = lane.folder / "metrics.toml"
-        file.write_text(METRICS)
-        deployment = Deployment(lane.kafka, lane.redis_url, file, schedule.partitions)
-        log = lane.folder / "workers.log"
-        fleet = Fleet(lane.seen_by_workers(deployment).flags, log)
-        faults = Faults(lane, redis, fleet)
-        outcome = Outcome(schedule, [], faults.done)
-        with deployment.store:
-            try:
-                fleet.keep(schedule.workers)
-                wait_until(lambda: _is_owned(deployment), "all partitions are owned")
-                devices = _disturbed(deployment, faults, schedule)
-                logs = read(deployment)
-                _wait(outcome, deployment, fleet, logs)
-                codes = fleet.stop()
-                outcome.restarted = fleet.ended_alone
-                if not LEFT.issuperset(codes):
-                    outcome.problems.append(f"workers ended with {codes}")
-                _settle(outcome, deployment, devices, logs, log)
-            except Exception as error:
-                outcome.problems.append(f"{type(error).__name__}: {error}")
-            finally:
-                fleet.stop()
-                lane.heal()
-                _forget(deployment)
+    outcome = Outcome(schedule)
+    try:
+        with lane.redis() as redis:
+            _play(lane, redis, outcome)
+    except Exception as error:
+        outcome.problems.append(f"{type(error).__name__}: {error}")
+    lane.heal()
     if outcome.problems:
-        outcome.problems.append(f"the workers' log: {_kept(log, schedule.seed)}")
+        outcome.problems.append(f"the workers' log: {_kept(lane, schedule.seed)}")
     outcome.seconds = time.monotonic() - began
     return outcome
+
+
+def _play(lane: Lane, redis: EmbeddedRedis, outcome: Outcome) -> None:
+    schedule = outcome.schedule
+    file = lane.folder / "metrics.toml"
+    file.write_text(METRICS)
+    deployment = Deployment(lane.kafka, lane.redis_url, file, schedule.partitions)
+    fleet = Fleet(lane.seen_by_workers(deployment).flags, lane.folder / LOG)
+    faults = Faults(lane, redis, fleet, outcome.faults)
+    with deployment.store:
+        try:
+            fleet.keep(schedule.workers)
+            wait_until(lambda: _is_owned(deployment), "all partitions are owned")
+            devices = _disturbed(deployment, faults, schedule)
+            logs = read(deployment)
+            _wait(outcome, deployment, fleet, logs)
+            codes = fleet.stop()
+            outcome.restarted = fleet.ended_alone
+            if not LEFT.issuperset(codes):
+                outcome.problems.append(f"workers ended with {codes}")
+            _settle(outcome, deployment, devices, logs)
+            if "Traceback" in (lane.folder / LOG).read_text(errors="replace"):
+                outcome.problems.append("a worker ended in a traceback")
+        finally:
+            fleet.stop()
+            _forget(deployment)
 
 
 def _disturbed(deployment: Deployment, faults: Faults, schedule: Schedule) -> Devices:
@@ -270,7 +297,7 @@ def read(deployment: Deployment) -> Logs:
 
 def replayed(deployment: Deployment, logs: Logs) -> dict[str, Any]:
     """Return the state after the log was counted once more, by nobody who was disturbed."""
-    other = deployment.beside(deployment.redis_url.removesuffix("0") + "1")
+    other = deployment.beside(other_database(deployment.redis_url))
     other.store.client.flushdb()
     with other.store:
         for number, messages in logs.items():
@@ -290,9 +317,7 @@ def replayed(deployment: Deployment, logs: Logs) -> dict[str, Any]:
         return other.state()
 
 
-def _settle(
-    outcome: Outcome, deployment: Deployment, devices: Devices, logs: Logs, log: Path
-) -> None:
+def _settle(outcome: Outcome, deployment: Deployment, devices: Devices, logs: Logs) -> None:
     state, expected = deployment.state(), replayed(deployment, logs)
     for key in sorted(state.keys() | expected.keys()):
         if state.get(key) != expected.get(key):
@@ -305,9 +330,6 @@ def _settle(
     (end,) = deployment.log_ends(deployment.deadletters).values()
     letters = [message["headers"] for message in deployment.dead(end)]
     outcome.problems += differences(account, deployment.metrics, deployment.store, letters)
-    told = log.read_text(errors="replace")
-    if "Traceback" in told:
-        outcome.problems.append("a worker ended in a traceback")
     outcome.messages = sum(map(len, logs.values()))
     outcome.reports = sum(n for (_, k), n in account.counts.items() if k.startswith("accepted"))
     outcome.dead = len(account.refused)
@@ -327,9 +349,9 @@ def _forget(deployment: Deployment) -> None:
             future.result(timeout=60)
 
 
-def _kept(log: Path, seed: int) -> Path:
+def _kept(lane: Lane, seed: int) -> Path:
     """Keep a log that a later schedule would overwrite."""
-    kept = log.parent.parent / f"schedule-{seed}.log"
+    log, kept = lane.folder / LOG, lane.folder.with_name(f"schedule-{seed}.log")
     if log.exists():
         kept.write_bytes(log.read_bytes())
     return kept

@@ -17,7 +17,7 @@ import pytest
 from aggregator.measurements import Measurements
 from producers.flights import MIX, flight_metrics, flights
 from producers.produce import Produced, produce
-from tests.integration.deployment import Deployment, wait_until
+from tests.integration.deployment import Deployment, other_database, wait_until
 from tests.servers import Kafka, Redis
 
 WORKERS = 3
@@ -37,9 +37,7 @@ def flights_deployment(apache_kafka: Kafka, redis_url: str, tmp_path: Path) -> I
 @pytest.fixture
 def undisturbed(flights_deployment: Deployment, redis_server: Redis) -> Iterator[Deployment]:
     """The same topic counted into another database of the same Redis."""
-    base, _, query = redis_server.url.partition("?")
-    url = f"{base}?db=1" if base.startswith("unix:") else f"{base.rsplit('/', 1)[0]}/1"
-    other = flights_deployment.beside(url + (f"&{query}" if query else ""))
+    other = flights_deployment.beside(other_database(redis_server.url))
     with other.store:
         other.store.client.flushdb()
         yield other

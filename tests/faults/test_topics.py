@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from producers.reports_pb2 import ReportBatch
+from tests.faults.fleet import Fleet
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.test_counting import traffic
 from tests.servers import Kafka
@@ -29,13 +33,15 @@ def made_anew(deployment: Deployment) -> None:
 def test_a_topic_that_is_made_anew_under_a_running_worker_stops_it_until_it_may_skip(
     apache_kafka: Kafka, deployment: Deployment
 ) -> None:
-    deployment.produce(traffic(deployment, 40))
+    numbers = range(deployment.partitions)
+    first, second = traffic(deployment, 40), traffic(deployment, 80, seed=1)
+    deployment.produce(first)
     halted = "created again"
     with deployment.worker() as worker:
         deployment.wait_until_counted()
         before = deployment.state()
         made_anew(deployment)
-        deployment.produce(traffic(deployment, 80, seed=1))  # further than the old one went
+        deployment.produce(second)  # further than the old one went
         wait_until(
             lambda: (
                 len(worker.owned) == deployment.partitions
@@ -44,7 +50,56 @@ def test_a_topic_that_is_made_anew_under_a_running_worker_stops_it_until_it_may_
             "all partitions are halted",
         )
         wait_until(
-            lambda: all(halted in deployment.store.owner(n).get("halted", "") for n in range(6)),
+            lambda: all(halted in deployment.store.owner(n).get("halted", "") for n in numbers),
             "the reasons are stored",
         )
+        reason = worker.owned[0].halted
+        assert len(set(re.findall(r"id (\S+), now (\S+)\)", reason)[0])) == 2, "both ids"
     assert deployment.state() == before
+    waited = {n: int(deployment.store.owner(n).get("high", 0)) for n in numbers}
+
+    deployment.settings.aggregate.on_gap = "skip"
+    counted = {n: int(deployment.store.owner(n)["next"]) for n in numbers}
+    ends = deployment.log_ends()
+    with deployment.worker():
+        wait_until(
+            lambda: all(
+                deployment.store.owner(n).get("halted") == ""
+                and int(deployment.store.owner(n)["next"]) == ends[n]
+                for n in numbers
+            ),
+            "the new log is counted from its beginning",
+        )
+    for n in numbers:
+        assert int(deployment.store.owner(n)["gap"]) == max(0, waited[n] - counted[n])
+    found = sum(
+        count
+        for name, count in deployment.counts().items()
+        if name.partition(":")[0] in ("accepted", "late")
+    )
+    sent = [ReportBatch.FromString(payload) for _, payload in [*first, *second]]
+    assert found == sum(len(one.levels) for one in sent), "each once"
+
+
+def test_a_topic_that_was_made_anew_while_its_worker_hung_halts_it_though_the_offset_is_there(
+    apache_kafka: Kafka, deployment: Deployment
+) -> None:
+    numbers = range(deployment.partitions)
+    deployment.produce(traffic(deployment, 20))
+    log = deployment.metrics_file.with_name("workers.log")
+    patient = ["--set", "kafka.session.timeout.ms=40000"]  # no rebalance tells it
+    fleet = Fleet([*deployment.flags, *patient], log)
+    try:
+        fleet.join()
+        deployment.wait_until_counted()
+        with fleet.frozen(0):
+            made_anew(deployment)
+            deployment.produce(traffic(deployment, 80, seed=1))
+        wait_until(
+            lambda: all(
+                "created again" in deployment.store.owner(n).get("halted", "") for n in numbers
+            ),
+            "all partitions are halted",
+        )
+    finally:
+        fleet.stop()

@@ -16,6 +16,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from aggregator.clock import SYSTEM, Clock
 from aggregator.settings import Redis as RedisSettings
 from aggregator.settings import Settings, Topics
 from aggregator.store import Store, connect
@@ -35,6 +36,14 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIEN
     while not condition():
         assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
         threading.Event().wait(0.05)
+
+
+def other_database(redis_url: str) -> str:
+    """Return the URL of a second database of the same Redis."""
+    base, _, query = redis_url.partition("?")
+    if base.startswith("unix:"):
+        return f"{base}?db=1" + (f"&{query}" if query else "")
+    return f"{base.rsplit('/', 1)[0]}/1" + (f"?{query}" if query else "")
 
 
 class Deployment:
@@ -119,9 +128,9 @@ class Deployment:
             )
 
     @contextlib.contextmanager
-    def worker(self, name: str = "worker") -> Iterator[Worker]:
+    def worker(self, name: str = "worker", clock: Clock = SYSTEM) -> Iterator[Worker]:
         """Run a worker in a thread; afterwards it has drained, committed and left."""
-        worker = Worker(self.settings, self.metrics, self.store, name)
+        worker = Worker(self.settings, self.metrics, self.store, name, clock=clock)
         failures: list[BaseException] = []
 
         def run() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import threading
@@ -109,6 +110,22 @@ def test_the_key_is_the_batch_id_and_decides_the_partition(broker: Broker, topic
         places.setdefault(message.key, set()).add(message.partition)
     assert len(places) == 64
     assert all(len(partitions) == 1 for partitions in places.values())
+
+
+def test_a_key_that_was_given_is_that_of_every_batch(broker: Broker, topic: str) -> None:
+    with Reporter(LATE, broker.config, topic=topic, key=b"shard 7", batch_reports=10) as reporter:
+        reporter.report(np.zeros(50), epsilon=1)
+    messages = broker.read(topic)
+    assert [message.key for message in messages] == [b"shard 7"] * 5
+    assert len({message.partition for message in messages}) == 1
+    assert len({message.batch.batch_id for message in messages}) == 5, "ids are their own"
+
+
+def test_batches_are_no_larger_than_the_metric_allows(broker: Broker, topic: str) -> None:
+    small = dataclasses.replace(LATE, max_batch_reports=30)
+    with Reporter(small, broker.config, topic=topic) as reporter:
+        reporter.report(np.zeros(100), epsilon=1)
+    assert sorted(len(batch.levels) for batch in broker.batches(topic)) == [10, 30, 30, 30]
 
 
 def test_batches_fit_into_a_message_however_wide_a_report_is(broker: Broker, topic: str) -> None:

@@ -66,7 +66,7 @@ class ConsumerModel:
         self.fetches: dict[int, Fetch] = {}
         self._stale: dict[int, Fetch] = {}
         self._subscribed = False
-        self._incarnation = 0
+        self._given: dict[int, int] = {}
         self._on: dict[str, Callable[[Any, list[TopicPartition]], None]] = {}
 
     def subscribe(self, _: list[str], on_assign: Any, on_revoke: Any, on_lost: Any) -> None:
@@ -88,14 +88,16 @@ class ConsumerModel:
         return found
 
     def _serve(self, event: Event) -> None:
-        kind, numbers = (event, list(self.fetches)) if isinstance(event, str) else event
+        kind, numbers = (event, list(self._given)) if isinstance(event, str) else event
         self.world.note(self.process.name, kind, numbers)
         if kind == "assigned":
-            self._incarnation = self.cluster.incarnation
+            self._given.update(dict.fromkeys(numbers, self.cluster.incarnation))
             self._on["assigned"](self, [TopicPartition(TOPIC, number) for number in numbers])
             return
-        held = [TopicPartition(TOPIC, number) for number in numbers if number in self.fetches]
+        held = [TopicPartition(TOPIC, number) for number in numbers if number in self._given]
         self._on["lost" if kind == "lost" else "revoked"](self, held)
+        for number in numbers:
+            self._given.pop(number, None)
         if kind == "lost":
             self.cluster.group.join(self)
         else:
@@ -132,7 +134,7 @@ class ConsumerModel:
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         self.process.pause()
         for assigned in partitions:
-            fetch = Fetch(assigned.offset, self._incarnation)
+            fetch = Fetch(assigned.offset, self._given[assigned.partition])
             stale = self._stale.pop(assigned.partition, None)
             has_stale = stale and stale.queue and stale.incarnation == fetch.incarnation
             if has_stale and self.world.strikes("stale messages", self.process.name):
@@ -181,7 +183,7 @@ class ConsumerModel:
         if self.process.dead or not self._subscribed:
             return
         self._subscribed = False
-        if self.fetches:
+        if self._given:
             self._serve("lost" if "lost" in self.events else "revoked all")
         self.events.clear()
         self.cluster.group.leave(self)

@@ -40,7 +40,8 @@ class Database:
         self._texts: dict[bytes, bytes] = {}
         self._compiled: dict[bytes, Any] = {}
         self.disturb: Callable[[bytes], None] | None = None
-        self._table = _lua.table_from({b"call": self._call_from_lua})
+        calls = {b"call": self._call_from_lua, b"pcall": self._pcall_from_lua}
+        self._table = _lua.table_from(calls)
 
     def copy(self) -> Keys:
         """Return what is stored, as a snapshot for :meth:`restore`."""
@@ -86,6 +87,12 @@ class Database:
             return _lua.table_from([False if item is None else item for item in reply])
         return False if reply is None else reply
 
+    def _pcall_from_lua(self, *words: Any) -> Any:
+        try:
+            return self._call_from_lua(*words)
+        except redis.ResponseError as error:
+            return _lua.table_from({b"err": str(error).encode()})
+
     # -- Commands, as Redis documents them ------------------------------------------------------
 
     def _of(self, key: Word, kind: type, create: bool = False) -> Any:
@@ -109,6 +116,9 @@ class Database:
 
     def _del(self, *keys: Word) -> int:
         return sum(self.keys.pop(key, None) is not None for key in keys)
+
+    def _exists(self, *keys: Word) -> int:
+        return sum(key in self.keys for key in keys)
 
     def _pexpireat(self, key: Word, _: Word) -> int:
         return int(key in self.keys)
@@ -180,7 +190,7 @@ _compiled: dict[bytes, Any] = {}
 COMMANDS: dict[bytes, Callable[..., Any]] = {
     name.upper().encode(): getattr(Database, f"_{name}")
     for name in (
-        *("get", "set", "del", "pexpireat", "hset", "hmget", "hgetall", "hincrby"),
+        *("get", "set", "del", "exists", "pexpireat", "hset", "hmget", "hgetall", "hincrby"),
         *("sadd", "srem", "smembers", "zadd"),
     )
 }

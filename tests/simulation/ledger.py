@@ -109,11 +109,12 @@ class Ledger:
     ) -> None:
         """Compare what a commit has made of the store with a replay of the log."""
         number, outcome = partition_of(tag), reply[0]
-        epoch, expected, following = map(int, words)
+        epoch, expected, following = map(int, words[:3])
         self.world.note(worker, outcome.decode(), (number, epoch, expected, following))
         if outcome == b"known":
             self.known += 1
-        if outcome == b"fenced" and int(reply[1]) == epoch and int(reply[2]) == following:
+        is_mine = int(reply[1]) == epoch and before.get(b"token") == words[3]
+        if outcome == b"fenced" and is_mine and int(reply[2]) == following:
             raise Violation(f"{worker} was fenced by its own commit in partition {number}")
         if outcome != b"ok":
             return

@@ -53,10 +53,12 @@ def _without(text: str) -> Callable[[str], str]:
 
 _script, _partition, _take = store.script, Snapshot.partition, ownership.take
 
-EPOCHS = "if epoch ~= ARGV[1] then return {'fenced', epoch, next_offset} end"
+TOKENS = " or (stored[5] or '') ~= ARGV[4]"
+EPOCHS = f"if epoch ~= ARGV[1]{TOKENS} then return {{'fenced', epoch, next_offset}} end"
 KNOWN = "if next_offset == ARGV[3] then return {'known', epoch, next_offset} end"
 STALE = "  return {'fenced', epoch, next_offset}\nend\nredis.call"
 _patched("commits of an older epoch are taken", store, "script", _without(EPOCHS))
+_patched("an epoch that came again is believed", store, "script", _without(TOKENS))
 _patched("a commit whose reply was lost is not known again", store, "script", _without(KNOWN))
 _patched(
     "the offset that a commit was built on is not compared",
@@ -99,10 +101,9 @@ class _SeeksWrongly(Worker):
 @_worker("dead letters are flushed after the commit that passes them")
 class _FlushesLate(Worker):
     def _commit(self, owned: Owned) -> None:
-        flush = self._deadletters.flush
         with patch.object(self._deadletters, "flush", lambda _: None):
             super()._commit(owned)
-        self._patiently(lambda: flush(10.0))
+        self._deadletters.flush(10.0)
 
 
 @_worker("the topic's id is asked for once")

@@ -14,6 +14,10 @@ from tests.simulation.world import Process, World
 SNAPSHOTS = 6
 """How many older states a failover may fall back to."""
 RETRY_SECONDS = 2.0
+TAKE_ARGUMENTS = 2
+"""Of taking a partition over: the worker and its token."""
+LEAST_ARGUMENTS = 4
+"""Of a commit: the epoch, the offset it was built on, its own, and the token."""
 
 
 class Observer(Protocol):
@@ -29,6 +33,13 @@ class Observer(Protocol):
 
     def torn(self, tag: bytes) -> None:
         """A commit failed half-way."""
+
+
+def _script_call(words: tuple[bytes, ...]) -> tuple[bytes, tuple[bytes, ...]]:
+    """Return the partition's tag and the arguments of a call of a script; else nothing."""
+    if words[0] != b"EVALSHA":
+        return b"", ()
+    return words[3].removesuffix(b":owner"), words[3 + int(words[2]) :]
 
 
 class RedisServer:
@@ -62,9 +73,10 @@ class RedisServer:
         process.pause()
         if world.strikes("redis reply lost", who):
             raise redis.ConnectionError("connection reset before the reply")
-        if words[0] == b"EVALSHA" and len(words) == 5:
+        tag, arguments = _script_call(words)
+        if len(arguments) == TAKE_ARGUMENTS:
             epoch = dict(zip(reply[0][::2], reply[0][1::2], strict=True))[b"epoch"]
-            self.observer.acquired(who, words[3], int(epoch))
+            self.observer.acquired(who, tag, int(epoch))
         return reply
 
     def _run_late(self, who: str, words: tuple[bytes, ...]) -> None:
@@ -76,22 +88,21 @@ class RedisServer:
                 self.world.note(who, "and fails", error)
 
     def _run(self, who: str, words: tuple[bytes, ...]) -> Any:
-        if words[0] != b"EVALSHA" or len(words) == 5:
+        tag, arguments = _script_call(words)
+        if len(arguments) < LEAST_ARGUMENTS:
             return self.database.run(*words)
-        owner = words[3] + b":owner"
+        owner = tag + b":owner"
         before = dict(self.database.keys.get(owner, {}))
         if self.world.strikes("redis write failed", who):
             self._writes_left = self.world.rng.randrange(2, 12)
             self.database.disturb = self._fail
         try:
             reply = self.database.run(*words)
-        except redis.ResponseError:
-            if self.database.keys.get(owner, {}).get(b"next") == b"-2":
-                self.observer.torn(words[3])
-            raise
         finally:
             self.database.disturb = None
-        self.observer.committed(who, words[3], words[4:7], before, reply)
+            if self.database.keys.get(owner, {}).get(b"next") == b"-2":
+                self.observer.torn(tag)
+        self.observer.committed(who, tag, arguments[:LEAST_ARGUMENTS], before, reply)
         return reply
 
     def _fail(self, _: bytes) -> None:

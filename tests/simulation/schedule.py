@@ -6,12 +6,12 @@ import dataclasses
 import functools
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
-from aggregator import kafka
+from aggregator import kafka, outage
 from aggregator import worker as worker_module
 from aggregator.settings import Aggregate, Settings, Topics
 from aggregator.store import TORN, Store
@@ -85,9 +85,20 @@ class Outcome:
 
 
 class Schedule:
-    """Workers that count while the seed's faults strike, and after."""
+    """Workers that count while the seed's faults strike, and after.
 
-    def __init__(self, seed: int, worker: type[Worker] = Worker) -> None:
+    Parameters
+    ----------
+    seed : int
+    worker : type
+        What counts; tests break it on purpose.
+    only : collection of str
+        The faults between calls that strike, often; all that the seed chooses if it is empty.
+    """
+
+    def __init__(
+        self, seed: int, worker: type[Worker] = Worker, only: Collection[str] = ()
+    ) -> None:
         self.seed, self._worker = seed, worker
         self.world = World(seed)
         rng = self.world.rng
@@ -102,6 +113,8 @@ class Schedule:
         self.world.chances = {k: v for k, v in AT_A_CALL.items() if rng.random() < 0.4}
         self.faults = {k: v for k, v in BETWEEN_CALLS.items() if rng.random() < 0.5}
         self.rate = rng.choice((0.0, 0.03, 0.08, 0.15)) if self.faults else 0.0
+        if only:
+            self.faults, self.rate = {kind: BETWEEN_CALLS[kind] for kind in only}, 0.15
         self.turns = 0
         self._buried = 0
 
@@ -116,7 +129,10 @@ class Schedule:
         settings = Settings(
             topics=Topics(reports=TOPIC),
             aggregate=Aggregate(
-                on_gap=self.on_gap, commit_reports=self.world.rng.choice((2, 10, 1000))
+                on_gap=self.on_gap,
+                commit_reports=self.world.rng.choice((2, 10, 1000)),
+                stuck_after="0s",  # it watches the machine's clock, from another thread
+                stuck_exit="0s",
             ),
         )
 
@@ -232,6 +248,7 @@ class Schedule:
         violation = ""
         with (
             patch.object(worker_module, "log", TraceLog(world)),
+            patch.object(outage, "log", TraceLog(world)),
             patch.object(worker_module, "random", world.rng),
         ):
             try:

@@ -40,6 +40,7 @@ def test_a_definition_has_all_that_a_device_needs(
         "pane_seconds": 60,
         "lateness_seconds": 60,
         "minimum_reports": 10,
+        "memoized": False,
         "policy": "optimal",
         "range": [0, 10],
     }

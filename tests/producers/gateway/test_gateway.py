@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import socket
 import threading
@@ -234,6 +235,24 @@ def test_json_that_cannot_be_counted_is_refused_and_says_why(
     answer = refusing.json(given)
     assert answer.status_code == 400
     assert said in problem(answer)["detail"]
+
+
+def test_a_batch_with_more_reports_than_the_metric_allows_is_refused(broker: Broker) -> None:
+    small, topic = dataclasses.replace(LATE, max_batch_reports=2), broker.topic()
+    bodies = [encode_batch(LATE, [1] * size, [1] * size, PANE_MS) for size in (2, 3)]
+    gateway = Gateway({"late": small}, broker.config, topic)
+    with serving(gateway) as url, httpx.Client() as client:
+        post = Post(url, client)
+        for size, body in zip((2, 3), bodies, strict=True):
+            for answer in (
+                post.batch(body),
+                post.json({"metric": "late", "reports": [GOOD] * size}),
+            ):
+                assert answer.status_code == (202 if size == 2 else 400)
+                if size == 3:
+                    told = problem(answer)
+                    assert "3 reports in one batch: late allows 2" in told["detail"]
+                    assert "several batches" in told["remedy"]
 
 
 @pytest.mark.parametrize("body", [b"{", b"", b"\xff", b'{"metric": "\xff"}', b"[" * 10_000])

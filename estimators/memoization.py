@@ -1,0 +1,222 @@
+"""Answers that are drawn once for each value and repeated: their randomness, and what they cost.
+
+A permanent answer to a value is a report of the metric's mechanism at a permanent epsilon, drawn
+once. While the value stays, the answer is repeated; or, of the mechanisms that flip bits, each
+report is the permanent answer with its bits flipped once more, so that a report taken by itself has
+exactly the law of the metric's level (permanent and instantaneous randomized response). Sources:
+Erlingsson, Pihur and Korolova, "RAPPOR" (2014), sections 3 and 4; Ding, Kulkarni and Yekhanin,
+"Collecting Telemetry Data Privately" (2017), sections 3 and 4 (memoization, alpha-point rounding);
+that changes show, Arcolezi et al., "LOLOHA" (2023), section 3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.mechanisms.mechanism import Mechanism, Reports
+from estimators.mechanisms.randomized_response import RandomizedResponse
+from estimators.mechanisms.rappor import Rappor
+from estimators.mechanisms.signs import FlippedSigns
+from estimators.metric import LEVEL_DIGITS, Metric
+from estimators.randomness import Bits
+from estimators.sampling import uniform_below
+from estimators.thresholds import WORD
+
+
+@dataclasses.dataclass(frozen=True)
+class Memoization:
+    """How reports of a metric at one level are made from permanent answers.
+
+    Parameters
+    ----------
+    metric : Metric
+        With ``memoized``.
+    level : int
+        Index of the level of a report taken by itself.
+    epsilon : Fraction, optional
+        Of a permanent answer. By default the level's own: a report is the permanent answer itself.
+        Above it, for mechanisms that flip bits, each report is flipped again.
+
+    Raises
+    ------
+    ValueError
+        If the metric is not memoized, or the permanent epsilon cannot be used with it.
+
+    Notes
+    -----
+    **One report.** A bit flipped with probability f = P / 2^64 and then with probability g = (T -
+    P) / (2^64 - 2P) is flipped with probability f + g - 2fg = T / 2^64: exactly the level's, so
+    that the collector's estimator and bounds need not know. g is drawn as a uniform integer below
+    2^64 - 2P, by rejection.
+
+    **Over time.** Call the history of a device its values, and let two histories *change alike* if
+    they are equal, and differ, at the same pairs of times. With c distinct values in it, what is
+    sent is made of c independent permanent answers, in an order that two such histories share. So
+    no sequence of reports, however long, is more than R^c times likelier under the one than under
+    the other, R the ratio of a permanent answer, at most e^epsilon: :meth:`ratio_for_ever`.
+    Histories that do not change alike have no such bound: two different reports show that a value
+    changed, if they are permanent answers. If they are flipped again, each bit of each report has a
+    ratio of at most (1 - g) / g whatever the permanent answers are, so n reports of b bits have one
+    of at most ((1 - g) / g)^(b n) between any two histories: :meth:`ratio_of_any`.
+
+    Of a mean, the values are the two sides of a threshold that the device drew once
+    (:func:`side_of`), and all this holds given the threshold: there are never more than 2 answers.
+    Which side a value is on may show in that it changes, so a move may show in how far it went.
+
+    Examples
+    --------
+    >>> from math import log
+    >>> metric = Metric(name="late", kind="mean", mechanism="randomized_response", range=(0, 1),
+    ...                 levels=[1], memoized=True)
+    >>> twice = Memoization(metric, 0, Fraction(2))
+    >>> round(log(twice.ratio_for_ever(1)), 9), round(log(twice.ratio_of_any(1)), 3)
+    (2.0, 1.408)
+    >>> Memoization(metric, 0).ratio_of_any(1) is None
+    True
+    """
+
+    metric: Metric
+    level: int
+    epsilon: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what has no permanent answers."""
+        metric, own = self.metric, self.metric.randomizer.epsilons[self.level]
+        if not metric.memoized:
+            raise ValueError(
+                f"metric {metric.name!r} is not memoized: repeated answers need `memoized = true` "
+                "in its definition, so that bounds over time are wide enough"
+            )
+        epsilon = own if self.epsilon is None else self.epsilon
+        object.__setattr__(self, "epsilon", epsilon)
+        if not own <= epsilon <= 64 or (epsilon * 10**LEVEL_DIGITS).denominator != 1:
+            raise ValueError(
+                f"permanent = {float(epsilon):g}: expected an epsilon from {float(own):g}, the "
+                f"report's own, to 64, with at most {LEVEL_DIGITS} decimal digits"
+            )
+        if epsilon > own and not isinstance(metric.randomizer, RandomizedResponse | Rappor):
+            raise ValueError(
+                f"permanent = {float(epsilon):g} for {metric.mechanism}: expected "
+                f"{float(own):g}, the report's own; only bits can be flipped again "
+                f"({RandomizedResponse.name}, {Rappor.name})"
+            )
+
+    # -- On the device ------------------------------------------------------------------------
+
+    def answer(self, value: int, bits: Bits) -> Reports:
+        """Draw the permanent answer to a value: one report, shape (1, ...).
+
+        Parameters
+        ----------
+        value : int
+            A category's index; of a mean, the side from :func:`side_of`.
+        bits : Bits
+        """
+        held = np.array([value], dtype=np.float64 if self.metric.kind == "mean" else np.int64)
+        return self._permanent.randomize(held, np.zeros(1, dtype=np.int64), bits)
+
+    def report(self, answer: Reports, bits: Bits) -> Reports:
+        """Return a report, made from a permanent answer; the answer itself if that is the level's.
+
+        Parameters
+        ----------
+        answer : ndarray of integers, shape (1, ...)
+        bits : Bits
+        """
+        flips = self.second_flip
+        if not flips:
+            return answer
+        below, among = self._words
+        drawn = uniform_below(bits, np.full(self.bits_of_a_report, among, dtype=np.uint64))
+        again = (drawn < np.uint64(below)).astype(np.uint8)
+        if self.metric.kind == "mean":
+            return answer ^ again
+        return answer ^ np.packbits(again, bitorder="little")[None, :]
+
+    # -- What it costs ------------------------------------------------------------------------
+
+    @property
+    def second_flip(self) -> Fraction:
+        """The probability g of the second flip; zero if a report is the permanent answer."""
+        return Fraction(*self._words)
+
+    @property
+    def bits_of_a_report(self) -> int:
+        """How many bits are flipped again."""
+        return 1 if self.metric.kind == "mean" else len(self.metric.labels)
+
+    def ratio_for_ever(self, values: int) -> Fraction:
+        """Bound the ratio of any sequence of reports, between histories that change alike.
+
+        Parameters
+        ----------
+        values : int
+            c, the distinct values of a history: of a mean, the sides that were taken, at most 2.
+        """
+        return self._permanent.privacy_ratio(0) ** values
+
+    def ratio_of_any(self, reports: int) -> Fraction | None:
+        """Bound the ratio of a sequence of reports, between any two histories; None: no bound."""
+        flip = self.second_flip
+        if not flip:
+            return None
+        return ((1 - flip) / flip) ** (self.bits_of_a_report * reports)
+
+    @functools.cached_property
+    def _permanent(self) -> Mechanism:
+        assert self.epsilon is not None  # noqa: S101
+        metric = self.metric
+        return type(metric.randomizer)([self.epsilon], **metric.domain.parameters, **metric.options)
+
+    @functools.cached_property
+    def _words(self) -> tuple[int, int]:
+        """The integers of the second flip, as numerator and denominator."""
+        whole = getattr(self.metric.randomizer, "signs", None)
+        once = getattr(self._permanent, "signs", None)
+        if not (isinstance(whole, FlippedSigns) and isinstance(once, FlippedSigns)):
+            return 0, 1
+        return whole.flips[self.level] - once.flips[0], WORD - 2 * once.flips[0]
+
+
+def side_of(value: float, word: int) -> int:
+    """Return on which side of a device's own threshold a value lies: +1 or -1.
+
+    The threshold is uniform on [-1, 1] and drawn once: over devices, the mean of the side is the
+    value, as of a fresh random rounding (alpha-point rounding, with the ends of the range as its
+    only points). A value that moves without crossing it keeps its side, and its answer.
+
+    Parameters
+    ----------
+    value : float
+        In [-1, 1].
+    word : int
+        64 uniform bits, of which 53 are used.
+
+    Examples
+    --------
+    >>> side_of(0.2, 2**62), side_of(-0.9, 2**62)
+    (1, -1)
+    """
+    return 1 if (word >> 11) < (1 + value) / 2 * 2.0**53 else -1
+
+
+def values_of(metric: Metric, own: NDArray[Any], word: int) -> list[int]:
+    """Return what permanent answers are drawn for: categories' indices, or the sides of numbers.
+
+    Parameters
+    ----------
+    metric : Metric
+    own : ndarray, shape (n,)
+        Values in the mechanism's units, from ``metric.domain.own_units``.
+    word : int
+        Of the device and the metric: see :func:`side_of`.
+    """
+    if metric.kind == "mean":
+        return [side_of(value, word) for value in own.tolist()]
+    return [int(value) for value in own.tolist()]

@@ -1,0 +1,79 @@
+"""`python -m tests.statistics.influence`: what 1% of lies can do, for docs/abuse.md.
+
+Of 100,000 reports at one level. Means: the estimate stands in the middle of the range, and the
+change is a share of its width; vectors: at zero, and the change is an l2 norm as a share of the
+radius; frequencies: at 1/k.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from estimators import Estimate, Metric
+
+LEVELS = (0.25, 0.5, 1, 2, 4, 8)
+REPORTS = 100_000
+QUESTIONS: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("mean", {"range": (0, 1)}, ["randomized_response", "laplace", "auto", "repetition"]),
+    ("vector_mean", {"dimension": 10, "radius": 1}, ["hemisphere"]),
+    ("vector_mean", {"dimension": 1000, "radius": 1}, ["hemisphere"]),
+    *(
+        (
+            "frequency",
+            {"categories": k},
+            [
+                *("rappor", "grr", "oue", "subset_selection", "hadamard_response"),
+                *("projective_geometry_response", "recursive_hadamard", "projection"),
+                *("auto", "repetition"),
+            ],
+        )
+        for k in (16, 1024)
+    ),
+    ("frequency", {"categories": "open", "watch": ["a"]}, ["count_sketch"]),
+]
+
+
+def standing(metric: Metric, level: int) -> Estimate:
+    """Return an estimate of reports at one level, where the table looks at it."""
+    counts = np.zeros(len(LEVELS), dtype=np.int64)
+    counts[level] = REPORTS
+    value: Any = 0.5
+    if metric.kind == "vector_mean":
+        value = np.zeros(len(metric.labels))
+    elif metric.kind == "frequency":
+        value = np.full(len(metric.labels), 0.0 if metric.categories == "open" else 1.0)
+        value /= len(metric.labels)
+    return Estimate(
+        value=value,
+        lower=value,
+        upper=value,
+        reports=REPORTS,
+        effective_reports=0,
+        beta=0.05,
+        bound="fixed",
+        target="population",
+        policy="uniform",
+        levels=LEVELS,
+        counts=counts,
+        weights=counts / REPORTS,
+    )
+
+
+def main() -> None:
+    for kind, domain, mechanisms in QUESTIONS:
+        print(kind, domain)  # noqa: T201
+        for mechanism in mechanisms:
+            metric = Metric(name="m", kind=kind, mechanism=mechanism, levels=LEVELS, **domain)
+            cells = []
+            for level in range(len(LEVELS)):
+                found = metric.influence(standing(metric, level), REPORTS // 100, among=True)
+                cells.append(found.largest if found.l2 is None else found.l2)
+            shown = " | ".join(f"{100 * x:.3g}%" for x in cells)
+            print(f"| `{mechanism}` | {shown} |")  # noqa: T201
+        print(f"without privacy {100 * found.without_privacy:.3g}%")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
