@@ -139,15 +139,6 @@ def _partitions(topic: str) -> str:
     return tag(topic, 0).removesuffix("0}") + "*"
 
 
-def _scripts(topic: str) -> str:
-    """Return the right to run scripts on partitions, as a selector of its own.
-
-    Redis takes every key that a script is given to be written; what the script then does is checked
-    command by command, against the other rights.
-    """
-    return f"(~{_partitions(topic)} +evalsha)"
-
-
 def _commands(names: str) -> tuple[str, ...]:
     return tuple(f"+{name}" for name in names.split())
 
@@ -163,13 +154,12 @@ def _worker(topic: str) -> tuple[str, ...]:
     )
 
 
-READS = "ping script|load script|exists smembers hgetall get mget exists type"
+READS = "ping evalsha script|load script|exists smembers hgetall get mget exists type"
 
 
 def _reads(topic: str) -> tuple[str, ...]:
     return (
-        f"%R~{_partitions(topic)}",
-        _scripts(topic),
+        f"~{_partitions(topic)}",  # Redis takes every key of a script to be written
         f"%R~{partitions_key(topic)}",
         f"%R~{policies_key(topic)}",
         f"%R~{deaths_key(topic)}",
@@ -186,16 +176,15 @@ def _publisher(topic: str) -> tuple[str, ...]:
     return (
         *_reads(topic),
         f"~{publisher_key(topic)}:*",
-        *_commands("evalsha incr set pexpire del zadd sadd hset hincrby hget"),
+        *_commands("incr set pexpire del zadd sadd hset hincrby hget"),
     )
 
 
 def _verifier(topic: str) -> tuple[str, ...]:
     return (
-        f"%R~{_partitions(topic)}",
-        _scripts(topic),
+        f"~{_partitions(topic)}",  # Redis takes every key of a script to be written
         f"%R~{partitions_key(topic)}",
-        *_commands("ping script|load smembers hgetall get mget zrangebyscore exists type"),
+        *_commands("ping evalsha script|load smembers hgetall get mget zrangebyscore exists type"),
     )
 
 
