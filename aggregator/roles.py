@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 
-from aggregator.keys import deaths_key, partitions_key, policies_key, publisher_key, tag
+from aggregator.keys import deaths_key, partitions_key, policies_key, publisher_key, stuck_key, tag
 from aggregator.settings import Settings
 
 USER_PREFIX = "dither-"
@@ -139,14 +139,6 @@ def _partitions(topic: str) -> str:
     return tag(topic, 0).removesuffix("0}") + "*"
 
 
-def _scripts(topic: str) -> str:
-    """Return the pattern of the partitions' bare tags, which name them to scripts.
-
-    Redis takes every key of a script to be written. There is nothing under these.
-    """
-    return _partitions(topic) + "}"
-
-
 def _commands(names: str) -> tuple[str, ...]:
     return tuple(f"+{name}" for name in names.split())
 
@@ -156,45 +148,43 @@ def _worker(topic: str) -> tuple[str, ...]:
         f"~{_partitions(topic)}",
         f"%W~{partitions_key(topic)}",
         f"~{deaths_key(topic)}",
-        *_commands("ping evalsha script|load hgetall hmget smembers get"),
-        *_commands("sadd srem set zadd hset hincrby del pexpireat incrby"),
+        f"%W~{stuck_key(topic)}",
+        *_commands("ping evalsha script|load hgetall hmget smembers get exists type"),
+        *_commands("sadd srem set zadd hset hincrby hdel del pexpire pexpireat incrby"),
     )
 
 
-READS = "ping evalsha script|load script|exists smembers hgetall get mget"
+READS = "ping evalsha script|load script|exists smembers hgetall get mget exists type"
 
 
-def _reader(topic: str) -> tuple[str, ...]:
+def _reads(topic: str) -> tuple[str, ...]:
     return (
-        f"%R~{_partitions(topic)}",
-        f"~{_scripts(topic)}",
+        f"~{_partitions(topic)}",  # Redis takes every key of a script to be written
         f"%R~{partitions_key(topic)}",
         f"%R~{policies_key(topic)}",
         f"%R~{deaths_key(topic)}",
-        f"%R~{publisher_key(topic)}:*",
-        *_commands(f"{READS} zrangebyscore zrange zcount exists"),
+        f"%R~{stuck_key(topic)}",
+        *_commands(f"{READS} zrangebyscore zrange zcount"),
     )
+
+
+def _reader(topic: str) -> tuple[str, ...]:
+    return (*_reads(topic), f"%R~{publisher_key(topic)}:*")
 
 
 def _publisher(topic: str) -> tuple[str, ...]:
     return (
-        f"%R~{_partitions(topic)}",
-        f"~{_scripts(topic)}",
-        f"%R~{partitions_key(topic)}",
-        f"%R~{policies_key(topic)}",
-        f"%R~{deaths_key(topic)}",
+        *_reads(topic),
         f"~{publisher_key(topic)}:*",
-        *_commands(f"{READS} zrangebyscore zrange zcount exists"),
         *_commands("incr set pexpire del zadd sadd hset hincrby hget"),
     )
 
 
 def _verifier(topic: str) -> tuple[str, ...]:
     return (
-        f"%R~{_partitions(topic)}",
-        f"~{_scripts(topic)}",
+        f"~{_partitions(topic)}",  # Redis takes every key of a script to be written
         f"%R~{partitions_key(topic)}",
-        *_commands("ping evalsha script|load smembers hgetall get mget zrangebyscore"),
+        *_commands("ping evalsha script|load smembers hgetall get mget zrangebyscore exists type"),
     )
 
 

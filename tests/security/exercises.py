@@ -7,11 +7,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import redis
 import structlog.testing
 
 from aggregator import events, kafka
 from aggregator.exporter import Exporter
-from aggregator.keys import publisher_key
+from aggregator.keys import publisher_key, tag
 from aggregator.lease import Lease
 from aggregator.published import Published
 from aggregator.publisher import Publisher
@@ -73,6 +74,7 @@ def prove(settings: Settings, metrics: Metrics) -> None:
     kafka.admin(settings, settings.topics.reports)
     with open_store(settings) as store:
         outcome = verify(settings, metrics, store)
+        _find_faults(store, store.partitions()[0])
     assert outcome.verified
     assert outcome.messages
 
@@ -141,6 +143,16 @@ def keep(settings: Settings, metrics: Metrics) -> None:
         store.commit(number, epoch + 1, 1, partition, {"high": 3})
         store.owner(number)
         store.count_death()
+        store.tell_stuck("worker", "counting", 1.0, 0)
+        store.tell_stuck("worker", "counting", 0.0, 0)
+        _find_faults(store, number)
+
+
+def _find_faults(store: Store, number: int) -> None:
+    """Ask what is asked after a script failed: whether a key is there, and of which type."""
+    prefix = tag(store.topic, number)
+    store._appeared(prefix, f"{prefix}:owner")
+    store._blamed(prefix, redis.ResponseError("WRONGTYPE"))
 
 
 def read(settings: Settings, metrics: Metrics) -> None:
@@ -159,6 +171,8 @@ def read(settings: Settings, metrics: Metrics) -> None:
         store.count_panes(key, numbers, 0, 1)
         store.publishing()
         store.deaths()
+        store.stuck(0)
+        _find_faults(store, numbers[0])
 
 
 def lead(settings: Settings, metrics: Metrics) -> None:

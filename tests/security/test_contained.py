@@ -27,7 +27,7 @@ set -e
 mount --make-rprivate /
 i=0
 for path in $DITHER_TEST_NEEDED; do
-  mkdir "$DITHER_TEST_HELD/$i"; mount --bind "$path" "$DITHER_TEST_HELD/$i"; i=$((i + 1))
+  mkdir -p "$DITHER_TEST_HELD/$i"; mount --bind "$path" "$DITHER_TEST_HELD/$i"; i=$((i + 1))
 done
 for path in $DITHER_TEST_HIDDEN; do mount -t tmpfs -o mode=755 tmpfs "$path"; done
 i=0
