@@ -55,7 +55,8 @@ class Role:
     name, does : str
     kafka : tuple of KafkaRight
     redis : tuple of str
-        Rules of Redis's ACL: keys, then commands. Empty: no user at all.
+        Rules of Redis's ACL: keys, then commands; one in parentheses is a selector, commands that
+        are for its keys alone. Empty: no user at all.
     """
 
     name: str
@@ -173,11 +174,8 @@ def _reader(topic: str) -> tuple[str, ...]:
 
 
 def _publisher(topic: str) -> tuple[str, ...]:
-    return (
-        *_reads(topic),
-        f"~{publisher_key(topic)}:*",
-        *_commands("incr set pexpire del zadd sadd hset hincrby hget"),
-    )
+    writes = " ".join(_commands("evalsha incr set pexpire del zadd sadd hset hincrby hget"))
+    return (*_reader(topic), f"(~{publisher_key(topic)}:* {writes})")
 
 
 def _verifier(topic: str) -> tuple[str, ...]:

@@ -27,11 +27,8 @@ ATTEMPTS: dict[str, tuple[Attempt, set[str]]] = {
         lambda c, t: c.get(f"{tag(t, 0)}:pane:delay@0:0"),
         {"worker", "reader", "publisher", "verifier"},
     ),
-    "write a pane": (lambda c, t: c.set(f"{tag(t, 0)}:pane:x@0:0", "1"), {"worker", "publisher"}),
-    "delete a partition's owner": (
-        lambda c, t: c.delete(f"{tag(t, 0)}:owner:x"),
-        {"worker", "publisher"},
-    ),
+    "write a pane": (lambda c, t: c.set(f"{tag(t, 0)}:pane:x@0:0", "1"), {"worker"}),
+    "delete a partition's owner": (lambda c, t: c.delete(f"{tag(t, 0)}:owner:x"), {"worker"}),
     "see who asked for which batch": (
         lambda c, t: c.smembers(f"{tag(t, 0)}:seen:x"),
         {"worker", "reader", "publisher", "verifier"},
