@@ -22,7 +22,8 @@ from tests.security.exercises import Denied
 
 REFUSALS = (Denied, DitherError, DeliveryError, KafkaException, redis.RedisError)
 SAYS_SO = re.compile(
-    r"authorization failed|permission|ACL failure|can't run this command|AUTHORIZATION_FAILED",
+    r"authorization failed|permission|ACL failure|can't run this command|can't access at least one of"
+    r"|AUTHORIZATION_FAILED",
     re.IGNORECASE,
 )
 KNOWN = roles(Settings())
