@@ -24,6 +24,10 @@ TRUNCATED = "dither.truncated.from"
 REPLAYS = "dither.replays"
 """Header with how often a message was sent again from the dead letters."""
 KEPT_BYTES = 100_000
+NOW = 0
+"""A letter's timestamp that stands for when it is sent."""
+UNTIMELY = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD)
+"""Answers of a broker whose topic does not take a timestamp so far from its own clock."""
 Header = tuple[str, str | bytes | None]
 POLL_SECONDS = 0.1
 
@@ -128,8 +132,12 @@ class DeadLetters:
                 self._undelivered -= 1
                 return
             self._error = error
-            too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
-            self._waiting.append(smaller if too_large and smaller else alternatives)
+            again = alternatives
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and smaller:
+                again = smaller
+            elif error.code() in UNTIMELY:
+                again = [dataclasses.replace(each, timestamp=NOW) for each in alternatives]
+            self._waiting.append(again)
 
         try:
             self._producer.produce(
