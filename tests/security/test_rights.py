@@ -22,7 +22,7 @@ from tests.security.exercises import Denied
 
 REFUSALS = (Denied, DitherError, DeliveryError, KafkaException, redis.RedisError)
 SAYS_SO = re.compile(
-    r"authorization failed|permission|ACL failure|can't run this command|can't access at least one of"
+    r"authorization failed|permission|ACL failure|can't run this command|can't access at least one"
     r"|AUTHORIZATION_FAILED",
     re.IGNORECASE,
 )
