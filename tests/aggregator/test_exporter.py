@@ -186,6 +186,7 @@ def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store, client
 def test_everything_declared_is_exported_and_nothing_else(store: Store, client: Client) -> None:
     count_something(store)
     count_vectors(store)
+    store.tell_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
     kinds = {"info": "gauge"}
     suffix = {"info": "_info"}
     declared = {
