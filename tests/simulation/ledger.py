@@ -146,7 +146,8 @@ class Ledger:
         _equal("where counting began", owner[b"begin"], before[b"begin"])
         _equal("the offset counted to", last.stop, stored)
         if owner[b"topic_id"] != before[b"topic_id"]:
-            _equal("the gap", gap, max(0, low - stored))
+            known_end = int(before.get(b"high", b"0"))  # of the log that is gone
+            _equal("the gap", gap, max(0, known_end - stored))
             return (*counted, Stretch(incarnation, low, following))
         if gap:
             _equal("the gap", gap, low - stored)
