@@ -113,17 +113,3 @@ class _AsksOnce(Worker):
         found = clients.topic_id()
         once = dataclasses.replace(clients, topic_id=lambda: found)
         super().__init__(settings, metrics, store, name, once, clock)
-
-
-@_worker("what it dies of does not stop it from committing")
-class _CommitsInDeath(Worker):
-    def run(self) -> None:
-        with patch.object(self, "owned", _Kept()):
-            super().run()
-
-
-class _Kept(dict[int, Owned]):
-    """Cannot be emptied at once."""
-
-    def clear(self) -> None:
-        pass

@@ -10,7 +10,7 @@ from tests.simulation.schedule import AT_A_CALL, BETWEEN_CALLS, Schedule
 
 SCHEDULES = 300
 MANY = 20_000
-CAUGHT_WITHIN = SCHEDULES
+CAUGHT_WITHIN = 450
 FLUSHES = ("redis flushed", "freeze", "session lost", "worker started")
 """Under which an epoch comes again soon."""
 
