@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from aggregator.embedded import EmbeddedRedis, valkey_binary
+from aggregator.errors import StateUnreadable
 from aggregator.partition import Partition
 from aggregator.store import TORN, UNSET, Store, connect
 from estimators import Metric
@@ -68,7 +69,10 @@ def test_after_two_power_failures_a_commit_is_whole_or_gone_or_marked(
         assert len(now.open) == len(partition.panes) == 2
 
         restarted(redis_log, store)  # here some versions run what they have of the second commit
-        then = store.snapshot(0)
+        try:
+            then = store.snapshot(0)
+        except StateUnreadable:
+            return  # noticed by what is gone: the partition halts, naming the key
         assert then.next_offset == TORN or (then.next_offset, then.open) == (2, now.open)
         if then.next_offset == TORN:
             assert store.acquire(0, "next").next_offset == TORN
