@@ -193,7 +193,7 @@ def test_the_service_runs_with_each_roles_rights_and_tells_no_secret(service: Se
         wait_until(
             lambda: f"{events} 0.0" not in reader.get("/metrics").text, "an event is published"
         )
-        assert reader.get("/v1/metrics/delay/estimate").json()["weights"] == "uniform"
+        assert reader.get("/v1/metrics/delay/estimate").json()["policy"] == "uniform"
         for path in ("/metrics", "/v1/status", "/v1/metrics", "/openapi.json", "/", "/nothing"):
             for client in (reader, gateway):  # the gateway has no right to read: its errors, too
                 service.said.append(client.get(path).text)
