@@ -199,29 +199,45 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     return created
 
 
-def topic_id(settings: Settings, topic: str) -> str:
-    """Return the id of a topic, which changes when it is deleted and created again.
+class TopicId:
+    """Asks for the id of a topic, which changes when it is deleted and created again.
 
-    Empty where the cluster does not tell, or must not be asked (``topics.managed = false``).
-
-    Raises
-    ------
-    BrokerUnreachable
-        If no broker answers, or the topic is not there just now.
+    Calling it returns the id; it is empty where the cluster does not tell, or must not be asked
+    (``topics.managed = false``). One connection serves all calls.
     """
-    if not settings.topics.managed:
-        return ""
-    client = admin(settings)
-    try:
-        future = client.describe_topics(TopicCollection([topic]))[topic]
-        return str(future.result(timeout=ANSWER_SECONDS).topic_id)
-    except TimeoutError:
-        return ""
-    except KafkaException as error:
-        if error.args[0].code() in AWAY:
-            servers = str(settings.kafka.get("bootstrap.servers", ""))
-            raise BrokerUnreachable(servers, error.args[0].str()) from None
-        return ""
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self._settings, self._topic = settings, topic
+        self._client: AdminClient | None = None
+
+    def __call__(self) -> str:
+        """Return the id.
+
+        Raises
+        ------
+        BrokerUnreachable
+            If no broker answers, or the topic is not there just now.
+        """
+        if not self._settings.topics.managed:
+            return ""
+        self._client = self._client or admin(self._settings)
+        servers = str(self._settings.kafka.get("bootstrap.servers", ""))
+        try:
+            future = self._client.describe_topics(
+                TopicCollection([self._topic]), request_timeout=ANSWER_SECONDS
+            )[self._topic]
+            return str(future.result(timeout=ANSWER_SECONDS).topic_id)
+        except TimeoutError:
+            raise BrokerUnreachable(servers, "no answer in time") from None
+        except KafkaException as error:
+            if error.args[0].code() in AWAY:
+                raise BrokerUnreachable(servers, error.args[0].str()) from None
+            return ""
+
+
+def topic_id(settings: Settings, topic: str) -> str:
+    """Return the id of a topic, asked for once; see :class:`TopicId`."""
+    return TopicId(settings, topic)()
 
 
 def partition_count(settings: Settings, topic: str) -> int:
@@ -302,7 +318,7 @@ class Clients:
     producer : confluent_kafka.Producer
         Takes the dead letters.
     topic_id : callable
-        Returns the id of the reports topic; see :func:`topic_id`.
+        Returns the id of the reports topic; see :class:`TopicId`.
     """
 
     consumer: ReportsConsumer
@@ -325,5 +341,5 @@ class Clients:
             consumer(settings, group, on_commit=lambda *_: None, **FRESH, **unset),
             consumer(settings, group, **FRESH),
             producer(settings, **{"message.max.bytes": 64_000_000}),
-            lambda: topic_id(settings, settings.topics.reports),
+            TopicId(settings, settings.topics.reports),
         )

@@ -30,7 +30,6 @@ CONSUME_MESSAGES = 1_000
 DEAD_LETTER_SECONDS = 10.0
 LEAVE_RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 20.0
-LOOK_AT_TOPIC_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 15.0
 """At a partition whose stored state could not be read: somebody may have mended it."""
 
@@ -77,7 +76,6 @@ class Worker:
         self._consumer, self._asker = clients.consumer, clients.asker
         self._deadletters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
         self._topic_id = clients.topic_id
-        self._next_topic_look = clock.monotonic() + LOOK_AT_TOPIC_SECONDS
         self._outage = Outage(clock)
         after, end_after = (
             milliseconds(text) / 1000
@@ -124,7 +122,6 @@ class Worker:
         try:
             if self._untaken:
                 self._take_untaken()
-            self._look_at_topic()
             self._retake_fenced()
             is_time = self._clock.monotonic() >= self._next_commit
             if is_time or self._outage.is_on or self._is_full():
@@ -211,6 +208,7 @@ class Worker:
 
     def _commit_all(self) -> None:
         self._bound_memory()
+        self._look_at_topic()
         for owned in list(self.owned.values()):
             self._commit(owned)
         self._next_commit = self._clock.monotonic() + self._interval
@@ -358,19 +356,22 @@ class Worker:
             raise BrokerUnreachable(servers, explained(error.args[0])) from None
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        numbers = [p.partition for p in partitions]
         fetched = [p for p in partitions if p.partition not in self._untaken]
-        for revoked in partitions:
-            self._untaken.discard(revoked.partition)
-            owned = self.owned.pop(revoked.partition, None)
-            try:
-                if owned is not None:
-                    self._commit(owned)
-            except AWAY as error:
-                self._outage.failed(error)
-                log.warning("left uncommitted, to be read again", partition=revoked.partition)
+        try:
+            if not self.owned.keys().isdisjoint(numbers):
+                self._look_at_topic()
+            for owned in [self.owned[n] for n in numbers if n in self.owned]:
+                self._commit(owned)
+        except AWAY as error:
+            self._outage.failed(error)
+            log.warning("left uncommitted, to be read again", partitions=numbers)
+        for number in numbers:
+            self._untaken.discard(number)
+            self.owned.pop(number, None)
         self._consumer.incremental_unassign(fetched)
         if partitions:
-            log.info("revoked", partitions=[p.partition for p in partitions])
+            log.info("revoked", partitions=numbers)
 
     def _lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         fetched = [p for p in partitions if p.partition not in self._untaken]
@@ -390,18 +391,18 @@ class Worker:
             owned.fence(self._clock.monotonic())
 
     def _look_at_topic(self) -> None:
-        """Stop if the topic was made anew: Kafka's client goes on in it as if it were the same."""
-        now = self._clock.monotonic()
-        if now < self._next_topic_look:
+        """Fence what was counted if the topic was made anew, before it is committed.
+
+        Kafka's client goes on in the new topic as if it were the same: whatever it brought was
+        brought before this look.
+        """
+        if not any(owned.is_counting for owned in self.owned.values()):
             return
-        self._next_topic_look = now + LOOK_AT_TOPIC_SECONDS
-        with contextlib.suppress(BrokerUnreachable):
-            identity = self._topic_id()
-            for owned in self.owned.values():
-                known = owned.facts.get("topic_id")
-                is_other = bool(known and identity and known != identity)
-                if is_other and not owned.is_fenced and identity not in owned.halted:
-                    owned.fence(now)
+        identity = self._topic_id()
+        for owned in self.owned.values():
+            known = owned.facts.get("topic_id")
+            if known and identity and known != identity and owned.is_counting:
+                owned.fence(self._clock.monotonic())
 
     def _retake_fenced(self) -> None:
         """Take back what another owner took, unless the group has told us meanwhile to let go."""

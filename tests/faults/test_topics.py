@@ -41,6 +41,7 @@ def test_a_topic_that_is_made_anew_under_a_running_worker_stops_it_until_it_may_
         deployment.wait_until_counted()
         before = deployment.state()
         made_anew(deployment)
+        deployment.produce(second)  # further than the old one went
         wait_until(
             lambda: (
                 len(worker.owned) == deployment.partitions
@@ -52,7 +53,6 @@ def test_a_topic_that_is_made_anew_under_a_running_worker_stops_it_until_it_may_
             lambda: all(halted in deployment.store.owner(n).get("halted", "") for n in numbers),
             "the reasons are stored",
         )
-        deployment.produce(second)  # further than the old one went
         reason = worker.owned[0].halted
         assert len(set(re.findall(r"id (\S+), now (\S+)\)", reason)[0])) == 2, "both ids"
     assert deployment.state() == before
