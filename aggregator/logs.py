@@ -27,5 +27,4 @@ def configure(level: str = "info", as_json: bool = False) -> None:
             logging.getLevelNamesMapping()[level.upper()]
         ),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
     )

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 
 from tests import servers
 
@@ -43,6 +44,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(3600))
+
+
+@pytest.fixture(autouse=True)
+def unconfigured_logs() -> Iterator[None]:
+    """No test sees the level and the stream of logs that a command configured in another."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
