@@ -78,10 +78,55 @@ def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
     return Consumer(config, logger=QUIET)
 
 
+class IdempotentProducer(Producer):
+    """A producer that says what it died of; Kafka's client says "fatal error" from then on.
+
+    Parameters
+    ----------
+    properties : dict
+        Of Kafka's client.
+    """
+
+    def __init__(self, properties: dict[str, Any]) -> None:
+        self._cause: KafkaException | None = None
+        super().__init__({**properties, "enable.idempotence": True, "acks": "all"}, logger=QUIET)
+
+    def poll(self, timeout: float = -1) -> int:
+        """Serve what is due; see :meth:`confluent_kafka.Producer.poll`.
+
+        Raises
+        ------
+        confluent_kafka.KafkaException
+            Once, when the producer dies.
+        """
+        try:
+            return super().poll(timeout)
+        except KafkaException as error:
+            self._cause = error
+            raise
+
+    def produce(self, *arguments: Any, **options: Any) -> None:
+        """Send a message; see :meth:`confluent_kafka.Producer.produce`.
+
+        Raises
+        ------
+        confluent_kafka.KafkaException
+            If it is refused: with the first cause if the producer is dead.
+        """
+        try:
+            super().produce(*arguments, **options)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._FATAL:
+                raise
+            if self._cause is None:
+                self.poll(0)  # raises it
+            raise self._cause or error from None
+
+
 def producer(settings: Settings, **properties: Any) -> Producer:
     """Return an idempotent producer to the deployment's cluster."""
     own = {k: v for k, v in settings.kafka.items() if k not in CONSUMER_ONLY}
-    return Producer({**own, "enable.idempotence": True, "acks": "all", **properties}, logger=QUIET)
+    return IdempotentProducer({**own, **properties})
 
 
 def reporting(settings: Settings) -> dict[str, Any]:

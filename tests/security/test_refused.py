@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import redis
+from confluent_kafka import KafkaException
 
 from aggregator import kafka
 from aggregator.errors import (
@@ -17,6 +19,7 @@ from aggregator.errors import (
     StoreUnreachable,
     explained,
 )
+from aggregator.roles import KafkaRight
 from aggregator.settings import Settings
 from aggregator.store import connect
 from producers import Reporter
@@ -99,6 +102,27 @@ def test_kafka_says_which_check_failed_and_what_to_do(
         assert words in told
     assert password not in told
     assert WRONG not in told
+
+
+def test_a_producer_that_died_of_a_missing_right_goes_on_saying_so(
+    counted: Places,
+) -> None:
+    topic = counted.settings.topics.deadletters
+    reader = counted.user("reader", [KafkaRight("Describe", "topic", topic)])
+    producer = kafka.producer(reader)
+
+    def go_on_producing() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            producer.produce(topic, b"report")
+            producer.poll(0.1)
+
+    with pytest.raises(KafkaException) as error:
+        go_on_producing()
+    assert error.value.args[0].fatal()
+    assert "authorization failed" in str(error.value)
+    with pytest.raises(KafkaException, match="authorization failed"):
+        producer.produce(topic, b"report")
 
 
 def test_a_file_that_a_property_names_must_be_there(somebody: Settings) -> None:
