@@ -101,7 +101,7 @@ class Store:
             except redis.ResponseError as error:
                 raise self._blamed(prefix, error) from None
             snapshot = Snapshot.of(prefix, found)
-            if not snapshot.gone:
+            if not snapshot.gone or snapshot.next_offset == TORN:
                 return snapshot
             if not self._appeared(prefix, snapshot.gone):
                 raise StateUnreadable(
