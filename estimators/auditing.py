@@ -126,6 +126,13 @@ def epsilon_bound(
     >>> epsilon_bound([7311, 0], 10_000, [2689, 0], 10_000, 0.999).round(3)
     array([0.926, 0.   ])
     """
+    return np.maximum(_log_ratio(hits, trials, other_hits, other_trials, confidence), 0.0)
+
+
+def _log_ratio(
+    hits: ArrayLike, trials: int, other_hits: ArrayLike, other_trials: int, confidence: float
+) -> Floats:
+    """Return ln(p_low / q_high), negative where nothing is shown."""
     from scipy.special import betaincinv
 
     own, other = np.asarray(hits, np.float64), np.asarray(other_hits, np.float64)
@@ -134,7 +141,7 @@ def epsilon_bound(
     left = np.maximum(other_trials - other, 1)
     high = np.where(other < other_trials, betaincinv(other + 1, left, 1 - miss), 1.0)
     with np.errstate(divide="ignore"):
-        bounds: Floats = np.maximum(np.log(low) - np.log(high), 0.0)
+        bounds: Floats = np.log(low) - np.log(high)
     return bounds
 
 
@@ -165,17 +172,17 @@ def largest_leak(
     for learning; the event with the largest bound on another eighth is evaluated on the rest.
     """
     learning, choosing, testing = zip(_parts(first), _parts(second), strict=True)
-    best, chosen = -1.0, None
+    best, chosen = -np.inf, None
     for name, score in _scores(metric, level, learning):
         seen, tested = [score(x) for x in choosing], [score(x) for x in testing]
         for sign, words in ((1, ">="), (-1, "<=")):
             own, other = (sign * x for x in seen[::sign])
             levels = _thresholds(np.concatenate([own, other]))
-            bounds = epsilon_bound(
+            bounds = _log_ratio(
                 _at_least(own, levels), own.size, _at_least(other, levels), other.size, confidence
             )
             index = int(bounds.argmax())
-            if bounds[index] > best:
+            if chosen is None or bounds[index] > best:
                 best, limit = float(bounds[index]), float(levels[index])
                 chosen = (f"{name} {words} {sign * limit:.4g}", sign, limit, tested[::sign])
     assert chosen is not None  # noqa: S101
