@@ -68,7 +68,7 @@ class Moment(click.ParamType[float]):
 @click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
 @click.option(
     "--weights",
-    type=click.Choice(sorted(POLICIES)),
+    type=click.Choice(sorted(POLICIES)),  # a release has the weights that it was drawn with
     help="How much each privacy level counts [default: as `dither weights` says].",
 )
 @click.option(

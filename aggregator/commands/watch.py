@@ -74,7 +74,7 @@ def changes(
         try:
             frame = reader.frame(reader.store.overview(), metric, window=window)
             if frame.version != version:
-                seen = frame.filled(reader.sum(frame))
+                seen = reader.look(frame)
                 version = frame.version
                 yield seen, reader.answer(seen)
             is_away = False
