@@ -1,7 +1,7 @@
 """A publisher in a process of its own, which stops itself (SIGSTOP) at a step of a release.
 
-``python -m tests.integration.stopping STEP SETTINGS``: the settings as JSON. Whoever started it then
-kills it, or lets it go on: the whole process is frozen, the renewal of its lease, too.
+``python -m tests.integration.stopping STEP SETTINGS``, the settings as JSON. Whoever started it
+kills it then, or lets it go on: the whole process is frozen, the renewal of its lease, too.
 """
 
 from __future__ import annotations
