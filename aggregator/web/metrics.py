@@ -170,7 +170,9 @@ async def set_weights(service: Service, request: Request) -> Response:
         wanted = msgspec.json.decode(await request.body(), type=Weights)
         known = service.reader.metric(name).policies
         if wanted.policy not in known:
-            raise ValueError(f"policy {wanted.policy!r}: expected {nearest(wanted.policy, known)}")
+            raise ValueError(
+                f"policy {wanted.policy!r}: did you mean {nearest(wanted.policy, known)}"
+            )
     await service.compute(service.reader.store.set_policy, name, wanted.policy)
     caller = request.scope.get("dither.caller")
     log.info("weights", metric=name, policy=wanted.policy, token=caller.name if caller else "")

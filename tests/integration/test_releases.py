@@ -13,9 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from aggregator.exporter import Exporter
 from aggregator.keys import publisher_key
 from aggregator.reader import Reader
 from aggregator.series import Historian, Question
+from tests.aggregator.web.counted import Client
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.events import IDLE_MS, Found, on_topic, publishing, settings_of
 from tests.integration.stopping import STEPS
@@ -116,6 +118,23 @@ def test_what_is_read_is_the_latest_release_in_the_window(trusted: Deployment) -
     half = (EPOCH + PANE) / 1000
     assert reader.estimate("wage", end=half).value == first["value"]
     assert reader.estimate("wage", start=half + 600).status == "not_ready"
+    client = Client(trusted.store, dict(trusted.metrics), trusted.settings)
+    assert client.json("/v1/metrics/wage/estimate?top=1") == second
+    assert client.json("/v1/metrics/wage")["trust"] == "central"
+    refused = client.get("/v1/metrics/wage/estimate?beta=0.2")
+    assert refused.status_code == 400
+    assert "a release is drawn once: expected 0.05" in refused.json()["detail"]
+    scraped = {
+        (sample.name, sample.labels["metric"]): sample.value
+        for family in Exporter(reader, 20).collect()
+        for sample in family.samples
+        if sample.name.startswith("dither_estimate") and "category" in sample.labels
+    }
+    assert scraped == {
+        ("dither_estimate", "wage"): second["value"],
+        ("dither_estimate_lower", "wage"): second["lower"],
+        ("dither_estimate_upper", "wage"): second["upper"],
+    }
     points = Historian(reader).series(Question(metric="wage")).points
     assert [point.value for point in points] == [first["value"], second["value"]]
     assert reader.estimate("party").status == "not_ready"

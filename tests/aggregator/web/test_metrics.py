@@ -287,6 +287,7 @@ def test_weights_are_in_force_from_the_next_read(client: Client, counting: Count
     ("status", "content", "told"),
     [
         (400, b'{"policy": "unifrom"}', "unifrom"),
+        (400, b'{"policy": "hpm-a"}', "known: optimal"),
         (400, b'{"policy": 1}', "policy"),
         (400, b'{"polcy": "uniform"}', "polcy"),
         (400, b"uniform", "JSON"),
