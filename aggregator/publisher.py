@@ -132,13 +132,22 @@ class Publisher:
     def _finals(
         self, outlet: Outlet, due: Due, releasing: Releasing, heartbeats: Heartbeats | None
     ) -> Iterator[list[Event]]:
-        """Yield the final events that are due; close what is due to be closed for a release."""
+        """Yield the final events that are due, releases before each batch of the others."""
+        yield from self._releases(outlet, releasing, heartbeats)
+        for batch in due.finals(self.reader.store.overview()):
+            yield batch
+            yield from self._releases(outlet, releasing, heartbeats)
+
+    def _releases(
+        self, outlet: Outlet, releasing: Releasing, heartbeats: Heartbeats | None
+    ) -> Iterator[list[Event]]:
+        """Yield the events of releases that are due; close what is due to be closed for one."""
+        if heartbeats is None:
+            return
         overview = self.reader.store.overview()
-        if heartbeats is not None:
-            partitions = outlet.partitions(self.settings.topics.reports)
-            heartbeats.send(releasing.heartbeats(overview, partitions))
-            yield from releasing.finals(overview, partitions)
-        yield from due.finals(overview)
+        partitions = outlet.partitions(self.settings.topics.reports)
+        heartbeats.send(releasing.heartbeats(overview, partitions))
+        yield from releasing.finals(overview, partitions)
 
     def _publish_totals(self, outlet: Outlet, due: Due, at: float) -> float:
         """Publish running totals, if it is time to; return when it is the next time."""
