@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from aggregator.clock import SYSTEM, Clock
 from aggregator.settings import Redis as RedisSettings
@@ -176,6 +178,21 @@ class Deployment:
         assert producer.flush(PATIENCE) == 0
         producer.close()
         assert not failed
+
+    def recreate_topic(self) -> None:
+        """Delete the reports topic and create it again."""
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
+        admin.delete_topics([self.topic])[self.topic].result(timeout=30)
+
+        def created() -> bool:
+            try:
+                topic = NewTopic(self.topic, self.partitions, -1)
+                admin.create_topics([topic])[self.topic].result(timeout=30)
+            except KafkaException:
+                return False
+            return True
+
+        wait_until(created, "the topic is there again")
 
     def log_ends(self, topic: str = "") -> dict[int, int]:
         """Return where each partition of a topic (the reports) ends, once a leader tells."""
