@@ -27,16 +27,16 @@ MOST_UNCOVERED = 4
 """Values outside their bounds that are put down to chance; `tail` and `delays` count as one each.
 
 The bounds of each of the seven metrics hold together with probability 0.95, RAPPOR's because those
-of its k categories fail with probability 0.05 / k each. Given the flights, the noise of any two of its
-values is independent, and so is that of different metrics; but the values of `tail`, and of
+of its k categories fail with probability 0.05 / k each. Given the flights, the noise of any two
+of its values is independent, and so is that of different metrics; but the values of `tail`, and of
 `delays`, depend on each other. So the number outside is a sum of independent coins with expectation
 at most 7 * 0.05 = 0.35: by Chernoff's bound it exceeds 4 with probability below
 e^-0.35 (0.35 e / 5)^5 < 2e-4.
 """
 FOUR_WEEKS = 28 * 86_400_000
 RELEASED = (572, 571)
-"""The last pane that ends in 2013, and the one before it: of the about 25 batches that close it each
-is in one of four partitions by chance, and one of these gets none with probability 4 (3/4)^25."""
+"""The last pane that ends in 2013, and the one before it: about 25 batches close it, each in one of
+four partitions by chance, and one of these gets none with probability 4 (3/4)^25."""
 DEPENDENT = {"tail": 5, "delays": 3}
 FIRST_ROWS = (
     ("dep_delay", "minutes"),
