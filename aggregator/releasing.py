@@ -175,8 +175,8 @@ class Heartbeats:
 
     def close(self) -> None:
         """Let go."""
-        self._producer.purge()
         self._producer.flush(CLOSE_SECONDS)
+        self._producer.purge()
         self._producer.close()
 
     @staticmethod

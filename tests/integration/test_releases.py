@@ -103,11 +103,19 @@ def test_each_pane_is_released_once_though_most_partitions_get_no_report(
     assert trusted.verify().verified, "heartbeats are in the log"
 
 
-def test_what_is_read_is_the_latest_release_in_the_window(trusted: Deployment) -> None:
+def test_what_is_read_is_the_latest_release_with_the_weights_of_its_time(
+    trusted: Deployment,
+) -> None:
     reader = reader_of(trusted)
     with trusted.worker(), publishing(trusted):
-        trusted.produce(wages(trusted, range(2)))
+        trusted.produce(wages(trusted, range(1)))
+        wait_for(trusted, 1)
+        trusted.store.set_policy("wage", "adpm")
+        trusted.produce(wages(trusted, range(1, 2)))
         first, second = (event.answer for event in wait_for(trusted, 2))
+    assert (first["policy"], first["saturation"]) == ("hpm-a", None)
+    assert second["policy"] == "adpm"
+    assert second["saturation"] > 0
     shown = reader.estimate("wage")
     assert (shown.value, shown.lower, shown.upper) == tuple(
         second[key] for key in ("value", "lower", "upper")
@@ -225,7 +233,12 @@ KEPT = [step for step in STEPS if step not in ("nothing drawn", "drawn and not k
 SHOWN = ("committed and not noted", "noted")
 
 
-@pytest.mark.parametrize("step", STEPS)
+FAST = ("kept and not published", "in the transaction", "committed and not noted")
+
+
+@pytest.mark.parametrize(
+    "step", [step if step in FAST else pytest.param(step, marks=pytest.mark.slow) for step in STEPS]
+)
 def test_a_release_is_the_same_whenever_its_publisher_was_killed(
     closed: Deployment, step: str
 ) -> None:
@@ -245,7 +258,9 @@ def test_a_release_is_the_same_whenever_its_publisher_was_killed(
         assert kept(closed) == drawn
 
 
-@pytest.mark.parametrize("step", ["drawn and not kept", "in the transaction"])
+@pytest.mark.parametrize(
+    "step", ["in the transaction", pytest.param("drawn and not kept", marks=pytest.mark.slow)]
+)
 def test_a_publisher_that_was_frozen_cannot_release_anything_else(
     closed: Deployment, step: str
 ) -> None:
@@ -264,6 +279,7 @@ def test_a_publisher_that_was_frozen_cannot_release_anything_else(
     assert everything_on_topic(closed) == kept(closed)
 
 
+@pytest.mark.slow
 def test_two_publishers_at_once_release_each_pane_once(
     trusted: Deployment, apache_kafka: Kafka
 ) -> None:
@@ -296,6 +312,7 @@ def test_a_release_is_the_same_after_redis_has_forgotten_everything(trusted: Dep
     assert kept(trusted) == {event.value for event in after}
 
 
+@pytest.mark.slow
 def test_a_publisher_that_leads_notices_that_redis_has_forgotten_what_was_released(
     trusted: Deployment,
 ) -> None:
@@ -314,6 +331,7 @@ def test_a_publisher_that_leads_notices_that_redis_has_forgotten_what_was_releas
     assert kept(trusted) == {event.value for event in found}
 
 
+@pytest.mark.slow
 def test_what_was_drawn_goes_to_a_new_topic_as_it_was(
     trusted: Deployment, apache_kafka: Kafka
 ) -> None:
@@ -343,15 +361,3 @@ def test_reports_after_the_release_are_late_counted_and_in_the_dead_letters(
     assert reasons == {b"late"}
     assert releases(trusted) == [before]
     assert trusted.verify().verified
-
-
-def test_another_policy_is_for_later_releases(trusted: Deployment) -> None:
-    with trusted.worker(), publishing(trusted):
-        trusted.produce(wages(trusted, range(1)))
-        wait_for(trusted, 1)
-        trusted.store.set_policy("wage", "adpm")
-        trusted.produce(wages(trusted, range(1, 2)))
-        found = wait_for(trusted, 2)
-    assert [event.answer["policy"] for event in found] == ["hpm-a", "adpm"]
-    assert found[0].answer["saturation"] is None
-    assert found[1].answer["saturation"] > 0
