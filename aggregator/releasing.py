@@ -2,7 +2,7 @@
 
 A pane is closed when the log says so in every partition. A partition that gets no reports would
 never say it: it is sent a heartbeat, a batch without reports, from which on reports of the pane are
-late for whoever reads the log. docs/decisions/0014 says why.
+late for whoever reads the log. docs/decisions/0013 says why.
 """
 
 from __future__ import annotations
