@@ -135,7 +135,7 @@ class Releasing:
             try:
                 batch.append(self._event(metric, policy, start, statistic))
             except ValueError as error:  # too many reports; or something else is in Redis
-                log.error("not released", metric=metric.name, pane=start, reason=str(error))
+                log.warning("not released", metric=metric.name, pane=start, reason=str(error))
             if time.monotonic() > deadline:
                 yield batch
                 batch, deadline = [], time.monotonic() + BATCH_SECONDS
