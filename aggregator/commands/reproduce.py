@@ -103,7 +103,7 @@ def _show(
         click.echo(json.dumps(described))
         return
     click.echo(f"{key}: {experiment.title}\n{experiment.source}. Data: {experiment.data}.")
-    click.echo(f"{runs} runs, seed {seed}\n")
+    click.echo(f"runs: {runs}, seed: {seed}\n")
     if outcome.numbers:
         heads = ("", "ours", "error", "paper", "ratio", "")
         click.echo(table(heads, [_row(number) for number in outcome.numbers]) + "\n")

@@ -125,7 +125,8 @@ def figure_1a(runs: int, seed: int, tick: Tick) -> Outcome:
         Claim(
             "ADPM is best at every n",
             all(curves["ADPM"][i] <= min(c[i] for c in curves.values()) for i in range(len(sizes))),
-            f"at n = 10,000: { {method: round(curve[-1]) for method, curve in curves.items()} }",
+            "at n = 10,000: "
+            + ", ".join(f"{name} {curve[-1]:.0f}" for name, curve in curves.items()),
         ),
         Claim(
             "LDPE is worse than ADPM and UNI at every n",
