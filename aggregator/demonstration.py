@@ -18,8 +18,9 @@ import numpy as np
 
 from aggregator import kafka
 from aggregator.errors import DitherError
+from aggregator.keys import metric_key
 from aggregator.local import LocalDeployment, free_port
-from aggregator.reader import Reader
+from aggregator.reader import Reader, Window
 from aggregator.settings import Settings
 from aggregator.store import Store, connect
 from aggregator.verify import verify
@@ -44,6 +45,8 @@ class View:
     estimates : dict of str to Estimate
     units, labels : dict
         From the metrics' definitions.
+    counted : int
+        Reports, of all metrics.
     seconds : float
         Since the replay began.
     url : str
@@ -55,6 +58,7 @@ class View:
     estimates: dict[str, Estimate]
     units: dict[str, str]
     labels: dict[str, tuple[str, ...]]
+    counted: int
     seconds: float
     url: str
     places: str
@@ -170,11 +174,11 @@ class Demonstration:
         assert self._produced is not None  # noqa: S101
         sent = self._produced.reports
         deadline = time.monotonic() + DRAIN_SECONDS
-        while (view := self.view()) and sum(e.reports for e in view.estimates.values()) < sent:
+        while (view := self.view()).counted < sent or not self._is_released():
             if time.monotonic() > deadline:
                 raise DitherError(
-                    f"{sent} reports were sent, but after {DRAIN_SECONDS:g} s only "
-                    f"{sum(e.reports for e in view.estimates.values())} are counted"
+                    f"{sent} reports were sent, but after {DRAIN_SECONDS:g} s only {view.counted} "
+                    "are counted, or what is to be released is not"
                 )
             time.sleep(REFRESH_SECONDS / 5)
         outcome = verify(self.settings, self.metrics, self._store)
@@ -191,11 +195,22 @@ class Demonstration:
 
         The last view has the same bounds: Ctrl-C ends the demo when whoever watches it likes.
         """
-        estimates = {name: self.reader.estimate(name) for name in self.metrics}
+        overview = self._store.overview()
+        windows = {
+            name: self.reader.look(self.reader.frame(overview, name)) for name in self.metrics
+        }
+        estimates = {name: self.reader.answer(window) for name, window in windows.items()}
+        counts = [one.counts for one in overview.partitions.values()]
         return View(
             progress=self._progress,
-            truths={name: self._truth(name, found.reports) for name, found in estimates.items()},
+            truths={
+                name: self._truth(name, found.reports)
+                if found.privacy is None
+                else self._truth_of_pane(windows[name])
+                for name, found in estimates.items()
+            },
             estimates=estimates,
+            counted=sum(one.get(f"accepted:{name}", 0) for one in counts for name in self.metrics),
             units={name: metric.unit for name, metric in self.metrics.items()},
             labels={name: metric.labels for name, metric in self.metrics.items()},
             seconds=time.monotonic() - self._began,
@@ -208,6 +223,27 @@ class Demonstration:
         history = self._truths[name]
         later = bisect.bisect_right(history, counted, key=lambda truth: truth.reports)
         return history[later - 1] if later else RunningTruth(self.metrics[name]).now()
+
+    def _truth_of_pane(self, window: Window) -> Truth:
+        """Return the truth of the pane of a release; of none before the first one."""
+        truth = RunningTruth(window.metric)
+        if window.start_ms is not None and window.end_ms is not None:
+            edges = np.searchsorted(self._population.time_ms, [window.start_ms, window.end_ms])
+            part = self._population.part(*edges.tolist())
+            values = part.columns[window.metric.name][part.present(window.metric.name)]
+            truth.add(values, np.zeros(len(values), dtype=np.intp))
+        return truth.now()
+
+    def _is_released(self) -> bool:
+        """Whether every pane that is closed and collected in trust is released."""
+        overview, store = self._store.overview(), self._store
+        for name, closed in self.reader.closed(overview, len(overview.partitions)).items():
+            metric, key = self.metrics[name], metric_key(name, self.metrics[name].revision)
+            last = store.latest(key, [*overview.partitions], closed - metric.pane_ms)
+            there = self.reader.releases.latest(metric, key)
+            if last is not None and (there is None or there.start_ms < last):
+                return False
+        return True
 
     def _report(self) -> None:
         def progress(now: Progress, truths: dict[str, Truth]) -> None:
@@ -236,8 +272,6 @@ def _named(settings: Settings) -> Settings:
     topic = f"dither.demo.{uuid.uuid4().hex[:8]}"
     settings.topics.reports, settings.topics.deadletters = topic, f"{topic}.deadletters"
     settings.topics.estimates = f"{topic}.estimates"
-    if "publish.enabled" not in settings.sources:
-        settings.publish.enabled = False  # nobody subscribes to a year that lasts a minute
     settings.aggregate.group = topic
     settings.metrics = str(importlib.resources.files("producers").joinpath("flights.toml"))
     if "serve.port" not in settings.sources:

@@ -7,12 +7,13 @@ its end knows every event there is. docs/decisions/0010 says why.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import redis
 import structlog
@@ -23,11 +24,12 @@ from aggregator.conditions import explained
 from aggregator.due import Due
 from aggregator.errors import DitherError
 from aggregator.events import Event
-from aggregator.keys import publisher_key
+from aggregator.keys import metric_key, publisher_key
 from aggregator.lease import Lease, LeaseLost
 from aggregator.outlet import Outlet
-from aggregator.published import Published, TopicUnreadable
+from aggregator.published import CopyLost, Published, TopicUnreadable
 from aggregator.reader import Reader
+from aggregator.releasing import Heartbeats, Releasing
 from aggregator.settings import Settings, publish_since_ms
 from estimators.durations import milliseconds
 from producers import kafka_errors
@@ -55,7 +57,14 @@ class Publisher:
         self.name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         key, client = publisher_key(settings.topics.reports), reader.store.client
         self.lease = Lease(client, key, self.name, milliseconds(settings.publish.lease) / 1000)
-        self.published = Published(client, self.lease, key, settings)
+        keep_ms = {
+            metric_key(name, metric.revision): metric.retention_ms
+            for name, metric in reader.metrics.items()
+            if metric.retention_ms is not None
+        }
+        self.published = Published(client, self.lease, key, settings, keep_ms)
+        self._since_ms = publish_since_ms(settings.publish.since)
+        self._source = events.source(settings.topics.reports)
         self._interval = milliseconds(settings.publish.interval) / 1000
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -84,6 +93,8 @@ class Publisher:
                 continue
             except LeaseLost as lost:
                 log.warning("lease lost", detail=str(lost))
+            except CopyLost as lost:
+                log.warning("read again", detail=str(lost))
             except (redis.RedisError, KafkaException, DitherError, TopicUnreadable) as error:
                 told = (
                     kafka_errors.explained(error.args[0])
@@ -99,14 +110,17 @@ class Publisher:
     def _lead(self) -> None:
         """Publish as the only one, until something fails."""
         kafka.ensure_topics(self.settings, self.settings.topics.estimates)
-        outlet = Outlet(self.settings)
-        try:
+        with contextlib.ExitStack() as closing:
+            outlet = closing.enter_context(contextlib.closing(Outlet(self.settings)))
+            heartbeats = None
             self.published.catch_up()
-            due = self._due()
+            due, releasing = self._due(), self._releasing()
+            if releasing.metrics:
+                heartbeats = closing.enter_context(contextlib.closing(Heartbeats(self.settings)))
             log.info("publishing", topic=self.settings.topics.estimates, epoch=self.lease.epoch)
             next_totals = time.monotonic()
             while not self._stopping.is_set():
-                for batch in due.finals(self.reader.store.overview()):
+                for batch in self._finals(outlet, due, releasing, heartbeats):
                     self._publish(outlet, batch)
                     next_totals = self._publish_totals(outlet, due, next_totals)
                     if self._stopping.is_set():
@@ -114,8 +128,26 @@ class Publisher:
                 next_totals = self._publish_totals(outlet, due, next_totals)
                 self._check()
                 self._stopping.wait(LOOK_SECONDS)
-        finally:
-            outlet.close()
+
+    def _finals(
+        self, outlet: Outlet, due: Due, releasing: Releasing, heartbeats: Heartbeats | None
+    ) -> Iterator[list[Event]]:
+        """Yield the final events that are due, releases before each batch of the others."""
+        yield from self._releases(outlet, releasing, heartbeats)
+        for batch in due.finals(self.reader.store.overview()):
+            yield batch
+            yield from self._releases(outlet, releasing, heartbeats)
+
+    def _releases(
+        self, outlet: Outlet, releasing: Releasing, heartbeats: Heartbeats | None
+    ) -> Iterator[list[Event]]:
+        """Yield the events of releases that are due; close what is due to be closed for one."""
+        if heartbeats is None:
+            return
+        overview = self.reader.store.overview()
+        partitions = outlet.partitions(self.settings.topics.reports)
+        heartbeats.send(releasing.heartbeats(overview, partitions))
+        yield from releasing.finals(overview, partitions)
 
     def _publish_totals(self, outlet: Outlet, due: Due, at: float) -> float:
         """Publish running totals, if it is time to; return when it is the next time."""
@@ -125,10 +157,11 @@ class Publisher:
         return time.monotonic() + self._interval
 
     def _due(self) -> Due:
-        publish = self.settings.publish
-        since = publish_since_ms(publish.since)
-        source = events.source(self.settings.topics.reports)
-        return Due(self.reader, self.published, source, since, publish.top_categories)
+        since, top = self._since_ms, self.settings.publish.top_categories
+        return Due(self.reader, self.published, self._source, since, top)
+
+    def _releasing(self) -> Releasing:
+        return Releasing(self.reader, self.published, self._source, self._since_ms)
 
     def _publish(self, outlet: Outlet, batch: Sequence[Event]) -> None:
         if not batch:

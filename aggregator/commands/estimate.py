@@ -10,7 +10,7 @@ import click
 import numpy as np
 from msgspec import UNSET
 
-from aggregator.answers import as_dict, lies
+from aggregator.answers import as_dict, iso, lies
 from aggregator.commands.options import (
     defined_metrics,
     metric_argument,
@@ -68,7 +68,7 @@ class Moment(click.ParamType[float]):
 @click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
 @click.option(
     "--weights",
-    type=click.Choice(sorted(POLICIES)),
+    type=click.Choice(sorted(POLICIES)),  # a release has the weights that it was drawn with
     help="How much each privacy level counts [default: as `dither weights` says].",
 )
 @click.option(
@@ -129,7 +129,8 @@ def estimate(
     """Show a metric's estimate and its confidence bounds.
 
     Without --from, --to and --window: over everything counted so far. Times are event times; a
-    window is widened to whole panes.
+    window is widened to whole panes. Of a metric that is collected in trust: the latest release of
+    a pane in the window.
     """
     defined = defined_metrics(settings)
     store = opened_store(settings)
@@ -154,11 +155,20 @@ def estimate(
     if as_json:
         click.echo(json.dumps(as_dict(read, found, nearest=nearest)))
     else:
-        click.echo(as_text(definition, found, top, nearest))
+        click.echo(as_text(definition, found, top, nearest, read.start_ms))
 
 
-def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = None) -> str:
-    """Return an estimate for people, the nearest distribution beside it."""
+def as_text(
+    metric: Metric,
+    found: Estimate,
+    top: int,
+    nearest: Floats | None = None,
+    start: int | None = None,
+) -> str:
+    """Return an estimate for people, the nearest distribution beside it.
+
+    `start` is when the pane of a release begins, in ms since the epoch.
+    """
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
         f"status     {found.status}",
@@ -166,7 +176,7 @@ def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = 
         f"bounds     {100 * (1 - found.beta):g}% {found.bound}, {found.target}",
         f"weights    {found.policy}",
     ]
-    lines += lying(metric, found)
+    lines += lying(metric, found) if found.privacy is None else releasing(found, start)
     if found.heterogeneity is not None:
         lines.append(f"levels     alike with p = {found.heterogeneity:.2g}")
     if warns(found):
@@ -199,7 +209,21 @@ def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = 
         lines.append(f"{digits(found.value)}{unit} in {bounds}")
     levels = zip(found.levels, found.counts, found.weights, strict=True)
     mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
-    return "\n".join([*lines, "", table(("epsilon", "reports", "weight"), mix)])
+    mix_head: tuple[str, ...] = ("epsilon", "reports", "weight")
+    if found.privacy is not None:
+        mix_head = (*mix_head, "loss")
+        mix = [(*row, f"{loss:.4g}") for row, loss in zip(mix, found.privacy, strict=True)]
+    return "\n".join([*lines, "", table(mix_head, mix)])
+
+
+def releasing(found: Estimate, start: int | None) -> list[str]:
+    """Return lines on a release: of which pane, and what its privacy costs."""
+    drawn = f"of the pane from {iso(start)}, drawn once"
+    pane = "none yet" if found.status == "not_ready" else drawn
+    lines = [f"release    {pane}; devices send true values"]
+    if found.saturation is not None:
+        lines.append(f"saturation levels above {found.saturation:.4g} buy nothing")
+    return lines
 
 
 def lying(metric: Metric, found: Estimate) -> list[str]:

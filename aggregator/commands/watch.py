@@ -74,7 +74,7 @@ def changes(
         try:
             frame = reader.frame(reader.store.overview(), metric, window=window)
             if frame.version != version:
-                seen = frame.filled(reader.sum(frame))
+                seen = reader.look(frame)
                 version = frame.version
                 yield seen, reader.answer(seen)
             is_away = False
@@ -121,6 +121,7 @@ def as_line(seen: Window, found: Estimate, top: int = PLAIN_TOP) -> str:
     else:
         bounds = f"[{digits(found.lower)}, {digits(found.upper)}]"
         values = f"{digits(found.value)}{unit} in {bounds}"
-    moment = iso(seen.arrived_ms) if seen.arrived_ms >= 0 else "-"
+    at = seen.arrived_ms if seen.released is None else seen.end_ms  # of a release: its pane's end
+    moment = "-" if at is None or at < 0 else iso(at)
     warning = "  (levels differ: consider weights uniform)" if warns(found) else ""
     return f"{moment}  {values}  {found.reports:,} reports  {found.status}{warning}"

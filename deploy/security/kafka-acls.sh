@@ -12,6 +12,7 @@ acls --add --allow-principal User:dither-publisher --operation Write --topic dit
 acls --add --allow-principal User:dither-publisher --operation Read --topic dither.estimates
 acls --add --allow-principal User:dither-publisher --operation Write --transactional-id dither.publisher.dither.reports
 acls --add --allow-principal User:dither-publisher --operation Describe --group dither-publisher
+acls --add --allow-principal User:dither-publisher --operation Write --topic dither.reports
 acls --add --allow-principal User:dither-verifier --operation Read --topic dither.reports
 acls --add --allow-principal User:dither-verifier --operation Describe --group dither-verify- --resource-pattern-type prefixed
 acls --add --allow-principal User:dither-operator --operation Create --topic dither.reports

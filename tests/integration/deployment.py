@@ -232,7 +232,7 @@ class Deployment:
 
         wait_until(counted, f"counted up to {ends}", seconds)
 
-    def dead(self, expected: int) -> list[dict[str, Any]]:
+    def dead(self, expected: int, seconds: float = PATIENCE) -> list[dict[str, Any]]:
         """Return the dead letters, once there are as many as expected."""
         consumer = Consumer(
             {
@@ -248,14 +248,14 @@ class Deployment:
         letters: list[dict[str, Any]] = []
 
         def enough() -> bool:
-            for message in consumer.consume(100, timeout=0.5):
+            for message in consumer.consume(1_000, timeout=0.5):
                 if message.error() is None:
                     headers = dict(message.headers() or [])
                     letters.append({"value": message.value(), "headers": headers})
             return len(letters) >= expected
 
         try:
-            wait_until(enough, f"{expected} dead letters (found {len(letters)})")
+            wait_until(enough, f"{expected} dead letters (found {len(letters)})", seconds)
         finally:
             consumer.close()
         return letters

@@ -27,6 +27,12 @@ levels = [0.5, 1, 2]
 pane = "10m"
 lateness = "10m"
 retention = "36500d"
+
+[metrics.pay]
+kind = "mean"
+trust = "central"
+range = [0, 9]
+levels = [1]
 """
 
 
