@@ -13,7 +13,7 @@ from estimators.experiments.outcome import mean_and_error, slope
 from estimators.randomness import SeededBits
 
 RUNS = {
-    "adpm-fig1a": 100,
+    "adpm-fig1a": 400,
     "adpm-fig1b": 10,
     "hdpwc-table4": 12,
     "hist-fig2": 6,
