@@ -18,6 +18,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import events, kafka, stored
+from aggregator.leader import Unreadable
 from aggregator.lease import Lease
 from aggregator.settings import Settings
 
@@ -27,10 +28,6 @@ PATIENCE_SECONDS = 30.0
 Command = list[str | bytes | int]
 
 log = structlog.get_logger("dither.publisher")
-
-
-class TopicUnreadable(Exception):  # noqa: N818
-    """The estimates topic could not be read to its end."""
 
 
 class OnTopic(Protocol):
@@ -112,7 +109,7 @@ class Published:
 
         Raises
         ------
-        TopicUnreadable, KafkaException
+        Unreadable, KafkaException
             If Kafka does not answer; to be tried again.
         LeaseLost
         """
@@ -128,7 +125,7 @@ class Published:
                 if self._read(consumer, left):
                     deadline = time.monotonic() + PATIENCE_SECONDS
                 elif time.monotonic() > deadline:
-                    raise TopicUnreadable(
+                    raise Unreadable(
                         f"topic {self._topic!r}: nothing came for {PATIENCE_SECONDS:g} s, though "
                         f"partitions {sorted(left)} go on"
                     )

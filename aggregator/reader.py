@@ -12,7 +12,15 @@ from typing import Self
 
 from aggregator import stored
 from aggregator.errors import StateUnreadable, UnknownMetric
-from aggregator.keys import PaneKey, metric_key, policies_key, tag
+from aggregator.keys import (
+    PaneKey,
+    counted_keys,
+    metric_key,
+    policies_key,
+    round_key,
+    rounds_key,
+    tag,
+)
 from aggregator.partition import NEVER, Watermark
 from aggregator.store import UNSET, Overview, Standing, Store, connect
 from aggregator.windows import spans
@@ -20,7 +28,9 @@ from estimators import Estimate, Metric
 from estimators.durations import milliseconds
 from estimators.errors import nearest
 from estimators.estimate import Counts
+from estimators.extremes import Progress
 from estimators.weights import DEFAULT_POLICY, POLICIES
+from producers.rounds import Round
 
 Time = float | datetime.datetime | None
 DEFAULT_TOPIC = "dither.reports"
@@ -47,6 +57,8 @@ class Frame:
         Of the partitions that counted the metric.
     version : str
         Another one whenever the sums of this window, or how they are read, may be others.
+    asked : Round, optional
+        Of a metric that is asked in rounds, the one that is open.
     """
 
     metric: Metric
@@ -57,11 +69,20 @@ class Frame:
     policy: str
     watermarks: dict[int, Watermark]
     version: str
+    asked: Round | None = None
 
     def filled(self, statistic: Counts) -> Window:
         """Return the window with its statistic."""
-        edges = (self.start_ms, self.end_ms)
-        return Window(self.metric, statistic, *edges, self.status, self.arrived_ms, self.policy)
+        return Window(
+            self.metric,
+            statistic,
+            self.start_ms,
+            self.end_ms,
+            self.status,
+            self.arrived_ms,
+            self.policy,
+            self.asked,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +97,8 @@ class Window:
         ``not_ready`` (nothing was ever counted), ``provisional`` (more can come) or ``final``.
     arrived_ms : int
         When the last counted report of the metric reached Kafka; -1 for never.
+    asked : Round, optional
+        Of a metric that is asked in rounds, the one that is open: `statistic` is of its answers.
     """
 
     metric: Metric
@@ -85,6 +108,7 @@ class Window:
     status: str
     arrived_ms: int
     policy: str = DEFAULT_POLICY
+    asked: Round | None = None
 
     @property
     def panes(self) -> int | None:
@@ -210,8 +234,16 @@ class Reader:
         categories: Sequence[str | int] | None = None,
         simultaneous: bool = True,
     ) -> Estimate:
-        """Estimate from a window that was read before."""
+        """Estimate from a window that was read before.
+
+        Of a metric that is asked in rounds the definition says all that can be asked: where the
+        search stands, and what is certain with its beta.
+        """
         metric = window.metric
+        if metric.has_rounds:
+            progress = Progress() if window.asked is None else window.asked.progress
+            found = metric.search.estimate(progress)
+            return dataclasses.replace(found, status=window.status)
         policy = window.policy if weights is None else weights
         known = window.bound if bound == "auto" else bound
         estimate = metric.estimate(
@@ -263,6 +295,10 @@ class Reader:
         """
         metric = self.metric(name)
         overview.check()
+        if metric.has_rounds:
+            if (start, end, window) != (None, None, None):
+                raise ValueError(f"{name!r} is asked in rounds: expected no window of event time")
+            return self._search(overview, metric)
         key = metric_key(metric.name, metric.revision)
         watermarks = {
             number: standing.watermarks[key]
@@ -286,15 +322,53 @@ class Reader:
         ]
         expires = metric.retention_ms is not None and (first, last) != (None, None)
         until = int(1000 * time.time()) // EXPIRY_MS if expires else 0
-        facts = (key, first, last, status, policy, counted, sorted(watermarks.items()), until)
-        version = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+        marks = sorted(watermarks.items())
+        version = _version(key, first, last, status, policy, counted, marks, until)
         arrived = max((mark.arrived for mark in watermarks.values()), default=NEVER)
         return Frame(metric, first, last, status, arrived, policy, watermarks, version)
+
+    def _search(self, overview: Overview, metric: Metric) -> Frame:
+        """Return the frame of a metric that is asked in rounds: of the one that is open."""
+        asked = self.asked(overview, metric)
+        keys = counted_keys(metric)
+        watermarks: dict[int, Watermark] = {}
+        for number, standing in overview.partitions.items():
+            marks = [standing.watermarks[key] for key in keys if key in standing.watermarks]
+            if marks:
+                latest = (max(m.time for m in marks), max(m.arrived for m in marks))
+                watermarks[number] = Watermark(*latest)
+        status = "not_ready" if asked is None else "final" if asked.is_over else "provisional"
+        counted = [
+            (number, standing.owner.get("topic_id"), standing.counts.get(f"accepted:{metric.name}"))
+            for number, standing in overview.partitions.items()
+        ]
+        version = _version(metric.revision, asked, counted, sorted(watermarks.items()))
+        arrived = max((mark.arrived for mark in watermarks.values()), default=NEVER)
+        policy = DEFAULT_POLICY
+        return Frame(metric, None, None, status, arrived, policy, watermarks, version, asked)
+
+    def asked(self, overview: Overview, metric: Metric) -> Round | None:
+        """Return the round of a metric that is open; None before the first one.
+
+        Raises
+        ------
+        StateUnreadable
+            If what is stored is none.
+        """
+        key = metric_key(metric.name, metric.revision)
+        if key not in overview.rounds:
+            return None
+        place = f"{rounds_key(self.store.topic)}, field {key}"
+        return stored.asked(place, overview.rounds[key], metric)
 
     def sum(self, frame: Frame) -> Counts:
         """Read a window's panes and add them up, in a few round trips."""
         metric, key = frame.metric, metric_key(frame.metric.name, frame.metric.revision)
         statistic = metric.zero()
+        if metric.has_rounds:
+            if frame.asked is None or frame.asked.is_over:
+                return statistic
+            return self.sum_round(metric, frame.asked.number, [*frame.watermarks])
         if frame.start_ms is None and frame.end_ms is None:
             for place, value in self.store.running([*frame.watermarks], key):
                 statistic += stored.statistic(place, value, metric)
@@ -306,6 +380,13 @@ class Reader:
         ]
         for _, pane in self.panes(metric, self.store.find(key, cut)):
             statistic += pane
+        return statistic
+
+    def sum_round(self, metric: Metric, number: int, partitions: Sequence[int]) -> Counts:
+        """Return the statistic of the answers to a round."""
+        statistic, key = metric.zero(), metric_key(metric.name, metric.revision)
+        for place, value in self.store.running(partitions, round_key(key, number)):
+            statistic += stored.statistic(place, value, metric)
         return statistic
 
     def panes(
@@ -362,6 +443,10 @@ class Reader:
         has_all = int(owner.get("next", UNSET)) >= int(owner.get("high", 0))
         is_idle = has_all and updated >= watermark.arrived + self.idle_ms
         return max(watermark.time, updated) if is_idle else watermark.time
+
+
+def _version(*facts: object) -> str:
+    return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
 
 
 def event_time(watermarks: Mapping[int, Watermark]) -> int | None:

@@ -21,6 +21,7 @@ from aggregator.keys import (
     partitions_key,
     policies_key,
     publisher_key,
+    rounds_key,
     stuck_key,
     tag,
 )
@@ -319,10 +320,12 @@ class Store:
     def overview(self) -> Overview:
         """Return how far everything is counted, in two round trips."""
         numbers, policies = self.partitions(), policies_key(self.topic)
+        rounds = rounds_key(self.topic)
         prefixes = [tag(self.topic, number) for number in numbers]
         names = ("owner", "watermarks", "counts")
         commands: list[Command] = [("HGETALL", f"{p}:{name}") for p in prefixes for name in names]
-        *found, set_ones = self._asked([*commands, ("HGETALL", policies)])
+        more: list[Command] = [("HGETALL", policies), ("HGETALL", rounds)]
+        *found, set_ones, opened = self._asked([*commands, *more])
         standings, unreadable = {}, {}
         for place, (number, prefix) in enumerate(zip(numbers, prefixes, strict=True)):
             try:
@@ -334,7 +337,12 @@ class Store:
                 )
             except StateUnreadable as error:
                 unreadable[number] = error
-        return Overview(standings, stored.texts(policies, _readable(set_ones)), unreadable)
+        return Overview(
+            standings,
+            stored.texts(policies, _readable(set_ones)),
+            {stored.text(rounds, name): text for name, text in _readable(opened).items()},
+            unreadable,
+        )
 
     def owner(self, partition: int) -> dict[str, str]:
         """Return the facts of a partition's owner's hash."""
