@@ -121,6 +121,7 @@ class Coordinator(Leader):
         if told is None or told != current:
             self._tell(outlet, metric, current)
         self._note(metric, current)
+        self._at("resumed", metric=metric.name, round=current.number)
 
     @property
     def _stored(self) -> str:
@@ -156,6 +157,7 @@ class Coordinator(Leader):
         self._tell(outlet, metric, following)
         self._at("told", metric=metric.name, round=asked.number)
         self._note(metric, following)
+        self._at("noted", metric=metric.name, round=asked.number)
         made = progress.decisions[-1]
         log.info(
             "decided",
@@ -202,7 +204,6 @@ class Coordinator(Leader):
         place = rounds_key(self.settings.topics.reports)
         self.lease.write([["HSET", place, key, encode(asked)]])
         self._open[metric.name] = asked
-        self._at("noted", metric=metric.name, round=asked.number)
 
     def _at(self, step: str, **facts: object) -> None:
         log.debug(step, **facts)

@@ -111,6 +111,13 @@ class Window:
     asked: Round | None = None
 
     @property
+    def reports(self) -> int:
+        """How many reports are counted in it; of a search, the answers to all rounds until now."""
+        decided = () if self.asked is None else self.asked.decisions
+        counted = int(self.metric.counts(self.statistic).sum())
+        return counted + sum(sum(decision.answers) for decision in decided)
+
+    @property
     def panes(self) -> int | None:
         """How many of the metric's panes it spans; None: unbounded."""
         if self.start_ms is None or self.end_ms is None:
@@ -243,7 +250,9 @@ class Reader:
         if metric.has_rounds:
             progress = Progress() if window.asked is None else window.asked.progress
             found = metric.search.estimate(progress)
-            return dataclasses.replace(found, status=window.status)
+            undecided = window.status == "provisional" and not progress.decisions
+            status = "too_few_reports" if undecided else window.status
+            return dataclasses.replace(found, status=status)
         policy = window.policy if weights is None else weights
         known = window.bound if bound == "auto" else bound
         estimate = metric.estimate(

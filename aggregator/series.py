@@ -162,6 +162,8 @@ class Historian:
             overview, question.metric, question.start, question.end, question.window
         )
         metric = frame.metric
+        if metric.has_rounds:
+            raise ValueError(f"{metric.name!r} is asked in rounds: there is no series of it")
         labels, _ = metric.domain.asked(question.categories)
         first, last = self._range(frame)
         wished = None if question.step is None else steps.whole_panes(metric, question.step)

@@ -18,7 +18,8 @@ from aggregator.commands.options import (
     settings_options,
     table,
 )
-from aggregator.reader import Reader
+from aggregator.reader import Reader, Window
+from aggregator.searched import in_words
 from aggregator.settings import Settings
 from estimators import Estimate, Metric
 from estimators.domains import OPEN
@@ -154,10 +155,16 @@ def estimate(
     if as_json:
         click.echo(json.dumps(as_dict(read, found, nearest=nearest)))
     else:
-        click.echo(as_text(definition, found, top, nearest))
+        click.echo(as_text(definition, found, top, nearest, read))
 
 
-def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = None) -> str:
+def as_text(
+    metric: Metric,
+    found: Estimate,
+    top: int,
+    nearest: Floats | None = None,
+    window: Window | None = None,
+) -> str:
     """Return an estimate for people, the nearest distribution beside it."""
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
@@ -166,7 +173,7 @@ def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = 
         f"bounds     {100 * (1 - found.beta):g}% {found.bound}, {found.target}",
         f"weights    {found.policy}",
     ]
-    lines += lying(metric, found)
+    lines += in_words(window) if window and metric.has_rounds else lying(metric, found)
     if found.heterogeneity is not None:
         lines.append(f"levels     alike with p = {found.heterogeneity:.2g}")
     if warns(found):
@@ -204,6 +211,8 @@ def as_text(metric: Metric, found: Estimate, top: int, nearest: Floats | None = 
 
 def lying(metric: Metric, found: Estimate) -> list[str]:
     """Return a line on what a few lies could do; none where nothing is known yet."""
+    if metric.has_rounds:
+        return []
     told = lies(metric, found)
     shift = told.shift if told.l2 is UNSET else told.l2
     if shift is None or not np.size(found.value):

@@ -56,7 +56,7 @@ def metrics(settings: Settings, as_json: bool) -> None:
 def _counted(reader: Reader, metric: Metric) -> tuple[int, int | None]:
     """Return a metric's accepted reports and how far its event time has come, in ms."""
     window = reader.window(metric.name)
-    return int(metric.counts(window.statistic).sum()), reader.event_time(metric.name)
+    return window.reports, reader.event_time(metric.name)
 
 
 def _row(metric: Metric, reports: int, event_ms: int | None) -> dict[str, Any]:

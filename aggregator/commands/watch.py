@@ -121,6 +121,12 @@ def as_line(seen: Window, found: Estimate, top: int = PLAIN_TOP) -> str:
     else:
         bounds = f"[{digits(found.lower)}, {digits(found.upper)}]"
         values = f"{digits(found.value)}{unit} in {bounds}"
+    if seen.asked is not None:
+        asked, at = seen.asked, "all decided"
+        if asked.threshold is not None:
+            answers = int(seen.metric.counts(seen.statistic).sum())
+            at = f"at {asked.threshold:g}{unit}, {answers} answers"
+        values += f"  round {asked.number} of {asked.rounds} {at}"
     moment = iso(seen.arrived_ms) if seen.arrived_ms >= 0 else "-"
     warning = "  (levels differ: consider weights uniform)" if warns(found) else ""
     return f"{moment}  {values}  {found.reports:,} reports  {found.status}{warning}"

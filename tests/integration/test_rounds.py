@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
 from aggregator.coordinator import Coordinator
 from aggregator.keys import coordinator_key, metric_key
 from aggregator.reader import Reader
-from estimators import Metric
-from estimators.randomness import SeededBits
-from producers import Ledger, Reporter, Rounds
 from producers.batch import encode_batch
-from tests.integration.deployment import Deployment, wait_until
+from tests.integration.deployment import Deployment, as_json, wait_until
+from tests.searching import DEVICES, FOUND, METRICS, ROUNDS, devices, forgetful_devices, told
 from tests.servers import Kafka
-
-METRICS = """
-[metrics.longest]
-kind = "maximum"
-range = [0, 64]
-levels = [2, 8]
-rounds = 4
-round_reports = 200
-unit = "minutes"
-
-[metrics.delay]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [1]
-"""
-DEVICES = 1_000
-VALUES = np.linspace(5, 45, DEVICES)
 
 
 @pytest.fixture
-def searching(kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[Deployment]:
+def searching(apache_kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[Deployment]:
     file = tmp_path / "metrics.toml"
     file.write_text(METRICS)
-    deployment = Deployment(kafka, redis_url, file)
+    deployment = Deployment(apache_kafka, redis_url, file)
     deployment.settings.coordinate.lease = "1s"
-    if not kafka.is_real:
-        deployment.kafka.partitions(kafka.topic(1))
     with deployment.store:
         yield deployment
 
@@ -57,53 +33,93 @@ def reader_of(deployment: Deployment) -> Reader:
 
 
 @contextlib.contextmanager
-def coordinating(deployment: Deployment) -> Iterator[Coordinator]:
-    settings = copy.deepcopy(deployment.settings)
-    coordinator = Coordinator(settings, reader_of(deployment))
-    coordinator.start()
+def coordinating(deployment: Deployment, coordinators: int = 1) -> Iterator[list[Coordinator]]:
+    running = [Coordinator(deployment.settings, reader_of(deployment)) for _ in range(coordinators)]
+    for coordinator in running:
+        coordinator.start()
     try:
-        yield coordinator
+        yield running
     finally:
-        coordinator.stop()
+        for coordinator in running:
+            coordinator.stop()
 
 
-def properties(deployment: Deployment) -> dict[str, str]:
-    return {"bootstrap.servers": deployment.kafka.bootstrap_servers}
+def wait_until_over(deployment: Deployment) -> None:
+    reader = reader_of(deployment)
+    wait_until(lambda: reader.estimate("longest").status == "final", "the search is over")
 
 
-@contextlib.contextmanager
-def devices(deployment: Deployment, metric: Metric) -> Iterator[threading.Thread]:
-    """Let a thousand devices answer, each the round that it drew for itself."""
-    level = np.arange(DEVICES) % len(metric.levels)
-    epsilons = np.array(metric.levels)[level]
-    own = 1 + metric.search.own_round(DEVICES, SeededBits(5))
-
-    def answer() -> None:
-        config = properties(deployment)
-        with (
-            Reporter(metric, config, topic=deployment.topic, batch_reports=50) as reporter,
-            Rounds(config, deployment.rounds) as rounds,
-        ):
-            for asked in rounds.follow(metric, timeout=60):
-                mine = own == asked.number
-                reporter.answer(asked, VALUES[mine], epsilons[mine])
-                reporter.flush()
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    try:
-        yield thread
-    finally:
-        thread.join(90)
-        assert not thread.is_alive()
+def assert_found(deployment: Deployment) -> None:
+    """Check the answer, that no round was told or decided in two ways, and the sums."""
+    found = reader_of(deployment).estimate("longest")
+    assert (found.status, found.lower, found.upper) == ("final", FOUND[0], 64.0)
+    rounds = told(deployment)
+    assert {number: len(one) for number, one in rounds.items()} == dict.fromkeys(
+        range(ROUNDS + 1), 1
+    )
+    assert deployment.verify().verified
 
 
-def test_a_maximum_is_found_round_by_round(searching: Deployment) -> None:
+def test_a_maximum_is_found_and_each_device_answers_once(
+    searching: Deployment, tmp_path: Path
+) -> None:
     metric, reader = searching.metrics["longest"], reader_of(searching)
     assert reader.estimate("longest").status == "not_ready"
+    insistent = forgetful_devices(searching, metric, tmp_path, 5)
+    with searching.worker(), coordinating(searching, 2):
+        with insistent as given, devices(searching, metric):
+            wait_until_over(searching)
+        searching.wait_until_counted()
+    assert given == [1] * 5
+    assert searching.counts()["accepted:longest"] == DEVICES + 5
+    assert_found(searching)
+    shown: Any = as_json(searching.dither("estimate", "longest", "--json"))
+    assert shown["search"]["interval"] == list(FOUND)
+    assert shown["search"]["threshold"] is None
+    lines = searching.dither("estimate", "longest").stdout
+    assert "certified  at least 44 minutes, with probability 99.9999%" in lines
+
+
+def test_redis_that_is_emptied_goes_on_from_the_topic(searching: Deployment) -> None:
+    metric, reader = searching.metrics["longest"], reader_of(searching)
+    client: Any = searching.store.client
+
+    def decided() -> int:
+        asked = reader.asked(searching.store.overview(), metric)
+        return 0 if asked is None else len(asked.decisions)
+
+    with searching.worker(), coordinating(searching):
+        with devices(searching, metric):
+            wait_until(lambda: decided() >= 2, "two rounds are decided")
+            client.flushdb()
+            wait_until_over(searching)
+        searching.wait_until_counted()
+    assert_found(searching)
+
+
+def test_a_topic_that_is_lost_is_written_again_from_redis(searching: Deployment) -> None:
+    metric = searching.metrics["longest"]
     with searching.worker(), coordinating(searching), devices(searching, metric):
-        wait_until(lambda: reader.estimate("longest").status == "final", "the search is over", 60)
-    found = reader.estimate("longest")
-    assert found.lower == 44.0
-    assert found.upper == 64.0
-    assert searching.verify().verified
+        wait_until_over(searching)
+    before = told(searching)[ROUNDS]
+    searching.rounds = searching.settings.topics.rounds = f"{searching.rounds}-anew"
+    with coordinating(searching):
+        assert told(searching) == {ROUNDS: before}
+
+
+def test_answers_to_a_decided_round_and_to_none_change_nothing(searching: Deployment) -> None:
+    metric = searching.metrics["longest"]
+    with searching.worker(), coordinating(searching), devices(searching, metric):
+        wait_until_over(searching)
+    client: Any = searching.store.client
+    key = f"{coordinator_key(searching.topic)}:stored"
+    stored = client.hget(key, metric_key(metric.name, metric.revision))
+    late = encode_batch(metric, [1] * 500, [0] * 500, 0, number=2)
+    beyond = bytearray(encode_batch(metric, [1], [1], 0, number=4))
+    beyond[-1] = ROUNDS + 1
+    with searching.worker(), coordinating(searching):
+        searching.produce([(0, late), (0, bytes(beyond))])
+        searching.wait_until_counted()
+    assert searching.counts()["bad_round:longest"] == 1
+    assert client.hget(key, metric_key(metric.name, metric.revision)) == stored
+    assert_found(searching)
