@@ -338,7 +338,7 @@ class Reader:
 
     def _search(self, overview: Overview, metric: Metric) -> Frame:
         """Return the frame of a metric that is asked in rounds: of the one that is open."""
-        asked = self.asked(overview, metric)
+        asked = self.asked(overview.rounds, metric)
         keys = counted_keys(metric)
         watermarks: dict[int, Watermark] = {}
         for number, standing in overview.partitions.items():
@@ -356,8 +356,14 @@ class Reader:
         policy = DEFAULT_POLICY
         return Frame(metric, None, None, status, arrived, policy, watermarks, version, asked)
 
-    def asked(self, overview: Overview, metric: Metric) -> Round | None:
+    def asked(self, rounds: Mapping[str, bytes], metric: Metric) -> Round | None:
         """Return the round of a metric that is open; None before the first one.
+
+        Parameters
+        ----------
+        rounds : mapping of str to bytes
+            From the store.
+        metric : Metric
 
         Raises
         ------
@@ -365,10 +371,10 @@ class Reader:
             If what is stored is none.
         """
         key = metric_key(metric.name, metric.revision)
-        if key not in overview.rounds:
+        if key not in rounds:
             return None
         place = f"{rounds_key(self.store.topic)}, field {key}"
-        return stored.asked(place, overview.rounds[key], metric)
+        return stored.asked(place, rounds[key], metric)
 
     def sum(self, frame: Frame) -> Counts:
         """Read a window's panes and add them up, in a few round trips."""

@@ -320,11 +320,10 @@ class Store:
     def overview(self) -> Overview:
         """Return how far everything is counted, in two round trips."""
         numbers, policies = self.partitions(), policies_key(self.topic)
-        rounds = rounds_key(self.topic)
         prefixes = [tag(self.topic, number) for number in numbers]
         names = ("owner", "watermarks", "counts")
         commands: list[Command] = [("HGETALL", f"{p}:{name}") for p in prefixes for name in names]
-        more: list[Command] = [("HGETALL", policies), ("HGETALL", rounds)]
+        more: list[Command] = [("HGETALL", policies), ("HGETALL", rounds_key(self.topic))]
         *found, set_ones, opened = self._asked([*commands, *more])
         standings, unreadable = {}, {}
         for place, (number, prefix) in enumerate(zip(numbers, prefixes, strict=True)):
@@ -340,7 +339,7 @@ class Store:
         return Overview(
             standings,
             stored.texts(policies, _readable(set_ones)),
-            {stored.text(rounds, name): text for name, text in _readable(opened).items()},
+            stored.names(rounds_key(self.topic), _readable(opened)),
             unreadable,
         )
 
@@ -358,6 +357,11 @@ class Store:
         """Return a partition's numbers of reports by ``outcome:metric``."""
         key = f"{tag(self.topic, partition)}:counts"
         return stored.counts(key, self._hash(key))
+
+    def rounds(self) -> dict[str, bytes]:
+        """Return the rounds that were published last, by metric key; see `stored.asked`."""
+        key = rounds_key(self.topic)
+        return stored.names(key, self._hash(key))
 
     def policies(self) -> dict[str, str]:
         """Return the policies of weights that were set, by metric name."""

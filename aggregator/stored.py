@@ -67,6 +67,11 @@ def texts(key: str, found: Mapping[bytes, bytes]) -> dict[str, str]:
     return {text(key, name): text(key, value) for name, value in found.items()}
 
 
+def names(key: str, found: Mapping[bytes, bytes]) -> dict[str, bytes]:
+    """Return a hash of bytes by its fields' names."""
+    return {text(key, name): value for name, value in found.items()}
+
+
 def owner(key: str, found: Mapping[bytes, bytes]) -> dict[str, str]:
     """Return the facts of a partition's owner; those that are numbers are whole numbers."""
     facts = texts(key, found)

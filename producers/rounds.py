@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time as clocks
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -161,7 +162,12 @@ class Rounds:
         """Return the newest round of a metric that was read so far."""
         return self._latest.get((metric.name, metric.revision))
 
-    def follow(self, metric: Metric, timeout: float | None = None) -> Iterator[Round]:
+    def follow(
+        self,
+        metric: Metric,
+        timeout: float | None = None,
+        stop: threading.Event | None = None,
+    ) -> Iterator[Round]:
         """Yield each round of a metric as it is opened, from the one that is open now.
 
         Ends when the last round is decided.
@@ -170,6 +176,8 @@ class Rounds:
         ----------
         timeout : float, optional
             Give up after so many seconds without another round; wait for ever by default.
+        stop : threading.Event, optional
+            Once set, ends this, too.
 
         Raises
         ------
@@ -179,7 +187,7 @@ class Rounds:
         """
         metric.search  # noqa: B018
         heard, last = clocks.monotonic(), 0
-        while True:
+        while stop is None or not stop.is_set():
             asked = self.latest(metric)
             if asked is not None and asked.is_over:
                 return

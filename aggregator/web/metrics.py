@@ -86,8 +86,7 @@ async def show_round(service: Service, request: Request) -> Response:
     metric = reader.metric(name)
     with asking():
         metric.search  # noqa: B018
-    overview = await service.compute(reader.store.overview)
-    found = reader.asked(overview, metric)
+    found = reader.asked(await service.compute(reader.store.rounds), metric)
     if found is None:
         raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
     return _known_or(request, found)

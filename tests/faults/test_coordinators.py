@@ -70,7 +70,7 @@ class Coordinators:
     """One coordinator after the other, each of which ends at a step."""
 
     def __init__(self, deployment: Deployment, log: Path) -> None:
-        self.arguments = [*deployment.flags, "--set=coordinate.lease=1s", "--log-level=debug"]
+        self.arguments = [*deployment.flags, "--set=coordinate.lease=2s", "--log-level=debug"]
         self.log = log
         self.killed = 0
 

@@ -23,7 +23,7 @@ def searching(apache_kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[D
     file = tmp_path / "metrics.toml"
     file.write_text(METRICS)
     deployment = Deployment(apache_kafka, redis_url, file)
-    deployment.settings.coordinate.lease = "1s"
+    deployment.settings.coordinate.lease = "2s"
     with deployment.store:
         yield deployment
 
@@ -85,7 +85,7 @@ def test_redis_that_is_emptied_goes_on_from_the_topic(searching: Deployment) -> 
     client: Any = searching.store.client
 
     def decided() -> int:
-        asked = reader.asked(searching.store.overview(), metric)
+        asked = reader.asked(searching.store.rounds(), metric)
         return 0 if asked is None else len(asked.decisions)
 
     with searching.worker(), coordinating(searching):
