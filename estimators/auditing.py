@@ -79,7 +79,8 @@ def opposite_values(metric: Metric) -> tuple[Any, Any]:
     """Return two values of a metric that its mechanism can tell apart as well as any two.
 
     The ends of the range of a mean, minimum or maximum; opposite vectors of full length; the first
-    and the last category, or two strings. For every mechanism here, such a pair reaches its largest ratio of probabilities.
+    and the last category, or two strings. For every mechanism here, such a pair reaches its largest
+    ratio of probabilities.
 
     Examples
     --------

@@ -232,6 +232,9 @@ class Rounds:
         deadline = clocks.monotonic() + timeout
         while left:
             for message in self._consumer.consume(MESSAGES, timeout=0.1):
+                error = message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
                 reached = self._take(message)
                 if reached >= left.get(message.partition() or 0, reached + 1):
                     del left[message.partition() or 0]
