@@ -118,8 +118,9 @@ class IdempotentProducer(Producer):
         except KafkaException as error:
             if error.args[0].code() != KafkaError._FATAL:
                 raise
-            if self._cause is None:
-                self.poll(0)  # raises it
+            for _ in range(10):
+                if self._cause is None:
+                    self.poll(0.1)  # raises it, as soon as the client has told it
             raise self._cause or error from None
 
 

@@ -44,7 +44,7 @@ SAMPLE_SECONDS = 5.0
 SETTLED_MINUTES = 5.0
 """Until then caches and pools fill; the shorter run for trying has a sixth of its time."""
 MOST_GROWTH = 0.05
-MOST_WAITING = 100_000
+MOST_WAITING = 20_000
 """Messages that are not counted yet, above which producing pauses: the workers set the rate."""
 LOOK_MESSAGES = 1_000
 BATCH_REPORTS = 50

@@ -4,30 +4,11 @@ from __future__ import annotations
 
 import re
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
 from producers.reports_pb2 import ReportBatch
 from tests.faults.fleet import Fleet
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.test_counting import traffic
 from tests.servers import Kafka
-
-
-def made_anew(deployment: Deployment) -> None:
-    """Delete the reports topic and create it again."""
-    admin = AdminClient({"bootstrap.servers": deployment.kafka.bootstrap_servers})
-    admin.delete_topics([deployment.topic])[deployment.topic].result(timeout=30)
-
-    def created() -> bool:
-        try:
-            topic = NewTopic(deployment.topic, deployment.partitions, -1)
-            admin.create_topics([topic])[deployment.topic].result(timeout=30)
-        except Exception:
-            return False
-        return True
-
-    wait_until(created, "the topic is there again")
 
 
 def test_a_topic_that_is_made_anew_under_a_running_worker_stops_it_until_it_may_skip(
@@ -40,7 +21,7 @@ def test_a_topic_that_is_made_anew_under_a_running_worker_stops_it_until_it_may_
     with deployment.worker() as worker:
         deployment.wait_until_counted()
         before = deployment.state()
-        made_anew(deployment)
+        deployment.recreate_topic()
         deployment.produce(second)  # further than the old one went
         wait_until(
             lambda: (
@@ -93,7 +74,7 @@ def test_a_topic_that_was_made_anew_while_its_worker_hung_halts_it_though_the_of
         fleet.join()
         deployment.wait_until_counted()
         with fleet.frozen(0):
-            made_anew(deployment)
+            deployment.recreate_topic()
             deployment.produce(traffic(deployment, 80, seed=1))
         wait_until(
             lambda: all(

@@ -29,6 +29,7 @@ def through_kafka(
     metrics = fuzzed_metrics()
     deployment = Deployment(kafka, redis_url, _written(folder))
     deployment.metrics = metrics
+    deployment.settings.aggregate.deadletter_consecutive = 0  # bad ones by the thousand are meant
     future_ms = milliseconds(deployment.settings.aggregate.future)
     here = [Partition(metrics, future_ms) for _ in range(deployment.partitions)]
     refused: dict[Place, str] = {}
@@ -61,7 +62,7 @@ def through_kafka(
             counts.update(partition.counts)
         assert deployment.verify().verified
         found: dict[Place, str] = {}
-        for letter in deployment.dead(len(refused)):
+        for letter in deployment.dead(len(refused), seconds):
             told = letter["headers"]
             place = int(told[CONTEXT + "partition"]), int(told[CONTEXT + "offset"])
             found[place] = told[CONTEXT + "exception.class.name"].decode()

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from aggregator.clock import SYSTEM, Clock
 from aggregator.settings import Redis as RedisSettings
@@ -180,6 +182,21 @@ class Deployment:
         producer.close()
         assert not failed
 
+    def recreate_topic(self) -> None:
+        """Delete the reports topic and create it again."""
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
+        admin.delete_topics([self.topic])[self.topic].result(timeout=30)
+
+        def created() -> bool:
+            try:
+                topic = NewTopic(self.topic, self.partitions, -1)
+                admin.create_topics([topic])[self.topic].result(timeout=30)
+            except KafkaException:
+                return False
+            return True
+
+        wait_until(created, "the topic is there again")
+
     def log_ends(self, topic: str = "") -> dict[int, int]:
         """Return where each partition of a topic (the reports) ends, once a leader tells."""
         deadline = time.monotonic() + PATIENCE
@@ -218,7 +235,7 @@ class Deployment:
 
         wait_until(counted, f"counted up to {ends}", seconds)
 
-    def dead(self, expected: int) -> list[dict[str, Any]]:
+    def dead(self, expected: int, seconds: float = PATIENCE) -> list[dict[str, Any]]:
         """Return the dead letters, once there are as many as expected."""
         consumer = Consumer(
             {
@@ -234,14 +251,14 @@ class Deployment:
         letters: list[dict[str, Any]] = []
 
         def enough() -> bool:
-            for message in consumer.consume(100, timeout=0.5):
+            for message in consumer.consume(1_000, timeout=0.5):
                 if message.error() is None:
                     headers = dict(message.headers() or [])
                     letters.append({"value": message.value(), "headers": headers})
             return len(letters) >= expected
 
         try:
-            wait_until(enough, f"{expected} dead letters (found {len(letters)})")
+            wait_until(enough, f"{expected} dead letters (found {len(letters)})", seconds)
         finally:
             consumer.close()
         return letters

@@ -174,21 +174,8 @@ def test_a_log_that_lost_what_comes_next_stops_its_partition_with_a_reason(
 def test_a_topic_that_was_deleted_and_created_again_stops_its_partitions(
     apache_kafka: Kafka, counted: Deployment
 ) -> None:
-    from confluent_kafka.cimpl import NewTopic
-
     before = counted.state()
-    admin = AdminClient({"bootstrap.servers": apache_kafka.bootstrap_servers})
-    admin.delete_topics([counted.topic])[counted.topic].result(timeout=30)
-
-    def created() -> bool:
-        try:
-            topic = NewTopic(counted.topic, counted.partitions, -1)
-            admin.create_topics([topic])[counted.topic].result(timeout=30)
-        except Exception:
-            return False
-        return True
-
-    wait_until(created, "the topic is there again")
+    counted.recreate_topic()
     counted.produce(traffic(counted, 300, seed=3))
     with counted.worker() as worker:
         wait_until(

@@ -146,16 +146,21 @@ def failure(
     return capsys.readouterr().err
 
 
-def test_a_certificate_that_cannot_be_used_is_told_at_the_start(
-    files: Files,
-    tmp_path: Path,
-    redis_url: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def at_home(tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder with definitions, beside a Redis."""
     (tmp_path / "metrics.toml").write_text(METRICS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DITHER_REDIS_URL", redis_url)
+
+
+@pytest.mark.usefixtures("at_home")
+def test_a_certificate_that_cannot_be_used_is_told_at_the_start(
+    files: Files,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     good = {"certificate": files.certificate, "key": files.key}
     told = failure(capsys, monkeypatch, **{**good, "key": tmp_path / "nothing"})
     assert "DITHER_SERVE_TLS_KEY: serve.tls_key = " in told
@@ -176,18 +181,12 @@ def test_a_certificate_that_cannot_be_used_is_told_at_the_start(
     assert "serve.tls_key = ''" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("at_home")
 def test_a_key_with_a_passphrase_is_refused_rather_than_asked_for(
-    files: Files,
-    tmp_path: Path,
-    redis_url: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cryptography.hazmat.primitives import serialization as s
 
-    (tmp_path / "metrics.toml").write_text(METRICS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DITHER_REDIS_URL", redis_url)
     plain = s.load_pem_private_key(files.key.read_bytes(), None)
     locked = s.BestAvailableEncryption(b"hunter2")
     files.key.write_bytes(plain.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, locked))
