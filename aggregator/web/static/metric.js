@@ -159,6 +159,7 @@ export class Metric {
   /** Whether the running total is what this view asks for, or more of the same. */
   #liveIsAnswer() {
     const {live} = this;
+    if (this.definition.rounds) return true;
     const suffices = !live.left_out || (live.categories ?? live.coordinates).length >= this.top;
     return isEverything(this.place) && suffices && !this.asked.length && live.policy === this.definition.policy;
   }
@@ -181,6 +182,7 @@ export class Metric {
   }
 
   #query() {
+    if (this.definition.rounds) return {};
     return {...windowQuery(this.place), category: this.#categories(), top: this.#categories() ? null : this.top};
   }
 
@@ -189,6 +191,7 @@ export class Metric {
   }
 
   async #readSeries() {
+    if (this.definition.rounds) return; // a search has one answer
     const {place, step: before} = this;
     const first = before ?? (await this.#firstStep());
     if (place !== this.place) return;
