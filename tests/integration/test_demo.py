@@ -27,8 +27,8 @@ MOST_UNCOVERED = 4
 """Values outside their bounds that are put down to chance; `tail` and `delays` count as one each.
 
 The bounds of each of the seven metrics hold together with probability 0.95, RAPPOR's because those
-of its k categories fail with probability 0.05 / k each. Given the flights, the noise of any two of its
-values is independent, and so is that of different metrics; but the values of `tail`, and of
+of its k categories fail with probability 0.05 / k each. Given the flights, the noise of any two of
+its values is independent, and so is that of different metrics; but the values of `tail`, and of
 `delays`, depend on each other. So the number outside is a sum of independent coins with expectation
 at most 7 * 0.05 = 0.35: by Chernoff's bound it exceeds 4 with probability below
 e^-0.35 (0.35 e / 5)^5 < 2e-4.
