@@ -28,10 +28,8 @@ from estimators.durations import milliseconds
 from estimators.estimate import Counts
 from estimators.extremes import Progress
 from producers.connection import PRODUCER_ONLY
-from producers.rounds import Round, Rounds, decode, encode
+from producers.rounds import OPENED, Round, Rounds, decode, encode
 
-OPENED = "dither.round"
-"""The type of the events on the rounds topic."""
 LOOK_SECONDS = 0.25
 
 log = structlog.get_logger("dither.coordinator")

@@ -21,6 +21,8 @@ from producers.kafka_errors import explained
 logger = logging.getLogger("producers")
 
 TOPIC = "dither.rounds"
+OPENED = "dither.round"
+"""The type of the events there: CloudEvents in binary mode."""
 GROUP = "dither-rounds"
 """Kafka's client asks for one; nothing is committed under it."""
 ANSWER_SECONDS = 10.0
