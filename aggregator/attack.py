@@ -229,7 +229,8 @@ class _Attacker:
                 if strange := batch.levels.strip(bytes([level])):
                     said, meant = self.metric.levels[strange[0]], self.metric.levels[level]
                     fault = f"epsilon = {said:g} on the wire, where {meant:g} was demanded"
-                found[batch.time_ms or len(found)] = self.metric.randomizer.decode(batch.values)
+                place = batch.time_ms if self.asked is None else len(found)
+                found[place] = self.metric.randomizer.decode(batch.values)
                 deadline = time.monotonic() + SILENCE_SECONDS
             if time.monotonic() > deadline:
                 raise DitherError(

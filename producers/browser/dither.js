@@ -477,7 +477,7 @@ export async function answer(url, definition, round, value, epsilon, options = {
   levelOf(definition, epsilon); // what cannot be answered takes no turn
   if (!takeTurn(definition, round)) return false;
   const { level, report } = randomizeAnswer(definition, round, value, epsilon);
-  const batch = { time: 0, round: round.number };
+  const batch = { round: round.number };
   await post(url, encodeBatch(definition, [level], [report], batch), options);
   return true;
 }

@@ -117,7 +117,7 @@ def test_a_reporter_answers_rounds_of_its_metric_alone(
         send(self, batch, deadline)
 
     monkeypatch.setattr(Outbox, "send", watched)
-    with Reporter(asked, {"test.mock.num.brokers": 1}) as reporter:
+    with Reporter(asked, {"test.mock.num.brokers": 1}, clock=lambda: 1_700.5) as reporter:
         assert reporter.answer(first, 50.0, 1.0, ledger=ledger(tmp_path)) == 1
         assert reporter.answer(first, 50.0, 1.0, ledger=ledger(tmp_path)) == 0
         assert reporter.answer(first, [1.0, 2.0, 3.0], [1.0, 3.0, 4.0]) == 3
@@ -132,6 +132,6 @@ def test_a_reporter_answers_rounds_of_its_metric_alone(
         reporter.flush()
         assert reporter.delivered.reports == 4
     assert [(batch.round, batch.time_ms, len(batch.levels)) for batch in sent] == [
-        (1, 0, 1),
-        (1, 0, 3),
+        (1, 1_700_500, 1),
+        (1, 1_700_500, 3),
     ]
