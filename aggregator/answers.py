@@ -16,7 +16,6 @@ from aggregator.searched import Searched, searched
 from estimators import Estimate, Metric
 from estimators.domains import OPEN
 from estimators.estimate import Floats
-from estimators.weights import DEFAULT_POLICY
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 LYING = 0.01
@@ -29,11 +28,15 @@ Moment = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
 
 class LevelShare(msgspec.Struct, frozen=True):
-    """A privacy level's reports, and its share in the estimate."""
+    """A privacy level's reports, and its share in the estimate.
+
+    `loss` is there for a release: the epsilon that it really costs a user of this level.
+    """
 
     epsilon: float
     reports: int
     weight: Number
+    loss: Number | UnsetType = UNSET
 
 
 class Lies(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +63,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     `influence` is that on what was asked for, `left_out` included; a minimum or maximum has none,
     but `search`, where its rounds stand, null before the first one. `categories` and `coordinates`
     name the numbers of `value`, `lower` and `upper`; `left_out` says how many there are besides.
+    Of a metric that is collected in trust, `trust` is "central" and the answer a release: drawn
+    once for the pane `from` to `to`, with the `saturation` above which a level buys nothing, and
+    without `influence`.
     """
 
     metric: str
@@ -82,6 +88,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     levels: list[LevelShare]
     influence: Lies | UnsetType = UNSET
     search: Searched | UnsetType | None = UNSET
+    trust: Literal["central"] | UnsetType = UNSET
+    saturation: Number | UnsetType = UNSET
     categories: list[str] | UnsetType = UNSET
     coordinates: list[str] | UnsetType = UNSET
     left_out: int | UnsetType = UNSET
@@ -92,14 +100,17 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """A metric as a device needs it to randomize, and the policy of weights in force.
 
-    `range` belongs to means, minimum and maximum, and `rounds` and `split` to these two: devices
-    answer the round that is open at `/v1/metrics/NAME/round`. `categories` belongs to frequencies,
-    with `watch` where they are "open"; `coordinates` and `radius` to vector means.
+    Where `trust` is "central" devices send their true values. `policies` are the weights that it
+    may have, the default first. `range` belongs to means, minimum and maximum, and `rounds` and
+    `split` to these two: devices answer the round that is open at `/v1/metrics/NAME/round`.
+    `categories` belongs to frequencies, with `watch` where they are "open"; `coordinates` and
+    `radius` to vector means.
     """
 
     name: str
     description: str
     kind: str
+    trust: Literal["local", "central"]
     mechanism: str
     options: dict[str, int | str]
     unit: str
@@ -110,6 +121,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     minimum_reports: int
     memoized: bool
     policy: str
+    policies: list[str]
     max_batch_reports: int | UnsetType = UNSET
     range: list[float] | UnsetType = UNSET
     rounds: int | UnsetType = UNSET
@@ -139,6 +151,8 @@ def answer(
     metric = window.metric
     shown = found if top is None else found.top(top)
     labels = list(shown.labels)
+    is_release = metric.trust == "central"
+    losses = [UNSET] * len(found.levels) if found.privacy is None else map(_number, found.privacy)
     return Answer(
         metric=metric.name,
         unit=metric.unit,
@@ -158,13 +172,15 @@ def answer(
         policy=found.policy,
         heterogeneity=found.heterogeneity,
         levels=[
-            LevelShare(epsilon=float(epsilon), reports=int(count), weight=_number(weight))
-            for epsilon, count, weight in zip(
-                found.levels, found.counts, found.weights, strict=True
+            LevelShare(float(epsilon), int(count), _number(weight), loss)
+            for epsilon, count, weight, loss in zip(
+                found.levels, found.counts, found.weights, losses, strict=True
             )
         ],
-        influence=UNSET if metric.has_rounds else lies(metric, found),
+        influence=UNSET if is_release or metric.has_rounds else lies(metric, found),
         search=searched(window) if metric.has_rounds else UNSET,
+        trust="central" if is_release else UNSET,
+        saturation=found.saturation if is_release else UNSET,
         categories=labels if metric.kind == "frequency" else UNSET,
         coordinates=labels if metric.kind == "vector_mean" else UNSET,
         left_out=UNSET if top is None else len(found.labels) - len(labels),
@@ -194,8 +210,8 @@ def as_dict(
     return shown
 
 
-def definition(metric: Metric, policy: str = DEFAULT_POLICY) -> Definition:
-    """Return a metric's definition as plain values."""
+def definition(metric: Metric, policy: str | None = None) -> Definition:
+    """Return a metric's definition as plain values, with the weights in force."""
     is_open = metric.categories == OPEN
     categories: list[str] | Literal["open"] | UnsetType = UNSET
     if metric.kind == "frequency":
@@ -204,6 +220,7 @@ def definition(metric: Metric, policy: str = DEFAULT_POLICY) -> Definition:
         name=metric.name,
         description=metric.description,
         kind=metric.kind,
+        trust=metric.trust,  # type: ignore[arg-type]
         mechanism=metric.mechanism,
         options=dict(metric.options),
         unit=metric.unit,
@@ -213,7 +230,8 @@ def definition(metric: Metric, policy: str = DEFAULT_POLICY) -> Definition:
         lateness_seconds=metric.lateness_ms / 1000,
         minimum_reports=metric.minimum_reports,
         memoized=metric.memoized,
-        policy=policy,
+        policy=policy or metric.policies[0],
+        policies=list(metric.policies),
         max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
         range=UNSET if metric.range is None else [float(x) for x in metric.range],
         rounds=UNSET if metric.rounds is None else metric.rounds,

@@ -169,6 +169,14 @@ class Batches:
         """Return the number of reports in a batch."""
         return self._blocks[int(self._block[which])].size(int(self._row[which]))
 
+    def are_heartbeats(self) -> NDArray[np.bool_]:
+        """Return which batches have no report: see :func:`producers.batch.heartbeat`."""
+        empty = np.zeros(len(self.ids), dtype=np.bool_)
+        for row, number in enumerate(self._block.tolist()):
+            single = self._blocks[number]  # those that are read as a matrix have reports
+            empty[row] = isinstance(single, Single) and not single.size(int(self._row[row]))
+        return empty
+
     def columns(self, which: NDArray[np.intp]) -> Iterator[tuple[bytes, bytes]]:
         """Yield the levels and the values of some batches."""
         for number, block in enumerate(self._blocks):
@@ -200,7 +208,7 @@ class Decoder:
             batch = None
             try:
                 batch = _parsed(payloads[index])
-                check_batch(batch, self.metrics)
+                check_batch(batch, self.metrics, heartbeats=True)
             except ReportError as error:
                 refusals.append(self._refusal(messages[index], error, batch))
             else:

@@ -18,8 +18,9 @@ import numpy as np
 
 from aggregator import kafka
 from aggregator.errors import DitherError
+from aggregator.keys import metric_key
 from aggregator.local import LocalDeployment, free_port
-from aggregator.reader import Reader
+from aggregator.reader import Reader, Window
 from aggregator.settings import Settings
 from aggregator.store import Store, connect
 from aggregator.verify import verify
@@ -49,6 +50,8 @@ class View:
     estimates : dict of str to Estimate
     units, labels : dict
         From the metrics' definitions; of a search also which round is open.
+    counted : int
+        Reports, of all metrics but the searches.
     seconds : float
         Since the replay began.
     url : str
@@ -60,6 +63,7 @@ class View:
     estimates: dict[str, Estimate]
     units: dict[str, str]
     labels: dict[str, tuple[str, ...]]
+    counted: int
     seconds: float
     url: str
     places: str
@@ -182,11 +186,11 @@ class Demonstration:
         assert self._produced is not None  # noqa: S101
         sent = self._produced.reports
         deadline = time.monotonic() + DRAIN_SECONDS
-        while (view := self.view()) and (counted := self._counted(view)) < sent:
+        while (view := self.view()).counted < sent or not self._is_released():
             if time.monotonic() > deadline:
                 raise DitherError(
-                    f"{sent} reports were sent, but after {DRAIN_SECONDS:g} s only {counted} are "
-                    "counted"
+                    f"{sent} reports were sent, but after {DRAIN_SECONDS:g} s only {view.counted} "
+                    "are counted, or what is to be released is not"
                 )
             time.sleep(REFRESH_SECONDS / 5)
         outcome = verify(self.settings, self.reader.metrics, self._store)
@@ -203,17 +207,24 @@ class Demonstration:
 
         The last view has the same bounds: Ctrl-C ends the demo when whoever watches it likes.
         """
-        metrics = self.reader.metrics
-        estimates = {name: self.reader.estimate(name) for name in metrics}
-        rounds = self._store.rounds()
+        overview, metrics = self._store.overview(), self.reader.metrics
+        windows = {name: self.reader.look(self.reader.frame(overview, name)) for name in metrics}
+        estimates = {name: self.reader.answer(window) for name, window in windows.items()}
+        counts = [one.counts for one in overview.partitions.values()]
         units = {name: metric.unit for name, metric in metrics.items()}
-        for name, metric in self._searches.items():
-            if (asked := self.reader.asked(rounds, metric)) is not None:
+        for name in self._searches:
+            if (asked := windows[name].asked) is not None:
                 units[name] += f", round {asked.number} of {asked.rounds}"
         return View(
             progress=self._progress,
-            truths={name: self._truth(name, found.reports) for name, found in estimates.items()},
+            truths={
+                name: self._truth(name, found.reports)
+                if found.privacy is None
+                else self._truth_of_pane(windows[name])
+                for name, found in estimates.items()
+            },
             estimates=estimates,
+            counted=sum(one.get(f"accepted:{name}", 0) for one in counts for name in self.metrics),
             units=units,
             labels={name: metric.labels for name, metric in metrics.items()},
             seconds=time.monotonic() - self._began,
@@ -236,9 +247,6 @@ class Demonstration:
         truth.add(values, np.zeros(values.size, dtype=np.uint8))
         return truth.now()
 
-    def _counted(self, view: View) -> int:
-        return sum(view.estimates[name].reports for name in self.metrics)
-
     def _answer(self, metric: Metric) -> None:
         """Let the flights answer rounds, spread over the replay, for as long as it goes on."""
         pause = ANSWERING_SHARE * self.seconds / metric.search.rounds - DECIDING_SECONDS
@@ -256,6 +264,27 @@ class Demonstration:
             )
         except BaseException as error:  # it is raised again in the main thread
             self._failure = error
+
+    def _truth_of_pane(self, window: Window) -> Truth:
+        """Return the truth of the pane of a release; of none before the first one."""
+        truth = RunningTruth(window.metric)
+        if window.status != "not_ready":
+            edges = np.searchsorted(self._population.time_ms, (window.start_ms, window.end_ms))
+            part = self._population.part(*edges.tolist())
+            values = part.columns[window.metric.name][part.present(window.metric.name)]
+            truth.add(values, np.zeros(len(values), dtype=np.intp))
+        return truth.now()
+
+    def _is_released(self) -> bool:
+        """Whether every pane that is closed and collected in trust is released."""
+        overview, store = self._store.overview(), self._store
+        for name, closed in self.reader.closed(overview, len(overview.partitions)).items():
+            metric, key = self.metrics[name], metric_key(name, self.metrics[name].revision)
+            last = store.latest(key, [*overview.partitions], closed - metric.pane_ms)
+            there = self.reader.releases.latest(metric, key)
+            if last is not None and (there is None or there.start_ms < last):
+                return False
+        return True
 
     def _report(self) -> None:
         def progress(now: Progress, truths: dict[str, Truth]) -> None:
@@ -285,8 +314,6 @@ def _named(settings: Settings) -> Settings:
     settings.topics.reports, settings.topics.deadletters = topic, f"{topic}.deadletters"
     settings.topics.estimates = f"{topic}.estimates"
     settings.topics.rounds = f"{topic}.rounds"
-    if "publish.enabled" not in settings.sources:
-        settings.publish.enabled = False  # nobody subscribes to a year that lasts a minute
     settings.aggregate.group = topic
     settings.metrics = str(importlib.resources.files("producers").joinpath("flights.toml"))
     if "serve.port" not in settings.sources:

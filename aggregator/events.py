@@ -28,6 +28,13 @@ MAX_BYTES = 900_000
 DIGEST_BYTES = 12
 
 
+class _Policy(msgspec.Struct, frozen=True):
+    policy: str
+
+
+_policy = msgspec.json.Decoder(_Policy)
+
+
 @dataclasses.dataclass(frozen=True)
 class Event:
     """A CloudEvent, as it goes to Kafka.
@@ -87,15 +94,31 @@ def final(window: Window, top: int, origin: str) -> Event:
 
     When its last report arrived is left out: the store knows that of the metric, not of the pane.
     """
+    told = dataclasses.replace(window, arrived_ms=NEVER)
+    return _final(window, window.policy, _data(told, Reader.answer(told), top), origin)
+
+
+def _final(window: Window, policy: str, data: bytes, origin: str) -> Event:
     assert window.start_ms is not None  # noqa: S101
     key = metric_key(window.metric.name, window.metric.revision)
-    told = dataclasses.replace(window, arrived_ms=NEVER)
-    data = _data(told, Reader.answer(told), top)
     place = pane_key(key, window.start_ms)
     time = iso(window.end_ms)
     assert time is not None  # noqa: S101
-    identity = f"{place}/final/{window.policy}"
+    identity = f"{place}/final/{policy}"
     return Event(identity, FINAL, origin, window.metric.name, time, place, data)
+
+
+def released(window: Window, data: bytes, origin: str) -> Event:
+    """Return the event of a release that was drawn: `data` is its answer, as :func:`drawn` has it.
+
+    Whose weights they are that it was drawn with, is in the data.
+    """
+    return _final(window, _policy.decode(data).policy, data, origin)
+
+
+def drawn(window: Window, found: Estimate) -> bytes:
+    """Return a release as an event tells it, with all categories that there is room for."""
+    return _data(window, found, max(1, len(found.labels)))
 
 
 def provisional(window: Window, top: int, origin: str) -> Event:

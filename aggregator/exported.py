@@ -343,7 +343,8 @@ LABELS = {
     "route": "template of a path",
     "method": "HTTP method",
     "status": "`2xx`, `3xx`, `4xx` or `5xx`",
-    "policy": "`optimal`, `paper`, `proportional` or `uniform`",
+    "policy": "`optimal`, `paper`, `proportional` or `uniform`; of a metric that is collected in "
+    "trust one of docs/trusted.md",
     "description": "from the metric's definition, like the kind, mechanism, unit, levels and "
     "revision beside it",
     "version": "of Dither",

@@ -133,16 +133,16 @@ class Exporter(Collector):
         self._told[name] = why
 
     def _metric(self, frame: Frame) -> list[Sample]:
-        """Return a metric's samples: those of the last scrape if nothing was counted since."""
+        """Return a metric's samples: the estimate of the last scrape if it can be no other."""
         name = frame.metric.name
         known, samples = self._known.get(name, ("", []))
         if known != frame.version:
-            samples = [*_described(frame), *self._estimated(frame)]
+            samples = [*self._estimated(frame)]
             self._known[name] = frame.version, samples
-        return samples
+        return [*_described(frame), *samples]
 
     def _estimated(self, frame: Frame) -> Iterable[Sample]:
-        metric, window = frame.metric, frame.filled(self.reader.sum(frame))
+        metric, window = frame.metric, self.reader.look(frame)
         estimate = self.reader.answer(window)
         yield from _search(window)
         yield Sample(exported.EFFECTIVE_REPORTS, estimate.effective_reports, (metric.name,))

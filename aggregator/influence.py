@@ -62,6 +62,7 @@ def judge_in_turn(
     reached: Integers,
     start: Integers,
     wrong: Bools,
+    beats: Bools,
     watermark: int,
     seen: Mapping[int, set[bytes]],
     used: Mapping[int, Uses],
@@ -81,6 +82,8 @@ def judge_in_turn(
         Of each batch's pane.
     wrong : ndarray of bool
         Refused already.
+    beats : ndarray of bool
+        Without a report: they only move the watermark.
     watermark : int
         Before the first one.
     seen, used : mapping by pane start
@@ -105,6 +108,9 @@ def judge_in_turn(
     ):
         passed[row] = watermark
         if wrong[row]:
+            continue
+        if beats[row]:
+            watermark = max(watermark, int(reached[row]))
             continue
         if begin + open_for <= watermark:
             late[row] = True

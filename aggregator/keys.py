@@ -62,6 +62,19 @@ def rounds_key(topic: str) -> str:
     return f"{coordinator_key(topic)}:published"
 
 
+def final_key(publisher: str, metric: str) -> str:
+    """Return the key of the sorted set of a metric's panes that have their final event.
+
+    `publisher` is :func:`publisher_key`, `metric` :func:`metric_key`.
+    """
+    return f"{publisher}:final:{metric}"
+
+
+def release_key(publisher: str, metric: str, start: int) -> str:
+    """Return the key of a pane's release: drawn, and shown once it has its final event."""
+    return f"{publisher}:release:{metric}:{start}"
+
+
 def handled_key(deadletters: str, topic_id: str) -> str:
     """Return the prefix of the keys of a dead-letter topic's marks: one slot of a Redis Cluster.
 

@@ -28,6 +28,10 @@ class Unreadable(Exception):  # noqa: N818
     """A topic could not be read to its end: to be tried again."""
 
 
+class CopyLost(Exception):  # noqa: N818
+    """Redis no longer has what it was told of a topic: that is to be read again."""
+
+
 class Leader(ABC):
     """Works alone while it has the lease, and waits for its turn otherwise.
 
@@ -80,6 +84,8 @@ class Leader(ABC):
                 continue
             except LeaseLost as lost:
                 self.log.warning("lease lost", detail=str(lost))
+            except CopyLost as lost:
+                self.log.warning("read again", detail=str(lost))
             except (redis.RedisError, KafkaException, DitherError, Unreadable) as error:
                 told = (
                     kafka_errors.explained(error.args[0])

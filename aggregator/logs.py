@@ -13,7 +13,10 @@ def configure(level: str = "info", as_json: bool = False) -> None:
     renderer: structlog.types.Processor = (
         structlog.processors.JSONRenderer()
         if as_json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            exception_formatter=structlog.dev.plain_traceback,  # others show what variables hold
+        )
     )
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     structlog.configure(

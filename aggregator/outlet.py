@@ -44,11 +44,7 @@ class Outlet:
         properties = {"transactional.id": identity, "transaction.timeout.ms": TRANSACTION_MS}
         self._producer = kafka.producer(settings, **properties)
         self._producer.init_transactions(BEGIN_SECONDS)
-        listed = self._producer.list_topics(self._topic, timeout=kafka.ANSWER_SECONDS)
-        about = listed.topics[self._topic]
-        if about.error is not None:
-            raise KafkaException(about.error)
-        self._partitions = len(about.partitions)
+        self._partitions = self.partitions(self._topic)
 
     def publish(self, events: Sequence[Event]) -> dict[int, int]:
         """Put events on the topic, all or none.
@@ -87,6 +83,19 @@ class Outlet:
         if failed:
             raise KafkaException(failed[0])
         return offsets
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has.
+
+        Raises
+        ------
+        KafkaException
+            If Kafka does not say.
+        """
+        about = self._producer.list_topics(topic, timeout=kafka.ANSWER_SECONDS).topics[topic]
+        if about.error is not None:
+            raise KafkaException(about.error)
+        return len(about.partitions)
 
     def close(self) -> None:
         """Let go; what was not committed never will be."""

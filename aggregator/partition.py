@@ -90,7 +90,8 @@ class Watermark:
     Attributes
     ----------
     time : int
-        The latest event time of a counted batch (never beyond Kafka's own timestamp for it), ms.
+        The latest event time of a counted batch, or of a heartbeat (never beyond Kafka's own
+        timestamp for it), ms.
     arrived : int
         The latest Kafka timestamp of a counted batch, ms.
     """
@@ -198,24 +199,25 @@ class Partition:
         start = time - time % metric.pane_ms
         watermark = self.watermarks[name]
         reached = np.minimum(time, kafka_ms)
+        beats = _heartbeats(metric, batches)
         uses: dict[int, Uses] = {}
         if metric.max_key_reports is None:
             ids = batches.ids
-            verdict = self._judge(metric, name, ids, reached, start, wrong, watermark.time)
+            verdict = self._judge(metric, name, ids, reached, start, wrong, beats, watermark.time)
         else:
             keys = [digest(messages[i].key()) for i in batches.index.tolist()]
             panes = self._open(name, start)
             seen = {begin: pane.seen for begin, pane in panes.items()}
             used = {begin: pane.used for begin, pane in panes.items()}
             verdict, uses = judge_in_turn(
-                metric, batches, keys, reached, start, wrong, watermark.time, seen, used
+                metric, batches, keys, reached, start, wrong, beats, watermark.time, seen, used
             )
         late, passed = verdict.late, verdict.passed
         refused = wrong | late | verdict.repeated
         refused[list(verdict.over)] = True
-        good = np.flatnonzero(~refused)
+        good = np.flatnonzero(~(refused | beats))
+        watermark.time = int(passed[-1])
         if good.size:
-            watermark.time = int(passed[-1])
             watermark.arrived = max(watermark.arrived, int(kafka_ms[good].max()))
         for begin in sorted(set(start[good].tolist())):
             inside = good[start[good] == begin]
@@ -251,13 +253,14 @@ class Partition:
         reached: Integers,
         start: Integers,
         wrong: NDArray[np.bool_],
+        beats: NDArray[np.bool_],
         watermark: int,
     ) -> Verdict:
         """Judge batches that have no limit, all at once."""
-        repeated = self._repeated(name, ids, start, wrong)
+        repeated = self._repeated(name, ids, start, wrong | beats)
         moved = np.where(wrong | repeated, NEVER, reached)
         passed = np.maximum.accumulate(np.concatenate(([watermark], moved)))
-        late = ~wrong & (start + metric.pane_ms + metric.lateness_ms <= passed[:-1])
+        late = ~(wrong | beats) & (start + metric.pane_ms + metric.lateness_ms <= passed[:-1])
         return Verdict(late, repeated, passed)
 
     def _open(self, name: str, start: Integers) -> dict[int, Pane]:
@@ -351,6 +354,13 @@ class Partition:
         if metric is not None and key.metric in self._keys[metric.name]:
             vector = np.frombuffer(statistic, dtype="<i8").astype(np.int64)
             self.panes[key] = Pane(metric, first_offset, vector, seen, used=used, changed=False)
+
+
+def _heartbeats(metric: Metric, batches: Batches) -> NDArray[np.bool_]:
+    """Return which batches only say how far event time has come: of a trusted metric, some may."""
+    if metric.trust == "central":
+        return batches.are_heartbeats()
+    return np.zeros(len(batches.ids), dtype=np.bool_)
 
 
 def _over_limit(metric: Metric, start: int, counted: int, reports: int) -> ReportError:

@@ -11,15 +11,17 @@ from __future__ import annotations
 import datetime
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import events, kafka, stored
-from aggregator.leader import Unreadable
+from aggregator.keys import final_key, release_key
+from aggregator.leader import CopyLost, Unreadable
 from aggregator.lease import Lease
+from aggregator.releases import is_release
 from aggregator.settings import Settings
 
 READ_MESSAGES = 1_000
@@ -45,6 +47,10 @@ class OnTopic(Protocol):
     def key(self) -> str:
         """The message's key."""
 
+    @property
+    def data(self) -> bytes:
+        """The message's value."""
+
 
 class Published:
     """The copy in Redis of which events are on the estimates topic.
@@ -57,17 +63,73 @@ class Published:
     key : str
         With the lease's hash tag.
     settings : Settings
+    keep_ms : mapping of str to int, optional
+        How long releases are kept, by :func:`aggregator.keys.metric_key`; for ever by default.
     """
 
-    def __init__(self, client: Any, lease: Lease, key: str, settings: Settings) -> None:
+    def __init__(
+        self,
+        client: Any,
+        lease: Lease,
+        key: str,
+        settings: Settings,
+        keep_ms: Mapping[str, int] | None = None,
+    ) -> None:
+        self._keep_ms = keep_ms or {}
         self._client, self._lease, self._key, self._settings = client, lease, key, settings
         self._topic = settings.topics.estimates
+        self._positions: dict[int, int] = {}
         self._source = events.source(settings.topics.reports)
 
     def finals(self, metric: str, first: int, last: int) -> set[int]:
         """Return which panes of a metric, that begin in [first, last], have their final event."""
-        key = f"{self._key}:final:{metric}"
+        key = final_key(self._key, metric)
         return {stored.integer(key, one) for one in self._client.zrangebyscore(key, first, last)}
+
+    def check(self) -> None:
+        """See whether the copy still is what this publisher has made of it.
+
+        All of it is in one slot, and goes back in time as a whole. What was read of it before this
+        call is then all that there is on the topic.
+
+        Raises
+        ------
+        CopyLost
+            If Redis has lost some of it.
+        """
+        place = f"{self._key}:position"
+        known = stored.texts(place, self._client.hgetall(place))
+        for number, offset in self._positions.items():
+            if known.get(str(number)) != str(offset):
+                raise CopyLost(f"{place} has lost offset {offset} of partition {number}")
+
+    def draw(self, metric: str, start: int, data: Callable[[], bytes]) -> bytes:
+        """Return a pane's release as it was drawn, if it ever was; else draw it.
+
+        Whoever publishes it after a crash, it is the same.
+
+        Parameters
+        ----------
+        data : callable
+            Draws it, and returns the event's data.
+
+        Raises
+        ------
+        LeaseLost
+            If another holds the lease. Nothing was drawn then that anybody will see.
+        """
+        key = release_key(self._key, metric, start)
+        known = self._client.get(key)
+        if known is None:
+            self._lease.write([["SET", key, data(), *self._expiry(metric), "NX"]])
+            known = self._client.get(key)
+        if known is None:
+            raise CopyLost(f"{key} was lost as soon as it was written")
+        return bytes(known)
+
+    def _expiry(self, metric: str) -> list[str | int]:
+        keep_ms = self._keep_ms.get(metric)
+        return [] if keep_ms is None else ["PX", keep_ms]
 
     def provisional(self, metric: str) -> str:
         """Return the id of a metric's latest provisional event; empty if there was none."""
@@ -83,6 +145,7 @@ class Published:
             If another holds the lease: it has read these events, or will.
         """
         self._lease.write(self._writes(committed, positions))
+        self._positions |= positions
 
     def _writes(self, committed: Iterable[OnTopic], positions: dict[int, int]) -> Iterator[Command]:
         types: Counter[str] = Counter()
@@ -90,7 +153,10 @@ class Published:
             types[event.type] += 1
             if event.type == events.FINAL:
                 metric, start = _pane(event.key)
-                yield ["ZADD", f"{self._key}:final:{metric}", start, start]
+                yield ["ZADD", final_key(self._key, metric), start, start]
+                if is_release(event.data):
+                    key = release_key(self._key, metric, start)
+                    yield ["SET", key, event.data, *self._expiry(metric)]
                 yield ["SADD", f"{self._key}:metrics", metric]
             else:
                 yield ["HSET", f"{self._key}:provisional", event.key, event.id]
@@ -130,7 +196,8 @@ class Published:
                         f"partitions {sorted(left)} go on"
                     )
             ends = {number: end for number, (_, end) in ranges.items()}
-            self._lease.write(self._writes([], ends))
+            self._positions.clear()
+            self.note([], ends)
         finally:
             consumer.close()
 
@@ -171,7 +238,7 @@ class Published:
 
     def _forget(self) -> None:
         metrics = [name.decode() for name in self._client.smembers(f"{self._key}:metrics")]
-        names = [f"final:{metric}" for metric in metrics]
+        names = [f"final:{metric}" for metric in metrics]  # not what was drawn: it stays the same
         names += ["metrics", "provisional", "events", "position"]
         self._lease.write([["DEL", f"{self._key}:{name}"] for name in names])
 
@@ -198,15 +265,17 @@ class Published:
 class _Seen:
     """An event found on the topic."""
 
-    def __init__(self, identity: str, kind: str, key: str) -> None:
-        self.id, self.type, self.key = identity, kind, key
+    def __init__(self, identity: str, kind: str, key: str, data: bytes) -> None:
+        self.id, self.type, self.key, self.data = identity, kind, key, data
 
     @classmethod
     def of(cls, message: Any, source: str) -> _Seen | None:
         """Return the event of a message; None if it is none from `source`."""
         try:
             headers = {name: value.decode() for name, value in message.headers() or []}
-            found = cls(headers["ce_id"], headers["ce_type"], message.key().decode())
+            found = cls(
+                headers["ce_id"], headers["ce_type"], message.key().decode(), message.value() or b""
+            )
             if found.type == events.FINAL:
                 _pane(found.key)
             is_ours = headers["ce_source"] == source

@@ -7,19 +7,21 @@ its end knows every event there is. docs/decisions/0010 says why.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import structlog
 
 from aggregator import events, kafka
 from aggregator.due import Due
 from aggregator.events import Event
-from aggregator.keys import publisher_key
+from aggregator.keys import metric_key, publisher_key
 from aggregator.leader import LOOK_SECONDS, Leader
 from aggregator.outlet import Outlet
 from aggregator.published import Published
 from aggregator.reader import Reader
+from aggregator.releasing import Heartbeats, Releasing
 from aggregator.settings import Settings, publish_since_ms
 from estimators.durations import milliseconds
 
@@ -41,21 +43,33 @@ class Publisher(Leader):
         self.settings, self.reader = settings, reader
         key, client = publisher_key(settings.topics.reports), reader.store.client
         super().__init__(client, key, milliseconds(settings.publish.lease) / 1000)
-        self.published = Published(client, self.lease, key, settings)
+        keep_ms = {
+            metric_key(name, metric.revision): metric.retention_ms
+            for name, metric in reader.metrics.items()
+            if metric.retention_ms is not None
+        }
+        self.published = Published(client, self.lease, key, settings, keep_ms)
+        self._since_ms = publish_since_ms(settings.publish.since)
+        self._source = events.source(settings.topics.reports)
         self._interval = milliseconds(settings.publish.interval) / 1000
 
     def _lead(self) -> None:
         """Publish as the only one, until something fails."""
         kafka.ensure_topics(self.settings, self.settings.topics.estimates)
         topics = self.settings.topics
-        outlet = Outlet(self.settings, topics.estimates, f"dither.publisher.{topics.reports}")
-        try:
+        identity = f"dither.publisher.{topics.reports}"
+        with contextlib.ExitStack() as closing:
+            outlet = Outlet(self.settings, topics.estimates, identity)
+            closing.enter_context(contextlib.closing(outlet))
+            heartbeats = None
             self.published.catch_up()
-            due = self._due()
+            due, releasing = self._due(), self._releasing()
+            if releasing.metrics:
+                heartbeats = closing.enter_context(contextlib.closing(Heartbeats(self.settings)))
             log.info("publishing", topic=self.settings.topics.estimates, epoch=self.lease.epoch)
             next_totals = time.monotonic()
             while not self._stopping.is_set():
-                for batch in due.finals(self.reader.store.overview()):
+                for batch in self._finals(outlet, due, releasing, heartbeats):
                     self._publish(outlet, batch)
                     next_totals = self._publish_totals(outlet, due, next_totals)
                     if self._stopping.is_set():
@@ -63,8 +77,26 @@ class Publisher(Leader):
                 next_totals = self._publish_totals(outlet, due, next_totals)
                 self._check()
                 self._stopping.wait(LOOK_SECONDS)
-        finally:
-            outlet.close()
+
+    def _finals(
+        self, outlet: Outlet, due: Due, releasing: Releasing, heartbeats: Heartbeats | None
+    ) -> Iterator[list[Event]]:
+        """Yield the final events that are due, releases before each batch of the others."""
+        yield from self._releases(outlet, releasing, heartbeats)
+        for batch in due.finals(self.reader.store.overview()):
+            yield batch
+            yield from self._releases(outlet, releasing, heartbeats)
+
+    def _releases(
+        self, outlet: Outlet, releasing: Releasing, heartbeats: Heartbeats | None
+    ) -> Iterator[list[Event]]:
+        """Yield the events of releases that are due; close what is due to be closed for one."""
+        if heartbeats is None:
+            return
+        overview = self.reader.store.overview()
+        partitions = outlet.partitions(self.settings.topics.reports)
+        heartbeats.send(releasing.heartbeats(overview, partitions))
+        yield from releasing.finals(overview, partitions)
 
     def _publish_totals(self, outlet: Outlet, due: Due, at: float) -> float:
         """Publish running totals, if it is time to; return when it is the next time."""
@@ -74,10 +106,11 @@ class Publisher(Leader):
         return time.monotonic() + self._interval
 
     def _due(self) -> Due:
-        publish = self.settings.publish
-        since = publish_since_ms(publish.since)
-        source = events.source(self.settings.topics.reports)
-        return Due(self.reader, self.published, source, since, publish.top_categories)
+        since, top = self._since_ms, self.settings.publish.top_categories
+        return Due(self.reader, self.published, self._source, since, top)
+
+    def _releasing(self) -> Releasing:
+        return Releasing(self.reader, self.published, self._source, self._since_ms)
 
     def _publish(self, outlet: Outlet, batch: Sequence[Event]) -> None:
         if not batch:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import hashlib
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
-from aggregator import stored
+from aggregator import releases, stored
 from aggregator.errors import StateUnreadable, UnknownMetric
 from aggregator.keys import (
     PaneKey,
@@ -22,6 +23,7 @@ from aggregator.keys import (
     tag,
 )
 from aggregator.partition import NEVER, Watermark
+from aggregator.releases import Release, Releases
 from aggregator.store import UNSET, Overview, Standing, Store, connect
 from aggregator.windows import spans
 from estimators import Estimate, Metric
@@ -29,7 +31,7 @@ from estimators.durations import milliseconds
 from estimators.errors import nearest
 from estimators.estimate import Counts
 from estimators.extremes import Progress
-from estimators.weights import DEFAULT_POLICY, POLICIES
+from estimators.weights import DEFAULT_POLICY
 from producers.rounds import Round
 
 Time = float | datetime.datetime | None
@@ -57,6 +59,8 @@ class Frame:
         Of the partitions that counted the metric.
     version : str
         Another one whenever the sums of this window, or how they are read, may be others.
+    release : Release, optional
+        Of a metric that is collected in trust: the latest one in the window; None before it.
     asked : Round, optional
         Of a metric that is asked in rounds, the one that is open.
     """
@@ -69,6 +73,7 @@ class Frame:
     policy: str
     watermarks: dict[int, Watermark]
     version: str
+    release: Release | None = None
     asked: Round | None = None
 
     def filled(self, statistic: Counts) -> Window:
@@ -81,7 +86,7 @@ class Frame:
             self.status,
             self.arrived_ms,
             self.policy,
-            self.asked,
+            asked=self.asked,
         )
 
 
@@ -97,6 +102,9 @@ class Window:
         ``not_ready`` (nothing was ever counted), ``provisional`` (more can come) or ``final``.
     arrived_ms : int
         When the last counted report of the metric reached Kafka; -1 for never.
+    released : Estimate, optional
+        What there is in place of the sums where the metric is collected in trust: these are never
+        read to be shown.
     asked : Round, optional
         Of a metric that is asked in rounds, the one that is open: `statistic` is of its answers.
     """
@@ -108,6 +116,7 @@ class Window:
     status: str
     arrived_ms: int
     policy: str = DEFAULT_POLICY
+    released: Estimate | None = None
     asked: Round | None = None
 
     @property
@@ -165,6 +174,11 @@ class Reader:
         self.store = Store(connect(store), topic) if isinstance(store, str) else store
         self.metrics, self.idle_ms = metrics, idle_ms
 
+    @functools.cached_property
+    def releases(self) -> Releases:
+        """The releases of metrics that are collected in trust."""
+        return Releases(self.store)
+
     def __enter__(self) -> Self:
         """Return the reader."""
         return self
@@ -218,7 +232,13 @@ class Reader:
         Returns
         -------
         Estimate
-            With a status: ``not_ready``, ``too_few_reports``, ``provisional`` or ``final``.
+            With a status: ``not_ready``, ``too_few_reports``, ``provisional`` or ``final``. Of a
+            metric that is collected in trust, the latest release of a pane in the window.
+
+        Raises
+        ------
+        ValueError
+            If the window is empty, or a release was not drawn as it is asked for.
         """
         return self.answer(
             self.window(name, start, end, window),
@@ -247,6 +267,9 @@ class Reader:
         search stands, and what is certain with its beta.
         """
         metric = window.metric
+        if window.released is not None:
+            asked = (beta, weights, bound, target, categories, simultaneous)
+            return releases.answered(metric, window.released, *asked)
         if metric.has_rounds:
             progress = Progress() if window.asked is None else window.asked.progress
             found = metric.search.estimate(progress)
@@ -280,8 +303,25 @@ class Reader:
         ValueError
             If the window is empty.
         """
-        frame = self.frame(self.store.overview(), name, start, end, window)
-        return frame.filled(self.sum(frame))
+        return self.look(self.frame(self.store.overview(), name, start, end, window))
+
+    def look(self, frame: Frame) -> Window:
+        """Return what may be known of a window: its sums, or the latest release in it."""
+        metric, release = frame.metric, frame.release
+        if metric.trust == "local":
+            return frame.filled(self.sum(frame))
+        unread = frame.filled(metric.zero()[:0])
+        if release is None:
+            found = releases.none_yet(metric, frame.policy)
+            return dataclasses.replace(unread, status=found.status, released=found)
+        return self.of_release(metric, release)
+
+    @staticmethod
+    def of_release(metric: Metric, release: Release) -> Window:
+        """Return the pane of a release as a window."""
+        start, found = release.start_ms, release.estimate
+        edges = (start, start + metric.pane_ms)
+        return Window(metric, metric.zero()[:0], *edges, "final", NEVER, found.policy, found)
 
     def frame(
         self,
@@ -321,10 +361,9 @@ class Reader:
         else:
             raise ValueError(f"window = {window!r} beside a start or an end: expected one of both")
         status = self.status(overview, metric, watermarks, last)
-        policy = overview.policies.get(name, DEFAULT_POLICY)
-        if policy not in POLICIES:
-            place = f"{policies_key(self.store.topic)}, field {name}"
-            raise StateUnreadable(place, repr(policy), f"one of {', '.join(POLICIES)}")
+        policy = self.policy(overview, metric)
+        if metric.trust == "central":
+            return self._frame_of_release(metric, first, last, policy, watermarks)
         counted = [
             (number, standing.owner.get("topic_id"), standing.counts.get(f"accepted:{name}"))
             for number, standing in overview.partitions.items()
@@ -335,6 +374,23 @@ class Reader:
         version = _version(key, first, last, status, policy, counted, marks, until)
         arrived = max((mark.arrived for mark in watermarks.values()), default=NEVER)
         return Frame(metric, first, last, status, arrived, policy, watermarks, version)
+
+    def _frame_of_release(
+        self,
+        metric: Metric,
+        first: int | None,
+        last: int | None,
+        policy: str,
+        watermarks: dict[int, Watermark],
+    ) -> Frame:
+        """Return a window of a trusted metric: of its release alone, not of what is counted."""
+        key = metric_key(metric.name, metric.revision)
+        release = self.releases.latest(metric, key, first, last)
+        facts = (key, first, last, release and release.start_ms, "" if release else policy)
+        version = _version(*facts)
+        arrived = max((mark.arrived for mark in watermarks.values()), default=NEVER)
+        status = release.estimate.status if release else "not_ready"
+        return Frame(metric, first, last, status, arrived, policy, watermarks, version, release)
 
     def _search(self, overview: Overview, metric: Metric) -> Frame:
         """Return the frame of a metric that is asked in rounds: of the one that is open."""
@@ -353,8 +409,8 @@ class Reader:
         ]
         version = _version(metric.revision, asked, counted, sorted(watermarks.items()))
         arrived = max((mark.arrived for mark in watermarks.values()), default=NEVER)
-        policy = DEFAULT_POLICY
-        return Frame(metric, None, None, status, arrived, policy, watermarks, version, asked)
+        policy = metric.policies[0]
+        return Frame(metric, None, None, status, arrived, policy, watermarks, version, asked=asked)
 
     def asked(self, rounds: Mapping[str, bytes], metric: Metric) -> Round | None:
         """Return the round of a metric that is open; None before the first one.
@@ -376,9 +432,31 @@ class Reader:
         place = f"{rounds_key(self.store.topic)}, field {key}"
         return stored.asked(place, rounds[key], metric)
 
+    def policy(self, overview: Overview, metric: Metric) -> str:
+        """Return the weights in force.
+
+        Raises
+        ------
+        StateUnreadable
+            If they are none that the metric can have.
+        """
+        policy = overview.policies.get(metric.name, metric.policies[0])
+        if policy not in metric.policies:
+            place = f"{policies_key(self.store.topic)}, field {metric.name}"
+            raise StateUnreadable(place, repr(policy), f"one of {', '.join(metric.policies)}")
+        return policy
+
     def sum(self, frame: Frame) -> Counts:
-        """Read a window's panes and add them up, in a few round trips."""
+        """Read a window's panes and add them up, in a few round trips.
+
+        Raises
+        ------
+        ValueError
+            If the metric is collected in trust: only its releases may be shown.
+        """
         metric, key = frame.metric, metric_key(frame.metric.name, frame.metric.revision)
+        if metric.trust == "central":
+            raise ValueError(f"metric {metric.name!r} is collected in trust: see its releases")
         statistic = metric.zero()
         if metric.has_rounds:
             if frame.asked is None or frame.asked.is_over:
@@ -432,6 +510,28 @@ class Reader:
                 found[name] = reached - metric.lateness_ms
         return found
 
+    def closed(self, overview: Overview, partitions: int) -> dict[str, int]:
+        """Return, by trusted metric, the event time in ms before which the log closes every pane.
+
+        In all of the topic's partitions, and in what is committed of them: no report of these panes
+        will ever be counted again, whatever is replayed. Idleness closes nothing.
+
+        Parameters
+        ----------
+        partitions : int
+            How many the topic has.
+        """
+        overview.check()
+        standings = [overview.partitions.get(number) for number in range(partitions)]
+        if any(one is None or not one.is_whole for one in standings):
+            return {}
+        return {
+            name: min(_watermark(one, metric_key(name, metric.revision)).time for one in standings)
+            - metric.lateness_ms
+            for name, metric in self.metrics.items()
+            if metric.trust == "central"
+        }
+
     def status(
         self,
         overview: Overview,
@@ -453,7 +553,7 @@ class Reader:
 
         That of its last commit, if it had nothing left to count then, well after its last report.
         """
-        owner, watermark = standing.owner, standing.watermarks.get(key, Watermark())
+        owner, watermark = standing.owner, _watermark(standing, key)
         updated = int(owner.get("updated", NEVER))
         has_all = int(owner.get("next", UNSET)) >= int(owner.get("high", 0))
         is_idle = has_all and updated >= watermark.arrived + self.idle_ms
@@ -462,6 +562,10 @@ class Reader:
 
 def _version(*facts: object) -> str:
     return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+
+
+def _watermark(standing: Standing | None, key: str) -> Watermark:
+    return Watermark() if standing is None else standing.watermarks.get(key, Watermark())
 
 
 def event_time(watermarks: Mapping[int, Watermark]) -> int | None:

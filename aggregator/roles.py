@@ -132,6 +132,7 @@ def roles(settings: Settings) -> dict[str, Role]:
                 KafkaRight("Read", "topic", topics.estimates),
                 KafkaRight("Write", "transactional-id", f"dither.publisher.{reports}"),
                 KafkaRight("Describe", "group", f"{group}-publisher"),
+                KafkaRight("Write", "topic", reports),  # heartbeats of what is collected in trust
             ),
             redis=_publisher(reports),
         ),

@@ -57,7 +57,6 @@ class Screen:
 
 def draw(view: View) -> Group:
     """Return a view as rich renderables."""
-    counted = sum(estimate.reports for estimate in view.estimates.values())
     sent = 0 if view.progress is None else view.progress.reports
     moment = "-"
     if view.progress is not None and view.progress.time_ms:
@@ -65,7 +64,7 @@ def draw(view: View) -> Group:
         moment = f"{when:%d %B %Y}"
     head = Text.assemble(
         ("Dither ", "bold"),
-        f"{moment} | {sent:,} reports sent, {counted:,} counted | {view.seconds:.0f} s\n",
+        f"{moment} | {sent:,} reports sent, {view.counted:,} counted | {view.seconds:.0f} s\n",
         (f"on {view.places}; dashboard at {view.url}", "dim"),
     )
     return Group(head, _estimates(view), _levels(view))
@@ -93,7 +92,7 @@ def _estimates(view: View) -> Table:
                 name if rank == 0 else "",
                 names[i] or view.units[name],
                 *(_cell(x[i]) for x in (true, value, lower, upper)),
-                Text("within", "green") if covered else Text("outside", "yellow"),
+                _verdict(value[i], covered=bool(covered)),
             )
         if len(names) > TOP:
             table.add_row("", f"and {len(names) - TOP} more", style="dim")
@@ -109,6 +108,12 @@ def _levels(view: View) -> Table:
     for name, estimate in view.estimates.items():
         table.add_row(name, *(f"{weight:.3f}" for weight in estimate.weights))
     return table
+
+
+def _verdict(value: Any, *, covered: bool) -> Text:
+    if np.isnan(value):
+        return Text("")
+    return Text("within", "green") if covered else Text("outside", "yellow")
 
 
 def _cell(x: Any) -> str:

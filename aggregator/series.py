@@ -21,6 +21,7 @@ from aggregator.answers import Moment, Numbers, Status, iso, plain
 from aggregator.keys import GRAINS_MS, metric_key
 from aggregator.known import KnownEstimates
 from aggregator.reader import Frame, Reader, Time, event_time
+from aggregator.releases import answered
 from aggregator.windows import COARSE, spans
 from estimators import Estimate
 from estimators.estimate import Counts
@@ -117,11 +118,14 @@ class Plan:
     frame: Frame
     step_ms: int
     steps: list[Step]
+    released: list[Estimate] | None = None
+    """Of a metric that is collected in trust: the releases, one for each step."""
 
     @property
     def version(self) -> str:
         """Another one whenever the answer may be another one."""
-        facts = (self.frame.version, self.step_ms, [step.status for step in self.steps])
+        told = [(step.start_ms, step.status) for step in self.steps]
+        facts = (self.frame.version, self.step_ms, told)
         return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
 
     @property
@@ -151,7 +155,8 @@ class Historian:
         UnknownMetric
             If there is no such metric.
         ValueError
-            If the range is empty, or too long for the step.
+            If the range is empty, or too long for the step; or if a release was not drawn as it is
+            asked for.
         """
         return self.read(self.plan(question))
 
@@ -165,6 +170,8 @@ class Historian:
         if metric.has_rounds:
             raise ValueError(f"{metric.name!r} is asked in rounds: there is no series of it")
         labels, _ = metric.domain.asked(question.categories)
+        if metric.trust == "central":
+            return self._plan_of_releases(question, frame, len(labels))
         first, last = self._range(frame)
         wished = None if question.step is None else steps.whole_panes(metric, question.step)
         if first is None or last is None or first >= last:
@@ -184,6 +191,27 @@ class Historian:
             )
             found.append(Step(start, end, status, behind))
         return Plan(question, frame, step, found)
+
+    def _plan_of_releases(self, question: Question, frame: Frame, labels: int) -> Plan:
+        """Return the newest releases of a range: they cannot be added up to longer steps."""
+        metric = frame.metric
+        step = question.step and steps.whole_panes(metric, question.step)
+        if step not in (None, metric.pane_ms):
+            raise ValueError(
+                f"step = {question.step!r}: metric {metric.name!r} is collected in trust, and "
+                f"releases cannot be added: expected its pane, {steps.duration(metric.pane_ms)}"
+            )
+        most = steps.most_points(labels if question.top is None else min(labels, question.top))
+        key = metric_key(metric.name, metric.revision)
+        edges = (frame.start_ms, frame.end_ms)
+        found = self.reader.releases.newest(metric, key, *edges, most)
+        asked = (question.beta, question.weights, "auto", "population", question.categories)
+        estimates = [answered(metric, one.estimate, *asked, question.simultaneous) for one in found]
+        shown = [
+            Step(one.start_ms, one.start_ms + metric.pane_ms, one.estimate.status, ())
+            for one in found
+        ]
+        return Plan(question, frame, metric.pane_ms, shown, estimates)
 
     def read(self, plan: Plan) -> Series:
         """Read and estimate what a plan says."""
@@ -225,6 +253,8 @@ class Historian:
         top = plan.question.top
         if top is None or top >= len(labels) or not plan.steps:
             return None
+        if plan.released is not None:
+            return np.argsort(-np.asarray(plan.released[-1].value), kind="stable")[:top]
         edges = {"start_ms": plan.steps[0].start_ms, "end_ms": plan.steps[-1].end_ms}
         whole = dataclasses.replace(plan.frame, **edges)  # type: ignore[arg-type]
         found = self._estimate(plan, whole.filled(self.reader.sum(whole)).statistic, plan.steps[-1])
@@ -232,6 +262,8 @@ class Historian:
         return np.argsort(-(value if found.radius is None else np.abs(value)), kind="stable")[:top]
 
     def _estimates(self, plan: Plan) -> list[Estimate]:
+        if plan.released is not None:
+            return plan.released
         found: dict[int, Estimate] = {}
         missing: list[int] = []
         for index, step in enumerate(plan.steps):

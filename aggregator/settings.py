@@ -71,12 +71,16 @@ class Access(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Gateway(msgspec.Struct, forbid_unknown_fields=True):
-    """Where devices report over HTTP; `rate_limit` is of each client, sizes are in bytes."""
+    """Where devices report over HTTP; `rate_limit` is of each client, sizes are in bytes.
+
+    `trusted_without_tls` lets in true values (metrics with ``trust = "central"``) over plain HTTP.
+    """
 
     rate_limit: str = "100/second"
     max_body: int = 900_000
     max_in_flight: int = 67_108_864
     acknowledge_timeout: str = "10s"
+    trusted_without_tls: bool = False
 
 
 class Aggregate(msgspec.Struct, forbid_unknown_fields=True):

@@ -47,6 +47,11 @@ def _smallest(metric: Metric, first: int, last: int, points: int) -> int:
     return -(-(last - first) // ((points - 1) * metric.pane_ms)) * metric.pane_ms
 
 
+def most_points(labels: int) -> int:
+    """Return how many points of so many numbers each an answer may have."""
+    return min(MOST_POINTS, max(2, MOST_NUMBERS // max(1, labels)))
+
+
 def check(metric: Metric, first: int, last: int, step: int, labels: int) -> None:
     """Refuse a step that makes too many points, or numbers, of a range.
 
@@ -55,7 +60,7 @@ def check(metric: Metric, first: int, last: int, step: int, labels: int) -> None
     ValueError
         Naming the smallest step that fits.
     """
-    most = min(MOST_POINTS, max(2, MOST_NUMBERS // labels))
+    most = most_points(labels)
     if _points(first, last, step) > most:
         fits = duration(_smallest(metric, first, last, most))
         numbers = f" of {labels} numbers each" if most < MOST_POINTS else ""

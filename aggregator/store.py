@@ -91,7 +91,7 @@ class Store:
     def _enlist(self, partition: int) -> None:
         """Add a partition to those that readers look at."""
         key = partitions_key(self.topic)
-        self._ask([("SADD", key, partition)])
+        self.ask([("SADD", key, partition)])
 
     def _take(self, partition: int, worker: str, token: str) -> Snapshot:
         prefix = tag(self.topic, partition)
@@ -115,7 +115,7 @@ class Store:
 
         While it still does, Redis refuses to say.
         """
-        (there,) = self._ask([("EXISTS", f"{prefix}:open", key)])
+        (there,) = self.ask([("EXISTS", f"{prefix}:open", key)])
         return bool(there == 2)
 
     def _blamed(self, prefix: str, error: redis.ResponseError) -> Exception:
@@ -131,7 +131,7 @@ class Store:
                 types |= {f"{prefix}:{name}": b"string", f"{prefix}:seen:{name}": b"set"}
                 types[f"{prefix}:keys:{name}"] = b"hash"
         for key, kind in types.items():
-            (found,) = self._ask([("TYPE", key)])
+            (found,) = self.ask([("TYPE", key)])
             if found not in (kind, b"none"):
                 return StateUnreadable(key, f"a {found.decode()}", f"a {kind.decode()}")
         return error
@@ -216,7 +216,7 @@ class Store:
         low = "-inf" if start is None else start
         high = "+inf" if end is None else f"({end}"
         key = self._index(partition, grain, metric)
-        (found,) = self._ask([("ZRANGEBYSCORE", key, low, high)])
+        (found,) = self.ask([("ZRANGEBYSCORE", key, low, high)])
         return dict(stored.start(key, member) for member in found)
 
     def find(self, metric: str, spans: Sequence[tuple[int, Span]]) -> list[tuple[int, PaneKey]]:
@@ -240,6 +240,13 @@ class Store:
         found = self._starts([("ZRANGE", key, 0, 0) for key in keys])
         return min((start for starts in found for start in starts), default=None)
 
+    def latest(self, metric: str, partitions: Sequence[int], last: int) -> int | None:
+        """Return where a metric's newest pane begins, up to `last`; None: there is none."""
+        keys = [self._index(partition, "pane", metric) for partition in partitions]
+        newest = (last, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
+        found = self._starts([("ZRANGE", key, *newest) for key in keys])
+        return max((start for starts in found for start in starts), default=None)
+
     def first_panes(
         self, metric: str, partitions: Sequence[int], first: int, last: int, limit: int
     ) -> list[int]:
@@ -255,14 +262,14 @@ class Store:
     def count_panes(self, metric: str, partitions: Sequence[int], start: int, end: int) -> int:
         """Return how many panes of a metric begin in [start, end), over partitions."""
         keys = [self._index(partition, "pane", metric) for partition in partitions]
-        return sum(self._ask([("ZCOUNT", key, start, f"({end}") for key in keys]))
+        return sum(self.ask([("ZCOUNT", key, start, f"({end}") for key in keys]))
 
     def _index(self, partition: int, grain: str, metric: str) -> str:
         return f"{tag(self.topic, partition)}:index:{grain}:{metric}"
 
     def _starts(self, commands: Sequence[Command]) -> list[list[int]]:
         """Return where the panes begin that commands find in indexes."""
-        found = zip(commands, self._ask(commands), strict=True)
+        found = zip(commands, self.ask(commands), strict=True)
         return [[stored.start(str(c[1]), member)[0] for member in members] for c, members in found]
 
     def indexed(self, partition: int) -> list[tuple[str, str]]:
@@ -283,7 +290,7 @@ class Store:
             prefix = tag(self.topic, partition)
             commands.append(("MGET", *(f"{prefix}:{keys[place][1]}" for place in mine)))
         values: list[bytes | None] = [None] * len(keys)
-        for mine, those in zip(places.values(), self._ask(commands), strict=True):
+        for mine, those in zip(places.values(), self.ask(commands), strict=True):
             for place, value in zip(mine, those, strict=True):
                 values[place] = value
         return values
@@ -370,7 +377,7 @@ class Store:
 
     def set_policy(self, metric: str, policy: str) -> None:
         """Set a metric's policy of weights: in force from the next read."""
-        self._ask([("HSET", policies_key(self.topic), metric, policy)])
+        self.ask([("HSET", policies_key(self.topic), metric, policy)])
 
     def publishing(self) -> tuple[bool, dict[str, int]]:
         """Return whether somebody has the lease to publish, and how many events there are by type.
@@ -378,7 +385,7 @@ class Store:
         The types are ``final`` and ``provisional``.
         """
         key = publisher_key(self.topic)
-        held, events = self._ask([("EXISTS", f"{key}:lease"), ("HGETALL", f"{key}:events")])
+        held, events = self.ask([("EXISTS", f"{key}:lease"), ("HGETALL", f"{key}:events")])
         counts = stored.counts(f"{key}:events", events)
         found = {name.rpartition(".")[2]: count for name, count in counts.items()}
         return bool(held), {"final": 0, "provisional": 0} | found
@@ -386,7 +393,7 @@ class Store:
     def deaths(self) -> int:
         """Return how many workers died and were started again."""
         key = deaths_key(self.topic)
-        (found,) = self._ask([("GET", key)])
+        (found,) = self.ask([("GET", key)])
         return stored.integer(key, found or b"0", 0)
 
     def count_death(self) -> None:
@@ -408,20 +415,20 @@ class Store:
         """Note for how long a worker is stuck in a step; 0: no longer."""
         key = stuck_key(self.topic)
         if seconds:
-            self._ask([("HSET", key, worker, f"{now_ms}:{seconds:.0f}:{step}")])
+            self.ask([("HSET", key, worker, f"{now_ms}:{seconds:.0f}:{step}")])
         else:
-            self._ask([("HDEL", key, worker)])
-        self._ask([("PEXPIRE", key, STUCK_MS)])
+            self.ask([("HDEL", key, worker)])
+        self.ask([("PEXPIRE", key, STUCK_MS)])
 
     def _members(self, key: str) -> set[bytes]:
-        (found,) = self._ask([("SMEMBERS", key)])
+        (found,) = self.ask([("SMEMBERS", key)])
         return set(found)
 
     def _hash(self, key: str) -> dict[bytes, bytes]:
-        (found,) = self._ask([("HGETALL", key)])
+        (found,) = self.ask([("HGETALL", key)])
         return dict(found)
 
-    def _ask(self, commands: Sequence[Command]) -> list[Any]:
+    def ask(self, commands: Sequence[Command]) -> list[Any]:
         """Run commands in one round trip, of each node of a Redis Cluster.
 
         Raises

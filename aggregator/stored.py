@@ -259,6 +259,12 @@ class Standing:
     watermarks: dict[str, Watermark]
     counts: dict[str, int]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether something was counted, and every commit was applied as a whole."""
+        whole = self.owner.get("begun") == self.owner.get("done")
+        return whole and int(self.owner.get("next", UNSET)) >= 0
+
 
 @dataclasses.dataclass(frozen=True)
 class Overview:

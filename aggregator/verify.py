@@ -243,10 +243,14 @@ class _Replay:
             cells = np.flatnonzero(np.frombuffer(found, "<i8") != np.frombuffer(expected, "<i8"))
             first = int(cells[0])
             level, cell = divmod(first, pane.metric.randomizer.columns)
-            detail = (
-                f"{len(cells)} cells differ, the first at level {level}, cell {cell}: "
+            values = (
                 f"stored {np.frombuffer(found, '<i8')[first]}, "
                 f"replayed {np.frombuffer(expected, '<i8')[first]} "
+            )
+            if pane.metric.trust == "central":  # sums of true values are not told
+                values = ""
+            detail = (
+                f"{len(cells)} cells differ, the first at level {level}, cell {cell}: {values}"
                 f"({_reports(pane, found)} and {_reports(pane, expected)} reports in all)"
             )
         self._note(self.outcome.differences, key, detail)

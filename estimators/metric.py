@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.central import COLLECTIONS, TrueValues
+from estimators.central.weights import POLICIES as RELEASE_POLICIES
 from estimators.domains import KEYS, KINDS, OPEN, Domain, domain_of
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, ReportError, nearest
@@ -27,6 +28,7 @@ from estimators.mechanisms import MECHANISMS, Mechanism, RandomizedResponse
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.question import Question
 from estimators.randomness import Bits, SystemBits
+from estimators.weights import POLICIES
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 MAX_LEVELS = 255
@@ -333,6 +335,11 @@ class Metric:
         """How long a pane is kept after its last report, in milliseconds; None: for ever."""
         return None if self.retention is None else milliseconds(self.retention)
 
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The names of the weights that it may have, the default first."""
+        return tuple(RELEASE_POLICIES[self.kind] if self.trust == "central" else POLICIES)
+
     @functools.cached_property
     def revision(self) -> int:
         """A 32-bit hash of all that a batch of reports and its pane mean; never zero."""
@@ -637,8 +644,7 @@ class Metric:
         bits : Bits, optional
             The source of randomness; the operating system's by default.
         weights : str, optional
-            One of :data:`estimators.central.weights.POLICIES` for the kind; ``"hpm-a"`` or
-            ``"hpf-a"`` by default.
+            One of :attr:`policies`; the first of them by default.
         beta : float
             Failure probability of the bounds; simultaneous over categories.
         target : {"population", "sample"}
@@ -676,7 +682,7 @@ class Metric:
                 f"metric {self.name!r} is randomized on the device, and needs no release: "
                 "use `estimate`"
             )
-        chosen = ("hpm-a" if self.kind == "mean" else "hpf-a") if weights is None else weights
+        chosen = self.policies[0] if weights is None else weights
         source = SystemBits() if bits is None else bits
         released = collection.release(self._table(statistic), source, chosen, beta, target)
         return dataclasses.replace(self._in_unit(released), labels=self.labels)

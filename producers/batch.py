@@ -106,13 +106,29 @@ def parse_batch(message: bytes) -> ReportBatch:
         raise ReportError("malformed", f"not a ReportBatch: {error}") from None
 
 
-def check_batch(batch: ReportBatch, metrics: Mapping[str, Metric]) -> Metric:
+def heartbeat(metric: Metric, time_ms: int) -> bytes:
+    """Return a batch without reports, as bytes: it says how far event time has come, and no more.
+
+    Counted only of metrics that are collected in trust, whose panes have to be closed in every
+    partition before a release; see docs/trusted.md.
+    """
+    batch = ReportBatch(
+        metric=metric.name, revision=metric.revision, batch_id=new_batch_id(), time_ms=time_ms
+    )
+    return batch.SerializeToString()
+
+
+def check_batch(
+    batch: ReportBatch, metrics: Mapping[str, Metric], *, heartbeats: bool = False
+) -> Metric:
     """Return the metric of a batch whose reports can be counted; its time is not looked at.
 
     Parameters
     ----------
     batch : ReportBatch
     metrics : mapping of str to Metric
+    heartbeats : bool
+        Whether a batch of a trusted metric may be without reports: see :func:`heartbeat`.
 
     Raises
     ------
@@ -128,7 +144,7 @@ def check_batch(batch: ReportBatch, metrics: Mapping[str, Metric]) -> Metric:
             f"revision {batch.revision:08x} of {metric.name}: expected {metric.revision:08x}; "
             "the device has another definition of this metric",
         )
-    if not batch.levels:
+    if not (batch.levels or (heartbeats and metric.trust == "central")):
         raise ReportError("empty", "a batch without reports")
     check_size(metric, len(batch.levels))
     if len(batch.batch_id) != BATCH_ID_BYTES:

@@ -94,6 +94,7 @@ def flights() -> Population:
         read_times(cells["time_hour"], place + "time_hour"),
         {
             "dep_delay": departure,
+            "arr_delay": arrival,
             "late": late,
             "carrier": read_values(metrics["carrier"], cells["carrier"], place + "carrier"),
             "dest": read_values(metrics["dest"], cells["dest"], place + "dest"),

@@ -71,7 +71,7 @@ def audit(
     For each metric and level: the logarithm of the largest ratio of the probabilities of a report
     under two values, as the randomizer's integer thresholds make it, and whether the exact ratio is
     at most e^epsilon; of a minimum or maximum, of all that one device answers. The exit code is 1
-    if one is not. Needs neither Kafka nor Redis.
+    if one is not. Needs neither Kafka nor Redis. Metrics that are collected in trust are left out.
 
     With --attack, a certificate is not believed: two values go through a reporter and a broker, and
     from the messages comes a lower bound on epsilon. Above the level's epsilon it FAILS (exit code
@@ -80,7 +80,17 @@ def audit(
     metrics = defined_metrics(settings)
     if metric is not None and metric not in metrics:
         raise UnknownMetric(metric, nearest(metric, metrics))
-    chosen = metrics.values() if metric is None else [metrics[metric]]
+    asked = metrics.values() if metric is None else [metrics[metric]]
+    chosen = [each for each in asked if each.trust == "local"]
+    for each in asked:
+        if each.trust != "local":
+            click.echo(
+                f"{each.name}: collected in trust, so its reports are true values and have no "
+                "certificate; each release says what it costs (docs/trusted.md)",
+                err=True,
+            )
+    if not chosen:
+        sys.exit(1)
     rows = [row for each in chosen for row in _rows(each, shuffled, delta)]
     if not as_json:
         click.echo(_as_text(rows, shuffled is not None))

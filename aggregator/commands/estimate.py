@@ -10,7 +10,7 @@ import click
 import numpy as np
 from msgspec import UNSET
 
-from aggregator.answers import as_dict, lies
+from aggregator.answers import as_dict, iso, lies
 from aggregator.commands.options import (
     defined_metrics,
     metric_argument,
@@ -69,7 +69,7 @@ class Moment(click.ParamType[float]):
 @click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
 @click.option(
     "--weights",
-    type=click.Choice(sorted(POLICIES)),
+    type=click.Choice(sorted(POLICIES)),  # a release has the weights that it was drawn with
     help="How much each privacy level counts [default: as `dither weights` says].",
 )
 @click.option(
@@ -130,7 +130,8 @@ def estimate(
     """Show a metric's estimate and its confidence bounds.
 
     Without --from, --to and --window: over everything counted so far. Times are event times; a
-    window is widened to whole panes.
+    window is widened to whole panes. Of a metric that is collected in trust: the latest release of
+    a pane in the window.
     """
     defined = defined_metrics(settings)
     store = opened_store(settings)
@@ -165,7 +166,10 @@ def as_text(
     nearest: Floats | None = None,
     window: Window | None = None,
 ) -> str:
-    """Return an estimate for people, the nearest distribution beside it."""
+    """Return an estimate for people, the nearest distribution beside it.
+
+    `window` is what was read: it says which pane a release is of, and where a search stands.
+    """
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
         f"status     {found.status}",
@@ -173,7 +177,12 @@ def as_text(
         f"bounds     {100 * (1 - found.beta):g}% {found.bound}, {found.target}",
         f"weights    {found.policy}",
     ]
-    lines += in_words(window) if window and metric.has_rounds else lying(metric, found)
+    if window is not None and metric.has_rounds:
+        lines += in_words(window)
+    elif found.privacy is None:
+        lines += lying(metric, found)
+    else:
+        lines += releasing(found, window and window.start_ms)
     if found.heterogeneity is not None:
         lines.append(f"levels     alike with p = {found.heterogeneity:.2g}")
     if warns(found):
@@ -206,7 +215,21 @@ def as_text(
         lines.append(f"{digits(found.value)}{unit} in {bounds}")
     levels = zip(found.levels, found.counts, found.weights, strict=True)
     mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
-    return "\n".join([*lines, "", table(("epsilon", "reports", "weight"), mix)])
+    mix_head: tuple[str, ...] = ("epsilon", "reports", "weight")
+    if found.privacy is not None:
+        mix_head = (*mix_head, "loss")
+        mix = [(*row, f"{loss:.4g}") for row, loss in zip(mix, found.privacy, strict=True)]
+    return "\n".join([*lines, "", table(mix_head, mix)])
+
+
+def releasing(found: Estimate, start: int | None) -> list[str]:
+    """Return lines on a release: of which pane, and what its privacy costs."""
+    drawn = f"of the pane from {iso(start)}, drawn once"
+    pane = "none yet" if found.status == "not_ready" else drawn
+    lines = [f"release    {pane}; devices send true values"]
+    if found.saturation is not None:
+        lines.append(f"saturation levels above {found.saturation:.4g} buy nothing")
+    return lines
 
 
 def lying(metric: Metric, found: Estimate) -> list[str]:

@@ -90,21 +90,14 @@ def defined_metrics(settings: Settings) -> Mapping[str, Metric]:
     Raises
     ------
     DitherError
-        If there is no such file, or a metric in it whose releases the service cannot publish yet.
+        If there is no such file.
     """
     if not Path(settings.metrics).exists():
         raise DitherError(
             f"no metrics file {settings.metrics!r}: write one with a table [metrics.NAME] for each "
             "question (README.md has an example), or name yours with --metrics or DITHER_METRICS"
         )
-    metrics = load_metrics(settings.metrics)
-    if trusted := [name for name, metric in metrics.items() if metric.trust == "central"]:
-        raise DitherError(
-            f'metric {trusted[0]!r} has trust = "central": the service does not publish releases '
-            "yet, only the library does (docs/trusted.md); give it a mechanism, or take it out of "
-            f"{settings.metrics}"
-        )
-    return metrics
+    return load_metrics(settings.metrics)
 
 
 def opened_store(settings: Settings) -> Store:

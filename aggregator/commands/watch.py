@@ -74,7 +74,7 @@ def changes(
         try:
             frame = reader.frame(reader.store.overview(), metric, window=window)
             if frame.version != version:
-                seen = frame.filled(reader.sum(frame))
+                seen = reader.look(frame)
                 version = frame.version
                 yield seen, reader.answer(seen)
             is_away = False
@@ -122,11 +122,12 @@ def as_line(seen: Window, found: Estimate, top: int = PLAIN_TOP) -> str:
         bounds = f"[{digits(found.lower)}, {digits(found.upper)}]"
         values = f"{digits(found.value)}{unit} in {bounds}"
     if seen.asked is not None:
-        asked, at = seen.asked, "all decided"
+        asked, what = seen.asked, "all decided"
         if asked.threshold is not None:
             answers = int(seen.metric.counts(seen.statistic).sum())
-            at = f"at {asked.threshold:g}{unit}, {answers} answers"
-        values += f"  round {asked.number} of {asked.rounds} {at}"
-    moment = iso(seen.arrived_ms) if seen.arrived_ms >= 0 else "-"
+            what = f"at {asked.threshold:g}{unit}, {answers} answers"
+        values += f"  round {asked.number} of {asked.rounds} {what}"
+    at = seen.arrived_ms if seen.released is None else seen.end_ms  # of a release: its pane's end
+    moment = "-" if at is None or at < 0 else iso(at)
     warning = "  (levels differ: consider weights uniform)" if warns(found) else ""
     return f"{moment}  {values}  {found.reports:,} reports  {found.status}{warning}"

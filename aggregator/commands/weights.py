@@ -16,7 +16,6 @@ from aggregator.commands.options import (
 from aggregator.reader import Reader
 from aggregator.settings import Settings
 from estimators.errors import nearest
-from estimators.weights import DEFAULT_POLICY, POLICIES
 
 
 @click.command()
@@ -28,22 +27,21 @@ def weights(settings: Settings, metric: str | None, policy: str | None, as_json:
     """Show the weights in force, or set POLICY for METRIC: optimal, paper, uniform, proportional.
 
     A policy says how much each privacy level counts. It takes effect at the next read, wherever no
-    other weights are asked for: no report is read again, and no server is started again.
+    other weights are asked for: no report is read again, and no server is started again. A metric
+    that is collected in trust has others (hpm-a, adpm, ...), for its releases from now on.
     """
     defined = defined_metrics(settings)
     store = opened_store(settings)
     reader = Reader(store, defined)
     if metric is not None:
-        reader.metric(metric)
+        known = reader.metric(metric).policies
+        if policy is not None and policy not in known:
+            raise click.UsageError(f"no policy {policy!r}: did you mean {nearest(policy, known)}")
     if metric is not None and policy is not None:
-        if policy not in POLICIES:
-            raise click.UsageError(
-                f"no policy {policy!r}: did you mean {nearest(policy, POLICIES)}"
-            )
         store.set_policy(metric, policy)
     found = store.policies()
     shown = {
-        name: found.get(name, DEFAULT_POLICY)
+        name: found.get(name, defined[name].policies[0])
         for name in defined
         if metric is None or name == metric
     }

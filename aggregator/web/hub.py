@@ -27,7 +27,6 @@ from aggregator.status import Rates
 from aggregator.store import Overview
 from aggregator.web.failures import away
 from aggregator.web.live import Event, Follower, Live, PolicyChange
-from estimators.weights import DEFAULT_POLICY
 
 log = structlog.get_logger()
 
@@ -144,7 +143,7 @@ class Hub:
         overview = await self._in_thread(self.reader.store.overview)
         found = status.status(overview, self.reader.metrics, self.rates)
         for name in self.reader.metrics:
-            policy = overview.policies.get(name, DEFAULT_POLICY)
+            policy = overview.policies.get(name, self.reader.metrics[name].policies[0])
             self._publish("policy", name, PolicyChange(name, policy))
         if self._is_due("status", ""):
             self._publish("status", "", found)
@@ -170,7 +169,7 @@ class Hub:
             same and not self._is_due("estimate", name)
         ):
             return None
-        window = frame.filled(self.reader.sum(frame))
+        window = self.reader.look(frame)
         live = Live.of(window, self.reader.answer(window))
         self._versions[name] = frame.version
         return live

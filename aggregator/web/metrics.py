@@ -15,9 +15,9 @@ from aggregator.series import Question, Series
 from aggregator.web import conditional
 from aggregator.web.failures import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json
-from aggregator.web.queries import EstimateQuery, Policy, SeriesQuery, moment, parse
+from aggregator.web.queries import AnyPolicy, EstimateQuery, SeriesQuery, moment, parse
 from aggregator.web.service import Service
-from estimators.weights import DEFAULT_POLICY
+from estimators.errors import nearest
 from producers.problems import Problem
 from producers.rounds import Round
 
@@ -33,7 +33,7 @@ class Definitions(msgspec.Struct, frozen=True):
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much each privacy level counts, from the next read on."""
 
-    policy: Policy
+    policy: AnyPolicy
 
 
 @Operation(
@@ -49,7 +49,7 @@ async def list_metrics(service: Service, request: Request) -> Response:
     """Answer with the definitions of all metrics."""
     policies = await service.compute(service.reader.store.policies)
     found = [
-        answers.definition(metric, policies.get(name, DEFAULT_POLICY))
+        answers.definition(metric, policies.get(name))
         for name, metric in service.reader.metrics.items()
     ]
     return _known_or(request, Definitions(found))
@@ -115,16 +115,17 @@ async def estimate(service: Service, request: Request) -> Response:
             return reader.frame(overview, name, *edges, query.window)
 
     def compute() -> Answer:
-        window = frame.filled(reader.sum(frame))
-        found = reader.answer(
-            window,
-            query.beta,
-            query.weights,
-            query.bound,
-            query.target,
-            categories=query.category or None,
-            simultaneous=not query.pointwise,
-        )
+        window = reader.look(frame)
+        with asking():
+            found = reader.answer(
+                window,
+                query.beta,
+                query.weights,
+                query.bound,
+                query.target,
+                categories=query.category or None,
+                simultaneous=not query.pointwise,
+            )
         return answers.answer(window, found, query.top)
 
     frame = await service.compute(look)
@@ -189,6 +190,11 @@ async def set_weights(service: Service, request: Request) -> Response:
         raise Problem(415, f"Content-Type {media!r}: expected {JSON}")
     with asking():
         wanted = msgspec.json.decode(await request.body(), type=Weights)
+        known = service.reader.metric(name).policies
+        if wanted.policy not in known:
+            raise ValueError(
+                f"policy {wanted.policy!r}: did you mean {nearest(wanted.policy, known)}"
+            )
     await service.compute(service.reader.store.set_policy, name, wanted.policy)
     caller = request.scope.get("dither.caller")
     log.info("weights", metric=name, policy=wanted.policy, token=caller.name if caller else "")
@@ -201,7 +207,7 @@ def _name(service: Service, request: Request) -> str:
 
 
 def _definition(service: Service, name: str, policy: str | None) -> Definition:
-    return answers.definition(service.reader.metric(name), policy or DEFAULT_POLICY)
+    return answers.definition(service.reader.metric(name), policy)
 
 
 def _known_or(request: Request, value: Any) -> Response:

@@ -33,6 +33,25 @@ Duration = Annotated[
 ]
 Beta = Annotated[float, Meta(ge=1e-9, le=0.999, description="Failure probability of the bounds.")]
 Policy = Literal["optimal", "paper", "uniform", "proportional"]
+AnyPolicy = Literal[
+    "optimal",
+    "paper",
+    "uniform",
+    "proportional",
+    "hpm-a",
+    "hpm-c",
+    "hpm-u",
+    "hpm-ct",
+    "hpm-ut",
+    "adpm",
+    "hpf-a",
+    "hpf-c",
+    "hpf-u",
+    "hpf-ct",
+    "hpf-ut",
+    "uniform-minimum",
+]
+"""Those of releases, too: which of them a metric may have, its definition says."""
 Categories = Annotated[
     list[Annotated[str, Meta(max_length=1000)]],
     Meta(

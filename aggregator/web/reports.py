@@ -35,7 +35,7 @@ REPORTS = Operation(
         binary=(PROTOBUF,),
     ),
     answers={202: Content("Kafka has acknowledged the batch.", Acknowledged)},
-    problems=(400, 408, 413, 415, 429, 503, 504),
+    problems=(400, 403, 408, 413, 415, 429, 503, 504),
 )
 
 
@@ -60,6 +60,7 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
             max_body=limits.max_body,
             max_in_flight=limits.max_in_flight,
             acknowledge_timeout=milliseconds(limits.acknowledge_timeout) / 1000,
+            trusted_without_tls=limits.trusted_without_tls,
             prepare=functools.partial(kafka.ensure_topics, settings, settings.topics.reports),
         )
     except ValueError as error:

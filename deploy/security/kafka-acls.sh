@@ -15,6 +15,7 @@ acls --add --allow-principal User:dither-publisher --operation Write --topic dit
 acls --add --allow-principal User:dither-publisher --operation Read --topic dither.estimates
 acls --add --allow-principal User:dither-publisher --operation Write --transactional-id dither.publisher.dither.reports
 acls --add --allow-principal User:dither-publisher --operation Describe --group dither-publisher
+acls --add --allow-principal User:dither-publisher --operation Write --topic dither.reports
 acls --add --allow-principal User:dither-coordinator --operation Write --topic dither.rounds
 acls --add --allow-principal User:dither-coordinator --operation Read --topic dither.rounds
 acls --add --allow-principal User:dither-coordinator --operation Write --transactional-id dither.coordinator.dither.reports

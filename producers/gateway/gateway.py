@@ -31,6 +31,12 @@ ACKNOWLEDGE_TIMEOUT = 10.0
 BODY_SECONDS = 10.0
 RETRY_SECONDS = 2.0
 
+OVERHEARD = "true values of a metric that is collected in trust, over HTTP without TLS"
+USE_TLS = (
+    "whoever listened has seen them. Post to an https:// address (serve.tls_certificate, or a "
+    "proxy with TLS on the same machine); gateway.trusted_without_tls = true lets them in as they "
+    "are, where no network lies between"
+)
 SAME_BATCH = "post the same batch again, with the same batch_id and time: it is counted once"
 
 
@@ -55,6 +61,8 @@ class Gateway:
         is answered 503.
     acknowledge_timeout : float
         Seconds until a post that Kafka has not acknowledged is answered 504.
+    trusted_without_tls : bool
+        Whether true values (metrics with ``trust = "central"``) may come over plain HTTP.
     prepare : callable, optional
         Called in a thread until it does not raise, before anything is sent: to create the topic.
 
@@ -87,6 +95,7 @@ class Gateway:
         max_body: int = MAX_BODY,
         max_in_flight: int = MAX_IN_FLIGHT,
         acknowledge_timeout: float = ACKNOWLEDGE_TIMEOUT,
+        trusted_without_tls: bool = False,
         prepare: Callable[[], object] | None = None,
     ) -> None:
         if not 0 < max_body <= max_in_flight - POST_OVERHEAD:
@@ -98,6 +107,11 @@ class Gateway:
             raise ValueError(f"acknowledge_timeout = {acknowledge_timeout}: expected seconds")
         self.metrics, self.max_body, self.max_in_flight = metrics, max_body, max_in_flight
         self.in_flight = 0
+        self._private = {
+            name: metric
+            for name, metric in metrics.items()
+            if metric.trust == "local" or trusted_without_tls
+        }
         self._clients = Clients(rate_limit)
         self._sender = Sender(config, topic, acknowledge_timeout, prepare)
 
@@ -146,7 +160,8 @@ class Gateway:
         hold = _Hold(self)
         try:
             hold.take(POST_OVERHEAD)
-            batch = read_batch(media_type, await self._body(receive, length, hold), self.metrics)
+            body = await self._body(receive, length, hold)
+            batch = self._read(media_type, body, is_secret=scope["scheme"] == "https")
             acknowledged = self._send(batch, hold)
         except BaseException:
             hold.free()
@@ -154,8 +169,18 @@ class Gateway:
         refused = await acknowledged
         if refused is not None:
             raise _not_acknowledged(batch, refused, self._sender.timeout)
-        body = b'{"batch_id":"%b","reports":%d}' % (batch.key.hex().encode(), batch.reports)
-        return Response(body, HTTPStatus.ACCEPTED, media_type="application/json")
+        told = b'{"batch_id":"%b","reports":%d}' % (batch.key.hex().encode(), batch.reports)
+        return Response(told, HTTPStatus.ACCEPTED, media_type="application/json")
+
+    def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> Batch:
+        """Return a body as what goes to Kafka; true values only if nobody can have listened."""
+        if is_secret or len(self._private) == len(self.metrics):
+            return read_batch(media_type, body, self.metrics)
+        try:
+            return read_batch(media_type, body, self._private)
+        except Problem:
+            read_batch(media_type, body, self.metrics)  # if it is of none, this says so
+            raise Problem(HTTPStatus.FORBIDDEN, OVERHEARD, USE_TLS) from None
 
     async def _body(self, receive: Receive, length: int, hold: _Hold) -> bytes:
         """Return the whole body, counted as it comes."""

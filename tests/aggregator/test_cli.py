@@ -251,18 +251,6 @@ def test_a_bad_definition_names_file_key_value_and_what_was_expected(
     assert "expected" in message
 
 
-@pytest.mark.parametrize("command", [["metrics"], ["aggregate"], ["serve"], ["verify"]])
-def test_a_trusted_metric_is_refused_as_long_as_the_service_cannot_release(
-    command: list[str],
-) -> None:
-    Path("metrics.toml").write_text(
-        METRICS + '[metrics.pay]\nkind = "mean"\ntrust = "central"\nrange = [0, 9]\nlevels = [1]\n'
-    )
-    told = failure(*command, *NOWHERE)
-    assert "metric 'pay' has trust" in told
-    assert "take it out of metrics.toml" in told
-
-
 def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
     assert failure("metrics", "--metrics", str(tmp_path)) == f"Error: {tmp_path}: Is a directory\n"
 

@@ -14,6 +14,7 @@ from aggregator.keys import PaneKey, metric_key
 from aggregator.partition import Pane, Partition
 from estimators import Metric
 from estimators.randomness import SeededBits
+from producers.batch import heartbeat
 from tests.bad_batches import bad_batches
 from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch, log
 
@@ -32,7 +33,25 @@ CARRIER = Metric(
     name="carrier", kind="frequency", mechanism="rappor", categories=11, levels=[1, 2], pane="1h"
 )
 AGE = Metric(name="age", kind="mean", mechanism="laplace", range=(0, 100), levels=[1, 4])
-METRICS = {metric.name: metric for metric in (DELAY, CARRIER, AGE)}
+PAY = Metric(
+    name="pay",
+    kind="mean",
+    trust="central",
+    range=(0, 9),
+    levels=[1, 4],
+    pane="1m",
+    lateness="1m",
+)
+VOTE = Metric(
+    name="vote",
+    kind="frequency",
+    trust="central",
+    categories=3,
+    levels=[1],
+    pane="1m",
+    max_key_reports=9,
+)
+METRICS = {metric.name: metric for metric in (DELAY, CARRIER, AGE, PAY, VOTE)}
 FUTURE_MS = 10 * MINUTE
 
 
@@ -223,12 +242,20 @@ def messages_of(draws: list[tuple[int, int, int]]) -> list[LogMessage]:
                 lambda t=time, s=seed: batch(CARRIER, [3], time_ms=t, seed=s),
                 lambda t=time, s=seed: batch(AGE, [40.0], time_ms=t, seed=s),
                 lambda t=time, s=seed: batch(DELAY, [1.0], time_ms=t, seed=s, levels=b"\7"),
+                lambda t=time, s=seed: batch(PAY, [1.0, 5.0], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(VOTE, [2, 0], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(PAY, [], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(VOTE, [], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(DELAY, [], time_ms=t, seed=s),
             ][what]()
         )
     return log(*payloads)
 
 
-DRAWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300), st.integers(0, 40)), max_size=40)
+SIZES = [2, 1, 1, 1, 2, 2, 0, 0, 1]
+"""Reports of what is drawn: a batch of a local metric without any is refused as one."""
+KINDS = st.integers(0, len(SIZES) - 1)
+DRAWS = st.lists(st.tuples(KINDS, st.integers(0, 300), st.integers(0, 40)), max_size=40)
 
 
 @settings(deadline=None, max_examples=150)
@@ -257,8 +284,7 @@ def test_every_report_has_exactly_one_outcome(draws: list[tuple[int, int, int]])
     messages = messages_of(draws)
     partition = new_partition()
     partition.count(messages)
-    sizes = [2, 1, 1, 1]
-    assert sum(partition.counts.values()) == sum(sizes[what] for what, _, _ in draws)
+    assert sum(partition.counts.values()) == sum(SIZES[what] for what, _, _ in draws)
     counted = sum(
         int(p.metric.counts(p.statistic).sum())
         for k, p in partition.panes.items()
@@ -266,6 +292,39 @@ def test_every_report_has_exactly_one_outcome(draws: list[tuple[int, int, int]])
     )
     accepted = sum(n for name, n in partition.counts.items() if name.startswith("accepted:"))
     assert counted == accepted
+
+
+@pytest.mark.parametrize("metric", [PAY, VOTE], ids=lambda metric: metric.name)
+def test_a_heartbeat_of_a_trusted_metric_closes_its_panes_and_is_nothing_else(
+    metric: Metric,
+) -> None:
+    partition, time = new_partition(), EPOCH + MINUTE + metric.lateness_ms
+    partition.count(log(batch(metric, [1], time_ms=EPOCH, seed=1)))
+    before = everything(partition)
+    early = LogMessage(1, heartbeat(metric, time - 1))
+    assert not partition.count([early])
+    assert everything(partition)["panes"] == before["panes"]
+    arrived = partition.watermarks[metric_key(metric.name, metric.revision)].arrived
+    assert not partition.count([LogMessage(2, heartbeat(metric, time), arrived=ARRIVAL + 1)])
+    assert partition.panes[key(metric, EPOCH)].closed
+    assert {k.grain for k in partition.panes} == {"pane", "hour", "day", "total"}, "no other pane"
+    assert partition.watermarks[metric_key(metric.name, metric.revision)].arrived == arrived
+    (refusal,) = partition.count(log(batch(metric, [1], time_ms=EPOCH, seed=2), first=3))
+    assert refusal.reason == "late"
+    assert dict(partition.counts) == {f"accepted:{metric.name}": 1, f"late:{metric.name}": 1}
+
+
+def test_a_heartbeat_is_never_ahead_of_kafka_never_late_and_of_trusted_metrics_alone() -> None:
+    partition = new_partition()
+    mark = partition.watermarks[metric_key("pay", PAY.revision)]
+    partition.count([LogMessage(0, heartbeat(PAY, ARRIVAL + MINUTE))])
+    assert mark.time == ARRIVAL
+    assert not partition.count([LogMessage(1, heartbeat(PAY, EPOCH))])
+    assert mark.time == ARRIVAL
+    (future,) = partition.count([LogMessage(2, heartbeat(PAY, ARRIVAL + 2 * FUTURE_MS))])
+    assert future.reason == "future"
+    (empty,) = partition.count([LogMessage(3, heartbeat(DELAY, EPOCH))])
+    assert empty.reason == "empty"
 
 
 def of_a_fleet(rng: np.random.Generator, batches: int) -> list[LogMessage]:

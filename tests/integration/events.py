@@ -46,14 +46,16 @@ class Found:
         return found
 
 
-def on_topic(deployment: Deployment, topic: str = "") -> list[Found]:
+def on_topic(
+    deployment: Deployment, topic: str = "", isolation: str = "read_committed"
+) -> list[Found]:
     """Return every committed event, in order."""
     topic = topic or deployment.estimates
     consumer = Consumer(
         {
             "bootstrap.servers": deployment.kafka.bootstrap_servers,
             "group.id": f"read-{topic}",
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             "enable.partition.eof": True,
             "enable.auto.commit": False,
         }

@@ -27,22 +27,27 @@ MOST_UNCOVERED = 4
 """Values outside their bounds that are put down to chance; `tail` and `delays` count as one each.
 
 The bounds of each of the seven metrics hold together with probability 0.95, RAPPOR's because those
-of its k categories fail with probability 0.05 / k each. Given the flights, the noise of any two of
-its values is independent, and so is that of different metrics; but the values of `tail`, and of
+of its k categories fail with probability 0.05 / k each. Given the flights, the noise of any two
+of its values is independent, and so is that of different metrics; but the values of `tail`, and of
 `delays`, depend on each other. So the number outside is a sum of independent coins with expectation
 at most 7 * 0.05 = 0.35: by Chernoff's bound it exceeds 4 with probability below
 e^-0.35 (0.35 e / 5)^5 < 2e-4.
 """
+FOUR_WEEKS = 28 * 86_400_000
+RELEASED = (572, 571)
+"""The last pane that ends in 2013, and the one before it: about 25 batches close it, each in one of
+four partitions by chance, and one of these gets none with probability 4 (3/4)^25."""
 DEPENDENT = {"tail": 5, "delays": 3}
 FIRST_ROWS = (
     ("dep_delay", "minutes"),
+    ("arr_delay", "minutes"),
     ("late", ""),
     ("carrier", "[A-Z0-9]{2}"),
     ("tail", "N[0-9A-Z]+"),
     ("delays", "departure"),
     ("longest_air_time", r"minutes(, round \d+ of 10)?"),
 )
-VALUES = 1 + 1 + 16 + 105 + 5 + 3 + 1
+VALUES = 1 + 1 + 1 + 16 + 105 + 5 + 3 + 1
 
 
 class Demo:
@@ -145,6 +150,13 @@ def test_truth_stands_beside_each_estimate_and_lies_within_its_bounds(
     truths = {(row["metric"], row["category"]): row["truth"] for row in rows}
     delays = population.columns["dep_delay"][population.present("dep_delay")]
     assert truths["dep_delay", None] == pytest.approx(np.clip(delays, -60, 180).mean())
+    means = []
+    for pane in RELEASED:
+        edges = np.searchsorted(population.time_ms, (pane * FOUR_WEEKS, (pane + 1) * FOUR_WEEKS))
+        of_pane = population.part(*edges.tolist())
+        arrivals = of_pane.columns["arr_delay"][of_pane.present("arr_delay")]
+        means.append(pytest.approx(np.clip(arrivals, -60, 180).mean()))
+    assert truths["arr_delay", None] in means
     assert sum(t for (name, _), t in truths.items() if name == "dest") == pytest.approx(1)
     for row in rows:
         assert row["lower"] <= row["upper"]
@@ -196,7 +208,7 @@ def test_ctrl_c_ends_the_demo_early_with_a_summary_for_people(
     )
     assert summary is not None
     reports = int(summary[1].replace(",", ""))
-    assert 0 < reports < 6 * FLIGHTS
+    assert 0 < reports < 7 * FLIGHTS
     assert int(summary[3]) == VALUES
     assert int(summary[2]) >= VALUES - MOST_UNCOVERED - sum(DEPENDENT.values()) + len(DEPENDENT)
     assert told.rstrip().endswith("every byte of the state is as it should be")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from aggregator.lease import Lease
 from aggregator.outlet import Outlet
 from aggregator.published import Published
 from aggregator.publisher import Publisher
-from tests.integration.conftest import METRICS
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.events import (
     PANE,
@@ -156,30 +154,6 @@ def test_panes_from_before_since_are_left_alone(counted: Deployment) -> None:
     starts = [event.answer["from"] for event in on_topic(counted) if event.is_final]
     assert min(starts) == begin
     assert len(starts) == 4
-
-
-def test_what_is_collected_in_trust_is_not_published(
-    metrics_file: Path, deployment_of: Callable[[Path], Deployment]
-) -> None:
-    trusted = """
-    [metrics.wage]
-    kind = "mean"
-    trust = "central"
-    range = [0, 100]
-    levels = [1]
-    pane = "10m"
-    """
-    metrics_file.write_text(METRICS + trusted)
-    deployment = deployment_of(metrics_file)
-    wage = deployment.metrics["wage"]
-    reports = [batch(wage, [50] * 120, 1, EPOCH + i * PANE, 500 + i) for i in range(3)]
-    deployment.produce([(0, report.SerializeToString()) for report in reports])
-    count(deployment, range(3))
-    assert deployment.counts()["accepted:wage"] == 360
-    with publishing(deployment):
-        wait_for_finals(deployment, 3)
-        wait_until(lambda: len(on_topic(deployment)) == 4, "and the total")
-    assert {event.answer["metric"] for event in on_topic(deployment)} == {"age"}
 
 
 def test_a_pane_that_turns_up_among_final_ones_is_published_and_a_changed_one_is_not(

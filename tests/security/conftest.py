@@ -33,6 +33,12 @@ kind = "maximum"
 range = [0, 64]
 levels = [1]
 rounds = 3
+
+[metrics.pay]
+kind = "mean"
+trust = "central"
+range = [0, 9]
+levels = [1]
 """
 
 

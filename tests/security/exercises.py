@@ -208,6 +208,8 @@ def lead(settings: Settings, metrics: Metrics) -> None:
         published.note([_OnTopic()], {0: 1})
         assert published.finals("delay", 0, 2 * EPOCH)
         published.provisional("delay")
+        published.check()
+        assert published.draw("delay", 0, lambda: b"drawn") == b"drawn"
         published._forget()
         lease.release()
     read(settings, metrics)
@@ -231,6 +233,7 @@ def conduct(settings: Settings, metrics: Metrics) -> None:
 
 class _OnTopic:
     id, type, key = "1", events.FINAL, "delay/2013-01-01T00:00:00Z"
+    data = b'{"trust": "central"}'
 
 
 def answer_probes(settings: Settings, _: Metrics) -> None:

@@ -6,7 +6,7 @@ import {count, duration, moment, number, rate, seconds, share, stretch, whole} f
 import {columns, History} from "./history.js";
 import {Metric} from "./metric.js";
 import {levelClass, Mix} from "./mix.js";
-import {EmptyState, Headline, historyLabel, Notices, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
+import {EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
 import {address} from "./place.js";
 import {Search} from "./search.js";
 
@@ -35,7 +35,7 @@ export class Detail {
     this.bars = isScalar ? null : new Bars({label: `${name}: which one's history is shown`, scale, onChoose: (label) => this.metric.choose(label)});
     this.all = h("button", {type: "button", class: "button small", hidden: true, onclick: () => { this.metric.top = ALL; this.metric.again(); }});
     this.back = h("a", {class: "back", href: address({metric: null})}, "All metrics");
-    this.levels = table(["ε", "Reports", "Share", "Weight"], "Privacy levels, and how much each counts");
+    this.levels = table(["ε", "Reports", "Share", "Weight", isTrusted(definition) && "Loss"].filter(Boolean), "Privacy levels, and how much each counts");
     this.outcomes = table(["Outcome", "Reports"], "What became of the reports since the beginning");
     this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "");
     this.current = isScalar ? null : table([definition.kind === "frequency" ? "Category" : "Coordinate", "Estimate", "Lower", "Upper"], "");
@@ -73,7 +73,8 @@ export class Detail {
     const {answer} = metric;
     for (const part of [this.headline, this.empty, this.notices, this.policy, this.search]) part?.show(metric);
     this.chip.show(answer?.status);
-    setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. It takes effect for everybody who reads, at once; no report is read again.`);
+    const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for everybody who reads, at once; no report is read again.";
+    setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);
     setText(this.window, this.search ? "" : windowText(answer));
     this.policyMeaning.hidden = Boolean(this.search);
     this.chart.hidden = !metric.isReady || !metric.entries().length || Boolean(this.search);
@@ -83,7 +84,7 @@ export class Detail {
     this.mix.show(answer.levels);
     const total = answer.levels.reduce((sum, level) => sum + level.reports, 0);
     const swatch = (index) => h("i", {class: `swatch ${levelClass(index, answer.levels.length)}`, "aria-hidden": "true"});
-    this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", level.weight === null ? "–" : share(level.weight)]));
+    this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", level.weight === null ? "–" : share(level.weight), ...(level.loss === undefined ? [] : [number(level.loss, 4)])]));
     const entries = metric.entries();
     this.bars?.show(metric.isReady ? entries : [], metric.leading()?.label);
     this.all.hidden = !answer.left_out;
@@ -151,11 +152,13 @@ export class Detail {
 
   #definition() {
     const {definition: one, answer} = this.metric;
-    const key = JSON.stringify([one, answer?.radius, answer?.heterogeneity, answer?.effective_reports]);
+    const key = JSON.stringify([one, answer?.radius, answer?.heterogeneity, answer?.effective_reports, answer?.saturation]);
     if (key === this.defined) return;
     this.defined = key;
     const rows = [
       ["Kind", one.kind.replaceAll("_", " ")],
+      isTrusted(one) && ["Trust", "devices send true values; what is shown are releases, each drawn once"],
+      typeof answer?.saturation === "number" && ["Saturation", `levels above ${number(answer.saturation, 4)} buy nothing`],
       ["Mechanism", Object.keys(one.options ?? {}).length ? `${one.mechanism} (${Object.entries(one.options).map(([k, v]) => `${k} = ${v}`).join(", ")})` : one.mechanism],
       one.range && ["Range", `${one.range.map((x) => number(x, x % 1 ? 2 : 0)).join(" to ")}${one.unit ? ` ${one.unit}` : ""}`],
       one.radius && ["Radius", `${one.radius}${one.unit ? ` ${one.unit}` : ""}`],

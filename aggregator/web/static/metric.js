@@ -2,6 +2,7 @@
 
 import {get, metricPath, putPolicy} from "./api.js";
 import {DAY, Scale, seconds} from "./format.js";
+import {isTrusted} from "./parts.js";
 import {isEverything, windowQuery} from "./place.js";
 
 const LEAST_BETWEEN = {answer: 1_500, series: 4_000}; // milliseconds
@@ -161,7 +162,8 @@ export class Metric {
     const {live} = this;
     if (this.definition.rounds) return true;
     const suffices = !live.left_out || (live.categories ?? live.coordinates).length >= this.top;
-    return isEverything(this.place) && suffices && !this.asked.length && live.policy === this.definition.policy;
+    const isInForce = isTrusted(this.definition) || live.policy === this.definition.policy; // a release keeps its weights
+    return isEverything(this.place) && suffices && !this.asked.length && isInForce;
   }
 
   #put(answer) {
@@ -211,6 +213,7 @@ export class Metric {
 
   /** The step for a window whose length is known; else for what a few coarse steps say of it. */
   async #firstStep() {
+    if (isTrusted(this.definition)) return this.definition.pane_seconds;
     const {window, from, to} = this.place;
     if (window) return this.#fittingStep(Number.parseInt(window, 10) * (window.endsWith("d") ? DAY : 3600));
     if (from && to) return this.#fittingStep(seconds(to) - seconds(from));
@@ -224,6 +227,7 @@ export class Metric {
   /** The step in seconds that gives about as many points as are wanted: a round number, in whole panes. */
   #fittingStep(span) {
     const {pane_seconds: pane} = this.definition;
+    if (isTrusted(this.definition)) return pane; // releases cannot be added
     const exact = span / this.steps;
     const round = STEPS.find((step) => step >= LENIENT * exact) ?? exact;
     return Math.max(1, Math.ceil(round / pane)) * pane;

@@ -8,7 +8,18 @@ export const POLICIES = {
   paper: "as printed in the paper, to compare",
   uniform: "every report counts alike; right when values go with the level",
   proportional: "in proportion to epsilon, a baseline",
+  "uniform-minimum": "every report counts alike, at the noise of the strictest user",
+  adpm: "the least worst-case squared error",
 };
+const FAMILY = {
+  a: "w ~ 1 - e^-epsilon, if values do not go with the level",
+  c: "if values may go with the level", u: "if values do not, for the users’ plain mean",
+  ct: "as c, another norm", ut: "as u, another norm",
+};
+for (const kind of ["hpm", "hpf"]) for (const [key, meaning] of Object.entries(FAMILY)) POLICIES[`${kind}-${key}`] = meaning;
+
+/** Whether devices send true values, and all that is shown are releases. */
+export const isTrusted = (definition) => definition.trust === "central";
 const STATUS = {
   not_ready: ["waiting", "Waiting", "No report has been counted yet."],
   too_few_reports: ["waiting", "Too few reports", "Below the number of reports from which an estimate is shown."],
@@ -84,6 +95,9 @@ export class EmptyState {
       setText(this.text, `${whole(more)} more ${more === 1 ? "report" : "reports"} until an estimate is shown`);
       setText(this.hint, `${whole(answer.reports)} of ${whole(definition.minimum_reports)} reports are counted.`);
       [this.meter.max, this.meter.value] = [definition.minimum_reports, answer.reports];
+    } else if (answer && isTrusted(definition)) {
+      setText(this.text, "No release yet");
+      setText(this.hint, "Devices send true values; a pane is released, with noise, once it is closed everywhere.");
     } else if (answer) {
       setText(this.text, "No reports yet");
       setText(this.hint, "Devices report with the Reporter, with dither produce, or on the page “Try it”.");
@@ -127,7 +141,7 @@ export const problemNotice = (problem, action = null) =>
 export class PolicyChoice {
   constructor(metric) {
     this.select = h("select", {"aria-label": `Weights of ${metric.name}`, onchange: () => choosePolicy(metric, this.select.value)},
-      Object.entries(POLICIES).map(([name, meaning]) => h("option", {value: name, title: meaning}, name)));
+      metric.definition.policies.map((name) => h("option", {value: name, title: POLICIES[name]}, name)));
     this.element = h("label", {class: "policy"}, h("span", {}, "Weights"), this.select);
   }
   show(metric) {

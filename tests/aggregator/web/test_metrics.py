@@ -32,6 +32,7 @@ def test_a_definition_has_all_that_a_device_needs(
         "name": "delay",
         "description": "Departure delay",
         "kind": "mean",
+        "trust": "local",
         "mechanism": "randomized_response",
         "options": {},
         "unit": "minutes",
@@ -42,6 +43,7 @@ def test_a_definition_has_all_that_a_device_needs(
         "minimum_reports": 10,
         "memoized": False,
         "policy": "optimal",
+        "policies": ["optimal", "paper", "uniform", "proportional"],
         "range": [0, 10],
     }
     assert found["carrier"]["categories"] == ["AA", "B6", "DL", "UA"]
@@ -285,6 +287,7 @@ def test_weights_are_in_force_from_the_next_read(client: Client, counting: Count
     ("status", "content", "told"),
     [
         (400, b'{"policy": "unifrom"}', "unifrom"),
+        (400, b'{"policy": "hpm-a"}', "known: optimal"),
         (400, b'{"policy": 1}', "policy"),
         (400, b'{"polcy": "uniform"}', "polcy"),
         (400, b"uniform", "JSON"),

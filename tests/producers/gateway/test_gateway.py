@@ -16,7 +16,8 @@ import httpx
 import numpy as np
 import pytest
 
-from producers.batch import encode_batch, new_batch_id
+from estimators import Metric
+from producers.batch import encode_batch, heartbeat, new_batch_id
 from producers.gateway import Gateway, gateway
 from producers.gateway.bodies import JSON, PROTOBUF
 from producers.reports_pb2 import ReportBatch
@@ -57,6 +58,33 @@ def refusing(broker: Broker) -> Iterator[Post]:
     with serving(Gateway(ALL, broker.config, topic)) as url, httpx.Client() as client:
         yield Post(url, client)
     assert broker.read(topic) == []
+
+
+PAY = Metric(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
+
+
+def test_true_values_of_a_trusted_metric_are_taken_over_tls_alone(
+    broker: Broker, topic: str
+) -> None:
+    known = {**ALL, "pay": PAY}
+    true = encode_batch(PAY, [0], [7], PANE_MS)
+    as_json = {"metric": "pay", "reports": [{"report": 7, "level": 0}]}
+    with serving(Gateway(known, broker.config, topic)) as url, httpx.Client() as client:
+        post = Post(url, client)
+        for answer in (post.batch(true), post.json(as_json)):
+            assert answer.status_code == 403
+            told = problem(answer)
+            assert "true values" in told["detail"]
+            assert "gateway.trusted_without_tls" in told["remedy"]
+        assert problem(post.json({**as_json, "metric": "paid"}))["status"] == 400
+        assert post.batch(one_report()).status_code == 202, "private reports may come"
+        behind_tls = post.batch(true, **{"X-Forwarded-Proto": "https"})  # a proxy of this machine
+        assert behind_tls.status_code == 202
+        empty = post.batch(heartbeat(PAY, PANE_MS), **{"X-Forwarded-Proto": "https"})
+        assert "without reports" in problem(empty)["detail"], "a device closes no pane"
+    allowing = Gateway(known, broker.config, topic, trusted_without_tls=True)
+    with serving(allowing) as url, httpx.Client() as client:
+        assert Post(url, client).batch(true).status_code == 202
 
 
 def one_report(key: bytes | None = None, time_ms: int = PANE_MS) -> bytes:

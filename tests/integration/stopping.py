@@ -1,0 +1,77 @@
+"""A publisher in a process of its own, which stops itself (SIGSTOP) at a step of a release.
+
+``python -m tests.integration.stopping STEP SETTINGS``, the settings as JSON. Whoever started it
+kills it then, or lets it go on: the whole process is frozen, the renewal of its lease, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from aggregator import events, logs
+from aggregator.kafka import IdempotentProducer
+from aggregator.outlet import Outlet
+from aggregator.published import Published
+from aggregator.publisher import Publisher
+from aggregator.reader import Reader
+from aggregator.settings import Settings
+from aggregator.store import Store, connect
+from estimators import load_metrics
+from tests.integration.events import IDLE_MS
+
+BEFORE, AFTER = "before", "after"
+STEPS: dict[str, tuple[Any, str, str]] = {
+    "nothing drawn": (Published, "draw", BEFORE),
+    "drawn and not kept": (events, "drawn", AFTER),
+    "kept and not published": (Published, "draw", AFTER),
+    "in the transaction": (IdempotentProducer, "commit_transaction", BEFORE),
+    "committed and not noted": (Outlet, "publish", AFTER),
+    "noted": (Published, "note", AFTER),
+}
+"""Where a publisher of releases may end: what it calls there, and whether it has returned."""
+
+
+def stop_at(step: str) -> None:
+    """Have this process stop itself at a step, once."""
+    owner, name, when = STEPS[step]
+    call: Callable[..., Any] = getattr(owner, name)
+    left = [signal.SIGSTOP]
+
+    def stop(arguments: tuple[Any, ...]) -> None:
+        is_empty = name == "note" and not arguments[1]  # where the topic was read, and had nothing
+        if name == "commit_transaction":
+            arguments[0].flush(30)  # the broker has the event, and nobody is to see it
+        if left and not is_empty:
+            os.kill(os.getpid(), left.pop())
+
+    @functools.wraps(call)
+    def stopping(*arguments: Any, **options: Any) -> Any:
+        if when == BEFORE:
+            stop(arguments)
+        found = call(*arguments, **options)
+        if when == AFTER:
+            stop(arguments)
+        return found
+
+    setattr(owner, name, stopping)
+
+
+def main(step: str, text: str) -> None:
+    """Publish until the end of the process."""
+    logs.configure("debug", as_json=True)
+    settings = msgspec.json.decode(text, type=Settings)
+    if step:
+        stop_at(step)
+    with Store(connect(settings.redis.url), settings.topics.reports) as store:
+        Publisher(settings, Reader(store, load_metrics(settings.metrics), idle_ms=IDLE_MS)).run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
