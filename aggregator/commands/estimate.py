@@ -182,7 +182,7 @@ def as_text(
     elif found.privacy is None:
         lines += lying(metric, found)
     else:
-        lines += releasing(found, window and window.start_ms)
+        lines += releasing(found, None if window is None else window.start_ms)
     if found.heterogeneity is not None:
         lines.append(f"levels     alike with p = {found.heterogeneity:.2g}")
     if warns(found):
