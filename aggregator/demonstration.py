@@ -269,7 +269,7 @@ class Demonstration:
         """Return the truth of the pane of a release; of none before the first one."""
         truth = RunningTruth(window.metric)
         if window.start_ms is not None and window.end_ms is not None:
-            edges = np.searchsorted(self._population.time_ms, (window.start_ms, window.end_ms))
+            edges = np.searchsorted(self._population.time_ms, [window.start_ms, window.end_ms])
             part = self._population.part(*edges.tolist())
             values = part.columns[window.metric.name][part.present(window.metric.name)]
             truth.add(values, np.zeros(len(values), dtype=np.intp))
