@@ -71,49 +71,6 @@ RADIUS = Exported(
     "Bound on the l2 distance of the estimated mean vector from the true one.",
     ("metric",),
 )
-SEARCH_ROUND = Exported(
-    "dither_search_round",
-    "gauge",
-    "Round of a minimum or maximum that is open, or was the last one.",
-    ("metric",),
-)
-SEARCH_ROUNDS = Exported(
-    "dither_search_rounds", "gauge", "Rounds of a minimum or maximum in all.", ("metric",)
-)
-SEARCH_OVER = Exported("dither_search_over", "gauge", "1 once all rounds are decided.", ("metric",))
-SEARCH_THRESHOLD = Exported(
-    "dither_search_threshold",
-    "gauge",
-    "What the open round asks about, in the metric's unit; not there at the end.",
-    ("metric",),
-)
-SEARCH_ANSWERS = Exported(
-    "dither_search_answers", "gauge", "Counted answers to the open round.", ("metric",)
-)
-SEARCH_OPENED = Exported(
-    "dither_search_round_opened_timestamp_seconds",
-    "gauge",
-    "When the round was opened.",
-    ("metric",),
-)
-SEARCH_LOW = Exported(
-    "dither_search_interval_low",
-    "gauge",
-    "Lower end of the interval within which the extreme is searched for; a maximum's lower bound.",
-    ("metric",),
-)
-SEARCH_HIGH = Exported(
-    "dither_search_interval_high",
-    "gauge",
-    "Upper end of that interval; a minimum's upper bound.",
-    ("metric",),
-)
-SEARCH_ALPHA = Exported(
-    "dither_search_tail_alpha",
-    "gauge",
-    "Exponent of the tail towards the extreme; not there where the run does not show it.",
-    ("metric",),
-)
 LAST_UPDATE = Exported(
     "dither_estimate_last_update_timestamp_seconds",
     "gauge",
@@ -170,6 +127,49 @@ UNREADABLE = Exported(
     "dither_metric_unreadable",
     "gauge",
     "1 if there is no estimate of a metric because something else is in Redis than was written.",
+    ("metric",),
+)
+SEARCH_ROUND = Exported(
+    "dither_search_round",
+    "gauge",
+    "Round of a minimum or maximum that is open, or was the last one.",
+    ("metric",),
+)
+SEARCH_ROUNDS = Exported(
+    "dither_search_rounds", "gauge", "Rounds of a minimum or maximum in all.", ("metric",)
+)
+SEARCH_OVER = Exported("dither_search_over", "gauge", "1 once all rounds are decided.", ("metric",))
+SEARCH_THRESHOLD = Exported(
+    "dither_search_threshold",
+    "gauge",
+    "What the open round asks about, in the metric's unit; not there at the end.",
+    ("metric",),
+)
+SEARCH_ANSWERS = Exported(
+    "dither_search_answers", "gauge", "Counted answers to the open round.", ("metric",)
+)
+SEARCH_OPENED = Exported(
+    "dither_search_round_opened_timestamp_seconds",
+    "gauge",
+    "When the round was opened.",
+    ("metric",),
+)
+SEARCH_LOW = Exported(
+    "dither_search_interval_low",
+    "gauge",
+    "Lower end of the interval within which the extreme is searched for; a maximum's lower bound.",
+    ("metric",),
+)
+SEARCH_HIGH = Exported(
+    "dither_search_interval_high",
+    "gauge",
+    "Upper end of that interval; a minimum's upper bound.",
+    ("metric",),
+)
+SEARCH_ALPHA = Exported(
+    "dither_search_tail_alpha",
+    "gauge",
+    "Exponent of the tail towards the extreme; not there where the run does not show it.",
     ("metric",),
 )
 REPORTS = Exported(
