@@ -141,7 +141,7 @@ class Rounds:
         except KafkaException as error:
             raise ValueError(f"Kafka properties: {error.args[0].str()}") from None
         self._process = os.getpid()
-        self._assigned = False
+        self._assigned, self._warned = False, ""
         self._latest: dict[tuple[str, int], Round] = {}
 
     def __enter__(self) -> Self:
@@ -209,7 +209,7 @@ class Rounds:
             try:
                 self._assign()
             except KafkaException as error:
-                logger.warning("rounds: %s", explained(error.args[0]))
+                self._warn(explained(error.args[0]))
                 clocks.sleep(timeout)
                 return 0
         messages = self._consumer.consume(MESSAGES, timeout=timeout)
@@ -243,6 +243,12 @@ class Rounds:
             if left and clocks.monotonic() > deadline:
                 raise TimeoutError(f"topic {self.topic!r}: partitions {sorted(left)} go on")
 
+    def _warn(self, told: str) -> None:
+        """Log what is wrong, once for as long as it is."""
+        if told != self._warned:
+            logger.warning("topic %s: %s", self.topic, told)
+        self._warned = told
+
     def _assign(self) -> None:
         """Begin at the beginning."""
         places = self._partitions(self._consumer)
@@ -274,7 +280,7 @@ class Rounds:
         error = message.error()
         if error is not None:
             if error.code() != KafkaError._PARTITION_EOF:
-                logger.warning("rounds: %s", explained(error))
+                self._warn(explained(error))
                 return 0
             return int(message.offset())
         if (text := message.value()) is not None:

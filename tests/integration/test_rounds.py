@@ -97,17 +97,9 @@ def test_redis_that_is_emptied_goes_on_from_the_topic(searching: Deployment) -> 
     assert_found(searching)
 
 
-def test_a_topic_that_is_lost_is_written_again_from_redis(searching: Deployment) -> None:
-    metric = searching.metrics["longest"]
-    with searching.worker(), coordinating(searching), devices(searching, metric):
-        wait_until_over(searching)
-    before = told(searching)[ROUNDS]
-    searching.rounds = searching.settings.topics.rounds = f"{searching.rounds}-anew"
-    with coordinating(searching):
-        assert told(searching) == {ROUNDS: before}
-
-
-def test_answers_to_a_decided_round_and_to_none_change_nothing(searching: Deployment) -> None:
+def test_what_is_decided_stays_whatever_comes_later_and_a_lost_topic_is_written_again(
+    searching: Deployment,
+) -> None:
     metric = searching.metrics["longest"]
     with searching.worker(), coordinating(searching), devices(searching, metric):
         wait_until_over(searching)
@@ -123,3 +115,7 @@ def test_answers_to_a_decided_round_and_to_none_change_nothing(searching: Deploy
     assert searching.counts()["bad_round:longest"] == 1
     assert client.hget(key, metric_key(metric.name, metric.revision)) == stored
     assert_found(searching)
+    before = told(searching)[ROUNDS]
+    searching.rounds = searching.settings.topics.rounds = f"{searching.rounds}-anew"
+    with coordinating(searching):
+        assert told(searching) == {ROUNDS: before}
