@@ -214,7 +214,7 @@ class Demonstration:
         units = {name: metric.unit for name, metric in metrics.items()}
         for name in self._searches:
             if (asked := windows[name].asked) is not None:
-                units[name] += f", round {asked.number} of {asked.rounds}"
+                units[name] = f"round {asked.number} of {asked.rounds}"
         return View(
             progress=self._progress,
             truths={

@@ -100,6 +100,6 @@ def flights() -> Population:
             "dest": read_values(metrics["dest"], cells["dest"], place + "dest"),
             "tail": read_values(metrics["tail"], cells["tailnum"], place + "tailnum"),
             "delays": np.stack([departure, arrival, slower], axis=1),
-            "longest_air_time": air_time,
+            "air_time": air_time,
         },
     )

@@ -45,7 +45,7 @@ FIRST_ROWS = (
     ("carrier", "[A-Z0-9]{2}"),
     ("tail", "N[0-9A-Z]+"),
     ("delays", "departure"),
-    ("longest_air_time", r"minutes(, round \d+ of 10)?"),
+    ("air_time", r"(?:minutes|round \d+ of 10)"),
 )
 VALUES = 1 + 1 + 1 + 16 + 105 + 5 + 3 + 1
 
