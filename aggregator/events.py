@@ -1,7 +1,8 @@
 """Events on the estimates topic: CloudEvents 1.0, in Kafka's binary mode.
 
 An event is a function of what was counted, of the policy of weights and of the settings: whoever
-publishes it, and whenever, its id and its bytes are the same.
+publishes it, and whenever, its id and its bytes are the same. So are those of a release once it was
+drawn: see :mod:`aggregator.releasing`.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def test_what_is_read_is_the_latest_release_with_the_weights_of_its_time(
     assert reader.estimate("wage", end=half).value == first["value"]
     assert reader.estimate("wage", start=half + 600).status == "not_ready"
     client = Client(trusted.store, dict(trusted.metrics), trusted.settings)
-    assert client.json("/v1/metrics/wage/estimate?top=1") == second
+    assert client.json("/v1/metrics/wage/estimate", top=1) == second
     assert client.json("/v1/metrics/wage")["trust"] == "central"
     refused = client.get("/v1/metrics/wage/estimate?beta=0.2")
     assert refused.status_code == 400

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from aggregator.keys import metric_key
 from tests.integration.deployment import Deployment, as_json, wait_until
 from tests.integration.test_counting import traffic
+from tests.messages import batch
 from tests.servers import Kafka
 
 
@@ -36,6 +37,7 @@ def number_of(key: bytes) -> int:
     return int(found[1])
 
 
+FAR_AHEAD = 4_000_000_000_000
 GRAINS = ["pane:delay@*", "pane:carrier@*", "hour:age@*", "day:delay@*", "total:age@*"]
 
 
@@ -52,6 +54,15 @@ def test_one_altered_byte_is_named_with_its_partition_and_pane(counted: Deployme
         assert difference.detail.startswith("1 cells differ")
         client.set(key, value)
     assert counted.dither("verify").returncode == 0
+
+
+def test_a_metric_of_which_all_was_refused_is_no_difference(deployment: Deployment) -> None:
+    ahead = batch(deployment.metrics["delay"], [1.0], time_ms=FAR_AHEAD)
+    deployment.produce([(0, ahead.SerializeToString())])
+    with deployment.worker():
+        deployment.wait_until_counted()
+    assert deployment.counts() == {"future:delay": 1}
+    assert deployment.verify().verified
 
 
 def test_one_removed_report_is_named_with_its_partition_and_pane(counted: Deployment) -> None:
