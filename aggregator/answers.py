@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from aggregator.partition import NEVER
 from aggregator.reader import Window
+from aggregator.searched import Searched, searched
 from estimators import Estimate, Metric
 from estimators.domains import OPEN
 from estimators.estimate import Floats
@@ -59,7 +60,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     `from` and `to` are the window's edges, null where it is unbounded; `updated` is when the last
     counted report of the metric reached Kafka. A number is null where no report has arrived.
-    `influence` is that on what was asked for, `left_out` included. `categories` and `coordinates`
+    `influence` is that on what was asked for, `left_out` included; a minimum or maximum has none,
+    but `search`, where its rounds stand, null before the first one. `categories` and `coordinates`
     name the numbers of `value`, `lower` and `upper`; `left_out` says how many there are besides.
     Of a metric that is collected in trust, `trust` is "central" and the answer a release: drawn
     once for the pane `from` to `to`, with the `saturation` above which a level buys nothing, and
@@ -85,6 +87,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     heterogeneity: Number
     levels: list[LevelShare]
     influence: Lies | UnsetType = UNSET
+    search: Searched | UnsetType | None = UNSET
     trust: Literal["central"] | UnsetType = UNSET
     saturation: Number | UnsetType = UNSET
     categories: list[str] | UnsetType = UNSET
@@ -98,8 +101,10 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """A metric as a device needs it to randomize, and the policy of weights in force.
 
     Where `trust` is "central" devices send their true values. `policies` are the weights that it
-    may have, the default first. `range` belongs to means; `categories` to frequencies, with
-    `watch` where they are "open"; `coordinates` and `radius` to vector means.
+    may have, the default first. `range` belongs to means, minimum and maximum, and `rounds` and
+    `split` to these two: devices answer the round that is open at `/v1/metrics/NAME/round`.
+    `categories` belongs to frequencies, with `watch` where they are "open"; `coordinates` and
+    `radius` to vector means.
     """
 
     name: str
@@ -119,6 +124,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     policies: list[str]
     max_batch_reports: int | UnsetType = UNSET
     range: list[float] | UnsetType = UNSET
+    rounds: int | UnsetType = UNSET
+    split: str | UnsetType = UNSET
     categories: list[str] | Literal["open"] | UnsetType = UNSET
     watch: list[str] | UnsetType = UNSET
     coordinates: list[str] | UnsetType = UNSET
@@ -170,7 +177,8 @@ def answer(
                 found.levels, found.counts, found.weights, losses, strict=True
             )
         ],
-        influence=UNSET if is_release else lies(metric, found),
+        influence=UNSET if is_release or metric.has_rounds else lies(metric, found),
+        search=searched(window) if metric.has_rounds else UNSET,
         trust="central" if is_release else UNSET,
         saturation=found.saturation if is_release else UNSET,
         categories=labels if metric.kind == "frequency" else UNSET,
@@ -226,6 +234,8 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
         policies=list(metric.policies),
         max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
         range=UNSET if metric.range is None else [float(x) for x in metric.range],
+        rounds=UNSET if metric.rounds is None else metric.rounds,
+        split=metric.split if metric.has_rounds else UNSET,
         categories=categories,
         watch=list(metric.category_names) if is_open else UNSET,
         coordinates=list(metric.labels) if metric.kind == "vector_mean" else UNSET,

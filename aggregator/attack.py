@@ -24,9 +24,11 @@ from aggregator.errors import DitherError
 from aggregator.settings import Settings
 from estimators import Metric, ReportError
 from estimators.auditing import Leak, Trials, largest_leak, opposite_values
+from estimators.extremes import Progress
 from estimators.mechanisms.mechanism import Reports
 from producers import Reporter
 from producers.batch import check_batch, parse_batch
+from producers.rounds import Round
 
 BATCH_REPORTS, BATCH_BYTES = 1_000, 500_000
 BATCHES_UNREAD, BYTES_UNREAD = 200, 1_000_000
@@ -141,9 +143,16 @@ class _Attacker:
 
     def __init__(self, metric: Metric, scratch: Scratch, rows: int) -> None:
         self.metric, self.rows = metric, rows
+        in_order = b"in order" if metric.has_rounds else None  # answers do not say when
         self.reporter = Reporter(
-            metric, scratch.properties, topic=scratch.topic, batch_reports=rows, batch_age=1e6
+            metric,
+            scratch.properties,
+            topic=scratch.topic,
+            batch_reports=rows,
+            batch_age=1e6,
+            key=in_order,
         )
+        self.asked = Round.of(metric, Progress(), 0) if metric.has_rounds else None
         self.consumer = Consumer(
             {
                 **kafka.CONSUMER,
@@ -199,8 +208,11 @@ class _Attacker:
         return found
 
     def _send(self, values: NDArray[Any], epsilon: float) -> None:
-        """Report a batch; its event time says which one it is."""
-        self.reporter.report(values, epsilon, time=(self.epoch_ms + self.sent) / 1000)
+        """Report a batch; its event time says which one it is, or its place in the log."""
+        if self.asked is None:
+            self.reporter.report(values, epsilon, time=(self.epoch_ms + self.sent) / 1000)
+        else:
+            self.reporter.answer(self.asked, values, epsilon)
         self.sent += 1
 
     def _receive(self, batches: int, level: int) -> tuple[list[Reports], str]:
@@ -217,7 +229,8 @@ class _Attacker:
                 if strange := batch.levels.strip(bytes([level])):
                     said, meant = self.metric.levels[strange[0]], self.metric.levels[level]
                     fault = f"epsilon = {said:g} on the wire, where {meant:g} was demanded"
-                found[batch.time_ms] = self.metric.randomizer.decode(batch.values)
+                place = batch.time_ms if self.asked is None else len(found)
+                found[place] = self.metric.randomizer.decode(batch.values)
                 deadline = time.monotonic() + SILENCE_SECONDS
             if time.monotonic() > deadline:
                 raise DitherError(

@@ -15,6 +15,7 @@ COMMANDS = {
     "up": "Run the whole service on this machine, for metrics of your own.",
     "produce": "Report a CSV column, or a simulated population, into Kafka.",
     "aggregate": "Count reports from Kafka into Redis.",
+    "coordinate": "Open and decide the rounds of minimum and maximum.",
     "serve": "Serve estimates over HTTP: dashboard, API, Prometheus.",
     "estimate": "Show a metric's estimate and its bounds.",
     "watch": "Watch a metric's estimate and its bounds move.",

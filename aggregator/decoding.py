@@ -33,6 +33,8 @@ LEAST_TIME, LARGEST_TIME = 1 << 7 * (TIME_BYTES - 1), (1 << 7 * TIME_BYTES) - 1
 PLACES = 1 << 7 * np.arange(TIME_BYTES, dtype=np.int64)
 
 Integers = NDArray[np.int64]
+Asked = tuple[str, int]
+"""A metric's name, and the round that is answered; 0 where it has none."""
 
 
 class Message(Protocol):
@@ -195,12 +197,12 @@ class Decoder:
     def __init__(self, metrics: Mapping[str, Metric]) -> None:
         self.metrics = metrics
 
-    def decode(self, messages: Sequence[Message]) -> tuple[dict[str, Batches], list[Refusal]]:
-        """Return the batches of each metric, and a refusal for each message that is none."""
+    def decode(self, messages: Sequence[Message]) -> tuple[dict[Asked, Batches], list[Refusal]]:
+        """Return the batches of each question, and a refusal for each message that is none."""
         payloads = [message.value() for message in messages]
-        rows: defaultdict[str, list[Rows]] = defaultdict(list)
+        rows: defaultdict[Asked, list[Rows]] = defaultdict(list)
         rest = self._read_alike(payloads, rows)
-        parsed: defaultdict[str, list[tuple[int, ReportBatch]]] = defaultdict(list)
+        parsed: defaultdict[Asked, list[tuple[int, ReportBatch]]] = defaultdict(list)
         refusals = []
         for index in sorted(rest):
             batch = None
@@ -210,16 +212,16 @@ class Decoder:
             except ReportError as error:
                 refusals.append(self._refusal(messages[index], error, batch))
             else:
-                parsed[batch.metric].append((index, batch))
-        for name, found in parsed.items():
+                parsed[batch.metric, batch.round].append((index, batch))
+        for asked, found in parsed.items():
             indices, batches = zip(*found, strict=True)
             times = np.array([batch.time_ms for batch in batches], dtype=np.int64)
             ids = [batch.batch_id for batch in batches]
-            rows[name].append(Single(np.array(indices), times, ids, list(batches)))
-        return {name: Batches(blocks) for name, blocks in rows.items()}, refusals
+            rows[asked].append(Single(np.array(indices), times, ids, list(batches)))
+        return {asked: Batches(blocks) for asked, blocks in rows.items()}, refusals
 
     def _read_alike(
-        self, payloads: Sequence[bytes | None], rows: defaultdict[str, list[Rows]]
+        self, payloads: Sequence[bytes | None], rows: defaultdict[Asked, list[Rows]]
     ) -> list[int]:
         """Read the messages that share a layout; return the indices of the rest."""
         rest: list[int] = []
@@ -238,7 +240,7 @@ class Decoder:
                 fitting = np.arange(index.size) == 0 if layout is None else layout.fits(matrix)
                 read = None if layout is None else layout.read(matrix, index, fitting)
                 if layout is not None and read is not None:
-                    rows[layout.metric.name].append(read)
+                    rows[layout.metric.name, layout.round].append(read)
                 else:
                     rest += index[fitting].tolist()
                 matrix, index = matrix[~fitting], index[~fitting]
@@ -274,6 +276,7 @@ class _Layout:
         The bytes that are the same in all such batches: tags, lengths, the metric's name and
         revision.
     ids, times, levels, values : slice
+    round : int
     """
 
     metric: Metric
@@ -283,6 +286,7 @@ class _Layout:
     times: slice
     levels: slice
     values: slice
+    round: int
 
     @classmethod
     def of(cls, metric: Metric, batch: ReportBatch, payload: bytes) -> _Layout:
@@ -290,17 +294,19 @@ class _Layout:
         head = ReportBatch(metric=batch.metric, revision=batch.revision).ByteSize() + 2
         ids = slice(head, head + BATCH_ID_BYTES)
         times = slice(ids.stop + 1, ids.stop + 1 + TIME_BYTES)
-        ends = len(payload) - ReportBatch(values=batch.values).ByteSize()
+        end = len(payload) - ReportBatch(round=batch.round).ByteSize()
+        ends = end - ReportBatch(values=batch.values).ByteSize()
         levels = slice(ends - len(batch.levels), ends)
-        values = slice(len(payload) - len(batch.values), len(payload))
+        values = slice(end - len(batch.values), end)
         fixed = [
             slice(0, head),
             slice(ids.stop, times.start),
             slice(times.stop, levels.start),
             slice(levels.stop, values.start),
+            slice(values.stop, len(payload)),
         ]
         sample = np.frombuffer(payload, dtype=np.uint8)
-        return cls(metric, sample, fixed, ids, times, levels, values)
+        return cls(metric, sample, fixed, ids, times, levels, values, batch.round)
 
     def fits(self, matrix: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Return which rows of a matrix have this layout."""

@@ -24,13 +24,18 @@ from aggregator.reader import Reader, Window
 from aggregator.settings import Settings
 from aggregator.store import Store, connect
 from aggregator.verify import verify
-from estimators import Estimate
+from estimators import Estimate, Metric
 from producers.flights import MIX, flight_metrics, flights
 from producers.produce import Produced, produce
 from producers.replay import Progress
+from producers.respond import respond
 from producers.truth import RunningTruth, Truth
 
 REFRESH_SECONDS = 0.5
+ANSWERING_SHARE = 0.8
+"""Of the replay, in which the flights answer rounds."""
+DECIDING_SECONDS = 1.5
+"""About how long a round takes from its last answer to the first one of the next."""
 DRAIN_SECONDS = 60.0
 
 
@@ -44,9 +49,9 @@ class View:
         What the devices hold whose reports are counted; known only because they are simulated.
     estimates : dict of str to Estimate
     units, labels : dict
-        From the metrics' definitions.
+        From the metrics' definitions; of a search also which round is open.
     counted : int
-        Reports, of all metrics.
+        Reports, of all metrics but the searches.
     seconds : float
         Since the replay began.
     url : str
@@ -134,12 +139,13 @@ class Demonstration:
         """Start the servers that are missing, the workers and the HTTP server."""
         with self._stack:
             self._population, self.metrics = flights(), flight_metrics()
-            self._deployment = self._stack.enter_context(
-                LocalDeployment(self.settings, self.workers)
-            )
+            self._searches = flight_metrics(searches=True)
+            self._extremes = {name: self._extreme(one) for name, one in self._searches.items()}
+            local = LocalDeployment(self.settings, self.workers, searches=True)
+            self._deployment = self._stack.enter_context(local)
             store = Store(connect(self.settings.redis.url), self.settings.topics.reports)
             self._store = self._stack.enter_context(store)
-            self.reader = Reader(self._store, self.metrics)
+            self.reader = Reader(self._store, self.metrics | self._searches)
             self._stack = self._stack.pop_all()
         return self
 
@@ -155,16 +161,22 @@ class Demonstration:
     def run(self, show: Callable[[View], object]) -> None:
         """Let the devices report, showing a view twice a second, until they are done or Ctrl-C."""
         devices = threading.Thread(target=self._report, name="devices")
+        asked = [
+            threading.Thread(target=self._answer, args=(metric,), name=f"answers to {name}")
+            for name, metric in self._searches.items()
+        ]
         self._began = time.monotonic()
         interrupt = signal.signal(signal.SIGINT, lambda *_: self._stop.set())
         try:
-            devices.start()
+            for thread in (devices, *asked):
+                thread.start()
             while devices.is_alive():
                 devices.join(REFRESH_SECONDS)
                 show(self.view())
         finally:
             self._stop.set()
-            devices.join()
+            for thread in (devices, *asked):
+                thread.join()
             signal.signal(signal.SIGINT, interrupt)
         if self._failure is not None:
             raise self._failure
@@ -181,7 +193,7 @@ class Demonstration:
                     "are counted, or what is to be released is not"
                 )
             time.sleep(REFRESH_SECONDS / 5)
-        outcome = verify(self.settings, self.metrics, self._store)
+        outcome = verify(self.settings, self.reader.metrics, self._store)
         return Outcome(
             view=self.view(),
             reports=sent,
@@ -195,12 +207,14 @@ class Demonstration:
 
         The last view has the same bounds: Ctrl-C ends the demo when whoever watches it likes.
         """
-        overview = self._store.overview()
-        windows = {
-            name: self.reader.look(self.reader.frame(overview, name)) for name in self.metrics
-        }
+        overview, metrics = self._store.overview(), self.reader.metrics
+        windows = {name: self.reader.look(self.reader.frame(overview, name)) for name in metrics}
         estimates = {name: self.reader.answer(window) for name, window in windows.items()}
         counts = [one.counts for one in overview.partitions.values()]
+        units = {name: metric.unit for name, metric in metrics.items()}
+        for name in self._searches:
+            if (asked := windows[name].asked) is not None:
+                units[name] = f"round {asked.number} of {asked.rounds}"
         return View(
             progress=self._progress,
             truths={
@@ -211,8 +225,8 @@ class Demonstration:
             },
             estimates=estimates,
             counted=sum(one.get(f"accepted:{name}", 0) for one in counts for name in self.metrics),
-            units={name: metric.unit for name, metric in self.metrics.items()},
-            labels={name: metric.labels for name, metric in self.metrics.items()},
+            units=units,
+            labels={name: metric.labels for name, metric in metrics.items()},
             seconds=time.monotonic() - self._began,
             url=self.url,
             places=self._deployment.places,
@@ -220,9 +234,36 @@ class Demonstration:
 
     def _truth(self, name: str, counted: int) -> Truth:
         """Return the truth when as many reports had been sent as are counted now."""
+        if name in self._searches:
+            return self._extremes[name]
         history = self._truths[name]
         later = bisect.bisect_right(history, counted, key=lambda truth: truth.reports)
         return history[later - 1] if later else RunningTruth(self.metrics[name]).now()
+
+    def _extreme(self, metric: Metric) -> Truth:
+        """Return the truth of all flights: they are there to be asked from the beginning."""
+        values = self._population.columns[metric.name][self._population.present(metric.name)]
+        truth = RunningTruth(metric)
+        truth.add(values, np.zeros(values.size, dtype=np.uint8))
+        return truth.now()
+
+    def _answer(self, metric: Metric) -> None:
+        """Let the flights answer rounds, spread over the replay, for as long as it goes on."""
+        pause = ANSWERING_SHARE * self.seconds / metric.search.rounds - DECIDING_SECONDS
+        try:
+            respond(
+                metric,
+                self._population,
+                kafka.reporting(self.settings),
+                MIX,
+                topic=self.settings.topics.reports,
+                rounds_topic=self.settings.topics.rounds,
+                round_seconds=max(0.0, pause),
+                seed=self.seed,
+                stop=self._stop,
+            )
+        except BaseException as error:  # it is raised again in the main thread
+            self._failure = error
 
     def _truth_of_pane(self, window: Window) -> Truth:
         """Return the truth of the pane of a release; of none before the first one."""
@@ -272,6 +313,7 @@ def _named(settings: Settings) -> Settings:
     topic = f"dither.demo.{uuid.uuid4().hex[:8]}"
     settings.topics.reports, settings.topics.deadletters = topic, f"{topic}.deadletters"
     settings.topics.estimates = f"{topic}.estimates"
+    settings.topics.rounds = f"{topic}.rounds"
     settings.aggregate.group = topic
     settings.metrics = str(importlib.resources.files("producers").joinpath("flights.toml"))
     if "serve.port" not in settings.sources:

@@ -129,6 +129,49 @@ UNREADABLE = Exported(
     "1 if there is no estimate of a metric because something else is in Redis than was written.",
     ("metric",),
 )
+SEARCH_ROUND = Exported(
+    "dither_search_round",
+    "gauge",
+    "Round of a minimum or maximum that is open, or was the last one.",
+    ("metric",),
+)
+SEARCH_ROUNDS = Exported(
+    "dither_search_rounds", "gauge", "Rounds of a minimum or maximum in all.", ("metric",)
+)
+SEARCH_OVER = Exported("dither_search_over", "gauge", "1 once all rounds are decided.", ("metric",))
+SEARCH_THRESHOLD = Exported(
+    "dither_search_threshold",
+    "gauge",
+    "What the open round asks about, in the metric's unit; not there at the end.",
+    ("metric",),
+)
+SEARCH_ANSWERS = Exported(
+    "dither_search_answers", "gauge", "Counted answers to the open round.", ("metric",)
+)
+SEARCH_OPENED = Exported(
+    "dither_search_round_opened_timestamp_seconds",
+    "gauge",
+    "When the round was opened.",
+    ("metric",),
+)
+SEARCH_LOW = Exported(
+    "dither_search_interval_low",
+    "gauge",
+    "Lower end of the interval within which the extreme is searched for; a maximum's lower bound.",
+    ("metric",),
+)
+SEARCH_HIGH = Exported(
+    "dither_search_interval_high",
+    "gauge",
+    "Upper end of that interval; a minimum's upper bound.",
+    ("metric",),
+)
+SEARCH_ALPHA = Exported(
+    "dither_search_tail_alpha",
+    "gauge",
+    "Exponent of the tail towards the extreme; not there where the run does not show it.",
+    ("metric",),
+)
 REPORTS = Exported(
     "dither_reports",
     "counter",
@@ -254,6 +297,17 @@ SECTIONS = {
         METRIC,
         WEIGHTS,
         UNREADABLE,
+    ),
+    "Searches": (
+        SEARCH_ROUND,
+        SEARCH_ROUNDS,
+        SEARCH_OVER,
+        SEARCH_THRESHOLD,
+        SEARCH_ANSWERS,
+        SEARCH_OPENED,
+        SEARCH_LOW,
+        SEARCH_HIGH,
+        SEARCH_ALPHA,
     ),
     "Reports": (REPORTS, DEADLETTERS),
     "Counting": (

@@ -18,7 +18,8 @@ from aggregator import exported
 from aggregator.errors import StateUnreadable
 from aggregator.exported import Exported
 from aggregator.measurements import Histogram, Measurements
-from aggregator.reader import Frame, Reader, event_time
+from aggregator.reader import Frame, Reader, Window, event_time
+from aggregator.searched import searched
 from aggregator.store import TORN, Standing
 
 VERSION = version("dither")
@@ -141,7 +142,9 @@ class Exporter(Collector):
         return [*_described(frame), *samples]
 
     def _estimated(self, frame: Frame) -> Iterable[Sample]:
-        metric, estimate = frame.metric, self.reader.answer(self.reader.look(frame))
+        metric, window = frame.metric, self.reader.look(frame)
+        estimate = self.reader.answer(window)
+        yield from _search(window)
         yield Sample(exported.EFFECTIVE_REPORTS, estimate.effective_reports, (metric.name,))
         levels = zip(estimate.levels, estimate.counts, estimate.weights, strict=True)
         for epsilon, count, weight in levels:
@@ -163,6 +166,24 @@ class Exporter(Collector):
         if estimate.labels:
             left_out = len(estimate.labels) - len(shown.labels)
             yield Sample(exported.CATEGORIES_LEFT_OUT, left_out, (metric.name,))
+
+
+def _search(window: Window) -> Iterable[Sample]:
+    """Yield where the search of a minimum or maximum stands."""
+    found, name = searched(window), (window.metric.name,)
+    if found is None or window.asked is None:
+        return
+    yield Sample(exported.SEARCH_ROUND, found.round, name)
+    yield Sample(exported.SEARCH_ROUNDS, found.rounds, name)
+    yield Sample(exported.SEARCH_OVER, int(window.asked.is_over), name)
+    if found.threshold is not None:
+        yield Sample(exported.SEARCH_THRESHOLD, found.threshold, name)
+        yield Sample(exported.SEARCH_ANSWERS, found.answers, name)
+    yield Sample(exported.SEARCH_OPENED, window.asked.opened_ms / 1000, name)
+    yield Sample(exported.SEARCH_LOW, found.interval[0], name)
+    yield Sample(exported.SEARCH_HIGH, found.interval[1], name)
+    if found.tail is not None:
+        yield Sample(exported.SEARCH_ALPHA, found.tail.alpha, name)
 
 
 def _described(frame: Frame) -> Iterable[Sample]:

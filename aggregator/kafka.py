@@ -24,6 +24,7 @@ from confluent_kafka.cimpl import NewTopic
 from aggregator import refusals
 from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
 from aggregator.settings import Settings
+from producers.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka_errors import explained
 
 QUIET = logging.getLogger("aggregator.librdkafka")
@@ -68,7 +69,6 @@ FRESH: dict[str, Any] = {
 
 FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 CONSUMER_ONLY = (*CONSUMER, *MANDATORY)
-PRODUCER_ONLY = ("acks", "enable.idempotence", "linger.ms", "compression.type", "batch.size")
 
 
 def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
@@ -220,6 +220,7 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
         topics.reports: (topics.partitions, {"message.timestamp.type": "LogAppendTime"}),
         topics.deadletters: (1, {}),
         topics.estimates: (1, {"cleanup.policy": "compact"}),
+        topics.rounds: (1, {"cleanup.policy": "compact"}),
     }
     missing = [
         NewTopic(name, partitions, topics.replication, config=config)

@@ -46,6 +46,22 @@ def publisher_key(topic: str) -> str:
     return f"dither:{{publisher:{topic}}}"
 
 
+def coordinator_key(topic: str) -> str:
+    """Return the prefix of the keys of whoever opens rounds: one slot of a Redis Cluster.
+
+    Examples
+    --------
+    >>> coordinator_key("dither.reports")
+    'dither:{coordinator:dither.reports}'
+    """
+    return f"dither:{{coordinator:{topic}}}"
+
+
+def rounds_key(topic: str) -> str:
+    """Return the key of the hash of the rounds that were published, by :func:`metric_key`."""
+    return f"{coordinator_key(topic)}:published"
+
+
 def final_key(publisher: str, metric: str) -> str:
     """Return the key of the sorted set of a metric's panes that have their final event.
 
@@ -91,6 +107,25 @@ def metric_key(name: str, revision: int) -> str:
     return f"{name}@{revision:08x}"
 
 
+def round_key(metric: str, number: int) -> str:
+    """Return the key of one round of a metric, whose answers are summed by themselves.
+
+    Examples
+    --------
+    >>> round_key(metric_key("delay", 0x1F), 3)
+    'delay@0000001f.3'
+    """
+    return f"{metric}.{number}"
+
+
+def counted_keys(metric: Metric) -> list[str]:
+    """Return the keys under which reports of a metric are counted: one, or one for each round."""
+    key = metric_key(metric.name, metric.revision)
+    if metric.rounds is None:
+        return [key]
+    return [round_key(key, number) for number in range(1, metric.rounds + 1)]
+
+
 class PaneKey(NamedTuple):
     """Names a pane within its partition.
 
@@ -99,7 +134,7 @@ class PaneKey(NamedTuple):
     grain : str
         ``pane`` for the metric's own width, ``hour``, ``day``, or ``total``: all closed panes.
     metric : str
-        From :func:`metric_key`.
+        From :func:`metric_key`, or :func:`round_key`.
     start : int
         Milliseconds since the epoch; 0 for ``total``.
     """
@@ -119,15 +154,14 @@ class PaneKey(NamedTuple):
         return cls(grain, metric, int(start))
 
 
-def rollups(metric: Metric, start: int) -> list[PaneKey]:
+def rollups(metric: Metric, key: PaneKey) -> list[PaneKey]:
     """Return the coarser panes that a closed pane of a metric is added to."""
-    name = metric_key(metric.name, metric.revision)
     coarser = [
-        PaneKey(grain, name, start - start % width)
+        PaneKey(grain, key.metric, key.start - key.start % width)
         for grain, width in GRAINS_MS.items()
-        if metric.pane_ms < width and width % metric.pane_ms == 0
+        if metric.pane_ms < width and width % metric.pane_ms == 0 and not metric.has_rounds
     ]
-    return [*coarser, PaneKey("total", name, 0)]
+    return [*coarser, PaneKey("total", key.metric, 0)]
 
 
 def width_ms(grain: str, metric: Metric) -> int | None:

@@ -105,6 +105,30 @@ class Lease:
             self._until = float("-inf")
             raise LeaseLost(f"the lease of epoch {self.epoch} is held by another")
 
+    def swap(self, key: str, field: str, expected: bytes, value: bytes) -> bool:
+        """Set a field of a hash, if it has the value that is expected, as the holder.
+
+        Parameters
+        ----------
+        expected : bytes
+            Empty: there is no such field.
+
+        Returns
+        -------
+        bool
+            False if it has another value, which then stays.
+
+        Raises
+        ------
+        LeaseLost
+            If the lease is not this holder's any more; nothing was written.
+        """
+        outcome = self._run("swap", field, expected, value, keys=[key])
+        if not outcome:
+            self._until = float("-inf")
+            raise LeaseLost(f"the lease of epoch {self.epoch} is held by another")
+        return outcome > 0
+
     @contextlib.contextmanager
     def renewals(self) -> Iterator[None]:
         """Renew the lease in the background while the body runs, and release it afterwards."""
@@ -134,8 +158,13 @@ class Lease:
     def _call(
         self, verb: str, *words: str | bytes | int, keys: Sequence[str | bytes | int] = ()
     ) -> bool:
+        return bool(self._run(verb, *words, keys=keys))
+
+    def _run(
+        self, verb: str, *words: str | bytes | int, keys: Sequence[str | bytes | int] = ()
+    ) -> int:
         known: list[Any] = [*self._keys, *keys]
-        return bool(self._script(known, [verb, self._token, self._milliseconds, *words]))
+        return int(self._script(known, [verb, self._token, self._milliseconds, *words]))
 
     def _extend(self, asked: float, granted: bool) -> bool:
         self._until = asked + self.seconds * (1 - MARGIN) if granted else float("-inf")

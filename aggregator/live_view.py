@@ -15,6 +15,7 @@ from rich.text import Text
 
 from aggregator.commands.estimate import digits, warns
 from aggregator.reader import Window
+from aggregator.searched import in_words
 from estimators import Estimate
 
 HISTORY = 60
@@ -81,6 +82,8 @@ class LiveView:
             parts.append(self._single(seen, found))
         if found.radius is not None:
             parts.append(Text(f"within {digits(found.radius)} {metric.unit} of the true vector"))
+        if seen.metric.has_rounds:
+            parts.append(Text("\n".join(["", *in_words(seen), ""])))
         parts.append(_levels(found))
         if warns(found):
             parts.append(Text("values go with the level: consider weights uniform", "yellow"))

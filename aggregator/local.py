@@ -28,6 +28,7 @@ CHOSEN = (
     "topics.reports",
     "topics.deadletters",
     "topics.estimates",
+    "topics.rounds",
     "topics.managed",
     "aggregate.group",
     "publish.enabled",
@@ -40,7 +41,7 @@ CHOSEN = (
 
 
 class LocalDeployment:
-    """Workers and the HTTP server as processes, started on entering and stopped on leaving.
+    """Workers, the HTTP server and a coordinator as processes: started on entering, then stopped.
 
     Parameters
     ----------
@@ -49,6 +50,8 @@ class LocalDeployment:
         for as long as this lives, and then named in the settings.
     workers : int
         Counting processes.
+    searches : bool
+        Whether a metric is asked in rounds, which somebody has to open.
 
     Attributes
     ----------
@@ -58,8 +61,8 @@ class LocalDeployment:
         Where the HTTP server answers.
     """
 
-    def __init__(self, settings: Settings, workers: int) -> None:
-        self.settings, self.workers = settings, workers
+    def __init__(self, settings: Settings, workers: int, *, searches: bool = False) -> None:
+        self.settings, self.workers, self.searches = settings, workers, searches
         self.places = ""
         self._stack = contextlib.ExitStack()
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -77,6 +80,8 @@ class LocalDeployment:
             _refuse_taken(self.settings.serve.port)
             self._stack.enter_context(self._process("aggregate", f"--workers={self.workers}"))
             self._stack.enter_context(self._process("serve"))
+            if self.searches:
+                self._stack.enter_context(self._process("coordinate"))
             self._stack = self._stack.pop_all()
         return self
 
@@ -91,7 +96,9 @@ class LocalDeployment:
         DitherError
         """
         if any(process.poll() is not None for process in self._processes):
-            raise DitherError("a worker or the HTTP server has ended: see its message above")
+            raise DitherError(
+                "a worker, the coordinator or the HTTP server has ended: see its message above"
+            )
 
     def wait_until_serving(self) -> None:
         """Wait until the HTTP server answers.
@@ -118,7 +125,7 @@ class LocalDeployment:
         settings.kafka["bootstrap.servers"] = embedded.bootstrap_servers
         settings.topics.managed = False
         topics = settings.topics
-        for topic in (topics.reports, topics.deadletters, topics.estimates):
+        for topic in (topics.reports, topics.deadletters, topics.estimates, topics.rounds):
             embedded.create_topic(topic)
         return "librdkafka's in-process broker"
 

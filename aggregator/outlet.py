@@ -20,7 +20,7 @@ TRANSACTION_MS = 45_000
 
 
 class Outlet:
-    """A transactional producer: the only one of its deployment from the moment it is made.
+    """A transactional producer: the only one of its identity from the moment it is made.
 
     Making one fences every other: what another has begun and not committed is undone, and it can
     commit nothing more.
@@ -28,6 +28,10 @@ class Outlet:
     Parameters
     ----------
     settings : Settings
+    topic : str
+        Where the events go.
+    identity : str
+        The transactional id.
 
     Raises
     ------
@@ -35,9 +39,8 @@ class Outlet:
         If Kafka does not answer in time; to be tried again with another outlet.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._topic = settings.topics.estimates
-        identity = f"dither.publisher.{settings.topics.reports}"
+    def __init__(self, settings: Settings, topic: str, identity: str) -> None:
+        self._topic = topic
         properties = {"transactional.id": identity, "transaction.timeout.ms": TRANSACTION_MS}
         self._producer = kafka.producer(settings, **properties)
         self._producer.init_transactions(BEGIN_SECONDS)

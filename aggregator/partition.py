@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from aggregator.decoding import Batches, Decoder, Integers, Message, Refusal
 from aggregator.influence import Uses, Verdict, digest, judge_in_turn
-from aggregator.keys import PaneKey, metric_key, rollups, width_ms
+from aggregator.keys import PaneKey, counted_keys, rollups, width_ms
 from estimators import Metric, ReportError
 from estimators.estimate import Counts
 
@@ -138,7 +138,7 @@ class Partition:
         self.watermarks: defaultdict[str, Watermark] = defaultdict(Watermark)
         self.counts: defaultdict[str, int] = defaultdict(int)
         self._decoder = Decoder(metrics)
-        self._keys = {name: metric_key(name, metric.revision) for name, metric in metrics.items()}
+        self._keys = {name: counted_keys(metric) for name, metric in metrics.items()}
 
     def count(self, messages: Iterable[Message]) -> list[Refusal]:
         """Count messages in log order; return those that could not be.
@@ -151,8 +151,9 @@ class Partition:
         found, refusals = self._decoder.decode(fresh)
         arrived = np.array([message.timestamp()[1] for message in fresh], dtype=np.int64)
         self.arrivals.frombytes(arrived.tobytes())
-        for name, batches in found.items():
-            refusals += self._place(self.metrics[name], batches, fresh, arrived)
+        for (name, number), batches in found.items():
+            key = self._keys[name][number - 1 if number else 0]
+            refusals += self._place(self.metrics[name], key, batches, fresh, arrived)
         for refusal in refusals:
             self.counts[f"{refusal.reason}:{refusal.metric}"] += refusal.reports
             self.unsaved += refusal.reports
@@ -180,13 +181,15 @@ class Partition:
     def _place(
         self,
         metric: Metric,
+        name: str,
         batches: Batches,
         messages: Sequence[Message],
         arrived: Integers,
     ) -> list[Refusal]:
         """Put a metric's batches into their panes; return those that come at a wrong time.
 
-        Each is judged by the watermark that those before it have left behind.
+        `name` is the key under which they are counted. Each is judged by the watermark that those
+        before it have left behind.
         """
         kafka_ms = arrived[batches.index]
         time = np.where(batches.time_ms == 0, kafka_ms, batches.time_ms)
@@ -194,15 +197,16 @@ class Partition:
         ahead = ~before_epoch & (time > kafka_ms + self.future_ms)
         wrong = before_epoch | ahead
         start = time - time % metric.pane_ms
-        watermark = self.watermarks[self._keys[metric.name]]
+        watermark = self.watermarks[name]
         reached = np.minimum(time, kafka_ms)
         beats = _heartbeats(metric, batches)
         uses: dict[int, Uses] = {}
         if metric.max_key_reports is None:
-            verdict = self._judge(metric, batches.ids, reached, start, wrong, beats, watermark.time)
+            ids = batches.ids
+            verdict = self._judge(metric, name, ids, reached, start, wrong, beats, watermark.time)
         else:
             keys = [digest(messages[i].key()) for i in batches.index.tolist()]
-            panes = self._open(metric, start)
+            panes = self._open(name, start)
             seen = {begin: pane.seen for begin, pane in panes.items()}
             used = {begin: pane.used for begin, pane in panes.items()}
             verdict, uses = judge_in_turn(
@@ -217,7 +221,7 @@ class Partition:
             watermark.arrived = max(watermark.arrived, int(kafka_ms[good].max()))
         for begin in sorted(set(start[good].tolist())):
             inside = good[start[good] == begin]
-            key = PaneKey("pane", self._keys[metric.name], begin)
+            key = PaneKey("pane", name, begin)
             pane = self.panes.get(key)
             if pane is None:
                 first = messages[batches.index[inside[0]]].offset()
@@ -244,6 +248,7 @@ class Partition:
     def _judge(
         self,
         metric: Metric,
+        name: str,
         ids: list[bytes],
         reached: Integers,
         start: Integers,
@@ -252,27 +257,26 @@ class Partition:
         watermark: int,
     ) -> Verdict:
         """Judge batches that have no limit, all at once."""
-        repeated = self._repeated(metric, ids, start, wrong | beats)
+        repeated = self._repeated(name, ids, start, wrong | beats)
         moved = np.where(wrong | repeated, NEVER, reached)
         passed = np.maximum.accumulate(np.concatenate(([watermark], moved)))
         late = ~(wrong | beats) & (start + metric.pane_ms + metric.lateness_ms <= passed[:-1])
         return Verdict(late, repeated, passed)
 
-    def _open(self, metric: Metric, start: Integers) -> dict[int, Pane]:
-        """Return the metric's open panes that begin at these times."""
-        name = self._keys[metric.name]
+    def _open(self, name: str, start: Integers) -> dict[int, Pane]:
+        """Return the open panes of a key that begin at these times."""
         found = {
             begin: self.panes.get(PaneKey("pane", name, begin)) for begin in set(start.tolist())
         }
         return {begin: pane for begin, pane in found.items() if pane is not None}
 
     def _repeated(
-        self, metric: Metric, ids: list[bytes], start: Integers, wrong: NDArray[np.bool_]
+        self, name: str, ids: list[bytes], start: Integers, wrong: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
         """Return which batches have the id of one before them in the same pane."""
         repeated = np.zeros(len(ids), dtype=bool)
         seen: defaultdict[int, set[bytes]] = defaultdict(set)
-        seen.update({begin: pane.seen for begin, pane in self._open(metric, start).items()})
+        seen.update({begin: pane.seen for begin, pane in self._open(name, start).items()})
         if len(set(ids)) == len(ids) and all(known.isdisjoint(ids) for known in seen.values()):
             return repeated
         here: set[tuple[int, bytes]] = set()
@@ -315,7 +319,7 @@ class Partition:
         for key, pane in list(self.panes.items()):
             if key.grain == "pane" and not pane.closed and self._is_over(key, pane):
                 pane.closed = pane.changed = True
-                for coarser in rollups(pane.metric, key.start):
+                for coarser in rollups(pane.metric, key):
                     if coarser not in self.panes:
                         self.panes[coarser] = Pane(pane.metric, 0, pane.metric.zero())
                     self.panes[coarser].statistic += pane.statistic
@@ -347,7 +351,7 @@ class Partition:
     ) -> None:
         """Take an open pane over from the store; one of a metric that is gone is left alone."""
         metric = self.metrics.get(key.metric.partition("@")[0])
-        if metric is not None and self._keys[metric.name] == key.metric:
+        if metric is not None and key.metric in self._keys[metric.name]:
             vector = np.frombuffer(statistic, dtype="<i8").astype(np.int64)
             self.panes[key] = Pane(metric, first_offset, vector, seen, used=used, changed=False)
 

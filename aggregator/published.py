@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import events, kafka, stored
 from aggregator.keys import final_key, release_key
+from aggregator.leader import CopyLost, Unreadable
 from aggregator.lease import Lease
 from aggregator.releases import is_release
 from aggregator.settings import Settings
@@ -29,14 +30,6 @@ PATIENCE_SECONDS = 30.0
 Command = list[str | bytes | int]
 
 log = structlog.get_logger("dither.publisher")
-
-
-class TopicUnreadable(Exception):  # noqa: N818
-    """The estimates topic could not be read to its end."""
-
-
-class CopyLost(Exception):  # noqa: N818
-    """Redis no longer has what it was told of the estimates topic: it is to be read again."""
 
 
 class OnTopic(Protocol):
@@ -182,7 +175,7 @@ class Published:
 
         Raises
         ------
-        TopicUnreadable, KafkaException
+        Unreadable, KafkaException
             If Kafka does not answer; to be tried again.
         LeaseLost
         """
@@ -198,7 +191,7 @@ class Published:
                 if self._read(consumer, left):
                     deadline = time.monotonic() + PATIENCE_SECONDS
                 elif time.monotonic() > deadline:
-                    raise TopicUnreadable(
+                    raise Unreadable(
                         f"topic {self._topic!r}: nothing came for {PATIENCE_SECONDS:g} s, though "
                         f"partitions {sorted(left)} go on"
                     )

@@ -8,42 +8,27 @@ its end knows every event there is. docs/decisions/0010 says why.
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-import threading
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 
-import redis
 import structlog
-from confluent_kafka import KafkaException
 
 from aggregator import events, kafka
-from aggregator.conditions import explained
 from aggregator.due import Due
-from aggregator.errors import DitherError
 from aggregator.events import Event
 from aggregator.keys import metric_key, publisher_key
-from aggregator.lease import Lease, LeaseLost
+from aggregator.leader import LOOK_SECONDS, Leader
 from aggregator.outlet import Outlet
-from aggregator.published import CopyLost, Published, TopicUnreadable
+from aggregator.published import Published
 from aggregator.reader import Reader
 from aggregator.releasing import Heartbeats, Releasing
 from aggregator.settings import Settings, publish_since_ms
 from estimators.durations import milliseconds
-from producers import kafka_errors
-
-LOOK_SECONDS = 0.5
-"""Between two looks at what has become final, and at a lease that another holds."""
-FIRST_RETRY_SECONDS = 0.5
-LAST_RETRY_SECONDS = 30.0
-STOP_SECONDS = 3.0
 
 log = structlog.get_logger("dither.publisher")
 
 
-class Publisher:
+class Publisher(Leader):
     """Publishes final and provisional events, in a thread of its own.
 
     Parameters
@@ -52,11 +37,12 @@ class Publisher:
     reader : Reader
     """
 
+    work, log = "publish", log
+
     def __init__(self, settings: Settings, reader: Reader) -> None:
         self.settings, self.reader = settings, reader
-        self.name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         key, client = publisher_key(settings.topics.reports), reader.store.client
-        self.lease = Lease(client, key, self.name, milliseconds(settings.publish.lease) / 1000)
+        super().__init__(client, key, milliseconds(settings.publish.lease) / 1000)
         keep_ms = {
             metric_key(name, metric.revision): metric.retention_ms
             for name, metric in reader.metrics.items()
@@ -66,52 +52,15 @@ class Publisher:
         self._since_ms = publish_since_ms(settings.publish.since)
         self._source = events.source(settings.topics.reports)
         self._interval = milliseconds(settings.publish.interval) / 1000
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Begin to publish, whenever the lease is free and Kafka and Redis are there."""
-        self._thread = threading.Thread(target=self.run, name="dither-publisher", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop, and leave the lease to another."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(STOP_SECONDS)
-
-    def run(self) -> None:
-        """Publish until :meth:`stop`; whatever fails is tried again."""
-        delay = FIRST_RETRY_SECONDS
-        while not self._stopping.is_set():
-            try:
-                if self.lease.acquire():
-                    with self.lease.renewals():
-                        self._lead()
-                delay = FIRST_RETRY_SECONDS
-                self._stopping.wait(LOOK_SECONDS)
-                continue
-            except LeaseLost as lost:
-                log.warning("lease lost", detail=str(lost))
-            except CopyLost as lost:
-                log.warning("read again", detail=str(lost))
-            except (redis.RedisError, KafkaException, DitherError, TopicUnreadable) as error:
-                told = (
-                    kafka_errors.explained(error.args[0])
-                    if isinstance(error, KafkaException)
-                    else explained(error)
-                )
-                log.warning("cannot publish", error=told, again_in=delay)
-            except Exception:
-                log.exception("cannot publish: a defect of Dither", again_in=delay)
-            self._stopping.wait(delay)
-            delay = min(2 * delay, LAST_RETRY_SECONDS)
 
     def _lead(self) -> None:
         """Publish as the only one, until something fails."""
         kafka.ensure_topics(self.settings, self.settings.topics.estimates)
+        topics = self.settings.topics
+        identity = f"dither.publisher.{topics.reports}"
         with contextlib.ExitStack() as closing:
-            outlet = closing.enter_context(contextlib.closing(Outlet(self.settings)))
+            outlet = Outlet(self.settings, topics.estimates, identity)
+            closing.enter_context(contextlib.closing(outlet))
             heartbeats = None
             self.published.catch_up()
             due, releasing = self._due(), self._releasing()
@@ -170,7 +119,3 @@ class Publisher:
         positions = outlet.publish(batch)
         self.published.note(batch, positions)
         log.debug("published", events=len(batch))
-
-    def _check(self) -> None:
-        if not self.lease.held:
-            raise LeaseLost(f"the lease of epoch {self.lease.epoch} has run out")

@@ -13,7 +13,15 @@ from typing import Self
 
 from aggregator import releases, stored
 from aggregator.errors import StateUnreadable, UnknownMetric
-from aggregator.keys import PaneKey, metric_key, policies_key, tag
+from aggregator.keys import (
+    PaneKey,
+    counted_keys,
+    metric_key,
+    policies_key,
+    round_key,
+    rounds_key,
+    tag,
+)
 from aggregator.partition import NEVER, Watermark
 from aggregator.releases import Release, Releases
 from aggregator.store import UNSET, Overview, Standing, Store, connect
@@ -22,7 +30,9 @@ from estimators import Estimate, Metric
 from estimators.durations import milliseconds
 from estimators.errors import nearest
 from estimators.estimate import Counts
+from estimators.extremes import Progress
 from estimators.weights import DEFAULT_POLICY
+from producers.rounds import Round
 
 Time = float | datetime.datetime | None
 DEFAULT_TOPIC = "dither.reports"
@@ -51,6 +61,8 @@ class Frame:
         Another one whenever the sums of this window, or how they are read, may be others.
     release : Release, optional
         Of a metric that is collected in trust: the latest one in the window; None before it.
+    asked : Round, optional
+        Of a metric that is asked in rounds, the one that is open.
     """
 
     metric: Metric
@@ -62,11 +74,20 @@ class Frame:
     watermarks: dict[int, Watermark]
     version: str
     release: Release | None = None
+    asked: Round | None = None
 
     def filled(self, statistic: Counts) -> Window:
         """Return the window with its statistic."""
-        edges = (self.start_ms, self.end_ms)
-        return Window(self.metric, statistic, *edges, self.status, self.arrived_ms, self.policy)
+        return Window(
+            self.metric,
+            statistic,
+            self.start_ms,
+            self.end_ms,
+            self.status,
+            self.arrived_ms,
+            self.policy,
+            asked=self.asked,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +105,8 @@ class Window:
     released : Estimate, optional
         What there is in place of the sums where the metric is collected in trust: these are never
         read to be shown.
+    asked : Round, optional
+        Of a metric that is asked in rounds, the one that is open: `statistic` is of its answers.
     """
 
     metric: Metric
@@ -94,6 +117,14 @@ class Window:
     arrived_ms: int
     policy: str = DEFAULT_POLICY
     released: Estimate | None = None
+    asked: Round | None = None
+
+    @property
+    def reports(self) -> int:
+        """How many reports are counted in it; of a search, the answers to all rounds until now."""
+        decided = () if self.asked is None else self.asked.decisions
+        counted = int(self.metric.counts(self.statistic).sum())
+        return counted + sum(sum(decision.answers) for decision in decided)
 
     @property
     def panes(self) -> int | None:
@@ -230,11 +261,21 @@ class Reader:
         categories: Sequence[str | int] | None = None,
         simultaneous: bool = True,
     ) -> Estimate:
-        """Estimate from a window that was read before."""
+        """Estimate from a window that was read before.
+
+        Of a metric that is asked in rounds the definition says all that can be asked: where the
+        search stands, and what is certain with its beta.
+        """
         metric = window.metric
         if window.released is not None:
             asked = (beta, weights, bound, target, categories, simultaneous)
             return releases.answered(metric, window.released, *asked)
+        if metric.has_rounds:
+            progress = Progress() if window.asked is None else window.asked.progress
+            found = metric.search.estimate(progress)
+            undecided = window.status == "provisional" and not progress.decisions
+            status = "too_few_reports" if undecided else window.status
+            return dataclasses.replace(found, status=status)
         policy = window.policy if weights is None else weights
         known = window.bound if bound == "auto" else bound
         estimate = metric.estimate(
@@ -303,6 +344,10 @@ class Reader:
         """
         metric = self.metric(name)
         overview.check()
+        if metric.has_rounds:
+            if (start, end, window) != (None, None, None):
+                raise ValueError(f"{name!r} is asked in rounds: expected no window of event time")
+            return self._search(overview, metric)
         key = metric_key(metric.name, metric.revision)
         watermarks = {
             number: standing.watermarks[key]
@@ -325,8 +370,8 @@ class Reader:
         ]
         expires = metric.retention_ms is not None and (first, last) != (None, None)
         until = int(1000 * time.time()) // EXPIRY_MS if expires else 0
-        facts = (key, first, last, status, policy, counted, sorted(watermarks.items()), until)
-        version = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+        marks = sorted(watermarks.items())
+        version = _version(key, first, last, status, policy, counted, marks, until)
         arrived = max((mark.arrived for mark in watermarks.values()), default=NEVER)
         return Frame(metric, first, last, status, arrived, policy, watermarks, version)
 
@@ -342,10 +387,50 @@ class Reader:
         key = metric_key(metric.name, metric.revision)
         release = self.releases.latest(metric, key, first, last)
         facts = (key, first, last, release and release.start_ms, "" if release else policy)
-        version = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+        version = _version(*facts)
         arrived = max((mark.arrived for mark in watermarks.values()), default=NEVER)
         status = release.estimate.status if release else "not_ready"
         return Frame(metric, first, last, status, arrived, policy, watermarks, version, release)
+
+    def _search(self, overview: Overview, metric: Metric) -> Frame:
+        """Return the frame of a metric that is asked in rounds: of the one that is open."""
+        asked = self.asked(overview.rounds, metric)
+        keys = counted_keys(metric)
+        watermarks: dict[int, Watermark] = {}
+        for number, standing in overview.partitions.items():
+            marks = [standing.watermarks[key] for key in keys if key in standing.watermarks]
+            if marks:
+                latest = (max(m.time for m in marks), max(m.arrived for m in marks))
+                watermarks[number] = Watermark(*latest)
+        status = "not_ready" if asked is None else "final" if asked.is_over else "provisional"
+        counted = [
+            (number, standing.owner.get("topic_id"), standing.counts.get(f"accepted:{metric.name}"))
+            for number, standing in overview.partitions.items()
+        ]
+        version = _version(metric.revision, asked, counted, sorted(watermarks.items()))
+        arrived = max((mark.arrived for mark in watermarks.values()), default=NEVER)
+        policy = metric.policies[0]
+        return Frame(metric, None, None, status, arrived, policy, watermarks, version, asked=asked)
+
+    def asked(self, rounds: Mapping[str, bytes], metric: Metric) -> Round | None:
+        """Return the round of a metric that is open; None before the first one.
+
+        Parameters
+        ----------
+        rounds : mapping of str to bytes
+            From the store.
+        metric : Metric
+
+        Raises
+        ------
+        StateUnreadable
+            If what is stored is none.
+        """
+        key = metric_key(metric.name, metric.revision)
+        if key not in rounds:
+            return None
+        place = f"{rounds_key(self.store.topic)}, field {key}"
+        return stored.asked(place, rounds[key], metric)
 
     def policy(self, overview: Overview, metric: Metric) -> str:
         """Return the weights in force.
@@ -373,6 +458,10 @@ class Reader:
         if metric.trust == "central":
             raise ValueError(f"metric {metric.name!r} is collected in trust: see its releases")
         statistic = metric.zero()
+        if metric.has_rounds:
+            if frame.asked is None or frame.asked.is_over:
+                return statistic
+            return self.sum_round(metric, frame.asked.number, [*frame.watermarks])
         if frame.start_ms is None and frame.end_ms is None:
             for place, value in self.store.running([*frame.watermarks], key):
                 statistic += stored.statistic(place, value, metric)
@@ -384,6 +473,13 @@ class Reader:
         ]
         for _, pane in self.panes(metric, self.store.find(key, cut)):
             statistic += pane
+        return statistic
+
+    def sum_round(self, metric: Metric, number: int, partitions: Sequence[int]) -> Counts:
+        """Return the statistic of the answers to a round."""
+        statistic, key = metric.zero(), metric_key(metric.name, metric.revision)
+        for place, value in self.store.running(partitions, round_key(key, number)):
+            statistic += stored.statistic(place, value, metric)
         return statistic
 
     def panes(
@@ -462,6 +558,10 @@ class Reader:
         has_all = int(owner.get("next", UNSET)) >= int(owner.get("high", 0))
         is_idle = has_all and updated >= watermark.arrived + self.idle_ms
         return max(watermark.time, updated) if is_idle else watermark.time
+
+
+def _version(*facts: object) -> str:
+    return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
 
 
 def _watermark(standing: Standing | None, key: str) -> Watermark:

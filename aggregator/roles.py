@@ -10,8 +10,18 @@ from __future__ import annotations
 import dataclasses
 import shlex
 
-from aggregator.keys import deaths_key, partitions_key, policies_key, publisher_key, stuck_key, tag
+from aggregator.keys import (
+    coordinator_key,
+    deaths_key,
+    partitions_key,
+    policies_key,
+    publisher_key,
+    rounds_key,
+    stuck_key,
+    tag,
+)
 from aggregator.settings import Settings
+from producers.rounds import GROUP
 
 USER_PREFIX = "dither-"
 
@@ -80,10 +90,23 @@ def roles(settings: Settings) -> dict[str, Role]:
             kafka=(KafkaRight("Write", "topic", reports),),
         ),
         Role(
+            "respondent",
+            "a device that answers rounds, with producers.Rounds and a Reporter",
+            kafka=(
+                KafkaRight("Write", "topic", reports),
+                KafkaRight("Read", "topic", topics.rounds),
+                KafkaRight("Describe", "group", GROUP),
+            ),
+        ),
+        Role(
             "gateway",
             "`dither serve` that takes reports: publish.enabled = false",
             kafka=(KafkaRight("Write", "topic", reports),),
-            redis=(f"%R~{partitions_key(reports)}", "+ping", "+smembers"),
+            redis=(
+                f"%R~{partitions_key(reports)}",
+                f"%R~{rounds_key(reports)}",
+                *_commands("ping smembers hgetall"),
+            ),
         ),
         Role(
             "worker",
@@ -114,6 +137,17 @@ def roles(settings: Settings) -> dict[str, Role]:
             redis=_publisher(reports),
         ),
         Role(
+            "coordinator",
+            "`dither coordinate`",
+            kafka=(
+                KafkaRight("Write", "topic", topics.rounds),
+                KafkaRight("Read", "topic", topics.rounds),
+                KafkaRight("Write", "transactional-id", f"dither.coordinator.{reports}"),
+                KafkaRight("Describe", "group", f"{group}-coordinator"),
+            ),
+            redis=_coordinator(reports),
+        ),
+        Role(
             "verifier",
             "`dither verify`",
             kafka=(
@@ -127,7 +161,7 @@ def roles(settings: Settings) -> dict[str, Role]:
             "`dither topics`, `dither weights`",
             kafka=tuple(
                 KafkaRight("Create", "topic", topic)
-                for topic in (reports, topics.deadletters, topics.estimates)
+                for topic in (reports, topics.deadletters, topics.estimates, topics.rounds)
             ),
             redis=(f"~{policies_key(reports)}", "+ping", "+hgetall", "+hset"),
         ),
@@ -164,6 +198,7 @@ def _reads(topic: str) -> tuple[str, ...]:
         f"~{_partitions(topic)}",  # Redis takes every key of a script to be written
         f"%R~{partitions_key(topic)}",
         f"%R~{policies_key(topic)}",
+        f"%R~{rounds_key(topic)}",
         f"%R~{deaths_key(topic)}",
         f"%R~{stuck_key(topic)}",
         *_commands(f"{READS} zrangebyscore zrange zcount"),
@@ -177,6 +212,18 @@ def _reader(topic: str) -> tuple[str, ...]:
 def _publisher(topic: str) -> tuple[str, ...]:
     writes = " ".join(_commands("evalsha incr set pexpire del zadd sadd hset hincrby hget"))
     return (*_reader(topic), f"(~{publisher_key(topic)}:* {writes})")
+
+
+def _coordinator(topic: str) -> tuple[str, ...]:
+    writes = " ".join(_commands("evalsha incr set pexpire del hset hget"))
+    return (
+        f"~{_partitions(topic)}",  # Redis takes every key of a script to be written
+        f"%R~{partitions_key(topic)}",
+        f"%R~{policies_key(topic)}",
+        f"%R~{coordinator_key(topic)}:*",
+        *_commands("ping evalsha script|load script|exists smembers hgetall get exists type"),
+        f"(~{coordinator_key(topic)}:* {writes})",
+    )
 
 
 def _verifier(topic: str) -> tuple[str, ...]:

@@ -167,6 +167,8 @@ class Historian:
             overview, question.metric, question.start, question.end, question.window
         )
         metric = frame.metric
+        if metric.has_rounds:
+            raise ValueError(f"{metric.name!r} is asked in rounds: there is no series of it")
         labels, _ = metric.domain.asked(question.categories)
         if metric.trust == "central":
             return self._plan_of_releases(question, frame, len(labels))

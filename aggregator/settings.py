@@ -36,6 +36,7 @@ class Topics(msgspec.Struct, forbid_unknown_fields=True):
     reports: str = "dither.reports"
     deadletters: str = "dither.deadletters"
     estimates: str = "dither.estimates"
+    rounds: str = "dither.rounds"
     managed: bool = True
     partitions: int = 6
     replication: int = -1
@@ -116,6 +117,12 @@ class Publish(msgspec.Struct, forbid_unknown_fields=True):
     top_categories: int = 1_000
 
 
+class Coordinate(msgspec.Struct, forbid_unknown_fields=True):
+    """Opening and deciding the rounds of minimum and maximum: one `dither coordinate` at a time."""
+
+    lease: str = "10s"
+
+
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
     """Everything that is configurable, with its defaults."""
 
@@ -128,6 +135,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     serve: Serve = msgspec.field(default_factory=Serve)
     aggregate: Aggregate = msgspec.field(default_factory=Aggregate)
     publish: Publish = msgspec.field(default_factory=Publish)
+    coordinate: Coordinate = msgspec.field(default_factory=Coordinate)
     access: Access = msgspec.field(default_factory=Access)
     gateway: Gateway = msgspec.field(default_factory=Gateway)
     sources: dict[str, str] = msgspec.field(default_factory=dict)
@@ -139,6 +147,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "serve": Serve,
     "aggregate": Aggregate,
     "publish": Publish,
+    "coordinate": Coordinate,
     "access": Access,
     "gateway": Gateway,
 }
@@ -149,11 +158,12 @@ DURATIONS = (
     "aggregate.idle",
     "aggregate.stuck_after",
     "aggregate.stuck_exit",
+    "coordinate.lease",
     "gateway.acknowledge_timeout",
     "publish.interval",
     "publish.lease",
 )
-SHORTEST_MS = {"publish.interval": 100, "publish.lease": 500}
+SHORTEST_MS = {"publish.interval": 100, "publish.lease": 500, "coordinate.lease": 500}
 SMALLEST = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
 BROKERS_CHOICE = ("topics.replication", -1)
 CHOICES = {"aggregate.on_gap": ("stop", "skip")}

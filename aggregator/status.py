@@ -11,7 +11,7 @@ from importlib.metadata import version
 import msgspec
 
 from aggregator.answers import Moment, iso
-from aggregator.keys import metric_key
+from aggregator.keys import counted_keys
 from aggregator.store import TORN, Overview
 from estimators import Metric
 
@@ -133,9 +133,8 @@ def unreachable(reason: str) -> ServiceStatus:
 def _metric(
     overview: Overview, metric: Metric, outcomes: dict[str, int], speed: float | None
 ) -> MetricStatus:
-    key = metric_key(metric.name, metric.revision)
-    standings = overview.partitions.values()
-    marks = [s.watermarks[key] for s in standings if key in s.watermarks]
+    keys, standings = counted_keys(metric), overview.partitions.values()
+    marks = [s.watermarks[key] for s in standings for key in keys if key in s.watermarks]
     return MetricStatus(
         outcomes,
         speed,

@@ -21,6 +21,7 @@ from aggregator.keys import (
     partitions_key,
     policies_key,
     publisher_key,
+    rounds_key,
     stuck_key,
     tag,
 )
@@ -329,7 +330,8 @@ class Store:
         prefixes = [tag(self.topic, number) for number in numbers]
         names = ("owner", "watermarks", "counts")
         commands: list[Command] = [("HGETALL", f"{p}:{name}") for p in prefixes for name in names]
-        *found, set_ones = self._asked([*commands, ("HGETALL", policies)])
+        more: list[Command] = [("HGETALL", policies), ("HGETALL", rounds_key(self.topic))]
+        *found, set_ones, opened = self._asked([*commands, *more])
         standings, unreadable = {}, {}
         for place, (number, prefix) in enumerate(zip(numbers, prefixes, strict=True)):
             try:
@@ -341,7 +343,12 @@ class Store:
                 )
             except StateUnreadable as error:
                 unreadable[number] = error
-        return Overview(standings, stored.texts(policies, _readable(set_ones)), unreadable)
+        return Overview(
+            standings,
+            stored.texts(policies, _readable(set_ones)),
+            stored.names(rounds_key(self.topic), _readable(opened)),
+            unreadable,
+        )
 
     def owner(self, partition: int) -> dict[str, str]:
         """Return the facts of a partition's owner's hash."""
@@ -357,6 +364,11 @@ class Store:
         """Return a partition's numbers of reports by ``outcome:metric``."""
         key = f"{tag(self.topic, partition)}:counts"
         return stored.counts(key, self._hash(key))
+
+    def rounds(self) -> dict[str, bytes]:
+        """Return the rounds that were published last, by metric key; see `stored.asked`."""
+        key = rounds_key(self.topic)
+        return stored.names(key, self._hash(key))
 
     def policies(self) -> dict[str, str]:
         """Return the policies of weights that were set, by metric name."""

@@ -15,10 +15,11 @@ import numpy as np
 
 from aggregator.errors import StateUnreadable
 from aggregator.influence import Uses
-from aggregator.keys import GRAINS_MS, PaneKey, metric_key
+from aggregator.keys import GRAINS_MS, PaneKey, counted_keys
 from aggregator.partition import Partition, Watermark
 from estimators import Metric
 from estimators.estimate import Counts
+from producers.rounds import Round, decode
 
 UNSET = -1
 """The next offset of a partition that was never committed."""
@@ -64,6 +65,11 @@ docs/operations.md#a-stored-value-cannot-be-read
 def texts(key: str, found: Mapping[bytes, bytes]) -> dict[str, str]:
     """Return a hash of texts."""
     return {text(key, name): text(key, value) for name, value in found.items()}
+
+
+def names(key: str, found: Mapping[bytes, bytes]) -> dict[str, bytes]:
+    """Return a hash of bytes by its fields' names."""
+    return {text(key, name): value for name, value in found.items()}
 
 
 def owner(key: str, found: Mapping[bytes, bytes]) -> dict[str, str]:
@@ -134,6 +140,18 @@ def statistic(key: str, value: bytes, metric: Metric) -> Counts:
         expected = f"the statistic of {metric.name!r}"
         raise StateUnreadable(key, "a negative number of reports", expected)
     return vector
+
+
+def asked(key: str, value: bytes, metric: Metric) -> Round:
+    """Return the round of a metric that is open, or was the last one."""
+    try:
+        found = decode(value)
+        expected = Round.of(metric, found.progress, found.opened_ms)
+    except ValueError as error:
+        raise StateUnreadable(key, str(error), f"a round of {metric.name!r}") from None
+    if found != expected:
+        raise StateUnreadable(key, f"{found}", f"the round that its decisions lead to: {expected}")
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,7 +230,7 @@ class Snapshot:
         partition.counts.update(self.counts)
         for key, (first_offset, value, seen) in self.open.items():
             metric = metrics.get(key.metric.partition("@")[0])
-            if metric is not None and key.metric == metric_key(metric.name, metric.revision):
+            if metric is not None and key.metric in counted_keys(metric):
                 statistic(f"{self.prefix}:{key}", value, metric)
                 partition.restore(key, first_offset, value, seen, dict(self.used.get(key, {})))
         return partition
@@ -254,12 +272,15 @@ class Overview:
 
     Attributes
     ----------
+    rounds : dict of str to bytes
+        The rounds that were published last, by metric key, as :func:`asked` reads them.
     unreadable : dict of int to StateUnreadable
         The partitions of which this cannot be said. No estimate is right without them.
     """
 
     partitions: dict[int, Standing]
     policies: dict[str, str]
+    rounds: dict[str, bytes] = dataclasses.field(default_factory=dict)
     unreadable: dict[int, StateUnreadable] = dataclasses.field(default_factory=dict)
 
     def check(self) -> None:

@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 
 from aggregator import kafka
 from aggregator.errors import DitherError, StateUnreadable
-from aggregator.keys import PaneKey, metric_key, partitions_key
+from aggregator.keys import PaneKey, counted_keys, partitions_key
 from aggregator.partition import Pane, Partition
 from aggregator.settings import Settings
 from aggregator.store import TORN, UNSET, Snapshot, Store
@@ -134,7 +134,7 @@ class _Replay:
     ) -> None:
         self.store, self.number, self.snapshot, self.outcome = store, number, snapshot, outcome
         self.topic = settings.topics.reports
-        self.keys = {metric_key(m.name, m.revision): m for m in metrics.values()}
+        self.keys = {key for metric in metrics.values() for key in counted_keys(metric)}
         self.state = Partition(metrics, milliseconds(settings.aggregate.future))
         self.stored = {key: first for key, first in stored.items() if key.metric in self.keys}
         self.has_older = len(self.stored) < len(stored)

@@ -48,7 +48,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
         def ours() -> float:
             client, key = store.client, publisher_key(reports)
             client.delete(f"{key}:final:{metric_key(METRIC.name, METRIC.revision)}")
-            outlet = Outlet(settings)
+            outlet = Outlet(settings, settings.topics.estimates, f"dither.publisher.{reports}")
             published = Published(client, lease, key, settings)
             due = Due(reader, published, events.source(reports), 0, 1_000)
             done = 0

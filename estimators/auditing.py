@@ -78,8 +78,9 @@ class Leak:
 def opposite_values(metric: Metric) -> tuple[Any, Any]:
     """Return two values of a metric that its mechanism can tell apart as well as any two.
 
-    The ends of a mean's range; opposite vectors of full length; the first and the last category, or
-    two strings. For every mechanism here, such a pair reaches its largest ratio of probabilities.
+    The ends of the range of a mean, minimum or maximum; opposite vectors of full length; the first
+    and the last category, or two strings. For every mechanism here, such a pair reaches its largest
+    ratio of probabilities.
 
     Examples
     --------
@@ -87,7 +88,7 @@ def opposite_values(metric: Metric) -> tuple[Any, Any]:
     ...                        levels=[1]))
     ('a', 'b')
     """
-    if metric.kind == "mean":
+    if metric.kind == "mean" or metric.has_rounds:
         assert metric.range is not None  # noqa: S101
         return metric.range[1], metric.range[0]
     if metric.kind == "vector_mean":

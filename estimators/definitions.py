@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from estimators.errors import DefinitionError, nearest
+from estimators.extremes.search import KINDS as EXTREMES
 from estimators.metric import Metric
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Metric)}
@@ -66,8 +67,8 @@ def define(name: str, table: Any, source: str = "") -> Metric:
             raise DefinitionError(
                 f"{name}.{key}", table[key], f"a known key: {nearest(key, known)}", source
             )
-    local = table.get("trust") in (None, "local")
-    for key in (*_REQUIRED, "mechanism") if local else _REQUIRED:
+    chosen = table.get("trust") in (None, "local") and table.get("kind") not in EXTREMES
+    for key in (*_REQUIRED, "mechanism") if chosen else _REQUIRED:
         if key not in table:
             raise DefinitionError(f"{name}.{key}", None, "a value: the key is missing", source)
     types = get_type_hints(Metric)

@@ -328,11 +328,13 @@ KINDS: dict[str, Callable[[str, Mapping[str, Any], Refuse], Domain]] = {
     "mean": _interval,
     "vector_mean": _ball,
     "frequency": _categories,
+    "minimum": _interval,
+    "maximum": _interval,
 }
 """What is estimated, and the domain of its values."""
 
 KEYS = {
-    "range": ("mean",),
+    "range": ("mean", "minimum", "maximum"),
     "categories": ("frequency",),
     "watch": ("frequency",),
     "dimension": ("vector_mean",),

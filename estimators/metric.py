@@ -20,8 +20,11 @@ from estimators.domains import KEYS, KINDS, OPEN, Domain, domain_of
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, ReportError, nearest
 from estimators.estimate import Counts, Estimate
+from estimators.extremes import Search
+from estimators.extremes.search import CRITICAL, MOST_ROUNDS, SPLITS
+from estimators.extremes.search import KINDS as EXTREMES
 from estimators.influence import Influence, Reach, largest_shifts
-from estimators.mechanisms import MECHANISMS, Mechanism
+from estimators.mechanisms import MECHANISMS, Mechanism, RandomizedResponse
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.question import Question
 from estimators.randomness import Bits, SystemBits
@@ -31,6 +34,8 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 MAX_LEVELS = 255
 TRUSTS = ("local", "central")
 LEVEL_DIGITS = 4
+ROUND_KEYS = ("rounds", "split", "beta", "critical", "round_reports", "round_time")
+"""The keys of a definition that belong to a minimum or maximum alone."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,15 +46,15 @@ class Metric:
     ----------
     name : str
         Lower-case letters, digits and underscores.
-    kind : {"mean", "vector_mean", "frequency"}
+    kind : {"mean", "vector_mean", "frequency", "minimum", "maximum"}
         What is estimated.
     mechanism : str
         The local randomizer, one of :data:`estimators.mechanisms.MECHANISMS`. Left out where the
-        collector is trusted.
+        collector is trusted, and for a minimum or maximum.
     levels : sequence of float
         The epsilons on offer, ascending, with at most 4 decimal digits.
     range : pair of float, optional
-        For means: the domain. A value outside is clipped to it, on the device.
+        For means, minimum and maximum: the domain. A value outside is clipped to it, on the device.
     categories : int, sequence of str, or "open", optional
         For frequencies: the categories' names, or k for values 0 to k - 1; or ``"open"`` where any
         string may be reported and asked for, with a mechanism that can do so.
@@ -84,6 +89,16 @@ class Metric:
         A batch with more reports is refused; no limit by default.
     max_key_reports : int, optional
         How many reports of one message key are counted in a pane; no limit by default.
+    rounds : int, optional
+        For a minimum or maximum, which is searched for in so many rounds of questions: see
+        :class:`estimators.extremes.Search`, also for `split`, `beta` and `critical`.
+    split, beta, critical
+        As there.
+    round_reports : int, optional
+        A round closes when so many answers are counted; by default, by its time alone.
+    round_time : str
+        A round closes when this much time has passed since it was opened and `minimum_reports`
+        answers are counted.
     unit, description : str
         For people.
 
@@ -125,6 +140,12 @@ class Metric:
     memoized: bool = False
     max_batch_reports: int | None = None
     max_key_reports: int | None = None
+    rounds: int | None = None
+    split: str = "users"
+    beta: float = 0.05
+    critical: str = "law"
+    round_reports: int | None = None
+    round_time: str = "1h"
     unit: str = ""
     description: str = ""
 
@@ -145,10 +166,11 @@ class Metric:
         if self.kind == "vector_mean":
             object.__setattr__(self, "dimension", len(self.labels))
         self._check_times()
+        self._check_rounds()
         if self.memoized and not self._kind_of_mechanism.memoizable:
             fitting = [name for name, m in MECHANISMS.items() if m.memoizable]
             self._refuse("memoized", f"false, or one of the mechanisms {', '.join(fitting)}")
-        for key in ("minimum_reports", "max_batch_reports", "max_key_reports"):
+        for key in ("minimum_reports", "max_batch_reports", "max_key_reports", "round_reports"):
             if (least := getattr(self, key)) is not None and least < 1:
                 self._refuse(key, "a number of reports, 1 or more")
         try:
@@ -166,6 +188,10 @@ class Metric:
             if self.mechanism not in ("", TrueValues.name):
                 self._refuse("mechanism", "none where trust is central: devices send true values")
             return object.__setattr__(self, "mechanism", TrueValues.name)
+        if self.has_rounds:
+            if self.mechanism not in ("", RandomizedResponse.name):
+                self._refuse("mechanism", f"none, or {RandomizedResponse.name!r}: answers are bits")
+            return object.__setattr__(self, "mechanism", RandomizedResponse.name)
         if self.mechanism not in MECHANISMS:
             self._refuse("mechanism", nearest(str(self.mechanism), MECHANISMS))
         if self.kind not in MECHANISMS[self.mechanism].kinds:
@@ -194,8 +220,25 @@ class Metric:
         if not is_open and not self._kind_of_mechanism.closed_vocabulary:
             self._refuse("categories", f"{OPEN!r} for {self.mechanism}, which needs no list")
 
+    def _check_rounds(self) -> None:
+        """Refuse what only belongs to a search, and a search that could not be made."""
+        if not self.has_rounds:
+            for key in ROUND_KEYS:
+                if getattr(self, key) != _DEFAULTS[key]:
+                    self._refuse(key, f"no {key} for kind {self.kind!r}: it is not asked in rounds")
+            return
+        if self.memoized:
+            self._refuse("memoized", "false: a device answers a round once")
+        for key, known in (("split", SPLITS), ("critical", CRITICAL)):
+            if getattr(self, key) not in known:
+                self._refuse(key, nearest(str(getattr(self, key)), known))
+        if not 0 < self.beta < 1:
+            self._refuse("beta", "a probability between 0 and 1")
+        if self.rounds is None or not 1 <= self.rounds <= MOST_ROUNDS:
+            self._refuse("rounds", f"the number of rounds, 1 to {MOST_ROUNDS}")
+
     def _check_times(self) -> None:
-        for key in ("pane", "lateness", "retention"):
+        for key in ("pane", "lateness", "retention", "round_time"):
             text = getattr(self, key)
             if text is None and key == "retention":
                 continue
@@ -214,12 +257,48 @@ class Metric:
         trusted = self.trust == "central"
         return COLLECTIONS[self.kind] if trusted else MECHANISMS[self.mechanism]
 
+    @property
+    def has_rounds(self) -> bool:
+        """Whether the question is asked in rounds: of a minimum or maximum."""
+        return self.kind in EXTREMES
+
+    @functools.cached_property
+    def search(self) -> Search:
+        """How a minimum or maximum is searched for.
+
+        Raises
+        ------
+        ValueError
+            If the metric has no rounds.
+        """
+        if self.range is None or self.rounds is None:
+            raise ValueError(f"metric {self.name!r} of kind {self.kind!r} has no rounds")
+        return Search(
+            kind=self.kind,
+            range=self.range,
+            levels=self.levels,
+            rounds=self.rounds,
+            split=self.split,
+            beta=self.beta,
+            critical=self.critical,
+        )
+
+    @functools.cached_property
+    def round_ms(self) -> int:
+        """How long a round is open at least, unless it has its answers, in milliseconds."""
+        return milliseconds(self.round_time)
+
     @functools.cached_property
     def randomizer(self) -> Mechanism:
         """The mechanism, built for this metric's levels and domain.
 
-        Of a trusted collection, what stands in its place: it randomizes nothing.
+        Of a trusted collection, what stands in its place: it randomizes nothing. Of a minimum or
+        maximum, what makes the answer to one round.
         """
+        if self.has_rounds:
+            if self.options:
+                raise ValueError(f"expected none, found {', '.join(self.options)}")
+            return self.search.randomizer
         epsilons = [Fraction(round(e * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS) for e in self.levels]
         return self._kind_of_mechanism(epsilons, **self.domain.parameters, **self.options)
 
@@ -277,6 +356,9 @@ class Metric:
             meaning["trust"] = self.trust
         if self.memoized:
             meaning["memoized"] = True
+        if self.has_rounds:
+            meaning |= {"rounds": self.rounds, "split": self.split}
+            meaning |= {"beta": float(self.beta), "critical": self.critical}
         if self.kind == "vector_mean":
             assert self.radius is not None  # noqa: S101
             meaning |= {"coordinates": list(self.labels), "radius": float(self.radius)}
@@ -349,6 +431,11 @@ class Metric:
         ValueError
             If a value is not a number, a category is unknown, or a level is out of range.
         """
+        if self.has_rounds:
+            raise ValueError(
+                f"metric {self.name!r} is asked in rounds: use `search.answer`, with the threshold "
+                "of a round"
+            )
         levels = np.asarray(level)
         own = self.domain.own_units(np.asarray(values))
         row = () if self.dimension is None else (self.dimension,)
@@ -450,8 +537,13 @@ class Metric:
         Raises
         ------
         ValueError
-            If the collector is trusted: see :meth:`release`.
+            If the collector is trusted: see :meth:`release`; or if the metric has rounds.
         """
+        if self.has_rounds:
+            raise ValueError(
+                f"metric {self.name!r} is searched for in rounds, each decided by itself: use "
+                "`search.estimate`"
+            )
         if self.trust == "central":
             raise ValueError(
                 f"metric {self.name!r} is collected in trust: only releases may be shown, "
@@ -501,7 +593,7 @@ class Metric:
         Raises
         ------
         ValueError
-            If the collector is trusted: releases have no such bound.
+            If the collector is trusted: releases have no such bound; or if the metric has rounds.
 
         Examples
         --------
@@ -512,6 +604,8 @@ class Metric:
         >>> round(lies.largest, 4), round(lies.without_privacy, 4)
         (0.0108, 0.005)
         """
+        if self.has_rounds:
+            raise ValueError(f"metric {self.name!r} is searched for: lies can turn every round")
         values = np.atleast_1d(np.asarray(estimate.value, dtype=np.float64))
         extremes = values if each or not values.size else np.array([values.min(), values.max()])
         offset, scale = self.domain.unit
@@ -599,3 +693,6 @@ class Metric:
             return released
         low, high = self.range
         return released.rescaled(low, high - low)
+
+
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Metric)}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from producers.ledger import BudgetSpent, Ledger, LedgerError
     from producers.memory import AlreadyAnswered
     from producers.reporter import Reporter
+    from producers.rounds import Round, Rounds
 
 __all__ = [
     "AlreadyAnswered",
@@ -23,6 +24,8 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "Reporter",
+    "Round",
+    "Rounds",
 ]
 
 _HOMES = {
@@ -33,6 +36,8 @@ _HOMES = {
     "Ledger": "producers.ledger",
     "LedgerError": "producers.ledger",
     "Reporter": "producers.reporter",
+    "Round": "producers.rounds",
+    "Rounds": "producers.rounds",
 }
 
 

@@ -28,6 +28,7 @@ def encode_batch(
     reports: ArrayLike,
     time_ms: int,
     batch_id: bytes | None = None,
+    number: int = 0,
 ) -> bytes:
     r"""Return randomized reports as the bytes of one ``ReportBatch``.
 
@@ -43,13 +44,16 @@ def encode_batch(
         The event time of the batch, milliseconds since the epoch; 0 stands for Kafka's timestamp.
     batch_id : bytes, optional
         16 bytes under which the batch is counted once; random by default.
+    number : int
+        The round that is answered, from 1 on, of a metric that has rounds; else 0.
 
     Raises
     ------
     ValueError
         If the two columns differ in length, the time is negative, or the id is not 16 bytes.
     ReportError
-        If a level or a report is outside what the metric's mechanism can send.
+        If a level or a report is outside what the metric's mechanism can send, or there is no such
+        round.
 
     Examples
     --------
@@ -75,6 +79,7 @@ def encode_batch(
     _check_fits("reports", rows, mechanism.dtype)
     level_bytes, values = levels.astype(np.uint8).tobytes(), mechanism.encode(rows)
     mechanism.check(level_bytes, values)
+    check_round(metric, number)
     batch = ReportBatch(
         metric=metric.name,
         revision=metric.revision,
@@ -82,6 +87,7 @@ def encode_batch(
         time_ms=time_ms,
         levels=level_bytes,
         values=values,
+        round=number,
     )
     return batch.SerializeToString()
 
@@ -143,10 +149,22 @@ def check_batch(
     check_size(metric, len(batch.levels))
     if len(batch.batch_id) != BATCH_ID_BYTES:
         raise ReportError("bad_batch_id", f"{len(batch.batch_id)} bytes: expected {BATCH_ID_BYTES}")
-    if batch.round:
-        raise ReportError("bad_round", f"round {batch.round}: {metric.name} has no rounds")
+    check_round(metric, batch.round)
     metric.randomizer.check(batch.levels, batch.values)
     return metric
+
+
+def check_round(metric: Metric, number: int) -> None:
+    """Raise ReportError("bad_round") for a round that the metric does not have."""
+    if metric.rounds is None:
+        if number:
+            raise ReportError("bad_round", f"round {number}: {metric.name} has no rounds")
+    elif not 1 <= number <= metric.rounds:
+        raise ReportError(
+            "bad_round",
+            f"round {number}: {metric.name} is asked in rounds 1 to {metric.rounds}, and an answer "
+            "says which one it is for",
+        )
 
 
 def check_size(metric: Metric, reports: int) -> None:

@@ -29,6 +29,8 @@ DEFAULTS: dict[str, Any] = {
     "partitioner": "murmur2_random",  # a key's partition is that of Kafka's own clients
     "client.id": "dither",
 }
+PRODUCER_ONLY = ("acks", "enable.idempotence", "linger.ms", "compression.type", "batch.size")
+"""Properties that a consumer does not know, though one set of them configures both."""
 _SERVERS = ("bootstrap.servers", "metadata.broker.list", "test.mock.num.brokers")
 
 

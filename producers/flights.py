@@ -34,9 +34,16 @@ _COLUMNS = (
 )
 
 
-def flight_metrics() -> dict[str, Metric]:
-    """Return the metrics of ``flights.toml``: the delay, the carrier, the aircraft and so on."""
-    return load_metrics(Path(__file__).with_name("flights.toml"))
+def flight_metrics(*, searches: bool = False) -> dict[str, Metric]:
+    """Return the metrics of ``flights.toml``: the delay, the carrier, the aircraft and so on.
+
+    Parameters
+    ----------
+    searches : bool
+        Those that are asked in rounds, instead of those that each flight reports at its time.
+    """
+    metrics = load_metrics(Path(__file__).with_name("flights.toml"))
+    return {name: metric for name, metric in metrics.items() if metric.has_rounds == searches}
 
 
 def flight_table() -> Path:
@@ -80,7 +87,8 @@ def flights() -> Population:
         return read_values(metrics["delays"], cells[column], place + column)
 
     departure, arrival = numbers("dep_delay"), numbers("arr_delay")
-    slower = numbers("air_time") - (CLIMB_MINUTES + numbers("distance") / MILES_A_MINUTE)
+    air_time = numbers("air_time")
+    slower = air_time - (CLIMB_MINUTES + numbers("distance") / MILES_A_MINUTE)
     late = np.where(np.isnan(arrival), np.nan, arrival > LATE_MINUTES)
     return Population.by_time(
         read_times(cells["time_hour"], place + "time_hour"),
@@ -92,5 +100,6 @@ def flights() -> Population:
             "dest": read_values(metrics["dest"], cells["dest"], place + "dest"),
             "tail": read_values(metrics["tail"], cells["tailnum"], place + "tailnum"),
             "delays": np.stack([departure, arrival, slower], axis=1),
+            "air_time": air_time,
         },
     )

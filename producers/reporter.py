@@ -25,6 +25,7 @@ from producers.times import Times, event_times
 
 if TYPE_CHECKING:
     from producers.ledger import Ledger
+    from producers.rounds import Round
 
 logger = logging.getLogger("producers")
 
@@ -183,6 +184,11 @@ class Reporter:
         DeliveryError
             If more than 64 MiB of batches failed and wait for `flush`. Nothing is reported then.
         """
+        if self.metric.has_rounds:
+            raise ValueError(
+                f"metric {self.metric.name!r} is asked in rounds: follow them with `Rounds`, and "
+                "`answer` each"
+            )
         values = self._values(value)
         demanded = np.asarray(epsilon)
         if demanded.shape not in ((), values.shape[:1]):
@@ -206,6 +212,72 @@ class Reporter:
             batches = self._seal(full)
         for batch in batches:
             self._outbox.send(batch)
+
+    def answer(
+        self, asked: Round, value: ArrayLike, epsilon: ArrayLike, *, ledger: Ledger | None = None
+    ) -> int:
+        """Answer a round of a minimum or maximum at random, and send the answers.
+
+        With a ledger, a device answers each round at most once, and where the users are split over
+        the rounds only the one that it drew for itself when it was first asked: other calls answer
+        nothing. What it draws and answers is on disk before anything is sent.
+
+        Parameters
+        ----------
+        asked : Round
+            From :class:`producers.rounds.Rounds`, or `GET /v1/metrics/NAME/round`.
+        value : float or array_like, shape (n,)
+            Of a device, one number that does not change between rounds.
+        epsilon : float or array_like of float, shape (n,)
+        ledger : Ledger, optional
+            The account of the person whose value this is. Without one, it is for the caller to see
+            that nobody answers twice, and who answers which round
+            (:meth:`estimators.extremes.Search.own_round`).
+
+        Returns
+        -------
+        int
+            The number of answers.
+
+        Raises
+        ------
+        ValueError
+            If a value or an epsilon cannot be used, or the round is not one of this metric.
+        BudgetSpent, LedgerError
+            As for :meth:`report`. Nothing is answered then.
+        DeliveryError
+            If more than 64 MiB of batches failed and wait for `flush`. Nothing is answered then.
+        """
+        metric = self.metric
+        if asked.threshold is None or not asked.asks(metric):
+            raise ValueError(
+                f"round {asked.number} of {asked.metric!r}, revision {asked.revision}, threshold "
+                f"{asked.threshold}: expected an open round of {metric.name!r}, revision "
+                f"{metric.revision}"
+            )
+        values = self._values(value)
+        level = np.broadcast_to(metric.level_of(np.asarray(epsilon)), values.shape)
+        if self._outbox.kept_bytes > KEPT_BYTES:
+            raise self._outbox.error()
+        self._check_open()
+        metric.domain.own_units(values)  # what cannot be answered costs nothing
+        if ledger is not None:
+            from producers.turns import take_turn
+
+            if values.size != 1:
+                raise ValueError(f"{values.size} values with one ledger: expected one person's")
+            if not take_turn(ledger, metric, asked.number, int(level[0]), self.bits):
+                return 0
+        answers = metric.search.answer(values, level, asked.threshold, self.bits)
+        now = int(1000 * self._clock())  # a batch that is sent again has to meet itself in its pane
+        for begin in range(0, len(answers), self._waiting.batch_reports):
+            part = slice(begin, begin + self._waiting.batch_reports)
+            key = new_batch_id()
+            payload = encode_batch(metric, level[part], answers[part], now, key, asked.number)
+            batch = Batch(key, payload, len(answers[part]))
+            self._outbox.register(batch)
+            self._outbox.send(batch)
+        return len(answers)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -335,7 +407,8 @@ class Reporter:
                 f"values of shape {values.shape} for {self.metric.name!r}: "
                 "expected one value or a flat array of them"
             )
-        if self.metric.kind == "mean" and values.size and values.dtype.kind not in "biuf":
+        is_number = self.metric.kind == "mean" or self.metric.has_rounds
+        if is_number and values.size and values.dtype.kind not in "biuf":
             odd = next((v for v in values.ravel().tolist() if not isinstance(v, float | int)), None)
             raise ValueError(
                 f"value {odd!r} of {self.metric.name!r}: expected a number; "

@@ -15,12 +15,15 @@ from producers.population import Arrivals, Column, Population
 WORDS = 1000
 """In use where the vocabulary is open."""
 
+OF_NUMBERS = {
+    "uniform": "uniform: over the range",
+    "normal": "normal:MEAN,DEVIATION: clipped to the range",
+    "bernoulli": "bernoulli:P: the upper end of the range with probability P, else the lower",
+}
 DISTRIBUTIONS = {
-    "mean": {
-        "uniform": "uniform: over the range",
-        "normal": "normal:MEAN,DEVIATION: clipped to the range",
-        "bernoulli": "bernoulli:P: the upper end of the range with probability P, else the lower",
-    },
+    "mean": OF_NUMBERS,
+    "minimum": OF_NUMBERS,
+    "maximum": OF_NUMBERS,
     "frequency": {
         "uniform": "uniform: every category alike",
         "zipf": "zipf:S: the i-th category in proportion to i to the power of -S",
@@ -62,7 +65,7 @@ def simulate(
     generator = np.random.default_rng(seed)
     if metric.kind == "vector_mean":
         raise ValueError(f"metric {metric.name!r} is a vector_mean: only means and frequencies")
-    if metric.kind == "mean":
+    if metric.kind == "mean" or metric.has_rounds:
         column: Column = _numbers(metric, count, distribution, generator)
     else:
         names = _words(metric) if metric.categories == OPEN else None

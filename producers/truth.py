@@ -27,7 +27,7 @@ class Truth:
     reports : int
     value : float, or ndarray of float64 of shape (categories,) or (dimension,)
         The mean of what devices hold after clipping to the metric's range or ball, or the
-        categories' frequencies; NaN as long as there are no reports.
+        categories' frequencies, or the smallest or largest; NaN as long as there are no reports.
     levels : ndarray of int64, shape (levels,)
         Reports at each of the metric's levels.
     labels : tuple of str
@@ -86,6 +86,8 @@ class _Tally(Protocol):
 def _tally(metric: Metric) -> _Tally:
     if metric.categories == OPEN:
         return _Strings(metric)
+    if metric.has_rounds:
+        return _Extreme(metric)
     if metric.kind == "frequency":
         return _Indices(metric)
     return _Vectors(metric) if metric.kind == "vector_mean" else _Numbers(metric)
@@ -102,6 +104,23 @@ class _Numbers:
 
     def mean(self, reports: int) -> tuple[float, tuple[str, ...]]:
         return math.fsum(self.sum) / reports if reports else math.nan, ()
+
+
+class _Extreme:
+    def __init__(self, metric: Metric) -> None:
+        assert metric.range is not None  # noqa: S101
+        self.low, self.high = metric.range
+        self.pick = np.fmin if metric.kind == "minimum" else np.fmax
+        self.found = math.nan
+
+    def add(self, values: NDArray[Any]) -> None:
+        """Clip values as the device does."""
+        inside = np.clip(values, self.low, self.high)
+        self.found = float(self.pick.reduce(inside, initial=self.found))
+
+    def mean(self, reports: int) -> tuple[float, tuple[str, ...]]:
+        """Return the extreme: nothing is divided."""
+        return self.found, ()
 
 
 class _Vectors:

@@ -70,8 +70,8 @@ def audit(
 
     For each metric and level: the logarithm of the largest ratio of the probabilities of a report
     under two values, as the randomizer's integer thresholds make it, and whether the exact ratio is
-    at most e^epsilon. The exit code is 1 if one is not. Needs neither Kafka nor Redis. Metrics that
-    are collected in trust are left out.
+    at most e^epsilon; of a minimum or maximum, of all that one device answers. The exit code is 1
+    if one is not. Needs neither Kafka nor Redis. Metrics that are collected in trust are left out.
 
     With --attack, a certificate is not believed: two values go through a reporter and a broker, and
     from the messages comes a lower bound on epsilon. Above the level's epsilon it FAILS (exit code
@@ -147,14 +147,15 @@ def _attacks_as_text(rows: list[dict[str, Any]], confidence: float) -> str:
 
 def _rows(metric: Metric, shuffled: int | None, delta: float) -> list[dict[str, Any]]:
     mechanism, found = metric.randomizer, []
+    answers = metric.search if metric.has_rounds else mechanism  # of all that one user answers
     for level, (epsilon, name) in enumerate(zip(metric.levels, mechanism.chosen, strict=True)):
-        ratio = mechanism.privacy_ratio(level)
+        ratio = answers.privacy_ratio(level)
         row = {
             "metric": metric.name,
             "mechanism": name,
             "epsilon": float(epsilon),
             "log_ratio": math.log(ratio.numerator) - math.log(ratio.denominator),
-            "private": mechanism.is_private(level),
+            "private": answers.is_private(level),
         }
         if shuffled is not None:
             row["shuffled_epsilon"] = shuffled_epsilon(float(epsilon), shuffled, delta)

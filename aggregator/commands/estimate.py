@@ -18,7 +18,8 @@ from aggregator.commands.options import (
     settings_options,
     table,
 )
-from aggregator.reader import Reader
+from aggregator.reader import Reader, Window
+from aggregator.searched import in_words
 from aggregator.settings import Settings
 from estimators import Estimate, Metric
 from estimators.domains import OPEN
@@ -155,7 +156,7 @@ def estimate(
     if as_json:
         click.echo(json.dumps(as_dict(read, found, nearest=nearest)))
     else:
-        click.echo(as_text(definition, found, top, nearest, read.start_ms))
+        click.echo(as_text(definition, found, top, nearest, read))
 
 
 def as_text(
@@ -163,11 +164,11 @@ def as_text(
     found: Estimate,
     top: int,
     nearest: Floats | None = None,
-    start: int | None = None,
+    window: Window | None = None,
 ) -> str:
     """Return an estimate for people, the nearest distribution beside it.
 
-    `start` is when the pane of a release begins, in ms since the epoch.
+    `window` is what was read: it says which pane a release is of, and where a search stands.
     """
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
@@ -176,7 +177,12 @@ def as_text(
         f"bounds     {100 * (1 - found.beta):g}% {found.bound}, {found.target}",
         f"weights    {found.policy}",
     ]
-    lines += lying(metric, found) if found.privacy is None else releasing(found, start)
+    if window is not None and metric.has_rounds:
+        lines += in_words(window)
+    elif found.privacy is None:
+        lines += lying(metric, found)
+    else:
+        lines += releasing(found, None if window is None else window.start_ms)
     if found.heterogeneity is not None:
         lines.append(f"levels     alike with p = {found.heterogeneity:.2g}")
     if warns(found):
@@ -228,6 +234,8 @@ def releasing(found: Estimate, start: int | None) -> list[str]:
 
 def lying(metric: Metric, found: Estimate) -> list[str]:
     """Return a line on what a few lies could do; none where nothing is known yet."""
+    if metric.has_rounds:
+        return []
     told = lies(metric, found)
     shift = told.shift if told.l2 is UNSET else told.l2
     if shift is None or not np.size(found.value):

@@ -61,7 +61,7 @@ def _counted(reader: Reader, metric: Metric) -> tuple[int, int | None]:
         outcome = f"accepted:{metric.name}"
         reports = sum(one.counts.get(outcome, 0) for one in overview.partitions.values())
     else:
-        reports = int(metric.counts(reader.sum(frame)).sum())
+        reports = frame.filled(reader.sum(frame)).reports
     return reports, event_time(frame.watermarks)
 
 

@@ -23,6 +23,8 @@ from producers.population import Arrivals, Population
 from producers.produce import Produced
 from producers.produce import produce as let_report
 from producers.replay import Progress
+from producers.respond import respond
+from producers.rounds import Round
 from producers.simulated import simulate as draw
 from producers.tables import read_population
 from producers.truth import Truth
@@ -79,7 +81,8 @@ def produce(
 
     Each device randomizes its own value, with the operating system's randomness, before anything
     leaves this process. The truth is printed at the end, to compare with `dither estimate`.
-    Ctrl-C ends it early; everything reported until then is delivered.
+    Ctrl-C ends it early; everything reported until then is delivered. Of a minimum or maximum,
+    devices wait for their rounds, which `dither coordinate` opens, until the last one is decided.
 
     \b
     dither produce delay --csv flights.csv --column dep_delay --time-column time_hour
@@ -91,6 +94,8 @@ def produce(
     if metric not in metrics:
         raise UnknownMetric(metric, nearest(metric, metrics))
     definition = metrics[metric]
+    if definition.has_rounds and speed is not None:
+        raise click.UsageError(f"--speed: {metric} is asked in rounds; expected --seconds")
     try:
         mix = Mix.parse(levels) if levels else Mix.even(definition)
         if simulate is not None:
@@ -101,7 +106,8 @@ def produce(
             population = _read(definition, table, columns or (metric,), time_column, rate)
     except ValueError as error:
         raise DitherError(str(error)) from None
-    kafka.ensure_topics(settings, settings.topics.reports)
+    needed = [settings.topics.rounds] if definition.has_rounds else []
+    kafka.ensure_topics(settings, settings.topics.reports, *needed)
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
     shown = _as_dict(definition, produced, population)
     click.echo(json.dumps(shown) if as_json else _as_text(definition, shown))
@@ -146,8 +152,25 @@ def _run(
     outcome: list[Produced] = []
     failure: list[BaseException] = []
 
+    def answered(asked: Round) -> None:
+        reached[0] = len(population) * asked.number // asked.rounds
+
     def run() -> None:
         try:
+            if metric.has_rounds:
+                found = respond(
+                    metric,
+                    population,
+                    kafka.reporting(settings),
+                    mix,
+                    topic=settings.topics.reports,
+                    rounds_topic=settings.topics.rounds,
+                    round_seconds=(seconds or 0.0) / metric.search.rounds,
+                    seed=seed,
+                    stop=stop,
+                    progress=answered,
+                )
+                return outcome.append(found)
             outcome.append(
                 let_report(
                     {metric.name: metric},
@@ -164,6 +187,7 @@ def _run(
             )
         except BaseException as error:  # it is raised again in the main thread
             failure.append(error)
+        return None
 
     devices = threading.Thread(target=run, name="devices")
     devices.start()

@@ -45,7 +45,9 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
         signal.signal(number, lambda *_: stop.set())
     file = Path(DEFAULT_FILE)
     _refuse_leftover(file)
-    with LocalDeployment(settings, workers) as deployment, _told(file, settings):
+    searches = any(metric.has_rounds for metric in defined.values())
+    local = LocalDeployment(settings, workers, searches=searches)
+    with local as deployment, _told(file, settings):
         deployment.wait_until_serving()
         click.echo(f"{', '.join(defined)} on {deployment.places}")
         click.echo(f"dashboard: {deployment.url}  (Ctrl-C ends it)")

@@ -121,6 +121,12 @@ def as_line(seen: Window, found: Estimate, top: int = PLAIN_TOP) -> str:
     else:
         bounds = f"[{digits(found.lower)}, {digits(found.upper)}]"
         values = f"{digits(found.value)}{unit} in {bounds}"
+    if seen.asked is not None:
+        asked, what = seen.asked, "all decided"
+        if asked.threshold is not None:
+            answers = int(seen.metric.counts(seen.statistic).sum())
+            what = f"at {asked.threshold:g}{unit}, {answers} answers"
+        values += f"  round {asked.number} of {asked.rounds} {what}"
     at = seen.arrived_ms if seen.released is None else seen.end_ms  # of a release: its pane's end
     moment = "-" if at is None or at < 0 else iso(at)
     warning = "  (levels differ: consider weights uniform)" if warns(found) else ""

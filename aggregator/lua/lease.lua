@@ -4,6 +4,8 @@
 -- acquire: ARGV[4] a name; returns the token '<epoch>:<name>', or '' if somebody holds the lease.
 -- renew, release: return 1, or 0 if the lease is no longer this holder's.
 -- write: ARGV[4...] Redis commands, each as the number of its words and the words; returns as above.
+-- swap: sets field ARGV[4] of the hash KEYS[3] from ARGV[5] ('' where there is none) to ARGV[6]; returns as above, or -1 if it
+-- has another value.
 local verb, token = ARGV[1], ARGV[2]
 if verb == 'acquire' then
   if redis.call('EXISTS', KEYS[1]) == 1 then return '' end
@@ -16,6 +18,9 @@ if verb == 'renew' then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
 elseif verb == 'release' then
   redis.call('DEL', KEYS[1])
+elseif verb == 'swap' then
+  if (redis.call('HGET', KEYS[3], ARGV[4]) or '') ~= ARGV[5] then return -1 end
+  redis.call('HSET', KEYS[3], ARGV[4], ARGV[6])
 else
   local i = 4
   while i <= #ARGV do

@@ -12,6 +12,7 @@ from aggregator import events
 from aggregator.answers import Answer
 from aggregator.deadletters import CONTEXT, TRUNCATED
 from aggregator.settings import Settings
+from producers.rounds import OPENED, Round
 
 TEMPLATE = "#/components/schemas/{name}"
 PROTOBUF = "application/vnd.google.protobuf;version=3"
@@ -31,7 +32,7 @@ DEAD_LETTER_HEADERS = {
 
 def document(settings: Settings) -> dict[str, Any]:
     """Return the document of a deployment's topics."""
-    _, components = msgspec.json.schema_components([Answer], ref_template=TEMPLATE)
+    _, components = msgspec.json.schema_components([Answer, Round], ref_template=TEMPLATE)
     topics = settings.topics
     return {
         "asyncapi": "3.0.0",
@@ -67,6 +68,18 @@ def document(settings: Settings) -> dict[str, Any]:
                     }
                 },
             },
+            "rounds": {
+                "address": topics.rounds,
+                "description": "What minimum and maximum ask their devices; read committed.",
+                "messages": {"round": {"$ref": "#/components/messages/round"}},
+                "bindings": {
+                    "kafka": {
+                        "topic": topics.rounds,
+                        "topicConfiguration": {"cleanup.policy": ["compact"]},
+                        "bindingVersion": BINDING,
+                    }
+                },
+            },
             "deadletters": {
                 "address": topics.deadletters,
                 "description": "Messages of the reports topic that could not be counted.",
@@ -77,19 +90,27 @@ def document(settings: Settings) -> dict[str, Any]:
         "operations": {
             "countReports": _operation("receive", "reports", "Reports are counted."),
             "publishEstimates": _operation("send", "estimates", "Estimates are published."),
+            "openRounds": _operation("send", "rounds", "Rounds are opened."),
             "refuseReports": _operation("send", "deadletters", "What is refused is kept."),
         },
         "components": {
             "messages": {
                 "reportBatch": _report_batch(),
-                "finalEstimate": _estimate(
+                "round": _event(
+                    OPENED,
+                    "The round of a metric that is open, with the decisions that led to it.",
+                    "The metric and its revision, as in longest@0000001f.",
+                    settings,
+                    Round,
+                ),
+                "finalEstimate": _event(
                     events.FINAL,
                     "The estimate of one closed pane: once for each id, and never changed.",
                     "The metric, its revision and the pane, as in delay@0000001f/"
                     "2013-01-01T01:00:00Z.",
                     settings,
                 ),
-                "provisionalEstimate": _estimate(
+                "provisionalEstimate": _event(
                     events.PROVISIONAL,
                     "The running total of a metric, whenever it has changed.",
                     "The metric.",
@@ -122,7 +143,9 @@ def _report_batch() -> dict[str, Any]:
     }
 
 
-def _estimate(kind: str, summary: str, key: str, settings: Settings) -> dict[str, Any]:
+def _event(
+    kind: str, summary: str, key: str, settings: Settings, payload: type = Answer
+) -> dict[str, Any]:
     headers = {
         "ce_specversion": {"type": "string", "const": "1.0"},
         "ce_id": {"type": "string", "description": "The same for the same event, whenever sent."},
@@ -137,7 +160,7 @@ def _estimate(kind: str, summary: str, key: str, settings: Settings) -> dict[str
         "summary": summary,
         "contentType": events.CONTENT_TYPE,
         "headers": {"type": "object", "required": [*headers], "properties": headers},
-        "payload": {"$ref": TEMPLATE.format(name=Answer.__name__)},
+        "payload": {"$ref": TEMPLATE.format(name=payload.__name__)},
         "bindings": _keyed(key),
     }
 

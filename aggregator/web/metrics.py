@@ -13,12 +13,13 @@ from aggregator import answers
 from aggregator.answers import Answer, Definition
 from aggregator.series import Question, Series
 from aggregator.web import conditional
-from aggregator.web.failures import asking
+from aggregator.web.failures import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json
 from aggregator.web.queries import AnyPolicy, EstimateQuery, SeriesQuery, moment, parse
 from aggregator.web.service import Service
 from estimators.errors import nearest
 from producers.problems import Problem
+from producers.rounds import Round
 
 log = structlog.get_logger()
 
@@ -68,6 +69,27 @@ async def show_metric(service: Service, request: Request) -> Response:
     name = _name(service, request)
     policies = await service.compute(service.reader.store.policies)
     return _known_or(request, _definition(service, name, policies.get(name)))
+
+
+@Operation(
+    method="GET",
+    path="/v1/metrics/{name}/round",
+    summary="The round of a minimum or maximum that is open: what devices answer.",
+    scopes=("read", "report"),
+    answers={200: Content("The round; its threshold is null once all are decided.", Round)},
+    conditional=True,
+    problems=(400, 404, 503),
+)
+async def show_round(service: Service, request: Request) -> Response:
+    """Answer with the round that is open."""
+    name, reader = _name(service, request), service.reader
+    metric = reader.metric(name)
+    with asking():
+        metric.search  # noqa: B018
+    found = reader.asked(await service.compute(reader.store.rounds), metric)
+    if found is None:
+        raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
+    return _known_or(request, found)
 
 
 @Operation(
@@ -195,4 +217,4 @@ def _known_or(request: Request, value: Any) -> Response:
     return conditional.answered(value, tag)
 
 
-OPERATIONS = (list_metrics, show_metric, estimate, series, set_weights)
+OPERATIONS = (list_metrics, show_metric, show_round, estimate, series, set_weights)

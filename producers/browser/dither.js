@@ -23,9 +23,22 @@
  * @property {string} mechanism
  * @property {number[]} levels The epsilons on offer, ascending.
  * @property {number} revision
- * @property {[number, number]} [range] Of a mean.
+ * @property {string} [kind]
+ * @property {[number, number]} [range] Of a mean, minimum or maximum.
+ * @property {number} [rounds] Of a minimum or maximum: see `answer`.
+ * @property {string} [split]
  * @property {string[] | number} [categories] Of a frequency: names, or their number.
  * @property {object} [options]
+ */
+
+/**
+ * What `GET /v1/metrics/NAME/round` answers.
+ *
+ * @typedef {object} Round
+ * @property {string} metric
+ * @property {number} revision
+ * @property {number} number From 1 on.
+ * @property {number | null} threshold Null once all rounds are decided.
  */
 
 /**
@@ -205,9 +218,9 @@ function uniformBelow(bits, bound) {
  * @property {(value: unknown, level: number, bits: Bits) => Uint8Array} randomize
  */
 
-/** @param {Definition} definition @returns {Mechanism} */
-function randomizedResponse(definition) {
-  const thresholds = definition.levels.map((epsilon) => missThreshold(epsilon));
+/** @param {Definition} definition @param {bigint} [parts] @returns {Mechanism} */
+function randomizedResponse(definition, parts = 1n) {
+  const thresholds = definition.levels.map((epsilon) => missThreshold(epsilon, 1n, 1n, parts));
   const [low, high] = definition.range ?? [NaN, NaN];
   if (!(low < high)) throw new TypeError(`${definition.name}: a definition without a range`);
   return {
@@ -322,6 +335,12 @@ function categoryIndex(definition, value) {
   );
 }
 
+/** Answers to rounds: of -1 for "no" and 1 for "yes". @param {Definition} definition @param {number} rounds */
+function roundAnswers(definition, rounds) {
+  const parts = definition.split === "budget" ? BigInt(rounds) : 1n;
+  return randomizedResponse({ ...definition, range: [-1, 1] }, parts);
+}
+
 /** @type {Record<string, (definition: Definition) => Mechanism>} */
 const MECHANISMS = {
   randomized_response: randomizedResponse,
@@ -342,7 +361,10 @@ function mechanismOf(definition) {
           Object.keys(MECHANISMS).join(", "),
       );
     }
-    mechanism = MECHANISMS[definition.mechanism](definition);
+    mechanism =
+      definition.rounds === undefined
+        ? MECHANISMS[definition.mechanism](definition)
+        : roundAnswers(definition, definition.rounds);
     built.set(definition, mechanism);
   }
   return mechanism;
@@ -382,8 +404,82 @@ export function levelOf(definition, epsilon) {
  * @throws {TypeError | RangeError} If the mechanism, the value or the epsilon cannot be used.
  */
 export function randomize(definition, value, epsilon, bits = systemBits) {
+  if (definition.rounds !== undefined) {
+    throw new TypeError(`${definition.name} is asked in rounds: use answer`);
+  }
   const level = levelOf(definition, epsilon);
   return { level, report: mechanismOf(definition).randomize(value, level, bits) };
+}
+
+/**
+ * Says at random whether a value is at or beyond the threshold of a round. Each call spends the
+ * level's epsilon, or its share of a round where the budget is split.
+ *
+ * @param {Definition} definition Of a minimum or maximum.
+ * @param {Round} round
+ * @param {number} value Clipped to the range.
+ * @param {number} epsilon The privacy that its owner demands, rounded down to a level.
+ * @param {Bits} [bits] The browser's cryptographic generator; another one for tests only.
+ * @returns {Randomized}
+ * @throws {TypeError | RangeError} If the round, the value or the epsilon cannot be used.
+ */
+export function randomizeAnswer(definition, round, value, epsilon, bits = systemBits) {
+  const { name, kind, range, revision } = definition;
+  const isOfMetric = round.metric === name && round.revision === revision;
+  if (round.threshold === null || !isOfMetric || range === undefined) {
+    throw new TypeError(`round ${round.number} of ${round.metric}: expected an open one of ${name}`);
+  }
+  if (typeof value !== "number" || Number.isNaN(value)) {
+    throw new TypeError(`value ${String(value)} of ${name}: expected a number`);
+  }
+  const inside = Math.min(Math.max(value, range[0]), range[1]);
+  const isBeyond = kind === "minimum" ? inside <= round.threshold : inside >= round.threshold;
+  const level = levelOf(definition, epsilon);
+  const report = mechanismOf(definition).randomize(isBeyond ? 1 : -1, level, bits);
+  return { level, report };
+}
+
+/**
+ * Returns whether this browser answers a round now, and notes that it has: a round is answered at
+ * most once, also after a restart; where the users are split, only the one that it drew for itself.
+ *
+ * @param {Definition} definition
+ * @param {Round} round
+ * @param {Pick<Storage, "getItem" | "setItem">} [storage] Of this person's browser.
+ * @returns {boolean}
+ */
+export function takeTurn(definition, round, storage = localStorage) {
+  const key = `dither:${definition.name}@${definition.revision}`;
+  const rounds = BigInt(definition.rounds ?? 1);
+  const known = JSON.parse(storage.getItem(key) ?? "null");
+  const own = definition.split === "budget" ? 0 : 1 + Number(uniformBelow(systemBits, rounds));
+  const turn = known ?? { own, answered: 0 };
+  const isOwn = turn.own === 0 || turn.own === round.number;
+  const takes = isOwn && round.number > turn.answered && round.threshold !== null;
+  if (takes) turn.answered = round.number;
+  storage.setItem(key, JSON.stringify(turn));
+  return takes;
+}
+
+/**
+ * Answers a round, if it is this browser's turn, and posts the answer.
+ *
+ * @param {string | URL} url Of the gateway: `/v1/reports`.
+ * @param {Definition} definition
+ * @param {Round} round
+ * @param {number} value One that does not change between rounds.
+ * @param {number} epsilon
+ * @param {PostOptions} [options]
+ * @returns {Promise<boolean>} Whether it has answered.
+ * @throws {DeliveryError}
+ */
+export async function answer(url, definition, round, value, epsilon, options = {}) {
+  levelOf(definition, epsilon); // what cannot be answered takes no turn
+  if (!takeTurn(definition, round)) return false;
+  const { level, report } = randomizeAnswer(definition, round, value, epsilon);
+  const batch = { round: round.number };
+  await post(url, encodeBatch(definition, [level], [report], batch), options);
+  return true;
 }
 
 /**
@@ -401,13 +497,13 @@ export function newBatchId() {
  * @param {Definition} definition
  * @param {number[]} levels
  * @param {Uint8Array[]} reports
- * @param {{time?: number | Date, batchId?: Uint8Array}} [options] When it happened, in milliseconds
- *   since the epoch, now by default (0: when Kafka receives it); 16 bytes under which the batch is
- *   counted once.
+ * @param {{time?: number | Date, batchId?: Uint8Array, round?: number}} [options] When it happened,
+ *   in milliseconds since the epoch, now by default (0: when Kafka receives it); 16 bytes under which
+ *   the batch is counted once; the round that is answered.
  * @returns {Uint8Array}
  */
 export function encodeBatch(definition, levels, reports, options = {}) {
-  const { time = Date.now(), batchId = newBatchId() } = options;
+  const { time = Date.now(), batchId = newBatchId(), round = 0 } = options;
   const { width } = mechanismOf(definition);
   if (levels.length !== reports.length || reports.some((report) => report.length !== width)) {
     throw new RangeError(
@@ -431,6 +527,7 @@ export function encodeBatch(definition, levels, reports, options = {}) {
     ...numberField(4, milliseconds),
     ...bytesField(5, Uint8Array.from(levels)),
     ...bytesField(6, values),
+    ...numberField(7, round),
   ]);
 }
 

@@ -59,6 +59,9 @@ class JsonBatch(msgspec.Struct, forbid_unknown_fields=True):
         float | str | None,
         Meta(description="Seconds since the epoch, or ISO 8601; by default, that of arrival."),
     ] = None
+    round: Annotated[
+        int, Meta(ge=0, description="Which round is answered, of a metric that is asked in rounds.")
+    ] = 0
 
 
 _decoder = msgspec.json.Decoder(JsonBatch)
@@ -144,7 +147,8 @@ def from_json(body: bytes, metrics: Mapping[str, Metric]) -> Batch:
     levels = [_level(metric, index, each) for index, each in enumerate(given.reports)]
     rows = [_row(metric, index, each.report) for index, each in enumerate(given.reports)]
     key = new_batch_id() if given.batch_id is None else _batch_id(given.batch_id)
-    payload = encode_batch(metric, np.array(levels), np.array(rows), _time_ms(given.time), key)
+    time = _time_ms(given.time)
+    payload = encode_batch(metric, np.array(levels), np.array(rows), time, key, given.round)
     return Batch(key, payload, len(levels))
 
 
@@ -218,5 +222,6 @@ _REMEDIES = {
     "wrong_revision": "GET /v1/metrics/NAME has the definition to randomize by; a report of "
     "another one cannot be counted, and a value that is randomized anew spends its epsilon anew",
     "too_many_reports": "post the reports in several batches, each with an id of its own",
+    "bad_round": "GET /v1/metrics/NAME/round has the round that is open",
     "bad_batch_id": "draw 16 random bytes for each batch, and keep them when you post it again",
 }

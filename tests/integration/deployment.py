@@ -59,6 +59,7 @@ class Deployment:
         self.topic = kafka.topic(partitions, max_message_bytes=32_000_000)
         self.deadletters = kafka.topic(1, prefix="dead", max_message_bytes=32_000_000)
         self.estimates = self.topic.replace("test", "estimates")
+        self.rounds = self.topic.replace("test", "rounds")
         self.partitions = kafka.partitions(self.topic)
         self.settings = Settings(
             metrics=str(metrics_file),
@@ -71,6 +72,7 @@ class Deployment:
                 reports=self.topic,
                 deadletters=self.deadletters,
                 estimates=self.estimates,
+                rounds=self.rounds,
                 managed=kafka.is_real,
             ),
             redis=RedisSettings(url=redis_url),
@@ -98,6 +100,7 @@ class Deployment:
             "topics.reports": self.topic,
             "topics.deadletters": self.deadletters,
             "topics.estimates": self.estimates,
+            "topics.rounds": self.rounds,
             "topics.managed": str(self.kafka.is_real).lower(),
             "aggregate.commit_interval": self.settings.aggregate.commit_interval,
             "aggregate.group": self.settings.aggregate.group,

@@ -28,6 +28,12 @@ pane = "10m"
 lateness = "10m"
 retention = "36500d"
 
+[metrics.longest]
+kind = "maximum"
+range = [0, 64]
+levels = [1]
+rounds = 3
+
 [metrics.pay]
 kind = "mean"
 trust = "central"
@@ -60,6 +66,7 @@ class Places:
         self.settings.topics.reports = f"reports-{self.suffix}"
         self.settings.topics.deadletters = f"dead-{self.suffix}"
         self.settings.topics.estimates = f"estimates-{self.suffix}"
+        self.settings.topics.rounds = f"rounds-{self.suffix}"
         self.settings.topics.partitions = 2
         self.settings.aggregate.group = f"group-{self.suffix}"
         self.settings.aggregate.commit_interval = "100ms"

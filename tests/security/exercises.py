@@ -11,8 +11,9 @@ import redis
 import structlog.testing
 
 from aggregator import events, kafka
+from aggregator.coordinator import Coordinator
 from aggregator.exporter import Exporter
-from aggregator.keys import publisher_key, tag
+from aggregator.keys import coordinator_key, publisher_key, tag
 from aggregator.lease import Lease
 from aggregator.published import Published
 from aggregator.publisher import Publisher
@@ -23,7 +24,7 @@ from aggregator.store import Store, connect
 from aggregator.verify import verify
 from aggregator.worker import Worker
 from estimators import Metric
-from producers import Reporter
+from producers import Reporter, Rounds
 from tests.integration.deployment import PATIENCE, wait_until
 from tests.messages import EPOCH, batch, log
 
@@ -68,6 +69,27 @@ def publish(settings: Settings, metrics: Metrics) -> None:
     with open_store(settings) as store:
         publisher = Publisher(settings, Reader(store, metrics))
         _run_until(publisher.run, publisher.stop, lambda: False, done_when="published")
+
+
+def coordinate(settings: Settings, metrics: Metrics) -> None:
+    """Coordinate, until the round that is open is on the topic."""
+    with open_store(settings) as store:
+        coordinator = Coordinator(settings, Reader(store, metrics))
+        _run_until(coordinator.run, coordinator.stop, lambda: False, done_when="coordinating")
+
+
+def respond(settings: Settings, metrics: Metrics) -> None:
+    properties = {**kafka.reporting(settings), "message.timeout.ms": 5000}
+    metric, topics = metrics["longest"], settings.topics
+    with (
+        Rounds(kafka.reporting(settings), topics.rounds) as rounds,
+        Reporter(metric, properties, topic=topics.reports) as reporter,
+    ):
+        rounds.read_to_end()
+        asked = rounds.latest(metric)
+        assert asked is not None
+        reporter.answer(asked, 1.0, epsilon=1.0)
+        reporter.flush(10)
 
 
 def prove(settings: Settings, metrics: Metrics) -> None:
@@ -193,6 +215,22 @@ def lead(settings: Settings, metrics: Metrics) -> None:
     read(settings, metrics)
 
 
+def conduct(settings: Settings, metrics: Metrics) -> None:
+    """Do all that a coordinator does in Redis."""
+    with open_store(settings) as store:
+        key = f"{coordinator_key(settings.topics.reports)}:{uuid.uuid4().hex}"
+        lease = Lease(store.client, key, "coordinator", 10)
+        assert lease.acquire()
+        assert lease.renew()
+        assert lease.swap(f"{key}:stored", "longest", b"", b"1")
+        lease.write([["HSET", f"{key}:published", "longest", b"1"]])
+        assert store.client.hget(f"{key}:stored", "longest") == b"1"
+        lease.release()
+        overview = store.overview()
+        Reader(store, metrics).sum_round(metrics["longest"], 1, [*overview.partitions])
+        _find_faults(store, next(iter(overview.partitions)))
+
+
 class _OnTopic:
     id, type, key = "1", events.FINAL, "delay/2013-01-01T00:00:00Z"
     data = b'{"trust": "central"}'
@@ -201,6 +239,7 @@ class _OnTopic:
 def answer_probes(settings: Settings, _: Metrics) -> None:
     with open_store(settings) as store:
         store.partitions()
+        store.rounds()
 
 
 def weigh(settings: Settings, _: Metrics) -> None:
@@ -214,6 +253,8 @@ ON_KAFKA: dict[str, Callable[[Settings, Metrics], None]] = {
     "gateway": report,
     "worker": count,
     "publisher": publish,
+    "respondent": respond,
+    "coordinator": coordinate,
     "verifier": prove,
     "operator": create,
 }
@@ -222,6 +263,7 @@ ON_REDIS: dict[str, Callable[[Settings, Metrics], None]] = {
     "worker": keep,
     "reader": read,
     "publisher": lead,
+    "coordinator": conduct,
     "verifier": prove,
     "operator": weigh,
 }

@@ -135,6 +135,7 @@ def test_the_service_runs_there(jail: dict[str, str], folder: Path, places: Plac
             "topics.reports": settings.topics.reports,
             "topics.deadletters": settings.topics.deadletters,
             "topics.estimates": settings.topics.estimates,
+            "topics.rounds": settings.topics.rounds,
             "aggregate.group": settings.aggregate.group,
         }
         named = {f"DITHER_{k}".upper().replace(".", "_"): str(v) for k, v in plain.items()}

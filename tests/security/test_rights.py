@@ -27,7 +27,7 @@ SAYS_SO = re.compile(
     re.IGNORECASE,
 )
 KNOWN = roles(Settings())
-SLOW = ("reader", "publisher", "verifier")
+SLOW = ("reader", "publisher", "coordinator", "verifier")
 """Without each of their rights in turn, as all are once: a minute."""
 
 
@@ -58,6 +58,17 @@ def prepared(role: str, places: Places, counted: Places) -> Places:
         with exercises.open_store(counted.administration()) as store:
             others = {"optimal", "uniform"} - {store.policies().get("delay", "optimal")}
             store.set_policy("delay", others.pop())
+    if role in ("respondent", "coordinator"):  # the topic has something, but not all
+        counted.settings.topics.rounds = f"rounds-{uuid.uuid4().hex[:8]}"
+        settings = counted.administration()
+        kafka.ensure_topics(settings)
+        producer = kafka.producer(settings)
+        producer.produce(settings.topics.rounds, b"?")
+        assert producer.flush(30) == 0
+        producer.close()
+        if role == "respondent":
+            exercises.coordinate(settings, counted.metrics)
+        return counted
     if role in ("publisher", "verifier"):
         return counted
     return places if role == "operator" else places.filled()

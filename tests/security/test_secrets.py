@@ -57,6 +57,7 @@ class Service:
             "topics.reports": topics.reports,
             "topics.deadletters": topics.deadletters,
             "topics.estimates": topics.estimates,
+            "topics.rounds": topics.rounds,
             "aggregate.group": settings.aggregate.group,
             "aggregate.commit_interval": "100ms",
             "publish.interval": "100ms",

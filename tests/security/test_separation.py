@@ -16,7 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from aggregator.keys import policies_key, publisher_key, tag
+from aggregator.keys import coordinator_key, policies_key, publisher_key, rounds_key, tag
 from aggregator.settings import Settings
 from tests.security.conftest import Places
 
@@ -25,18 +25,23 @@ ATTEMPTS: dict[str, tuple[Attempt, set[str]]] = {
     # what, how, and who may
     "read a pane": (
         lambda c, t: c.get(f"{tag(t, 0)}:pane:delay@0:0"),
-        {"worker", "reader", "publisher", "verifier"},
+        {"worker", "reader", "publisher", "coordinator", "verifier"},
     ),
     "write a pane": (lambda c, t: c.set(f"{tag(t, 0)}:pane:x@0:0", "1"), {"worker"}),
     "delete a partition's owner": (lambda c, t: c.delete(f"{tag(t, 0)}:owner:x"), {"worker"}),
     "see who asked for which batch": (
         lambda c, t: c.smembers(f"{tag(t, 0)}:seen:x"),
-        {"worker", "reader", "publisher", "verifier"},
+        {"worker", "reader", "publisher", "coordinator", "verifier"},
     ),
     "change the weights": (lambda c, t: c.hset(policies_key(t), "delay", "optimal"), {"operator"}),
     "take the publisher's lease": (
         lambda c, t: c.set(f"{publisher_key(t)}:x", "1"),
         {"publisher"},
+    ),
+    "open a round": (lambda c, t: c.hset(f"{rounds_key(t)}:x", "x@0", "?"), {"coordinator"}),
+    "take the coordinator's lease": (
+        lambda c, t: c.set(f"{coordinator_key(t)}:x", "1"),
+        {"coordinator"},
     ),
     "read another topic's sums": (lambda c, t: c.get(f"{tag(t + 'x', 0)}:pane:x"), set()),
     "read a key of somebody else": (lambda c, _: c.get("session:1"), set()),
@@ -47,7 +52,7 @@ ATTEMPTS: dict[str, tuple[Attempt, set[str]]] = {
     "watch others' commands": (lambda c, _: c.slowlog_get(), set()),
     "send a script of its own": (lambda c, _: c.eval("return 1", 0), set()),
 }
-ROLES = ("gateway", "worker", "reader", "publisher", "verifier", "operator")
+ROLES = ("gateway", "worker", "reader", "publisher", "coordinator", "verifier", "operator")
 
 
 @pytest.mark.parametrize("name", ROLES)
@@ -69,7 +74,7 @@ def outcomes(settings: Settings) -> set[str]:
     """Return what a user may do in Kafka, by trying."""
     topics, found = settings.topics, set()
     properties: dict[str, Any] = {**settings.kafka, "log_level": 0}
-    for name in (topics.reports, topics.deadletters, topics.estimates):
+    for name in (topics.reports, topics.deadletters, topics.estimates, topics.rounds):
         kind = name.partition("-")[0]
         if can_write(properties, name):
             found.add(f"write {kind}")
@@ -117,6 +122,8 @@ MAY = {
     "reporter": {"write reports"},
     "worker": {"read reports", "write dead"},
     "publisher": {"read estimates", "write estimates"},
+    "respondent": {"write reports", "read rounds"},
+    "coordinator": {"read rounds", "write rounds"},
     "verifier": {"read reports"},
     "operator": set(),
 }
@@ -126,7 +133,8 @@ MAY = {
 def test_a_role_reads_and_writes_its_own_topics_alone(name: str, places: Places) -> None:
     here = places.filled()
     administrator = {**here.administration().kafka}
-    for topic in (here.settings.topics.deadletters, here.settings.topics.estimates):
+    topics = here.settings.topics
+    for topic in (topics.deadletters, topics.estimates, topics.rounds):
         assert can_write(administrator, topic)
     assert outcomes(here.user(name, here.role(name).kafka)) == MAY[name]
 

@@ -8,13 +8,14 @@ import {Metric} from "./metric.js";
 import {Mix} from "./mix.js";
 import {EmptyState, Headline, historyLabel, Notices, PolicyChoice, StatusChip} from "./parts.js";
 import {address} from "./place.js";
+import {Search} from "./search.js";
 
 const TOP = 6;
 const STEPS = {wide: 53, narrow: 28};
 
 export class Card {
   constructor(definition, place) {
-    const isScalar = definition.kind === "mean";
+    const isScalar = !["frequency", "vector_mean"].includes(definition.kind);
     const steps = isScalar ? STEPS.wide : STEPS.narrow;
     this.metric = new Metric(definition, place, {top: TOP, steps, changed: () => this.show(), isOnScreen: false});
     const {scale, name} = this.metric;
@@ -24,6 +25,7 @@ export class Card {
     this.notices = new Notices();
     this.history = new History({scale});
     this.bars = isScalar ? null : new Bars({label: `${name}: which one's history is shown`, scale, onChoose: (label) => this.metric.choose(label)});
+    this.search = definition.rounds ? new Search(definition) : null;
     this.mix = new Mix();
     this.policy = new PolicyChoice(this.metric);
     this.link = h("a", {href: address({metric: name})}, name);
@@ -32,7 +34,7 @@ export class Card {
     this.facts = {reports: fact("reports"), worth: fact("worth", "Reports without privacy noise that would have the same worst-case variance"), rate: fact("/s", "Reports a second")};
     this.element = h("article", {class: "card", "aria-label": name},
       h("header", {}, h("div", {class: "titles"}, h("h2", {}, this.link), h("p", {class: "description", title: definition.description}, definition.description || definition.kind)), this.chip.element),
-      this.notices.element, this.headline.element, this.empty.element, this.body,
+      this.notices.element, this.headline.element, this.empty.element, this.search?.element, this.body,
       h("footer", {}, this.mix.element, h("div", {class: "facts"}, h("dl", {}, Object.values(this.facts).map((one) => one.element)), this.policy.element)));
     this.show();
     this.screen = new IntersectionObserver((entries) => this.metric.onScreen(entries.at(-1).isIntersecting), {rootMargin: "25%"});
@@ -54,9 +56,9 @@ export class Card {
     if (!this.policy) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
-    for (const part of [this.headline, this.empty, this.notices, this.policy]) part.show(metric);
+    for (const part of [this.headline, this.empty, this.notices, this.policy, this.search]) part?.show(metric);
     this.chip.show(answer?.status);
-    this.body.hidden = !metric.isReady || !metric.entries().length;
+    this.body.hidden = !metric.isReady || !metric.entries().length || Boolean(this.search);
     this.element.classList.toggle("stale", Boolean(metric.problems.answer));
     setText(this.facts.rate.value, rate(metric.rate));
     if (!answer) return;

@@ -8,6 +8,7 @@ import {Metric} from "./metric.js";
 import {levelClass, Mix} from "./mix.js";
 import {EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
 import {address} from "./place.js";
+import {Search} from "./search.js";
 
 const TOP = 20;
 const ALL = 10_000; // the most that may be asked for
@@ -17,11 +18,12 @@ export class Detail {
   constructor(definition, place) {
     this.metric = new Metric(definition, place, {top: TOP, steps: Math.min(120, Math.round(innerWidth / STEP_WIDTH)), changed: () => this.show()});
     const {scale, name} = this.metric;
-    const isScalar = definition.kind === "mean";
+    const isScalar = !["frequency", "vector_mean"].includes(definition.kind);
     this.chip = new StatusChip();
     this.headline = new Headline();
     this.empty = new EmptyState();
     this.notices = new Notices({explain: true});
+    this.search = definition.rounds ? new Search(definition) : null;
     this.mix = new Mix();
     this.policy = new PolicyChoice(this.metric);
     this.policyMeaning = h("p", {class: "note"});
@@ -38,14 +40,14 @@ export class Detail {
     this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "");
     this.current = isScalar ? null : table([definition.kind === "frequency" ? "Category" : "Coordinate", "Estimate", "Lower", "Upper"], "");
     this.about = h("dl", {class: "definition"});
-    this.tables = [this.#folded("Numbers of the history", this.numbers), this.current && this.#folded("Numbers of the window", this.current)];
+    this.tables = [!this.search && this.#folded("Numbers of the history", this.numbers), this.current && this.#folded("Numbers of the window", this.current)];
     const asked = definition.categories === "open" && this.#question();
     this.element = h("article", {class: "detail", "aria-label": name},
       h("header", {}, h("div", {class: "titles"}, this.back, h("h2", {}, name), h("p", {class: "description"}, definition.description || definition.kind)), this.chip.element),
       this.notices.element,
       h("div", {class: "columns-2"},
         h("div", {class: "main"},
-          h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.chart, this.window,
+          h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.search?.element, this.chart, this.window,
           this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
           this.tables),
         h("div", {class: "aside"},
@@ -69,12 +71,13 @@ export class Detail {
     if (!this.element) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
-    for (const part of [this.headline, this.empty, this.notices, this.policy]) part.show(metric);
+    for (const part of [this.headline, this.empty, this.notices, this.policy, this.search]) part?.show(metric);
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for everybody who reads, at once; no report is read again.";
     setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);
-    setText(this.window, windowText(answer));
-    this.chart.hidden = !metric.isReady || !metric.entries().length;
+    setText(this.window, this.search ? "" : windowText(answer));
+    this.policyMeaning.hidden = Boolean(this.search);
+    this.chart.hidden = !metric.isReady || !metric.entries().length || Boolean(this.search);
     this.#definition();
     this.#outcomes();
     if (!answer) return;
@@ -159,6 +162,7 @@ export class Detail {
       ["Mechanism", Object.keys(one.options ?? {}).length ? `${one.mechanism} (${Object.entries(one.options).map(([k, v]) => `${k} = ${v}`).join(", ")})` : one.mechanism],
       one.range && ["Range", `${one.range.map((x) => number(x, x % 1 ? 2 : 0)).join(" to ")}${one.unit ? ` ${one.unit}` : ""}`],
       one.radius && ["Radius", `${one.radius}${one.unit ? ` ${one.unit}` : ""}`],
+      one.rounds && ["Rounds", `${one.rounds}, splitting the ${one.split}`],
       one.categories && ["Categories", one.categories === "open" ? "any string" : whole(one.categories.length)],
       one.coordinates && ["Coordinates", whole(one.coordinates.length)],
       ["Pane", duration(one.pane_seconds)],

@@ -160,6 +160,7 @@ export class Metric {
   /** Whether the running total is what this view asks for, or more of the same. */
   #liveIsAnswer() {
     const {live} = this;
+    if (this.definition.rounds) return true;
     const suffices = !live.left_out || (live.categories ?? live.coordinates).length >= this.top;
     const isInForce = isTrusted(this.definition) || live.policy === this.definition.policy; // a release keeps its weights
     return isEverything(this.place) && suffices && !this.asked.length && isInForce;
@@ -183,6 +184,7 @@ export class Metric {
   }
 
   #query() {
+    if (this.definition.rounds) return {};
     return {...windowQuery(this.place), category: this.#categories(), top: this.#categories() ? null : this.top};
   }
 
@@ -191,6 +193,7 @@ export class Metric {
   }
 
   async #readSeries() {
+    if (this.definition.rounds) return; // a search has one answer
     const {place, step: before} = this;
     const first = before ?? (await this.#firstStep());
     if (place !== this.place) return;

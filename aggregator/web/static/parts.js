@@ -56,12 +56,14 @@ export class Headline {
     const leading = metric.leading();
     this.element.hidden = !metric.isReady || !leading || leading.value === null;
     if (this.element.hidden) return;
-    const digits = scale.digits(leading.lower, leading.upper);
+    const [lower, upper] = answer.search?.interval ?? [leading.lower, leading.upper];
+    const digits = scale.digits(lower, upper);
     setText(this.label, leading.label);
     this.label.title = leading.label;
     setText(this.value, scale.text(leading.value, digits));
     setText(this.unit, scale.unit);
-    setText(this.band, scale.interval(leading.lower, leading.upper, digits));
+    setText(this.band, scale.interval(lower, upper, digits));
+    this.about.hidden = Boolean(answer.search); // the certificate says what is certain
     const sure = `${+(100 * (1 - answer.beta)).toFixed(3)}\u00a0%`;
     const at = answer.bound === "anytime" ? " at all times" : answer.bound === "normal" ? " asymptotically" : "";
     const window = answer.from || answer.to ? `${windowText(answer)} · ` : "";
@@ -145,6 +147,7 @@ export class PolicyChoice {
   show(metric) {
     if (document.activeElement !== this.select || this.shown !== metric.definition.policy) this.select.value = metric.definition.policy;
     this.shown = metric.definition.policy;
+    this.element.hidden = Boolean(metric.definition.rounds); // each round is decided with the best
   }
 }
 

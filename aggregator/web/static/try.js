@@ -31,7 +31,7 @@ const anyValue = ({range, categories}) => (range ? range[0] : Array.isArray(cate
 class Question {
   constructor(definitions, supported) {
     this.select = h("select", {id: "metric", onchange: () => this.#choose()},
-      definitions.map((one) => h("option", {value: one.name, disabled: !supported.has(one.name)}, supported.has(one.name) ? one.name : `${one.name} (${one.mechanism}: not in the browser)`)));
+      definitions.map((one) => h("option", {value: one.name, disabled: !supported.has(one.name)}, supported.has(one.name) ? one.name : `${one.name} (${one.rounds ? "asked in rounds" : `${one.mechanism}: not in the browser`})`)));
     const wanted = place().metric;
     this.select.value = supported.has(wanted) ? wanted : definitions.find((one) => supported.has(one.name)).name;
     this.definitions = new Map(definitions.map((one) => [one.name, one]));

@@ -20,7 +20,9 @@ from estimators import Metric
 from tests.messages import EPOCH, LogMessage
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "asyncapi-3.0.0.json"
-SETTINGS = Settings(topics=Topics(reports="in", estimates="out", deadletters="dead"))
+SETTINGS = Settings(
+    topics=Topics(reports="in", estimates="out", deadletters="dead", rounds="asked")
+)
 METRICS = [
     Metric(name="delay", kind="mean", mechanism="laplace", range=(0, 1), levels=[1], pane="1h"),
     Metric(
@@ -84,6 +86,7 @@ def test_it_names_the_topics_of_the_settings() -> None:
     assert {name: channel["address"] for name, channel in channels.items()} == {
         "reports": "in",
         "estimates": "out",
+        "rounds": "asked",
         "deadletters": "dead",
     }
 

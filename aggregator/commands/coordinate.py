@@ -1,0 +1,49 @@
+"""`dither coordinate`: open and decide the rounds of minimum and maximum."""
+
+from __future__ import annotations
+
+import signal
+
+import click
+
+from aggregator.commands.options import defined_metrics, opened_store, settings_options
+from aggregator.errors import DitherError
+from aggregator.settings import Settings
+from estimators.durations import milliseconds
+
+
+@click.command()
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What to log.",
+)
+@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+@settings_options
+def coordinate(settings: Settings, log_level: str, log_json: bool) -> None:
+    """Open and decide the rounds of minimum and maximum.
+
+    A round is told on the topic of rounds, and closes when it has its answers or its time is over;
+    its decision opens the next one. Any number may run, here or elsewhere: one at a time works, and
+    another goes on where it stops. SIGTERM or Ctrl-C ends it.
+    """
+    from aggregator import logs
+    from aggregator.coordinator import Coordinator
+    from aggregator.reader import Reader
+
+    logs.configure(log_level, log_json)
+    metrics = defined_metrics(settings)
+    if not any(metric.has_rounds for metric in metrics.values()):
+        raise DitherError(
+            f"no metric of {settings.metrics} is a minimum or maximum: there is nothing to "
+            "coordinate"
+        )
+    idle_ms = milliseconds(settings.aggregate.idle)
+    coordinator = Coordinator(settings, Reader(opened_store(settings), metrics, idle_ms=idle_ms))
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    coordinator.start()
+    signal.sigwait(ends)
+    coordinator.stop()

@@ -1,0 +1,88 @@
+"""A population answers the rounds of a minimum or maximum, as they are opened."""
+
+from __future__ import annotations
+
+import threading
+import time as clocks
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from estimators.metric import Metric
+from producers.mix import Mix
+from producers.population import Population
+from producers.produce import Produced
+from producers.reporter import Reporter
+from producers.rounds import Round, Rounds
+from producers.truth import RunningTruth
+
+PARTS = 20
+"""In which the devices of a round answer, where that is to take a while."""
+
+
+def respond(
+    metric: Metric,
+    population: Population,
+    config: Mapping[str, Any],
+    mix: Mix,
+    *,
+    topic: str,
+    rounds_topic: str,
+    round_seconds: float = 0.0,
+    seed: int = 0,
+    stop: threading.Event | None = None,
+    progress: Callable[[Round], object] | None = None,
+) -> Produced:
+    """Let each device of a population answer: its own round, or all, until the search is over.
+
+    A simulation: it forgets at its end who has answered. A device keeps that in a ledger.
+
+    Parameters
+    ----------
+    metric : Metric
+        With rounds, and a column in the population.
+    population : Population
+        Event times do not matter: all devices are there from the beginning.
+    config : mapping
+        librdkafka's properties.
+    mix, seed
+        See :class:`producers.replay.Replay`.
+    topic, rounds_topic : str
+    round_seconds : float
+        How long it takes until all devices of a round have answered.
+    stop : threading.Event, optional
+        Once set, nobody answers any more.
+    progress : callable, optional
+        Called with each round, once it is answered.
+
+    Raises
+    ------
+    DeliveryError
+        If something was not acknowledged.
+    ValueError
+        If the mix or a property cannot be used.
+    """
+    mix.check(metric)
+    over = threading.Event() if stop is None else stop
+    values = population.columns[metric.name][population.present(metric.name)]
+    epsilons = mix.assign(len(values), np.random.default_rng([seed, 1]))
+    own = 1 + metric.search.own_round(len(values))
+    truth, started = RunningTruth(metric), clocks.monotonic()
+    with Reporter(metric, config, topic=topic) as reporter, Rounds(config, rounds_topic) as rounds:
+        for asked in rounds.follow(metric, stop=over):
+            is_asked = own == asked.number if metric.split == "users" else np.full(own.size, True)
+            for part in np.array_split(np.flatnonzero(is_asked), PARTS):
+                if over.is_set():
+                    break
+                reporter.answer(asked, values[part], epsilons[part])
+                truth.add(values[part], metric.level_of(epsilons[part]))
+                reporter.flush()
+                over.wait(round_seconds / PARTS)
+            if progress is not None:
+                progress(asked)
+        reporter.flush()
+        sent = reporter.delivered
+    seconds = clocks.monotonic() - started
+    told = {metric.name: truth.now()}
+    return Produced(len(values), sent.reports, sent.batches, sent.bytes, seconds, told)

@@ -1,0 +1,293 @@
+"""Rounds: what a minimum or maximum asks its devices now, followed on a compacted topic."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time as clocks
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from estimators.extremes import Decision, Progress
+from estimators.metric import Metric
+from producers.connection import PRODUCER_ONLY
+from producers.kafka_errors import explained
+
+logger = logging.getLogger("producers")
+
+TOPIC = "dither.rounds"
+OPENED = "dither.round"
+"""The type of the events there: CloudEvents in binary mode."""
+GROUP = "dither-rounds"
+"""Kafka's client asks for one; nothing is committed under it."""
+ANSWER_SECONDS = 10.0
+POLL_SECONDS = 0.5
+MESSAGES = 1_000
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """The round of a metric that is open, and the decisions that led to it.
+
+    The latest one on the topic under a metric's key counts. `number` counts from 1; `threshold` is
+    what is asked about, in the metric's unit, and null once all rounds are decided (`number` is
+    then that of the last one). Of a minimum: "is your value at most this?"; of a maximum, at least.
+    """
+
+    metric: str
+    revision: int
+    number: int
+    rounds: int
+    threshold: float | None
+    opened_ms: int
+    decisions: tuple[Decision, ...]
+
+    @classmethod
+    def of(cls, metric: Metric, progress: Progress, opened_ms: int) -> Round:
+        """Return the round that follows from the decisions so far."""
+        search = metric.search
+        over = search.finished(progress)
+        return cls(
+            metric=metric.name,
+            revision=metric.revision,
+            number=min(len(progress.decisions) + 1, search.rounds),
+            rounds=search.rounds,
+            threshold=None if over else search.threshold(progress),
+            opened_ms=opened_ms,
+            decisions=progress.decisions,
+        )
+
+    @property
+    def progress(self) -> Progress:
+        """Where the search stands."""
+        return Progress(self.decisions)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to ask."""
+        return self.threshold is None
+
+    def extends(self, other: Round) -> bool:
+        """Return whether this one follows from another by one decision or more."""
+        known = len(other.decisions)
+        return len(self.decisions) > known and self.decisions[:known] == other.decisions
+
+    def asks(self, metric: Metric) -> bool:
+        """Return whether this is a round of that very metric, as a device knows it."""
+        return (self.metric, self.revision) == (metric.name, metric.revision)
+
+
+def encode(asked: Round) -> bytes:
+    """Return a round as it is on the topic: JSON."""
+    return msgspec.json.encode(asked)
+
+
+def decode(text: bytes) -> Round:
+    """Read back what `encode` wrote.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    found = msgspec.json.decode(text, type=Round)
+    decided = len(found.decisions)
+    expected = decided + (found.threshold is not None)
+    if not 1 <= found.number <= found.rounds or found.number != expected:
+        raise ValueError(f"round {found.number} of {found.rounds} after {decided} decisions")
+    return found
+
+
+class Rounds:
+    """Follows the topic of rounds.
+
+    Parameters
+    ----------
+    config : mapping
+        librdkafka's properties, as for a :class:`producers.Reporter`.
+    topic : str
+
+    Raises
+    ------
+    ValueError
+        If librdkafka refuses a property.
+
+    Examples
+    --------
+    A device that answers its round when it is opened::
+
+        with Reporter(metric, config) as reporter, Rounds(config) as rounds:
+            for asked in rounds.follow(metric):  # ends with the search
+                reporter.answer(asked, 17.0, epsilon=1.0, ledger=ledger)
+    """
+
+    def __init__(self, config: Mapping[str, Any], topic: str = TOPIC) -> None:
+        self.topic = topic
+        self._properties: dict[str, Any] = {
+            "group.id": GROUP,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 100,
+            **{k: v for k, v in config.items() if k not in PRODUCER_ONLY},
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+        try:
+            self._consumer = Consumer(self._properties, logger=logger)
+        except KafkaException as error:
+            raise ValueError(f"Kafka properties: {error.args[0].str()}") from None
+        self._process = os.getpid()
+        self._assigned, self._warned = False, ""
+        self._latest: dict[tuple[str, int], Round] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of Kafka; nothing in a process that was forked from the one it was opened in."""
+        if self._process == os.getpid():
+            self._consumer.close()
+
+    def latest(self, metric: Metric) -> Round | None:
+        """Return the newest round of a metric that was read so far."""
+        return self._latest.get((metric.name, metric.revision))
+
+    def follow(
+        self,
+        metric: Metric,
+        timeout: float | None = None,
+        stop: threading.Event | None = None,
+    ) -> Iterator[Round]:
+        """Yield each round of a metric as it is opened, from the one that is open now.
+
+        Ends when the last round is decided.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Give up after so many seconds without another round; wait for ever by default.
+        stop : threading.Event, optional
+            Once set, ends this, too.
+
+        Raises
+        ------
+        ValueError
+            If the metric has no rounds.
+        TimeoutError
+        """
+        metric.search  # noqa: B018
+        heard, last = clocks.monotonic(), 0
+        while stop is None or not stop.is_set():
+            asked = self.latest(metric)
+            if asked is not None and asked.is_over:
+                return
+            if asked is not None and asked.number != last:
+                heard, last = clocks.monotonic(), asked.number
+                yield asked
+            elif timeout is not None and clocks.monotonic() - heard > timeout:
+                raise TimeoutError(
+                    f"no round of {metric.name!r} was opened for {timeout:g} s on topic "
+                    f"{self.topic!r}: is `dither coordinate` running?"
+                )
+            self.poll(POLL_SECONDS if timeout is None else min(POLL_SECONDS, timeout / 4))
+
+    def poll(self, timeout: float = 0.0) -> int:
+        """Read what is new, waiting up to `timeout` seconds; return the number of messages."""
+        if not self._assigned:
+            try:
+                self._assign()
+            except KafkaException as error:
+                self._warn(explained(error.args[0]))
+                clocks.sleep(timeout)
+                return 0
+        messages = self._consumer.consume(MESSAGES, timeout=timeout)
+        for message in messages:
+            self._take(message)
+        return len(messages)
+
+    def read_to_end(self, timeout: float = 30.0) -> None:
+        """Read all that is on the topic now, and was committed.
+
+        What somebody else has under way there must not hide what is committed behind it.
+
+        Raises
+        ------
+        KafkaException
+            If Kafka does not answer.
+        TimeoutError
+            If the end was not reached.
+        """
+        self._assign()
+        left = self._ends()
+        deadline = clocks.monotonic() + timeout
+        while left:
+            for message in self._consumer.consume(MESSAGES, timeout=0.1):
+                error = message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                reached = self._take(message)
+                if reached >= left.get(message.partition() or 0, reached + 1):
+                    del left[message.partition() or 0]
+            if left and clocks.monotonic() > deadline:
+                raise TimeoutError(f"topic {self.topic!r}: partitions {sorted(left)} go on")
+
+    def _warn(self, told: str) -> None:
+        """Log what is wrong, once for as long as it is."""
+        if told != self._warned:
+            logger.warning("topic %s: %s", self.topic, told)
+        self._warned = told
+
+    def _assign(self) -> None:
+        """Begin at the beginning."""
+        places = self._partitions(self._consumer)
+        self._consumer.assign([TopicPartition(self.topic, number, 0) for number in places])
+        self._assigned = True
+
+    def _ends(self) -> dict[int, int]:
+        """Return where the partitions that have something end, transactions under way included."""
+        asker = Consumer({**self._properties, "isolation.level": "read_uncommitted"}, logger=logger)
+        try:
+            marks = {
+                number: asker.get_watermark_offsets(
+                    TopicPartition(self.topic, number), timeout=ANSWER_SECONDS
+                )
+                for number in self._partitions(asker)
+            }
+        finally:
+            asker.close()
+        return {number: end for number, (low, end) in marks.items() if low < end}
+
+    def _partitions(self, client: Consumer) -> list[int]:
+        about = client.list_topics(self.topic, timeout=ANSWER_SECONDS).topics[self.topic]
+        if about.error is not None:
+            raise KafkaException(about.error)
+        return list(about.partitions)
+
+    def _take(self, message: Any) -> int:
+        """Note what a message says; return the offset that follows it."""
+        error = message.error()
+        if error is not None:
+            if error.code() != KafkaError._PARTITION_EOF:
+                self._warn(explained(error))
+                return 0
+            return int(message.offset())
+        if (text := message.value()) is not None:
+            try:
+                found = decode(text)
+            except ValueError as wrong:
+                logger.warning("topic %s: not a round: %s", self.topic, wrong)
+            else:
+                self._latest[found.metric, found.revision] = found
+        return int(message.offset()) + 1

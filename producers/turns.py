@@ -1,0 +1,87 @@
+"""Which rounds a device answers, and has answered: kept in its ledger, whatever restarts."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+
+from estimators.metric import Metric
+from estimators.randomness import Bits
+from producers.ledger import PARTS, Ledger, total
+from producers.ledger_file import transaction
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS rounds (
+    metric TEXT NOT NULL, revision INTEGER NOT NULL, own INTEGER NOT NULL,
+    answered INTEGER NOT NULL, PRIMARY KEY (metric, revision)
+)"""
+EVERY = 0
+"""In place of the own round of a device that answers all of them."""
+
+
+def take_turn(
+    ledger: Ledger, metric: Metric, number: int, level: int, bits: Bits | None = None
+) -> bool:
+    """Return whether this device answers a round now; on disk, and paid for, if it does.
+
+    A crash after that loses the answer: it is never given twice. Where the users are split over the
+    rounds, the device draws its own round when it is first asked.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    metric : Metric
+        With rounds.
+    number : int
+        The round, from 1 on.
+    level : int
+        At which it would be answered. Where the budget is split an answer costs epsilon / rounds,
+        rounded up to what the ledger counts in.
+    bits : Bits, optional
+        The source of randomness; the operating system's by default.
+
+    Raises
+    ------
+    BudgetSpent, LedgerError
+        As for :meth:`Ledger.spend`. The round is not answered then.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> metric = Metric(name="age", kind="maximum", range=(0, 128), levels=[1], rounds=7)
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(f"{folder}/ledger", budget=2)
+    ...     turns = [take_turn(ledger, metric, number, 0) for number in range(1, 8)]
+    ...     again = [take_turn(ledger, metric, number, 0) for number in range(1, 8)]
+    >>> sum(turns), sum(again)
+    (1, 0)
+    """
+    cost = metric.randomizer.epsilons[level]
+    parts = math.ceil(cost * PARTS)
+    with transaction(ledger.path, write=True) as database:
+        own, answered = _turn(database, metric, bits)
+        if number <= answered or own not in (EVERY, number):
+            return False
+        now = ledger.advance(database)
+        ledger.charge(database, now, metric.name, parts, 1)
+        total(database, now, metric.name, parts, 1)
+        database.execute(
+            "UPDATE rounds SET answered = ? WHERE metric = ? AND revision = ?",
+            (number, metric.name, metric.revision),
+        )
+    return True
+
+
+def _turn(database: sqlite3.Connection, metric: Metric, bits: Bits | None) -> tuple[int, int]:
+    """Return the device's own round, drawn once for a metric, and the last one it answered."""
+    database.execute(_SCHEMA)
+    key = (metric.name, metric.revision)
+    found = database.execute(
+        "SELECT own, answered FROM rounds WHERE metric = ? AND revision = ?", key
+    ).fetchone()
+    if found is None:
+        is_split = metric.split == "users"
+        own = 1 + int(metric.search.own_round(1, bits)[0]) if is_split else EVERY
+        found = (own, 0)
+        database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?)", (*key, *found))
+    return int(found[0]), int(found[1])
