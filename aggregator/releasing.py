@@ -132,7 +132,10 @@ class Releasing:
         batch: list[Event] = []
         deadline = time.monotonic() + BATCH_SECONDS
         for start, statistic in sums.items():
-            batch.append(self._event(metric, policy, start, statistic))
+            try:
+                batch.append(self._event(metric, policy, start, statistic))
+            except ValueError as error:  # too many reports; or something else is in Redis
+                log.warning("not released", metric=metric.name, pane=start, reason=str(error))
             if time.monotonic() > deadline:
                 yield batch
                 batch, deadline = [], time.monotonic() + BATCH_SECONDS

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KAFKA_IMAGE = "confluentinc/cp-kafka:7.9.0"
 
 #: Seconds for a topic to be there, also while a broker starts again.
-CREATE_SECONDS = 60.0
+CREATE_SECONDS = 120.0
 
 
 def real_is_required() -> bool:
@@ -103,7 +103,7 @@ class Kafka:
         deadline = time.monotonic() + CREATE_SECONDS
         while True:  # a broker may be killed while it is asked
             try:
-                admin.create_topics([topic], operation_timeout=30)[name].result(timeout=60)
+                admin.create_topics([topic], operation_timeout=10)[name].result(timeout=20)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     return name

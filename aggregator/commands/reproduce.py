@@ -1,0 +1,123 @@
+"""`dither reproduce`: the papers' tables and figures, from the product's own estimators."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from aggregator.commands.options import table
+from aggregator.errors import DitherError
+from aggregator.plotting import draw
+from estimators.errors import nearest
+from estimators.experiments import EXPERIMENTS, Experiment, Number, Outcome
+
+LOOK_SECONDS = 0.5
+VERDICTS = {True: "agrees", False: "DIFFERS", None: ""}
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--runs", type=click.IntRange(2), help="How often it is repeated, instead of usual.")
+@click.option("--quick", is_flag=True, help="Repeat little: to look at, with larger errors.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each experiment.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Draw the figure into this PNG file (needs matplotlib).",
+)
+def reproduce(
+    name: str | None, runs: int | None, quick: bool, seed: int, as_json: bool, plot: Path | None
+) -> None:
+    """Run one of the papers' experiments, or `all`; without a name, list them.
+
+    Every number is shown with its Monte Carlo standard error beside the paper's. The exit code is 1
+    if one is further off than the docs allow beyond three standard errors, or if a claim does not
+    hold. The same seed and the same runs give the same numbers.
+    """
+    if name is None:
+        rows = [(key, one.source, one.title) for key, one in EXPERIMENTS.items()]
+        click.echo(table(("name", "source", "what it shows"), rows))
+        return
+    if name != "all" and name not in EXPERIMENTS:
+        raise DitherError(f"no experiment {name!r}: did you mean {nearest(name, EXPERIMENTS)}")
+    if name == "all" and plot is not None:
+        raise DitherError("--plot draws one experiment: name it, instead of `all`")
+    disagree = []
+    for key in EXPERIMENTS if name == "all" else [name]:
+        one = EXPERIMENTS[key]
+        repeated = runs or (one.quick if quick else one.runs)
+        outcome = _run(key, one, repeated, seed)
+        _show(key, one, outcome, repeated, seed, as_json=as_json)
+        if plot is not None:
+            draw(outcome, f"{key}: {one.title}", plot)
+        if not outcome.agrees:
+            disagree.append(key)
+    if disagree:
+        click.echo(f"not as expected: {', '.join(disagree)}", err=True)
+        sys.exit(1)
+
+
+def _run(key: str, experiment: Experiment, runs: int, seed: int) -> Outcome:
+    """Run an experiment, telling a terminal how far it is."""
+    began, told = time.monotonic(), 0.0
+
+    def tick(share: float) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if sys.stderr.isatty() and now - told > LOOK_SECONDS and share > 0:
+            told = now
+            left = (now - began) * (1 - share) / share
+            sys.stderr.write(f"\r\x1b[K{key}: {share:.0%}, {left:.0f} s left")
+            sys.stderr.flush()
+
+    outcome = experiment.run(runs, seed, tick)
+    if told:
+        sys.stderr.write("\r\x1b[K")
+    return outcome
+
+
+def _show(
+    key: str, experiment: Experiment, outcome: Outcome, runs: int, seed: int, *, as_json: bool
+) -> None:
+    if as_json:
+        described = {
+            "name": key,
+            "title": experiment.title,
+            "source": experiment.source,
+            "data": experiment.data,
+            "runs": runs,
+            "seed": seed,
+            "agrees": outcome.agrees,
+            "numbers": [dataclasses.asdict(n) | {"agrees": n.agrees} for n in outcome.numbers],
+            "claims": [dataclasses.asdict(claim) for claim in outcome.claims],
+            "plot": outcome.plot and dataclasses.asdict(outcome.plot),
+            "notes": list(outcome.notes),
+        }
+        click.echo(json.dumps(described))
+        return
+    click.echo(f"{key}: {experiment.title}\n{experiment.source}. Data: {experiment.data}.")
+    click.echo(f"runs: {runs}, seed: {seed}\n")
+    if outcome.numbers:
+        heads = ("", "ours", "error", "paper", "ratio", "")
+        click.echo(table(heads, [_row(number) for number in outcome.numbers]) + "\n")
+    for claim in outcome.claims:
+        click.echo(f"{'holds' if claim.holds else 'FAILS'}: {claim.name} ({claim.measured})")
+    for note in outcome.notes:
+        click.echo(note)
+    click.echo("")
+
+
+def _row(number: Number) -> tuple[str, ...]:
+    digits = 3 if not number.error else max(0, 1 - math.floor(math.log10(number.error)))
+    paper = ratio = ""
+    if number.paper is not None:
+        paper, ratio = f"{number.paper:.4g}", f"{number.ours / number.paper:.3f}"
+    error = f"{number.error:.{digits}f}" if number.error else "exact"
+    return number.name, f"{number.ours:.{digits}f}", error, paper, ratio, VERDICTS[number.agrees]

@@ -1,0 +1,43 @@
+"""Figures of experiments, as small PNG files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aggregator.errors import DitherError
+from estimators.experiments import Outcome
+
+INCHES, DOTS_PER_INCH = (6.4, 4.0), 100
+
+
+def draw(outcome: Outcome, title: str, file: Path) -> None:
+    """Draw an outcome's plot.
+
+    Raises
+    ------
+    DitherError
+        If it has none, or matplotlib is not installed.
+    """
+    if outcome.plot is None:
+        raise DitherError(f"{title}: it has no figure, only numbers; leave out --plot")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise DitherError(
+            "--plot needs matplotlib: install Dither with its extra `plots`, as "
+            "`pip install dither[plots]`"
+        ) from None
+    plot = outcome.plot
+    figure = Figure(INCHES, layout="constrained")
+    axes = figure.subplots()
+    for curve in plot.curves:
+        axes.plot(curve.x, curve.y, marker="o", markersize=3, linewidth=1, label=curve.name)
+    for scale, is_logarithmic in zip(
+        (axes.set_xscale, axes.set_yscale), plot.logarithmic, strict=True
+    ):
+        scale("log" if is_logarithmic else "linear")
+    axes.set(xlabel=plot.x, ylabel=plot.y, title=title)
+    axes.title.set_fontsize(9)
+    axes.grid(visible=True, which="major", alpha=0.3)
+    axes.legend(fontsize=7)
+    figure.savefig(file, format="png", dpi=DOTS_PER_INCH)

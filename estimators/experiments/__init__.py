@@ -1,0 +1,22 @@
+"""The papers' tables and figures, and what goes beyond them, from the product's own estimators.
+
+Pure computation: `dither reproduce` runs and prints it. Seeds decide everything; values are
+synthetic wherever an experiment does not say otherwise.
+"""
+
+from __future__ import annotations
+
+from estimators.experiments import adpm, errata, hdpwc, hist, hldp, minimum
+from estimators.experiments.outcome import Claim, Curve, Experiment, Number, Outcome, Plot, Tick
+
+__all__ = ["EXPERIMENTS", "Claim", "Curve", "Experiment", "Number", "Outcome", "Plot", "Tick"]
+
+EXPERIMENTS: dict[str, Experiment] = {
+    **adpm.EXPERIMENTS,
+    **hdpwc.EXPERIMENTS,
+    **hist.EXPERIMENTS,
+    **minimum.EXPERIMENTS,
+    **hldp.EXPERIMENTS,
+    **errata.EXPERIMENTS,
+}
+"""By the names that `dither reproduce` takes."""

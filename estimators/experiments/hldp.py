@@ -1,0 +1,227 @@
+"""High-Probability Bounds For Heterogeneous Local Differential Privacy (HLDP): rates, weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from estimators.experiments.outcome import (
+    Claim,
+    Curve,
+    Experiment,
+    Number,
+    Outcome,
+    Plot,
+    Tick,
+    mean_and_error,
+    slope,
+)
+from estimators.metric import Metric
+from estimators.randomness import SeededBits
+
+PROFILES = {
+    "all at 1/2": ((0.5,), (1.0,)),
+    "halves at 1/4 and 1": ((0.25, 1.0), (0.5, 0.5)),
+    "nine of ten at 0.1, one at 1": ((0.1, 1.0), (0.9, 0.1)),
+}
+SIZES = [2**k for k in range(10, 18)]
+PEEKED = 20_000
+"""Reports on a path."""
+DIMENSIONS = [16, 32, 64, 128, 256]
+
+
+def _error(
+    metric: Metric, values: Any, level: Any, truth: Any, runs: int, seed: int
+) -> tuple[float, float]:
+    """Return the mean of the l2 error (l_inf for frequencies), and its standard error."""
+    found = []
+    for run in range(runs):
+        statistic = metric.zero()
+        bits = SeededBits(seed + run)
+        metric.accumulate(statistic, level, metric.randomize(values, level, bits))
+        value = np.atleast_1d(metric.estimate(statistic, bound="normal").value)
+        norm = np.inf if metric.kind == "frequency" else 2
+        found.append(float(np.linalg.norm(value - truth, norm)))
+    return mean_and_error(found)
+
+
+def rates(runs: int, seed: int, tick: Tick) -> Outcome:
+    """Return the exponents of errors against the sum of epsilon^2, and against the dimension."""
+    numbers, curves = [], []
+    kinds: dict[str, dict[str, Any]] = {
+        "mean": {"kind": "mean", "mechanism": "randomized_response", "range": (-1, 1)},
+        "histogram": {"kind": "frequency", "mechanism": "projection", "categories": 16},
+    }
+    steps = len(kinds) * len(PROFILES) * len(SIZES) + len(DIMENSIONS)
+    done = 0
+    for kind, domain in kinds.items():
+        for profile, (levels, shares) in PROFILES.items():
+            metric, budget, errors = Metric(name="m", levels=levels, **domain), [], []
+            for users in SIZES:
+                each = [round(share * users) for share in shares]
+                level = np.repeat(np.arange(len(levels)), each).astype(np.uint8)
+                budget.append(float(np.square(levels) @ each))
+                if kind == "mean":
+                    values: Any = np.where(np.arange(level.size) % 2, 1.0, -1.0)
+                    truth: Any = 0.0
+                else:
+                    values = np.arange(level.size) % 16
+                    truth = np.bincount(values, minlength=16) / level.size
+                errors.append(_error(metric, values, level, truth, runs, seed))
+                done += 1
+                tick(done / steps)
+            means, uncertain = zip(*errors, strict=True)
+            exponent = slope(budget, means, uncertain)
+            numbers.append(Number(f"{kind}, {profile}: exponent", *exponent, -0.5, 0.03))
+            curves.append(Curve(f"{kind}, {profile}", budget, means))
+    spread = []
+    for dimension in DIMENSIONS:
+        metric = Metric(
+            name="m", kind="vector_mean", mechanism="hemisphere", dimension=dimension, radius=1,
+            levels=[1],
+        )  # fmt: skip
+        values = np.zeros((4096, dimension))
+        values[:, 0] = 1 / 2
+        level = np.zeros(4096, np.uint8)
+        spread.append(_error(metric, values, level, values[0], runs, seed))
+        done += 1
+        tick(done / steps)
+    exponent = slope(DIMENSIONS, *zip(*spread, strict=True))
+    numbers.append(Number("l2 of vectors against d: exponent", *exponent, 0.5, 0.03))
+    return Outcome(numbers, (), Plot("sum of epsilon^2", "mean error", curves))
+
+
+WEIGHED: dict[str, dict[str, Any]] = {
+    "laplace": {"kind": "mean", "range": (-1, 1)},
+    "hemisphere": {"kind": "vector_mean", "dimension": 3, "radius": 1},
+}
+GRID = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+def cost_of_the_papers_weights(mechanism: str) -> tuple[float, float, float]:
+    """Return two epsilons, and how much larger the squared error is than with optimal weights.
+
+    The worst of a grid; nine of ten users are at the lower one.
+    """
+    found = []
+    size = 20_000
+    level = np.repeat([0, 1], [size * 9 // 10, size // 10]).astype(np.uint8)
+    for low in GRID:
+        for high in (e for e in GRID if e > low):
+            metric = Metric(name="m", mechanism=mechanism, levels=[low, high], **WEIGHED[mechanism])
+            statistic = metric.zero()
+            values = np.zeros(size if metric.kind == "mean" else (size, 3))
+            metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(0)))
+            optimal, paper = (
+                metric.estimate(statistic, weights=policy, bound="normal").effective_reports
+                for policy in ("optimal", "paper")
+            )
+            found.append((optimal / paper, low, high))
+    ratio, low, high = max(found)
+    return low, high, ratio
+
+
+def weights(runs: int, seed: int, tick: Tick) -> Outcome:
+    """Return how much more the paper's weights err than the optimal ones, in mean square."""
+    numbers, worst = [], {}
+    for i, mechanism in enumerate(WEIGHED):
+        low, high, worst[mechanism] = cost_of_the_papers_weights(mechanism)
+        told = f"{mechanism}: worst at epsilon {low:g} and {high:g}"
+        numbers.append(Number(told, worst[mechanism]))
+        tick((i + 1) / len(WEIGHED))
+    claims = [
+        Claim(
+            "the paper's weights cost Laplace's mean 1.5 times the squared error and more",
+            worst["laplace"] > 1.5,
+            f"{worst['laplace']:.3f}",
+        ),
+        Claim(
+            "epsilon^2 is a poor weight for vectors where epsilon is large",
+            worst["hemisphere"] > 2,
+            f"{worst['hemisphere']:.2f}",
+        ),
+    ]
+    return Outcome(numbers, claims, notes=["Nine of ten users are at the lower epsilon."])
+
+
+def peeking(runs: int, seed: int, tick: Tick) -> Outcome:
+    """Return how often a 95% bound fails somewhere on the way to so many reports."""
+    metric = Metric(
+        name="m", kind="mean", mechanism="randomized_response", range=(-1, 1), levels=[0.5, 2]
+    )
+    users = PEEKED
+    looks = sorted({round(30 * 1.1**i) for i in range(200) if 30 * 1.1**i < users} | {users})
+    bounds = ("normal", "fixed", "anytime")
+    failed, last = dict.fromkeys(bounds, 0), dict.fromkeys(bounds, 0)
+    rng = np.random.default_rng(seed)
+    for run in range(runs):
+        values = np.where(rng.random(users) < 0.6, 1.0, -1.0)
+        level = rng.integers(0, 2, users).astype(np.uint8)
+        reports = metric.randomize(values, level, SeededBits(seed + run))
+        statistic, begin = metric.zero(), 0
+        missed = dict.fromkeys(bounds, False)
+        for end in looks:
+            metric.accumulate(statistic, level[begin:end], reports[begin:end])
+            begin = end
+            for bound in bounds:
+                if missed[bound] and end != users:
+                    continue
+                estimate = metric.estimate(statistic, bound=bound)
+                outside = not estimate.lower <= 0.2 <= estimate.upper
+                missed[bound] |= bool(outside)
+                last[bound] += bool(outside and end == users)
+        for bound in bounds:
+            failed[bound] += missed[bound]
+        tick((run + 1) / runs)
+
+    def share(count: int) -> tuple[float, float]:
+        chance = count / runs
+        return chance, math.sqrt(max(chance * (1 - chance), 1 / runs) / runs)
+
+    numbers = [Number(f"{bound}: fails at the end", *share(last[bound])) for bound in bounds]
+    numbers += [Number(f"{bound}: fails at some look", *share(failed[bound])) for bound in bounds]
+    rate = {bound: failed[bound] / runs for bound in bounds}
+    slack = 3 * math.sqrt(0.05 * 0.95 / runs)
+    claims = [
+        Claim(
+            "whoever looks again and again is misled by a bound for one look",
+            rate["normal"] > 0.3 and rate["fixed"] > 0.05,
+            f"normal {rate['normal']:.1%}, fixed {rate['fixed']:.1%} of paths",
+        ),
+        Claim(
+            "a bound for all times holds at all looks together",
+            rate["anytime"] <= 0.05 + slack,
+            f"fails on {rate['anytime']:.1%} of paths",
+        ),
+    ]
+    return Outcome(numbers, claims, notes=[f"{len(looks)} looks, at every power of 1.1 from 30."])
+
+
+EXPERIMENTS = {
+    "hldp-rates": Experiment(
+        "errors fall with the root of the sum of epsilon^2, and grow with that of the dimension",
+        "HLDP, Theorems on Algorithms 2, 3 and 5",
+        "synthetic: three mixes of levels",
+        400,
+        40,
+        rates,
+    ),
+    "hldp-weights": Experiment(
+        "the paper's weights and the optimal ones, side by side",
+        "HLDP, Algorithms 1 and 3",
+        "none: the estimators' own variances",
+        1,
+        1,
+        weights,
+    ),
+    "peeking": Experiment(
+        "why a dashboard needs bounds that hold at all times",
+        "Howard, Ramdas, McAuliffe and Sekhon (2021)",
+        "synthetic: +-1 with mean 0.2, levels 0.5 and 2",
+        400,
+        40,
+        peeking,
+    ),
+}

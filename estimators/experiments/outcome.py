@@ -1,0 +1,164 @@
+"""What an experiment is, and what comes out of one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+Tick = Callable[[float], None]
+"""Takes the share of an experiment that is done, from 0 to 1."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """A number of the paper, and ours.
+
+    Attributes
+    ----------
+    name : str
+        Where it stands: a row and a column of a table, a point of a curve.
+    ours : float
+    error : float
+        Monte Carlo standard error of ours; 0 if it is exact.
+    paper : float or None
+        None where the paper has a plot, or nothing, in this place.
+    within : float or None
+        How far apart the two may be, beyond 3 standard errors; None: only to be looked at.
+    """
+
+    name: str
+    ours: float
+    error: float = 0.0
+    paper: float | None = None
+    within: float | None = None
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether they are as close as they should be; None where nothing says how close."""
+        if self.paper is None or self.within is None:
+            return None
+        return abs(self.ours - self.paper) <= self.within + 3 * self.error
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """Something that should be so, and whether it is.
+
+    Attributes
+    ----------
+    holds : bool
+    measured : str
+        The numbers that say so.
+    """
+
+    name: str
+    holds: bool
+    measured: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """A line of a plot.
+
+    Attributes
+    ----------
+    x, y : sequence of float
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """Lines over the same axes."""
+
+    x: str
+    y: str
+    curves: Sequence[Curve]
+    logarithmic: tuple[bool, bool] = (True, True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What an experiment has found.
+
+    Attributes
+    ----------
+    numbers, claims, notes : sequence
+    plot : Plot or None
+    """
+
+    numbers: Sequence[Number] = ()
+    claims: Sequence[Claim] = ()
+    plot: Plot | None = None
+    notes: Sequence[str] = ()
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every number is close enough and every claim holds."""
+        return all(number.agrees is not False for number in self.numbers) and all(
+            claim.holds for claim in self.claims
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A table or a figure of a paper, or a question of our own.
+
+    Attributes
+    ----------
+    title, source, data : str
+        What it shows; where in which paper; what data it uses.
+    runs, quick : int
+        Repetitions, and those of a quick look.
+    run : callable
+        Takes the number of runs, a seed and a :data:`Tick`; returns an :class:`Outcome`.
+    """
+
+    title: str
+    source: str
+    data: str
+    runs: int
+    quick: int
+    run: Callable[[int, int, Tick], Outcome]
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of independent values and its standard error.
+
+    Examples
+    --------
+    >>> mean_and_error([1.0, 3.0])
+    (2.0, 1.0)
+    """
+    n = len(values)
+    mean = math.fsum(values) / n
+    variance = math.fsum((value - mean) ** 2 for value in values) / max(1, n - 1)
+    return mean, math.sqrt(variance / n)
+
+
+def slope(
+    x: Sequence[float], y: Sequence[float], errors: Sequence[float] | None = None
+) -> tuple[float, float]:
+    """Return the exponent of y ~ x^slope by least squares over the logarithms, and its error.
+
+    Parameters
+    ----------
+    errors : sequence of float, optional
+        Standard errors of y; without them y is exact.
+
+    Examples
+    --------
+    >>> exponent, error = slope([1.0, 10.0, 100.0], [2.0, 20.0, 200.0], [0.2, 2.0, 20.0])
+    >>> round(exponent, 6), round(error, 4)
+    (1.0, 0.0307)
+    """
+    across, up = [math.log(v) for v in x], [math.log(v) for v in y]
+    middle = math.fsum(across) / len(across)
+    shares = [(a - middle) / math.fsum((b - middle) ** 2 for b in across) for a in across]
+    relative = [error / value for error, value in zip(errors or [0.0] * len(y), y, strict=True)]
+    exponent = math.fsum(share * height for share, height in zip(shares, up, strict=True))
+    return exponent, math.hypot(*(s * r for s, r in zip(shares, relative, strict=True)))

@@ -1,0 +1,70 @@
+"""`dither reproduce` lists, runs, prints and draws."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from aggregator.commands.reproduce import reproduce
+from aggregator.errors import DitherError
+from estimators.experiments import EXPERIMENTS, Claim, Experiment, Number, Outcome
+
+
+def ran(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(reproduce, arguments)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.output
+
+
+def test_without_a_name_it_lists_them() -> None:
+    listed = ran()
+    for name, experiment in EXPERIMENTS.items():
+        assert f"{name} " in listed
+        assert experiment.title in listed
+
+
+def test_numbers_stand_beside_those_of_the_paper() -> None:
+    told = ran("adpm-fig1b", "--runs", "4")
+    assert "ADPM, Figure 1 (B). Data: synthetic" in told
+    assert "3.989  exact  3.989  1.000  agrees" in told
+    assert "holds: ADPM gains nothing" in told
+
+
+def test_as_json_it_has_everything() -> None:
+    found = json.loads(ran("hist-shuffle", "--json", "--seed", "3"))
+    assert (found["name"], found["seed"], found["agrees"]) == ("hist-shuffle", 3, True)
+    assert [claim["holds"] for claim in found["claims"]] == [True, True]
+    assert len(found["plot"]["curves"][0]["x"]) == len(found["plot"]["curves"][0]["y"]) > 10
+
+
+def test_what_does_not_come_out_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = Outcome([Number("n", 1.0, 0.1, 2.0, 0.1)], [Claim("c", holds=False, measured="3")])
+    wrong = Experiment("t", "s", "d", 1, 1, lambda *_: outcome)
+    monkeypatch.setitem(EXPERIMENTS, "wrong", wrong)
+    told = ran("wrong", code=1)
+    assert "DIFFERS" in told
+    assert "FAILS: c (3)" in told
+    assert "not as expected: wrong" in told
+
+
+def test_a_figure_is_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "figure.png"
+    ran("hist-shuffle", "--plot", str(file))
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert file.stat().st_size < 100_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["hldp-wights"], "did you mean 'hldp-weights'"),
+        (["all", "--plot", "x.png"], "--plot draws one experiment"),
+        (["hldp-weights", "--plot", "x.png"], "no figure, only numbers"),
+    ],
+)
+def test_what_cannot_be_done_is_told(arguments: list[str], message: str) -> None:
+    with pytest.raises(DitherError, match=message):
+        CliRunner().invoke(reproduce, arguments, catch_exceptions=False)

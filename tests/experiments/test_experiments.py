@@ -1,0 +1,97 @@
+"""The papers' experiments come out as printed, or as docs/reproduction.md says."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from estimators.experiments import EXPERIMENTS, Experiment, Number, Outcome
+from estimators.experiments.adpm import TABLE_2, collected, demanded, squared_error
+from estimators.experiments.outcome import mean_and_error, slope
+from estimators.randomness import SeededBits
+
+RUNS = {
+    "adpm-fig1a": 400,
+    "adpm-fig1b": 10,
+    "hdpwc-table4": 12,
+    "hist-fig2": 6,
+    "hist-fig3": 4,
+    "hist-shuffle": 1,
+    "errata": 20,
+}
+"""Enough for what they claim; the slow tests have all, with all their runs."""
+POLICIES = {"ADPM": "adpm", "PropDPM": "proportional", "UNI": "uniform-minimum"}
+
+
+def run(experiment: Experiment, runs: int, seed: int = 0) -> Outcome:
+    shares: list[float] = []
+    outcome = experiment.run(runs, seed, shares.append)
+    assert shares == sorted(shares), "progress goes forwards"
+    assert shares[-1] <= 1
+    return outcome
+
+
+def told(outcome: Outcome) -> list[str]:
+    """Return what is not as it should be."""
+    wrong = [
+        f"{n.name}: {n.ours} instead of {n.paper}" for n in outcome.numbers if n.agrees is False
+    ]
+    return wrong + [f"{c.name}: {c.measured}" for c in outcome.claims if not c.holds]
+
+
+@pytest.mark.parametrize(("name", "runs"), RUNS.items())
+def test_it_comes_out(name: str, runs: int) -> None:
+    assert told(run(EXPERIMENTS[name], runs)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_it_comes_out_with_all_its_runs(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    assert told(run(experiment, experiment.runs, seed=1)) == []
+
+
+@pytest.mark.parametrize("spread", TABLE_2)
+def test_weights_have_the_errors_of_adpm_table_2(spread: str) -> None:
+    """Beta(2, 3) has variance 1/25; the mean over ten draws of the demands."""
+    for method, policy in POLICIES.items():
+        errors = []
+        for seed in range(10):
+            metric, demands = demanded(spread, seed)
+            statistic = collected(metric, np.zeros(1000), metric.level_of(demands))
+            released = metric.release(statistic, SeededBits(seed), policy, target="sample")
+            errors.append(math.log(squared_error(released, 1 / 25)))
+        assert np.mean(errors) == pytest.approx(TABLE_2[spread][method], abs=0.15), method
+
+
+@pytest.mark.parametrize("name", ["adpm-table2", "min-fig1", "min-fig2", "hldp-rates", "peeking"])
+def test_the_same_seed_gives_the_same_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("estimators.experiments.minimum.SIZES", [64, 256])
+    monkeypatch.setattr("estimators.experiments.hldp.SIZES", [64, 256])
+    monkeypatch.setattr("estimators.experiments.hldp.DIMENSIONS", [2, 4])
+    monkeypatch.setattr("estimators.experiments.adpm.DRAWS", 2)
+    monkeypatch.setattr("estimators.experiments.hldp.PEEKED", 300)
+    experiment = EXPERIMENTS[name]
+    once, again, other = (run(experiment, 3, seed) for seed in (5, 5, 6))
+    assert once == again
+    assert once != other
+
+
+def test_a_number_agrees_within_its_margin_and_three_standard_errors() -> None:
+    assert Number("", 1.0, 0.1, paper=1.5, within=0.2).agrees is True
+    assert Number("", 1.0, 0.1, paper=1.6, within=0.2).agrees is False
+    assert Number("", 1.0, 0.1, paper=1.6).agrees is None
+    assert not Outcome([Number("", 1.0, 0.0, 2.0, 0.5)]).agrees
+
+
+def test_the_error_of_a_slope_is_that_of_repeated_fits() -> None:
+    """Within 4 standard errors of a standard deviation from 2,000 fits."""
+    rng = np.random.default_rng(3)
+    x, y = [1.0, 2.0, 4.0, 8.0], [1.0, 3.0, 9.0, 27.0]
+    errors = [0.01 * value for value in y]
+    fitted = [slope(x, rng.normal(y, errors).tolist())[0] for _ in range(2000)]
+    _, claimed = slope(x, y, errors)
+    assert np.std(fitted) == pytest.approx(claimed, rel=4 / math.sqrt(2 * 2000))
+    assert mean_and_error(fitted)[0] == pytest.approx(math.log(3) / math.log(2), abs=0.001)
