@@ -186,16 +186,16 @@ class Demonstration:
         assert self._produced is not None  # noqa: S101
         sent = self._produced.reports
         deadline = time.monotonic() + DRAIN_SECONDS
-        while (view := self.view()).counted < sent or not self._is_released():
+        while (counted := self.view().counted) < sent or not self._is_released():
             if time.monotonic() > deadline:
                 raise DitherError(
-                    f"{sent} reports were sent, but after {DRAIN_SECONDS:g} s only {view.counted} "
+                    f"{sent} reports were sent, but after {DRAIN_SECONDS:g} s only {counted} "
                     "are counted, or what is to be released is not"
                 )
             time.sleep(REFRESH_SECONDS / 5)
         outcome = verify(self.settings, self.reader.metrics, self._store)
         return Outcome(
-            view=view,
+            view=self.view(),
             reports=sent,
             reports_per_second=sent / self._produced.seconds,
             verified=outcome.verified,
