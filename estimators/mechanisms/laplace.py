@@ -133,7 +133,7 @@ class Laplace(ScalarMean):
 
     def level_means(self, table: Counts) -> Floats:
         """Return the unbiased mean of each level, zero where there is no report."""
-        means: Floats = table[:, 1] / (np.maximum(table[:, 0], 1) * self.grid)
+        means: Floats = table[:, 1] / np.maximum(table[:, 0], 1) / self.grid
         return means
 
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
