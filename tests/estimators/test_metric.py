@@ -370,3 +370,10 @@ def test_coordinates_may_have_names() -> None:
         Metric(**definition, coordinates=["x", "y"], dimension=3)
     with pytest.raises(DefinitionError, match="names, each once"):
         Metric(**definition, coordinates=["x", "x"])
+
+
+def test_a_number_of_reports_near_the_largest_integer_gives_a_number() -> None:
+    metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+    statistic = metric.zero()
+    statistic[0] = 2**62
+    assert np.isfinite(metric.estimate(statistic, bound="normal").value)
