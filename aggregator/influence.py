@@ -10,12 +10,16 @@ import dataclasses
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.decoding import Batches, Integers
 from estimators import Metric
+
+if TYPE_CHECKING:
+    from aggregator.partition import Watermark
 
 DIGEST_BYTES = 16
 Bools = NDArray[np.bool_]
@@ -63,7 +67,7 @@ def judge_in_turn(
     start: Integers,
     wrong: Bools,
     beats: Bools,
-    watermark: int,
+    watermark: Watermark,
     seen: Mapping[int, set[bytes]],
     used: Mapping[int, Uses],
 ) -> tuple[Verdict, dict[int, Uses]]:
@@ -84,7 +88,7 @@ def judge_in_turn(
         Refused already.
     beats : ndarray of bool
         Without a report: they only move the watermark.
-    watermark : int
+    watermark : Watermark
         Before the first one.
     seen, used : mapping by pane start
         Of the open panes: the ids counted, and the reports of each key.
@@ -102,17 +106,17 @@ def judge_in_turn(
     passed = np.empty(len(keys) + 1, dtype=np.int64)
     here: set[tuple[int, bytes]] = set()
     uses: defaultdict[int, Uses] = defaultdict(dict)
-    open_for = metric.pane_ms + metric.lateness_ms
+    time = watermark.time
     for row, (begin, key, identity) in enumerate(
         zip(start.tolist(), keys, batches.ids, strict=True)
     ):
-        passed[row] = watermark
+        passed[row] = time
         if wrong[row]:
             continue
         if beats[row]:
-            watermark = max(watermark, int(reached[row]))
+            time = max(time, int(reached[row]))
             continue
-        if begin + open_for <= watermark:
+        if begin + metric.pane_ms <= max(time - metric.lateness_ms, watermark.closed):
             late[row] = True
             continue
         if identity in seen.get(begin, ()) or (begin, identity) in here:
@@ -124,6 +128,6 @@ def judge_in_turn(
             continue
         uses[begin][key] = counted + batches.size(row)
         here.add((begin, identity))
-        watermark = max(watermark, int(reached[row]))
-    passed[-1] = watermark
+        time = max(time, int(reached[row]))
+    passed[-1] = time
     return Verdict(late, repeated, passed, over), uses

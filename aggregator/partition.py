@@ -94,20 +94,21 @@ class Watermark:
         timestamp for it), ms.
     arrived : int
         The latest Kafka timestamp of a counted batch, ms.
+    closed : int
+        Panes that end by then are closed, ms, and stay so if more lateness is allowed later on.
     """
 
     time: int = NEVER
     arrived: int = NEVER
+    closed: int = NEVER
 
     def __str__(self) -> str:
         """Return it as the store keeps it."""
-        return f"{self.time}:{self.arrived}"
+        return f"{self.time}:{self.arrived}:{self.closed}"
 
-    @classmethod
-    def parse(cls, text: str) -> Watermark:
-        """Read back what ``str`` wrote."""
-        time, arrived = text.split(":")
-        return cls(int(time), int(arrived))
+    def reach(self, time: int, lateness_ms: int) -> None:
+        """Note that event time has come so far."""
+        self.time, self.closed = time, max(self.closed, time - lateness_ms)
 
 
 class Partition:
@@ -203,20 +204,20 @@ class Partition:
         uses: dict[int, Uses] = {}
         if metric.max_key_reports is None:
             ids = batches.ids
-            verdict = self._judge(metric, name, ids, reached, start, wrong, beats, watermark.time)
+            verdict = self._judge(metric, name, ids, reached, start, wrong, beats, watermark)
         else:
             keys = [digest(messages[i].key()) for i in batches.index.tolist()]
             panes = self._open(name, start)
             seen = {begin: pane.seen for begin, pane in panes.items()}
             used = {begin: pane.used for begin, pane in panes.items()}
             verdict, uses = judge_in_turn(
-                metric, batches, keys, reached, start, wrong, beats, watermark.time, seen, used
+                metric, batches, keys, reached, start, wrong, beats, watermark, seen, used
             )
         late, passed = verdict.late, verdict.passed
         refused = wrong | late | verdict.repeated
         refused[list(verdict.over)] = True
         good = np.flatnonzero(~(refused | beats))
-        watermark.time = int(passed[-1])
+        watermark.reach(int(passed[-1]), metric.lateness_ms)
         if good.size:
             watermark.arrived = max(watermark.arrived, int(kafka_ms[good].max()))
         for begin in sorted(set(start[good].tolist())):
@@ -254,13 +255,14 @@ class Partition:
         start: Integers,
         wrong: NDArray[np.bool_],
         beats: NDArray[np.bool_],
-        watermark: int,
+        watermark: Watermark,
     ) -> Verdict:
         """Judge batches that have no limit, all at once."""
         repeated = self._repeated(name, ids, start, wrong | beats)
         moved = np.where(wrong | repeated, NEVER, reached)
-        passed = np.maximum.accumulate(np.concatenate(([watermark], moved)))
-        late = ~(wrong | beats) & (start + metric.pane_ms + metric.lateness_ms <= passed[:-1])
+        passed = np.maximum.accumulate(np.concatenate(([watermark.time], moved)))
+        closed = np.maximum(passed[:-1] - metric.lateness_ms, watermark.closed)
+        late = ~(wrong | beats) & (start + metric.pane_ms <= closed)
         return Verdict(late, repeated, passed)
 
     def _open(self, name: str, start: Integers) -> dict[int, Pane]:
@@ -331,7 +333,7 @@ class Partition:
     def _is_over(self, key: PaneKey, pane: Pane) -> bool:
         width = width_ms(key.grain, pane.metric)
         assert width is not None  # noqa: S101
-        return key.start + width + pane.metric.lateness_ms <= self.watermarks[key.metric].time
+        return key.start + width <= self.watermarks[key.metric].closed
 
     def saved(self) -> dict[PaneKey, Pane]:
         """Note that the store has everything; let go of the closed panes and return them."""

@@ -16,7 +16,7 @@ import numpy as np
 from aggregator.errors import StateUnreadable
 from aggregator.influence import Uses
 from aggregator.keys import GRAINS_MS, PaneKey, counted_keys
-from aggregator.partition import Partition, Watermark
+from aggregator.partition import NEVER, Partition, Watermark
 from estimators import Metric
 from estimators.estimate import Counts
 from producers.rounds import Round, decode
@@ -85,11 +85,10 @@ def watermarks(key: str, found: Mapping[bytes, bytes]) -> dict[str, Watermark]:
     """Return watermarks by metric key."""
     marks = {}
     for name, value in texts(key, found).items():
-        time, colon, arrived = value.partition(":")
-        place = f"{key}, field {name}"
-        if not colon:
-            raise StateUnreadable(place, repr(value), "two times in ms, with a colon between")
-        marks[name] = Watermark(integer(place, time, -1), integer(place, arrived, -1))
+        times, place = value.split(":"), f"{key}, field {name}"
+        if len(times) != 3:
+            raise StateUnreadable(place, repr(value), "three times in ms, with colons between")
+        marks[name] = Watermark(*(integer(place, time, NEVER) for time in times))
     return marks
 
 

@@ -13,6 +13,7 @@ from aggregator.errors import Fenced, StoreUnreachable, Torn
 from aggregator.keys import metric_key
 from aggregator.partition import Partition
 from aggregator.store import TORN, UNSET, Store, connect
+from estimators import Metric
 from tests.aggregator.test_partition import DELAY, FUTURE_MS, HOUR, METRICS, MINUTE
 from tests.messages import ARRIVAL, EPOCH, batch, log
 
@@ -116,8 +117,6 @@ def test_the_running_total_is_the_closed_panes_and_the_open_ones(store: Store) -
 
 
 def test_expired_panes_leave_by_themselves(store: Store) -> None:
-    from estimators import Metric
-
     kept = Metric(
         name="kept",
         kind="mean",
@@ -193,3 +192,29 @@ def test_a_worker_is_stuck_until_it_gets_on_or_is_silent(store: Store) -> None:
     store.tell_stuck("host:8", "consuming", 0.0, now_ms=1_010_000)
     assert store.stuck(1_010_000) == {"host:7": ("committing", 61)}
     assert store.stuck(1_070_000) == {}, "it has ended"
+
+
+@pytest.mark.parametrize("most", [None, 100])
+def test_a_pane_that_is_closed_stays_closed_when_more_lateness_is_allowed(
+    store: Store, most: int | None
+) -> None:
+    """Its batch ids are gone, and its sums would begin anew."""
+    punctual = dataclasses.replace(DELAY, lateness="0s", max_key_reports=most)
+    patient = dataclasses.replace(punctual, lateness="1d")
+    assert metric_key("delay", punctual.revision) == metric_key("delay", patient.revision)
+    messages = log(*(batch(punctual, [1.0], 1, EPOCH + at, at) for at in (0, HOUR, 1, HOUR + 1)))
+    snapshot = store.acquire(0, "one")
+    partition = snapshot.partition({"delay": punctual}, FUTURE_MS)
+    assert partition.count(messages[:2]) == []
+    store.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
+    before = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key_of(punctual)}:{EPOCH}")
+    snapshot = store.acquire(0, "two")
+    partition = snapshot.partition({"delay": patient}, FUTURE_MS)
+    assert [refusal.reason for refusal in partition.count(messages[2:])] == ["late"]
+    store.commit(0, int(snapshot.owner["epoch"]), 2, partition, {})
+    after = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key_of(punctual)}:{EPOCH}")
+    assert before == after is not None
+
+
+def key_of(metric: Metric) -> str:
+    return metric_key(metric.name, metric.revision)

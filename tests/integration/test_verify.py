@@ -101,7 +101,7 @@ def test_an_altered_counter_a_watermark_and_a_forgotten_batch_are_named(
     tag = f"{{dither:{counted.topic}:0}}"
     client.hincrby(f"{tag}:counts", "accepted:delay", 1)
     name = metric_key("age", counted.metrics["age"].revision)
-    client.hset(f"{tag}:watermarks", name, "5:5")
+    client.hset(f"{tag}:watermarks", name, "5:5:5")
     seen = next(key for key in client.scan_iter(match=f"{tag}:seen:*") if client.scard(key) > 1)
     client.spop(seen)
     client.hset(seen.replace(b":seen:", b":keys:"), b"somebody", 7)
