@@ -25,7 +25,13 @@ VERDICTS = {True: "agrees", False: "DIFFERS", None: ""}
 @click.argument("name", required=False)
 @click.option("--runs", type=click.IntRange(2), help="How often it is repeated, instead of usual.")
 @click.option("--quick", is_flag=True, help="Repeat little: to look at, with larger errors.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Decides everything that is drawn.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each experiment.")
 @click.option(
     "--plot",

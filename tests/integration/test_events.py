@@ -244,8 +244,15 @@ def test_events_of_a_publisher_that_crashed_before_its_commit_are_published_once
 def test_events_of_a_publisher_that_crashed_after_its_commit_are_published_once(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    note = Published.note
+
+    def crash_at_events(self: Published, committed: Any, positions: dict[int, int]) -> None:
+        if committed:
+            crash()
+        note(self, committed, positions)
+
     with monkeypatch.context() as broken:
-        broken.setattr(Published, "note", crash)
+        broken.setattr(Published, "note", crash_at_events)
         _run_until_it_crashes(counted, broken)
     assert len(final_ids(counted)) == 24
     _publish_the_rest(counted)

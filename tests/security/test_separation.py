@@ -121,7 +121,7 @@ def can_read(properties: dict[str, Any], topic: str) -> bool:
 MAY = {
     "reporter": {"write reports"},
     "worker": {"read reports", "write dead"},
-    "publisher": {"read estimates", "write estimates"},
+    "publisher": {"read estimates", "write estimates", "write reports"},
     "respondent": {"write reports", "read rounds"},
     "coordinator": {"read rounds", "write rounds"},
     "verifier": {"read reports"},
