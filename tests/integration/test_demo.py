@@ -205,7 +205,10 @@ def test_ctrl_c_ends_the_demo_early_with_a_summary_for_people(
     assert re.search(r"metric +category +truth +estimate +lower +upper", told)
     number = r"-?\d+\.\d{4}"
     for name, label in FIRST_ROWS:
-        assert re.search(rf"{name} +{label} *({number} +){{4}}(within|outside)", told)
+        numbers = rf"({number} +){{4}}(within|outside)"
+        if name == "arr_delay":  # where its first pane was not released yet, there are none
+            numbers = rf"({numbers})?"
+        assert re.search(rf"{name} +{label} *{numbers}", told)
     summary = re.search(
         r"([\d,]+) reports, [\d,]+ a second; truth within the bounds for (\d+) of (\d+) values",
         told,
