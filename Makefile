@@ -23,8 +23,8 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup      ## replay a year of flights as private telemetry; ARGS="--seconds 20 --json"
 	@$(BIN)/dither demo $(ARGS)
 
-test: setup kafka ## run the tests, three at a time; ARGS="-k verify"
-	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+test: setup kafka ## run the tests, four at a time; ARGS="-k verify"
+	@$(BIN)/python -m pytest -n 4 --dist loadfile $(ARGS)
 
 kafka: setup     ## fetch Apache Kafka's jars where Java 17 and Maven are there
 	@$(BIN)/python deploy/kafka/launcher.py fetch --if-possible
