@@ -30,7 +30,16 @@ from benchmarks import (
     window,
 )
 from benchmarks.machine import described
-from benchmarks.measure import ENOUGH_SECONDS, Figure, NotRun, Outcome, Result, measure
+from benchmarks.measure import (
+    ENOUGH_SECONDS,
+    Benchmark,
+    CannotRunError,
+    Figure,
+    NotRun,
+    Outcome,
+    Result,
+    measure,
+)
 from benchmarks.peers import libraries, streams
 from benchmarks.places import Places
 from benchmarks.record import Record
@@ -128,13 +137,17 @@ def _run(only: str, rounds: int, *, quick: bool) -> Record:
                 if isinstance(outcome, Figure):
                     record.figures[outcome.name] = outcome
                     click.echo(f"{outcome.name:{WIDTH}} {outcome.value:8.3g} {outcome.unit}")
-                elif isinstance(outcome, NotRun):
+                elif isinstance(outcome, Benchmark):
+                    try:
+                        result = measure(outcome, rounds, 0 if quick else ENOUGH_SECONDS)
+                    except CannotRunError as error:
+                        outcome = NotRun(outcome.name, str(error))
+                    else:
+                        record.results[outcome.name] = result
+                        click.echo(_line(outcome.name, result))
+                if isinstance(outcome, NotRun):
                     record.not_run[outcome.name] = outcome.reason
                     click.echo(f"{outcome.name:{WIDTH}} not run: {outcome.reason}")
-                else:
-                    result = measure(outcome, rounds, 0 if quick else ENOUGH_SECONDS)
-                    record.results[outcome.name] = result
-                    click.echo(_line(outcome.name, result))
         if "kafka" in places.__dict__ and not places.is_real:
             click.echo("on librdkafka's in-process broker, not on Apache Kafka")
         record.machine = described(places)

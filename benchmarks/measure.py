@@ -14,6 +14,10 @@ Side = Callable[[float], float]
 """Does the work once, and again until so many seconds have passed; returns units a second."""
 
 
+class CannotRunError(Exception):
+    """A side cannot do its work here; the message says why."""
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """Ours beside a baseline that does the same with less.

@@ -50,8 +50,9 @@ def population(metric: Metric, size: int) -> tuple[NDArray[Any], Levels]:
     rng = np.random.default_rng(7)
     level = rng.integers(0, len(metric.levels), size).astype(np.uint8)
     if metric.kind == "frequency":
-        held = rng.integers(0, CATEGORIES, size)
-        return WORDS[held] if metric.categories == "open" else held, level
+        if metric.categories == "open":
+            return rng.choice(WORDS, size), level
+        return rng.integers(0, len(metric.category_names), size), level
     if metric.kind == "vector_mean":
         return rng.normal(0, 0.5 / np.sqrt(DIMENSION), (size, DIMENSION)), level
     assert metric.range is not None  # noqa: S101
