@@ -19,7 +19,11 @@ from aggregator.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker, EmbeddedRed
 from deploy.kafka import launcher
 
 PARTITIONS = EMBEDDED_PARTITIONS
-FILLING: dict[str, Any] = {"linger.ms": 20, "queue.buffering.max.messages": 10**6}
+FILLING: dict[str, Any] = {
+    "linger.ms": 20,
+    "queue.buffering.max.messages": 10**6,
+    "log_level": 3,
+}
 SMALL_BYTES = 3_000_000
 """What the in-process broker keeps of a partition, with room to spare."""
 
