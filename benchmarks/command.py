@@ -92,10 +92,19 @@ WIDTH = 58
     show_default=True,
     help="How often both sides run.",
 )
-@click.option("--quick", is_flag=True, help="Once, with a hundredth of the work: does it run?")
+@click.option("--quick", is_flag=True, help="Once, with a hundredth of the work, to see it run.")
+@click.option(
+    "--in-process", is_flag=True, help="librdkafka's broker, even where Apache Kafka is there."
+)
 @click.option("--list", "listing", is_flag=True, help="List the stages and what they measure.")
 def bench(
-    file: Path | None, update: bool, only: str, rounds: int, quick: bool, listing: bool
+    file: Path | None,
+    update: bool,
+    only: str,
+    rounds: int,
+    quick: bool,
+    in_process: bool,
+    listing: bool,
 ) -> None:
     """Measure every stage against a baseline, alternately in this process.
 
@@ -111,7 +120,7 @@ def bench(
     logger = structlog.get_config()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     try:
-        record = _run(only, 1 if quick else rounds, quick=quick)
+        record = _run(only, 1 if quick else rounds, quick=quick, in_process=in_process)
     finally:
         structlog.configure(**logger)
     if not record.names:
@@ -121,7 +130,7 @@ def bench(
         file.write_text(json.dumps((known | record).as_dict(), indent=1) + "\n")
 
 
-def _run(only: str, rounds: int, *, quick: bool) -> Record:
+def _run(only: str, rounds: int, *, quick: bool, in_process: bool) -> Record:
     record, stage = Record(), only.split("/")[0]
 
     def wanted(name: str) -> bool:
@@ -129,7 +138,7 @@ def _run(only: str, rounds: int, *, quick: bool) -> Record:
 
     click.echo(f"{'benchmark':{WIDTH}} {'ours':>8} {'baseline':>8} unit        ratio")
     with ExitStack() as stack:
-        places = Places(stack, QUICK_SCALE if quick else 1.0, wanted)
+        places = Places(stack, QUICK_SCALE if quick else 1.0, wanted, in_process=in_process)
         for name in [stage] if stage in STAGES else STAGES:
             for outcome in STAGES[name](places):
                 if not wanted(outcome.name):

@@ -49,7 +49,7 @@ def consumption(
         began, left = time.perf_counter(), messages
         consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
         while left > 0:
-            found = consumer.consume(CONSUME_MESSAGES, timeout=1.0)
+            found = consumer.consume(min(left, CONSUME_MESSAGES), timeout=1.0)
             left -= len(found)
             handle(found)
         passed = time.perf_counter() - began

@@ -15,12 +15,13 @@ from pathlib import Path
 from aggregator.settings import Redis, Settings, Topics
 from aggregator.store import Store, connect
 from benchmarks.batches import METRIC, METRICS, payloads
-from benchmarks.consume import BATCHES, consumption
+from benchmarks.consume import consumption
 from benchmarks.measure import Benchmark, NotRun, Outcome, Side
 from benchmarks.places import PARTITIONS, Places
 from benchmarks.workers import committed, definitions, joined, wait, workers
 
 WORKERS = (1, 2)
+BATCHES = {1: 300_000, 1_000: 60_000}
 COMMIT_INTERVAL = "100ms"
 """Short, so that waiting for the last commit is not what is measured."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 import tempfile
 import time
@@ -18,19 +19,21 @@ from benchmarks.measure import Figure, NotRun, Outcome
 from benchmarks.places import Places
 from benchmarks.workers import committed, definitions, joined, wait, workers
 from estimators import Metric
-from producers.batch import encode_batch
+from producers.batch import BATCH_ID_BYTES, encode_batch
 
 PARTITIONS = 6
 BATCH_REPORTS = 200
 ROUNDS = 10
 """Batches of every metric in every partition, each in a pane of its own: most panes close."""
 SETTLING_SECONDS = 3.0
+IDS, IDS_AT_ONCE = 200_000, 1_000
 MEBIBYTE = 2**20
 
 
 def benchmarks(places: Places) -> Iterator[Outcome]:
+    yield Figure("memory/Redis, id of a batch", _id_bytes(places), "B")
     if not places.is_real or not sys.platform.startswith("linux"):
-        yield NotRun("memory", "needs Apache Kafka (deploy/kafka/launcher.py) and Linux's /proc")
+        yield NotRun("memory/workers", "needs Apache Kafka, and Linux's /proc")
         return
     small = Metric(
         name="small", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[0.5, 1, 2]
@@ -51,6 +54,19 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
         resident, highest = _measured(places, metrics)
         yield Figure(f"memory/{told}", resident / MEBIBYTE, "MB")
         yield Figure(f"memory/{told}/highest", highest / MEBIBYTE, "MB")
+
+
+def _id_bytes(places: Places) -> float:
+    """Return the memory that Redis takes for the id of a batch in an open pane."""
+    number = places.sized(IDS)
+    with Store(connect(places.redis), "ids") as store:
+        before = store.client.info("memory")["used_memory"]
+        for _ in range(0, number, IDS_AT_ONCE):
+            store.client.sadd("ids", *(os.urandom(BATCH_ID_BYTES) for _ in range(IDS_AT_ONCE)))
+        after = store.client.info("memory")["used_memory"]
+        held = store.client.scard("ids")
+        store.client.delete("ids")
+    return float((after - before) / held)
 
 
 def _measured(places: Places, metrics: list[Metric]) -> tuple[int, int]:

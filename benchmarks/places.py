@@ -39,6 +39,8 @@ class Places:
         By how much all sizes are multiplied: a small one shows that everything runs.
     wanted : callable
         Whether a benchmark of that name is to run: nothing need be prepared for others.
+    in_process : bool
+        Whether to use librdkafka's broker even where Apache Kafka is there.
     """
 
     def __init__(
@@ -46,9 +48,11 @@ class Places:
         stack: ExitStack,
         scale: float = 1.0,
         wanted: Callable[[str], bool] = lambda _: True,
+        *,
+        in_process: bool = False,
     ) -> None:
         self._stack, self._scale, self.wanted = stack, scale, wanted
-        self.is_real = not launcher.missing()
+        self.is_real = not (in_process or launcher.missing())
         self._embedded: EmbeddedBroker | None = None
 
     def sized(self, number: int) -> int:
@@ -109,6 +113,8 @@ class Places:
         producer.flush()
         yield topic, producer.commit_transaction
         producer.close()
+        admin = AdminClient({"bootstrap.servers": self.kafka})
+        admin.delete_topics([topic])[topic].result()
 
 
 def _fill(producer: Producer, topic: str, payloads: list[bytes], key: bytes | None) -> None:

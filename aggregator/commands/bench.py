@@ -11,7 +11,7 @@ from aggregator.errors import DitherError
 PACKAGE = "benchmarks"
 
 
-@click.command()
+@click.command("bench")
 def _missing() -> None:
     """Measure every stage against a baseline: needs a clone of the repository."""
     raise DitherError(

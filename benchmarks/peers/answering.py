@@ -57,7 +57,8 @@ def given() -> Given:
 def answer(tasks: Mapping[str, Task]) -> None:
     """Read tasks from standard input, one a line; write how many units a second were done.
 
-    A task that returns a negative number has measured itself: that is its rate.
+    Seconds are those of a core. A task that returns a negative number has measured itself: that is
+    its rate.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
@@ -68,12 +69,12 @@ def answer(tasks: Mapping[str, Task]) -> None:
 
 
 def _rate(task: Task, seconds: float) -> float:
-    done, began = 0.0, time.perf_counter()
+    done, began = 0.0, time.process_time()
     while True:
         units = task()
         if units < 0:
             return -units
         done += units
-        passed = time.perf_counter() - began
-        if passed >= seconds:
+        passed = time.process_time() - began
+        if passed > seconds:
             return done / passed
