@@ -63,7 +63,7 @@ class RandomizedResponse(ScalarMean):
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one report, 0 or 1, for each value in [-1, 1]."""
         positive = round_up(bits, (1 + values) / 2)
-        return (positive ^ bernoulli(bits, self._flipped.thresholds[level])).astype(np.uint8)
+        return (positive ^ bernoulli(bits, self._flipped.thresholds, level)).astype(np.uint8)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Refuse a report other than 0 or 1."""
