@@ -15,7 +15,7 @@ from pathlib import Path
 from aggregator.settings import Redis, Settings, Topics
 from aggregator.store import Store, connect
 from benchmarks.batches import METRIC, METRICS, payloads
-from benchmarks.consume import consumption
+from benchmarks.consume import consumption, raw
 from benchmarks.measure import Benchmark, NotRun, Outcome, Side
 from benchmarks.places import PARTITIONS, Places
 from benchmarks.workers import committed, definitions, joined, wait, workers
@@ -33,13 +33,13 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
     for reports, most in BATCHES.items():
         encoded = payloads(places.sized(most), reports)
         topic, messages = places.log(encoded)
-        raw = consumption(places, topic, messages, reports, lambda: lambda _: None)
+        baseline = consumption(places, topic, messages, reports, lambda: raw)
         for count in WORKERS:
             yield Benchmark(
                 f"end to end/batches of {reports}, workers {count}/raw",
                 "reports/s",
                 counting(places, encoded, reports, count),
-                raw,
+                baseline,
             )
 
 
