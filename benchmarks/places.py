@@ -19,11 +19,8 @@ from aggregator.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker, EmbeddedRed
 from deploy.kafka import launcher
 
 PARTITIONS = EMBEDDED_PARTITIONS
-FILLING: dict[str, Any] = {
-    "linger.ms": 20,
-    "queue.buffering.max.messages": 10**6,
-    "log_level": 3,
-}
+QUIET: dict[str, Any] = {"log_level": 3}
+FILLING = {**QUIET, "linger.ms": 20, "queue.buffering.max.messages": 10**6}
 SMALL_BYTES = 3_000_000
 """What the in-process broker keeps of a partition, with room to spare."""
 
@@ -81,7 +78,7 @@ class Places:
         if self._embedded is not None:
             self._embedded.create_topic(topic)
         else:
-            admin = AdminClient({"bootstrap.servers": servers})
+            admin = AdminClient({"bootstrap.servers": servers, **QUIET})
             admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
         return topic
 
@@ -113,7 +110,7 @@ class Places:
         producer.flush()
         yield topic, producer.commit_transaction
         producer.close()
-        admin = AdminClient({"bootstrap.servers": self.kafka})
+        admin = AdminClient({"bootstrap.servers": self.kafka, **QUIET})
         admin.delete_topics([topic])[topic].result()
 
 
