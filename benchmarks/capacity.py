@@ -30,7 +30,7 @@ MESSAGE_BYTES = 80
 OPEN_PANES = 4
 """Of a metric in a partition: its own, the hour's, the day's, and the total."""
 CELL_BYTES = 8
-HELD_ID_BYTES = 90
+HELD_ID_BYTES = 150
 """In a worker, of a batch's id: 16 bytes, the object around them, and its place in a set."""
 HOUR_SECONDS = 3_600
 DEVICES = (1e6, 1e8, 1e9)

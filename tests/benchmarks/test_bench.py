@@ -16,7 +16,7 @@ from aggregator.errors import DitherError
 from benchmarks.command import STAGES, bench
 from benchmarks.measure import Benchmark, Figure, measure
 from benchmarks.record import Record
-from benchmarks.tables import filled, table
+from benchmarks.tables import BLOCK, RECORDED, filled, table
 
 #: Stages that need no server but Redis, and take less than a second each.
 LIGHT = ("randomize", "encode", "accumulate", "count", "read", "ask", "commit", "window", "growth")
@@ -125,6 +125,14 @@ def test_tables_of_a_page_are_replaced_and_its_text_is_not() -> None:
     assert new.endswith("<!-- end -->\nafter\n")
     assert "old" not in new
     assert filled(new, record) == new
+
+
+@pytest.mark.parametrize("page", ["performance", "capacity"])
+def test_the_tables_of_the_docs_are_those_of_the_recorded_run(page: str) -> None:
+    text = (RECORDED.parents[1] / "docs" / f"{page}.md").read_text()
+    named = [name for _, name, _ in BLOCK.findall(text)]
+    assert set(named) <= {*STAGES, "machine", "not run", "capacity"}
+    assert filled(text, Record.read(RECORDED)) == text, "python -m benchmarks.tables --write PAGE"
 
 
 def test_a_record_is_read_as_it_was_written(run: Run, tmp_path: Path) -> None:
