@@ -23,6 +23,7 @@ from benchmarks import (
     latency,
     memory,
     produce,
+    profiles,
     publish,
     randomize,
     read,
@@ -62,6 +63,7 @@ STAGES: dict[str, Callable[[Places], Iterator[Outcome]]] = {
     "latency": latency.benchmarks,
     "memory": memory.benchmarks,
     "growth": growth.benchmarks,
+    "profile": profiles.benchmarks,
     "peers": libraries.benchmarks,
     "streams": streams.benchmarks,
 }

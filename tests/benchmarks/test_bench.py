@@ -19,7 +19,18 @@ from benchmarks.record import Record
 from benchmarks.tables import BLOCK, RECORDED, filled, table
 
 #: Stages that need no server but Redis, and take less than a second each.
-LIGHT = ("randomize", "encode", "accumulate", "count", "read", "ask", "commit", "window", "growth")
+LIGHT = (
+    "randomize",
+    "encode",
+    "accumulate",
+    "count",
+    "read",
+    "ask",
+    "commit",
+    "window",
+    "growth",
+    "profile",
+)
 BROKER = ("consume", "produce")
 
 Run = Callable[..., tuple[Result, dict[str, Any]]]
