@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -391,6 +392,34 @@ def test_alike_batches_are_not_parsed_one_by_one(monkeypatch: pytest.MonkeyPatch
     partition.count(log(*(batch(DELAY, [1.0, 2.0], seed=i) for i in range(200))))
     assert partition.counts == {"accepted:delay": 400}
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("mixing", [decoding.MIXING, np.zeros_like(decoding.MIXING)])
+def test_many_metrics_in_one_log_are_told_apart_and_read_as_columns(
+    mixing: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of one length and of others; and where their sums of bytes tell nothing apart."""
+    monkeypatch.setattr(decoding, "MIXING", mixing)
+    names = [*(f"delay{i:02d}" for i in range(12)), "delay", "delayed_by"]
+    metrics = {name: dataclasses.replace(DELAY, name=name) for name in names}
+    rng = np.random.default_rng(5)
+    which = [*rng.permutation(350), *rng.permutation(350)]
+    batches = [
+        batch(metrics[names[i % len(names)]], [1.0, 9.0], seed=seed) for seed, i in enumerate(which)
+    ]
+    together, apart = Partition(metrics, FUTURE_MS), Partition(metrics, FUTURE_MS)
+    for offset, one in enumerate(batches):
+        apart.count(log(one, first=offset))
+    parsed: list[bytes | None] = []
+    parse = decoding._parsed
+    monkeypatch.setattr(
+        decoding, "_parsed", lambda payload: parsed.append(payload) or parse(payload)
+    )
+    for start in range(0, 700, 350):
+        assert together.count(log(*batches[start : start + 350], first=start)) == []
+    assert everything(together) == everything(apart)
+    if mixing.any():
+        assert len(parsed) == len(names), "each layout is found once"
 
 
 def test_a_field_that_is_not_known_here_moves_nothing() -> None:
