@@ -314,6 +314,11 @@ def main(file: Path, **facts: float) -> None:
         found = need(Fleet(**facts), Rates.of(Record.read(file)))  # type: ignore[arg-type]
     except ValueError as error:
         raise click.ClickException(str(error)) from None
+    except KeyError as error:
+        raise click.ClickException(
+            f"{file} has no {error}: measure it with `dither bench --only STAGE --update --json "
+            f"{file}`, for the stages `end to end`, `commit` and `memory`"
+        ) from None
     for field, value in dataclasses.asdict(found).items():
         sized = "bytes" in field
         click.echo(f"{field.replace('_', ' '):24} {_size(value) if sized else f'{value:,.6g}'}")

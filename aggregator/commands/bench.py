@@ -9,6 +9,7 @@ import click
 from aggregator.errors import DitherError
 
 PACKAGE = "benchmarks"
+MODULE = f"{PACKAGE}.command"
 
 
 @click.command("bench")
@@ -23,9 +24,9 @@ def _missing() -> None:
 def _found() -> click.Command:
     """Return the benchmarks' own command, where the repository is there to have them."""
     try:
-        command = importlib.import_module(f"{PACKAGE}.command").bench
+        command = importlib.import_module(MODULE).bench
     except ModuleNotFoundError as error:
-        if error.name != PACKAGE:
+        if error.name not in (PACKAGE, MODULE):  # the second: a package of that name, not ours
             raise
         return _missing
     assert isinstance(command, click.Command)  # noqa: S101

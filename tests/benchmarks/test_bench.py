@@ -114,11 +114,12 @@ def test_both_sides_take_turns_and_each_begins_as_often() -> None:
     assert (result.lowest, result.highest) == (1, 3)
 
 
+@pytest.mark.parametrize("lacking", ["benchmarks", "benchmarks.command"])
 def test_without_the_repository_the_command_says_where_the_benchmarks_are(
-    monkeypatch: pytest.MonkeyPatch,
+    lacking: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def absent(name: str) -> object:
-        raise ModuleNotFoundError(name=name.split(".")[0])
+    def absent(_: str) -> object:
+        raise ModuleNotFoundError(name=lacking)
 
     monkeypatch.setattr(importlib, "import_module", absent)
     missing = command._found()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from benchmarks.capacity import LEAST_PARTITIONS, MOST_BUSY, Fleet, Rates, main, mean_wait, need
+from benchmarks.record import Record
 from benchmarks.tables import RECORDED
 
 RATES = Rates(
@@ -80,6 +83,15 @@ def test_the_mean_wait_is_that_of_a_simulated_queue(busy: float) -> None:
 def test_a_queue_that_grows_without_end_has_no_mean_wait() -> None:
     with pytest.raises(ValueError, match="expected below 1"):
         mean_wait(2.0, 0.5)
+
+
+def test_a_record_without_what_is_needed_is_refused_with_how_to_measure_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(Record().as_dict()))
+    result = CliRunner().invoke(main, [str(file), "--devices", "1e8"])
+    assert result.exit_code == 1
+    assert "has no 'end to end/batches of 1, workers 1/raw'" in result.output
+    assert "dither bench --only" in result.output
 
 
 def test_the_recorded_run_answers_for_a_fleet() -> None:
