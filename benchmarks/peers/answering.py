@@ -54,6 +54,19 @@ def given() -> Given:
     return Given(np.load(told["values"]), told["epsilon"], told["categories"])
 
 
+HALF_REPORTS, HALF_RUNS = 10_000, 20
+
+
+def half(randomize: Callable[[list[int]], Any], estimate: Callable[[Any], Any]) -> float:
+    """Return minus the mean estimate of the share of a category that half of all hold.
+
+    The others hold another one. A mean of so many runs shows whether estimates are biased.
+    """
+    values = [index % 2 for index in range(HALF_REPORTS)]
+    runs = [float(estimate(randomize(values))[0]) for _ in range(HALF_RUNS)]
+    return -sum(runs) / HALF_RUNS
+
+
 def answer(tasks: Mapping[str, Task]) -> None:
     """Read tasks from standard input, one a line; write how many units a second were done.
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.peers.answering import Given, Task, answer
+from benchmarks.peers.answering import Given, Task, answer, half
 
 Protocol = tuple[Callable[[int], Any], Callable[[list[Any]], Any]]
 """Randomizes a value; estimates from reports."""
@@ -19,6 +19,9 @@ def serve(protocols: Callable[[Given], dict[str, Protocol]], population: Given) 
     for name, (randomize, estimate) in protocols(population).items():
         values = population.values[: MOST[name]].tolist()
         reports = functools.cache(functools.partial(_randomized, randomize, values))
+        tasks[f"half {name}"] = functools.partial(
+            half, functools.partial(_randomized, randomize), estimate
+        )
         tasks[f"randomize {name}"] = functools.partial(_randomize, randomize, values)
         tasks[f"aggregate {name}"] = functools.partial(_aggregate, estimate, reports)
     answer(tasks)

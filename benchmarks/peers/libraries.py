@@ -14,23 +14,23 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measure import Benchmark, NotRun, Outcome, Side, repeated
+from benchmarks.measure import Benchmark, CannotRunError, Figure, NotRun, Outcome, Side, repeated
 from benchmarks.metrics import CATEGORIES, SIZES, metric_of
 from benchmarks.peers.environments import NotInstalledError
-from benchmarks.peers.process import Peer, serving
+from benchmarks.peers.process import serving
 from benchmarks.places import Places
 from estimators import Metric
 from estimators.mechanisms.mechanism import Levels
 from estimators.randomness import SeededBits
 
 EPSILON = 1.0
-UNARY = ("grr", "rappor", "oue", "subset_selection")
+LISTED = ("grr", "rappor", "oue", "subset_selection")
+WHAT = ("randomize", "aggregate", "half")
+"""The last is an estimate: of the share of a category that half of all hold."""
 TASKS: dict[str, dict[str, tuple[str, ...]]] = {
-    "pure-ldp": dict.fromkeys(
-        ("randomize", "aggregate"), ("grr", "rappor", "oue", "hadamard_response")
-    ),
-    "multi-freq-ldpy": dict.fromkeys(("randomize", "aggregate"), UNARY),
-    "ldp-toolbox": dict.fromkeys(("randomize", "aggregate"), UNARY),
+    "pure-ldp": dict.fromkeys(WHAT, ("grr", "rappor", "oue", "hadamard_response")),
+    "multi-freq-ldpy": dict.fromkeys(WHAT, LISTED),
+    "ldp-toolbox": dict.fromkeys(WHAT, LISTED),
     "opendp": {
         "randomize": ("randomized_response", "laplace", "grr", "rappor"),
         "aggregate": ("rappor",),
@@ -52,11 +52,12 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
         given = {"values": str(file), "epsilon": EPSILON, "categories": CATEGORIES}
         for peer, tasks in TASKS.items():
             names = [
-                (f"peers/{what}/{mechanism}/{peer}", what, mechanism)
+                (name, what, mechanism)
                 for what, mechanisms in tasks.items()
                 for mechanism in mechanisms
+                if places.wanted(name := f"peers/{what}/{mechanism}/{peer}")
             ]
-            if not any(places.wanted(name) for name, *_ in names):
+            if not names:
                 continue
             with ExitStack() as stack:
                 try:
@@ -65,12 +66,20 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
                     yield from (NotRun(name, str(error)) for name, *_ in names)
                     continue
                 for name, what, mechanism in names:
-                    ours = OURS[what](places, mechanism, values)
-                    yield Benchmark(name, UNITS[what], ours, _theirs(process, what, mechanism))
+                    theirs = process.side(f"{what} {mechanism}")
+                    if what == "half":
+                        yield _half(name, theirs)
+                    else:
+                        ours = OURS[what](places, mechanism, values)
+                        yield Benchmark(name, UNITS[what], ours, theirs)
 
 
-def _theirs(peer: Peer, what: str, mechanism: str) -> Side:
-    return peer.side(f"{what} {mechanism}")
+def _half(name: str, estimate: Side) -> Outcome:
+    """Return the mean estimate of the share of a category that half of all hold."""
+    try:
+        return Figure(name, estimate(0), "mean estimate")
+    except CannotRunError as error:
+        return NotRun(name, str(error))
 
 
 def _population(

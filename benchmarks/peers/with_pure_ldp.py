@@ -14,7 +14,7 @@ from pure_ldp.frequency_oracles import (
     UEServer,
 )
 
-from benchmarks.peers.answering import Task, answer, given
+from benchmarks.peers.answering import Task, answer, given, half
 
 MOST = {"grr": 20_000, "rappor": 1_000, "oue": 1_000, "hadamard_response": 2_000}
 
@@ -41,6 +41,11 @@ def main() -> None:
     for name, most in MOST.items():
         values = population.values[:most].tolist()
         randomize = functools.partial(_randomize, clients[name], values)
+        tasks[f"half {name}"] = functools.partial(
+            half,
+            functools.partial(_randomize, clients[name]),
+            functools.partial(_estimate, servers[name], size),
+        )
         tasks[f"randomize {name}"] = functools.partial(_count, randomize)
         tasks[f"aggregate {name}"] = functools.partial(
             _aggregate, servers[name], functools.cache(randomize), size
@@ -57,10 +62,15 @@ def _randomize(client: Any, values: list[int]) -> list[Any]:
 
 
 def _aggregate(server: Any, reports: Any, size: int) -> int:
-    server.reset()
-    server.aggregate_all(reports())
-    server.estimate_all(range(size), suppress_warnings=True)
+    _estimate(server, size, reports())
     return len(reports())
+
+
+def _estimate(server: Any, size: int, reports: list[Any]) -> Any:
+    """Return the categories' shares."""
+    server.reset()
+    server.aggregate_all(reports)
+    return server.estimate_all(range(size), suppress_warnings=True) / len(reports)
 
 
 if __name__ == "__main__":
