@@ -51,14 +51,17 @@ def table(record: Record, name: str) -> str:
     if name == "machine":
         return rows(("", ""), list(record.machine.items()))
     if name == "not run":
-        return rows(("benchmark", "why not"), list(record.not_run.items()))
+        lacking = list(record.not_run.items())
+        return rows(("benchmark", "why not"), lacking) if lacking else "Nothing.\n"
     if name == "capacity":
         return rows(*capacity.table(capacity.Rates.of(record)))
     results = [
         (what, against, short(found.ours), short(found.baseline), found.unit, ratio)
         for key, found in record.results.items()
         for stage, what, against in [_parts(key)]
-        for ratio in [f"**{found.ratio:.3g}** ({found.lowest:.3g} to {found.highest:.3g})"]
+        for ratio in [
+            f"**{_ratio(found.ratio)}** ({_ratio(found.lowest)} to {_ratio(found.highest)})"
+        ]
         if stage == name
     ]
     figures = [
@@ -66,12 +69,12 @@ def table(record: Record, name: str) -> str:
         for key, figure in record.figures.items()
         if key.split("/")[0] == name
     ]
-    text = ""
+    tables = []
     if results:
-        text += rows(("what", "against", "ours", "baseline", "unit", "ratio"), results)
+        tables.append(rows(("what", "against", "ours", "baseline", "unit", "ratio"), results))
     if figures:
-        text += rows(("what", "measured", "unit"), figures)
-    return text
+        tables.append(rows(("what", "measured", "unit"), figures))
+    return "\n".join(tables)
 
 
 def rows(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -87,6 +90,17 @@ def rows(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     ruler = "|" + "---|" * len(heads)
     head, *body = ("| " + " | ".join(line) + " |" for line in [heads, *lines])
     return "\n".join([head, ruler, *body, ""])
+
+
+def _ratio(ratio: float) -> str:
+    """Return a ratio with three digits.
+
+    Examples
+    --------
+    >>> _ratio(0.12345), _ratio(9630.4)
+    ('0.123', '9,630')
+    """
+    return f"{ratio:.3g}" if ratio < 1_000 else f"{ratio:,.0f}"
 
 
 def _parts(name: str) -> tuple[str, str, str]:
