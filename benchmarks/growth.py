@@ -43,8 +43,8 @@ def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
 
     Examples
     --------
-    >>> round(exponent([1, 10, 100], [2, 20, 200]), 6), round(exponent([1, 10], [5, 5]), 6)
-    (1.0, 0.0)
+    >>> round(exponent([1, 10, 100], [2, 20, 200]), 6), round(exponent([1, 100], [1, 10]), 6)
+    (1.0, 0.5)
     """
     slope, _ = np.polyfit([math.log(size) for size in sizes], [math.log(c) for c in costs], 1)
     return float(slope)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from click.testing import CliRunner, Result
 
 from aggregator.commands import bench as command
 from aggregator.errors import DitherError
+from benchmarks import capacity, growth, tables
+from benchmarks import command as command_line
 from benchmarks.command import STAGES, bench
 from benchmarks.measure import Benchmark, Figure, measure
 from benchmarks.record import Record
@@ -145,6 +149,13 @@ def test_the_tables_of_the_docs_are_those_of_the_recorded_run(page: str) -> None
     named = [name for _, name, _ in BLOCK.findall(text)]
     assert set(named) <= {*STAGES, "machine", "not run", "capacity"}
     assert filled(text, Record.read(RECORDED)) == text, "python -m benchmarks.tables --write PAGE"
+
+
+@pytest.mark.parametrize("module", [capacity, command_line, growth, tables])
+def test_the_examples_in_the_benchmarks_hold(module: ModuleType) -> None:
+    failed, tried = doctest.testmod(module)
+    assert tried > 0
+    assert failed == 0
 
 
 def test_a_record_is_read_as_it_was_written(run: Run, tmp_path: Path) -> None:
