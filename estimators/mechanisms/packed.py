@@ -17,7 +17,7 @@ from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.signs import ReportedSigns
 from estimators.randomness import Bits
 from estimators.sampling import Bools
-from estimators.tallies import tally
+from estimators.tallies import sum_bits, tally
 
 CHUNK = 2**22  # coins drawn at a time: a few megabytes
 
@@ -68,31 +68,11 @@ class PackedBits(SupportCounts):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, ones of category 0, 1, ...)."""
-        rows = max(1, CHUNK // self.categories)
-        for start in range(0, len(reports), rows):
-            chunk = slice(start, start + rows)
-            self._accumulate(table, level[chunk], reports[chunk])
-
-    def _accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         found = tally(level, len(self.epsilons))
         table[:, 0] += found
-        ordered = (
-            reports[np.argsort(level, kind="stable")] if np.count_nonzero(found) > 1 else reports
-        )
-        ones = np.unpackbits(
-            ordered.view(np.uint8), axis=1, count=self.categories, bitorder="little"
-        )
-        start = 0
-        for index, n in enumerate(found.tolist()):
-            if n:
-                table[index, 1:] += _column_sums(ones[start : start + n])
-                start += n
-
-
-def _column_sums(ones: NDArray[np.uint8]) -> Counts:
-    """Sum rows of zeros and ones, in bytes for 255 rows at a time."""
-    whole = len(ones) // 255 * 255
-    blocks = ones[:whole].reshape(-1, 255, ones.shape[1]).sum(axis=1, dtype=np.uint8)
-    sums: Counts = blocks.sum(axis=0, dtype=np.int64)
-    sums += ones[whole:].sum(axis=0, dtype=np.uint8)
-    return sums
+        used = np.flatnonzero(found).tolist()
+        rows = reports.view(np.uint8)
+        if len(used) > 1:
+            rows = rows[np.argsort(level, kind="stable")]
+        for index, last in zip(used, np.cumsum(found[used]).tolist(), strict=True):
+            table[index, 1:] += sum_bits(rows[last - found[index] : last], self.categories)

@@ -5,7 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from estimators.tallies import CHUNK, FEW_BITS, MANY, count_symbols, tally, tally_signs
+from estimators.tallies import (
+    BLOCK_ROWS,
+    CHUNK,
+    FEW_BITS,
+    MANY,
+    MANY_ROWS,
+    count_symbols,
+    sum_bits,
+    tally,
+    tally_signs,
+)
 
 SIZES = (0, 1, MANY - 1, MANY, MANY + 63, 3 * MANY + 1)
 
@@ -40,3 +50,14 @@ def test_symbols_are_added_up_by_level(levels: int, symbols: int, size: int) -> 
     np.add.at(expected[:, 0], level, 1)
     count_symbols(table, level.astype(np.uint8), reports.astype(np.uint16))
     assert np.array_equal(table, expected)
+
+
+@pytest.mark.parametrize(
+    "rows", [0, 1, 255, 256, 1000, MANY_ROWS - 1, MANY_ROWS, BLOCK_ROWS + 9_001]
+)
+@pytest.mark.parametrize("columns", [1, 8, 11, 64, 100])
+def test_bits_are_summed_by_column(columns: int, rows: int) -> None:
+    bits = np.random.default_rng(columns + rows).random((rows, columns)) < 0.3
+    packed = np.packbits(bits, axis=1, bitorder="little")
+    assert sum_bits(packed, columns).tolist() == bits.sum(axis=0).tolist()
+    assert sum_bits(np.full_like(packed, 255), columns).tolist() == [rows] * columns
