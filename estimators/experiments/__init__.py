@@ -6,16 +6,17 @@ synthetic wherever an experiment does not say otherwise.
 
 from __future__ import annotations
 
-from estimators.experiments import adpm, errata, hdpwc, hist, hldp, minimum
+from estimators.experiments import adpm, errata, hdpwc_tables, hist, hldp, minimum, minimum_tasks
 from estimators.experiments.outcome import Claim, Curve, Experiment, Number, Outcome, Plot, Tick
 
 __all__ = ["EXPERIMENTS", "Claim", "Curve", "Experiment", "Number", "Outcome", "Plot", "Tick"]
 
 EXPERIMENTS: dict[str, Experiment] = {
     **adpm.EXPERIMENTS,
-    **hdpwc.EXPERIMENTS,
+    **hdpwc_tables.EXPERIMENTS,
     **hist.EXPERIMENTS,
     **minimum.EXPERIMENTS,
+    **minimum_tasks.EXPERIMENTS,
     **hldp.EXPERIMENTS,
     **errata.EXPERIMENTS,
 }

@@ -43,14 +43,16 @@ def minimum(levels: tuple[float, ...], **changes: Any) -> Search:
     return Search(kind="minimum", range=(-1, 1), levels=levels, **changes)
 
 
-def searched(search: Search, users: int, start: float, rng: np.random.Generator) -> Progress:
-    """Run a search among users whose values lie evenly on [start, start + WIDTH], levels alike."""
+def searched(
+    search: Search, users: int, share_beyond: Callable[[float], float], rng: np.random.Generator
+) -> Progress:
+    """Run a search among users of whom a known share is at or beyond a threshold, levels alike."""
     flip = 1 / (1 + np.exp([float(epsilon) for epsilon in search.randomizer.epsilons]))
     asked = users if search.split == "budget" else users // search.rounds
     answers = np.full(flip.size, asked // flip.size)
     progress = Progress()
     while not search.finished(progress):
-        share = min(1.0, max(0.0, (search.threshold(progress) - start) / WIDTH))
+        share = share_beyond(search.threshold(progress))
         if search.split == "budget":  # the same users every time
             below = np.floor(share * answers).astype(np.int64)
         else:
@@ -65,7 +67,10 @@ def worst_error(search: Search, users: int, runs: int, seed: int = 1) -> tuple[f
     rng = np.random.default_rng([seed, users])
 
     def error(start: float) -> float:
-        return abs(float(search.estimate(searched(search, users, start, rng)).value) - start)
+        def below(threshold: float) -> float:
+            return min(1.0, max(0.0, (threshold - start) / WIDTH))
+
+        return abs(float(search.estimate(searched(search, users, below, rng)).value) - start)
 
     return max(mean_and_error([error(x) for _ in range(runs)]) for x in PLACES.tolist())
 
