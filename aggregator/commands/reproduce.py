@@ -129,9 +129,18 @@ def _show(
 
 
 def _row(number: Number) -> tuple[str, ...]:
-    digits = 3 if not number.error else max(0, 1 - math.floor(math.log10(number.error)))
     paper = ratio = ""
     if number.paper is not None:
         paper, ratio = f"{number.paper:.4g}", f"{number.ours / number.paper:.3f}"
-    error = f"{number.error:.{digits}f}" if number.error else "exact"
-    return number.name, f"{number.ours:.{digits}f}", error, paper, ratio, VERDICTS[number.agrees]
+    ours, error = _with_error(number.ours, number.error)
+    return number.name, ours, error, paper, ratio, VERDICTS[number.agrees]
+
+
+def _with_error(value: float, error: float) -> tuple[str, str]:
+    """Return a value to the second digit of its error, but to five of its own at most."""
+    if not error:
+        return f"{value:.4g}", "exact"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    if value and digits > (most := 4 - math.floor(math.log10(abs(value)))):
+        return f"{value:.{max(0, most)}f}", f"{error:.0e}"
+    return f"{value:.{digits}f}", f"{error:.{digits}f}"

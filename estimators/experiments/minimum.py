@@ -62,15 +62,18 @@ def searched(
     return progress
 
 
+def evenly_from(start: float) -> Callable[[float], float]:
+    """Return the share of values at or below a threshold, if they are even on [start, +0.3]."""
+    return lambda threshold: min(1.0, max(0.0, (threshold - start) / WIDTH))
+
+
 def worst_error(search: Search, users: int, runs: int, seed: int = 1) -> tuple[float, float]:
     """Return the mean absolute error at the worst of the places, and its standard error."""
     rng = np.random.default_rng([seed, users])
 
     def error(start: float) -> float:
-        def below(threshold: float) -> float:
-            return min(1.0, max(0.0, (threshold - start) / WIDTH))
-
-        return abs(float(search.estimate(searched(search, users, below, rng)).value) - start)
+        found = searched(search, users, evenly_from(start), rng)
+        return abs(float(search.estimate(found).value) - start)
 
     return max(mean_and_error([error(x) for _ in range(runs)]) for x in PLACES.tolist())
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def min_tasks(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
         users = sizes(task)
         samples = [rng.choice(task.values, n, replace=False) for n in users]
         for epsilon in EPSILONS:
-            options = {"kind": task.kind, "range": task.range, "levels": (epsilon,)}
+            options: dict[str, Any] = {"kind": task.kind, "range": task.range, "levels": (epsilon,)}
             errors, ours = [], (0.0, 0.0)
             for n, sample in zip(users, samples, strict=True):
                 setting = unknown_alpha_setting(n)
