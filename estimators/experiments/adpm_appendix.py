@@ -106,8 +106,8 @@ EXPERIMENTS = {
         "errors against n, saturation of the weights, and the other methods' faults",
         "ADPM, Figures 3 and 4, Examples 1 and 2, Remark 2",
         "synthetic, as in the paper",
-        2000,
-        100,
+        10_000,
+        400,
         figure_3,
     ),
 }

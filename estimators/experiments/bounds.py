@@ -47,7 +47,8 @@ class Seen(NamedTuple):
     @property
     def epsilons(self) -> Floats:
         """Of each report."""
-        return np.array(LEVELS)[self.level]
+        epsilons: Floats = np.array(LEVELS)[self.level]
+        return epsilons
 
 
 Bound = Callable[[Seen], tuple[Floats, float]]

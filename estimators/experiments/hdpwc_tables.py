@@ -95,8 +95,8 @@ def _rows(
     return numbers, found
 
 
-def _told(row: dict[str, float]) -> str:
-    return ", ".join(f"{method} {value:.2g}" for method, value in row.items())
+def _told(row: dict[str, float], prefix: str) -> str:
+    return ", ".join(f"{key.replace('HP', prefix)} {value:.2g}" for key, value in row.items())
 
 
 def table_4(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
@@ -108,11 +108,12 @@ def table_4(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
         row = found[f"{name}, P"]
         best = min(row, key=row.__getitem__)
         expected = "HP" if name.endswith("C") else "HP-A"
-        claims.append(Claim(f"{expected} is best: {name}", best == expected, _told(row)))
+        told = f"{expected.replace('HP', 'HPF')} is best: {name}"
+        claims.append(Claim(told, best == expected, _told(row, "HPF")))
     uncorrelated = found["cancers, U, P"]
     order = [uncorrelated[method] for method in ("HP-A", "HP", "Prop", "UNI", "SM")]
     claims.append(
-        Claim("the others follow in the paper's order: cancers, U", order == sorted(order), "as P")
+        Claim("the others follow in the paper's order: cancers, U", order == sorted(order), "P")
     )
     claims.append(_magnitudes(numbers))
     return Outcome(numbers, claims, notes=[OTHER_RECORDS, UNSAID], data=data)
@@ -156,7 +157,9 @@ def table_5(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
     others = min(row[method] for method in METHODS[2:])
     claims = [
         Claim(
-            "HPM and HPM-A are best: 10,000, U", max(row["HP"], row["HP-A"]) < others, _told(row)
+            "HPM and HPM-A are best: 10,000, U",
+            max(row["HP"], row["HP-A"]) < others,
+            _told(row, "HPM"),
         ),
         _magnitudes(numbers, but="LDP"),
     ]
@@ -189,18 +192,15 @@ def figure_1(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
                 heights.append(value)
                 done += 1
                 tick(done / steps)
-            curves.append(Curve(f"({panel}) {method}", [1, 2, 3], heights))
+            curves.append(Curve(f"({panel}) {method.replace('HP', 'HPF')}", [1, 2, 3], heights))
     claims = []
     for panel, populations in panels.items():
         for name in (population.name for population in populations):
             row = {method: found[method, name] for method in METHODS}
-            best = min(row, key=row.__getitem__)
-            if panel == "B":
-                claims.append(Claim(f"(B) HPF-A is best: {name}", best == "HP-A", _told(row)))
-            else:
-                good = {"HP", "HP-A"}
-                held = best in good
-                claims.append(Claim(f"(A) HPF-C or HPF-A is best: {name}", held, _told(row)))
+            good = {"HP", "HP-A"} if panel == "A" else {"HP-A"}
+            named = "HPF-C or HPF-A" if panel == "A" else "HPF-A"
+            held = min(row, key=row.__getitem__) in good
+            claims.append(Claim(f"({panel}) {named} is best: {name}", held, _told(row, "HPF")))
     plot = Plot("data: salaries or cancers, 5 bins, 20 bins", "error", curves, (False, True))
     return Outcome((), claims, plot, [UNSAID], _data(records, told, cases_told))
 
@@ -241,7 +241,7 @@ STAND_INS = "stand-ins of the paper's size, as its records cannot be shipped: "
 BOTH = STAND_INS + "log-normal wages of 50,000, 17,000 cases of 10 types; synthetic users"
 EXPERIMENTS = {
     "hdpwc-table4": Experiment(
-        "errors of frequencies, where levels go with the values (C) and where they do not (U)",
+        "errors of frequencies, where levels go with values (C) and where they do not (U)",
         "HDP-WC, Table 4",
         BOTH,
         300,

@@ -177,7 +177,7 @@ EXPERIMENTS = {
         "the search against the smallest of Laplace reports; splitting users against the budget",
         "MIN, Figure 2",
         "synthetic, as in the paper: uniform over 0.3 of [-1, 1]",
-        1000,
+        300,
         30,
         figure_2,
     ),

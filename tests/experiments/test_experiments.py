@@ -15,9 +15,17 @@ from estimators.randomness import SeededBits
 RUNS = {
     "adpm-fig1a": 400,
     "adpm-fig1b": 10,
+    "adpm-fig3": 400,
     "hdpwc-table4": 12,
+    "hdpwc-table5": 12,
+    "hdpwc-fig1": 8,
+    "hdpwc-fig2": 12,
     "hist-fig2": 6,
     "hist-fig3": 4,
+    "hist-fig4": 5,
+    "min-tasks": 10,
+    "bounds-coverage": 60,
+    "bounds-width": 2,
     "hist-shuffle": 1,
     "errata": 20,
 }
