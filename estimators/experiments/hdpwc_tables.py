@@ -1,4 +1,4 @@
-"""The tables and figures of HDP-WC: of the tail errors in :mod:`estimators.experiments.hdpwc`."""
+"""Tables 4 and 5 of HDP-WC: of the errors in :mod:`estimators.experiments.hdpwc`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from estimators.experiments.hdpwc import (
 )
 from estimators.experiments.outcome import (
     Claim,
-    Curve,
     Experiment,
     Number,
     Outcome,
-    Plot,
     Tick,
 )
 from estimators.experiments.records import Records
@@ -95,7 +93,8 @@ def _rows(
     return numbers, found
 
 
-def _told(row: dict[str, float], prefix: str) -> str:
+def listed(row: dict[str, float], prefix: str) -> str:
+    """Say the errors of each method."""
     return ", ".join(f"{key.replace('HP', prefix)} {value:.2g}" for key, value in row.items())
 
 
@@ -109,7 +108,7 @@ def table_4(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
         best = min(row, key=row.__getitem__)
         expected = "HP" if name.endswith("C") else "HP-A"
         told = f"{expected.replace('HP', 'HPF')} is best: {name}"
-        claims.append(Claim(told, best == expected, _told(row, "HPF")))
+        claims.append(Claim(told, best == expected, listed(row, "HPF")))
     uncorrelated = found["cancers, U, P"]
     order = [uncorrelated[method] for method in ("HP-A", "HP", "Prop", "UNI", "SM")]
     claims.append(
@@ -140,10 +139,10 @@ def _populations(records: Records, seed: int) -> tuple[list[Population], str]:
     paid, wages_told = salaries(records, seed)
     kinds, cases_told = cancers(records, seed)
     made = [synthetic(bins, seed, correlated=False) for bins in (5, 20)]
-    return [paid, kinds, *made], _data(records, wages_told, cases_told)
+    return [paid, kinds, *made], data_used(records, wages_told, cases_told)
 
 
-def _data(records: Records, *told: str) -> str:
+def data_used(records: Records, *told: str) -> str:
     """Say what was used, where it is not the stand-ins that the experiment names."""
     return ", ".join(told) + "; synthetic users" if records.told else ""
 
@@ -159,7 +158,7 @@ def table_5(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
         Claim(
             "HPM and HPM-A are best: 10,000, U",
             max(row["HP"], row["HP-A"]) < others,
-            _told(row, "HPM"),
+            listed(row, "HPM"),
         ),
         _magnitudes(numbers, but="LDP"),
     ]
@@ -169,72 +168,7 @@ def table_5(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
         "LDP is our Laplace metric with inverse-variance weights; the paper's are those of "
         "HPM, of which it says that they are a heuristic.",
     ]
-    return Outcome(numbers, claims, notes=notes, data=_data(records, told))
-
-
-def figure_1(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return ln errors of six methods: mean squares if correlated, tails if not."""
-    paid, told = salaries(records, seed)
-    kinds, cases_told = cancers(records, seed)
-    panels = {
-        "A": [paid, *(synthetic(bins, seed, correlated=True) for bins in (5, 20))],
-        "B": [kinds, *(synthetic(bins, seed, correlated=False) for bins in (5, 20))],
-    }
-    curves, found, steps, done = [], {}, 6 * len(METHODS), 0
-    for panel, populations in panels.items():
-        summary = mean_square if panel == "A" else tail
-        for method in METHODS:
-            heights = []
-            for population in populations:
-                errors = largest_errors(method, population, runs, seed, mse=panel == "A")
-                value = summary(errors)[0]
-                found[method, population.name] = value
-                heights.append(value)
-                done += 1
-                tick(done / steps)
-            curves.append(Curve(f"({panel}) {method.replace('HP', 'HPF')}", [1, 2, 3], heights))
-    claims = []
-    for panel, populations in panels.items():
-        for name in (population.name for population in populations):
-            row = {method: found[method, name] for method in METHODS}
-            good = {"HP", "HP-A"} if panel == "A" else {"HP-A"}
-            named = "HPF-C or HPF-A" if panel == "A" else "HPF-A"
-            held = min(row, key=row.__getitem__) in good
-            claims.append(Claim(f"({panel}) {named} is best: {name}", held, _told(row, "HPF")))
-    plot = Plot("data: salaries or cancers, 5 bins, 20 bins", "error", curves, (False, True))
-    return Outcome((), claims, plot, [UNSAID], _data(records, told, cases_told))
-
-
-TURBO = {True: ("hpf-a", "hpf-c", "hpf-ct"), False: ("hpf-a", "hpf-u", "hpf-ut")}
-
-
-def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return tail errors of the turbo variants beside those that they are to replace."""
-    numbers, curves, claims, done = [], [], [], 0
-    for correlated, policies in TURBO.items():
-        found: dict[str, list[float]] = {}
-        for policy in policies:
-            for bins in (5, 20):
-                population = synthetic(bins, seed, correlated=correlated)
-                value, error = tail(largest_errors(policy, population, runs, seed))
-                numbers.append(Number(f"{policy}, {population.name}", value, error))
-                found.setdefault(policy, []).append(value)
-                done += 1
-                tick(done / 12)
-            side = "C" if correlated else "U"
-            curves.append(Curve(f"{policy}, {side}", [5, 20], found[policy]))
-        if correlated:
-            exact, turbo = found["hpf-c"], found["hpf-ct"]
-            told = ", ".join(f"{a:.3f} against {b:.3f}" for a, b in zip(exact, turbo, strict=True))
-            claims.append(Claim("hpf-c is no worse than its turbo variant", exact <= turbo, told))
-        else:
-            same = found["hpf-u"] == found["hpf-ut"]
-            told = "the same releases from the same bits"
-            claims.append(Claim("hpf-u and hpf-ut are one, uncorrelated", same, told))
-            best = all(a < u for a, u in zip(found["hpf-a"], found["hpf-u"], strict=True))
-            claims.append(Claim("hpf-a is best, uncorrelated", best, "as the numbers"))
-    plot = Plot("bins", "95% quantile of the largest error", curves, (False, True))
-    return Outcome(numbers, claims, plot, [UNSAID])
+    return Outcome(numbers, claims, notes=notes, data=data_used(records, told))
 
 
 STAND_INS = "stand-ins of the paper's size, as its records cannot be shipped: "
@@ -259,23 +193,5 @@ EXPERIMENTS = {
         functools.partial(table_5, Records()),
         table_5,
         ("wages",),
-    ),
-    "hdpwc-fig1": Experiment(
-        "six methods on six populations",
-        "HDP-WC, Figure 1",
-        BOTH,
-        300,
-        20,
-        functools.partial(figure_1, Records()),
-        figure_1,
-        ("wages", "cases"),
-    ),
-    "hdpwc-fig2": Experiment(
-        "turbo weights, whose solution is closed, against the exact ones",
-        "HDP-WC, Figure 2",
-        "synthetic: 10,000 users",
-        300,
-        20,
-        figure_2,
     ),
 }

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from estimators.central.baselines import sampling_frequencies
-from estimators.experiments.bounds import CASES, LEVELS, nprr_interval, nprr_sequence
+from estimators.experiments.bounds import CASES
 from estimators.experiments.hdpwc import central_demands
 from estimators.experiments.hist_bounds import CATEGORIES, USERS, exact_bound, flip_chance
 from estimators.experiments.hldp import lower_bound
+from estimators.experiments.published_bounds import LEVELS, nprr_interval, nprr_sequence
 from estimators.experiments.records import Records, cases, tasks, wages
 from estimators.randomness import SeededBits
 
