@@ -13,7 +13,7 @@ from estimators.experiments.hdpwc import (
     synthetic,
     tail,
 )
-from estimators.experiments.hdpwc_tables import BOTH, UNSAID, data_used
+from estimators.experiments.hdpwc_tables import BOTH, UNSAID, data_used, listed
 from estimators.experiments.outcome import (
     Claim,
     Curve,
