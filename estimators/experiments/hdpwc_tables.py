@@ -152,13 +152,19 @@ def table_5(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
     paid, told = salaries(records, seed, mean=True)
     populations = [paid, synthetic(None, seed, correlated=False)]
     numbers, found = _rows(populations, TABLE_5, "HPM", runs, seed, tick)
-    row = found["10,000, U, P"]
+    row, paid_row = found["10,000, U, P"], found["salaries, C, P"]
     others = min(row[method] for method in METHODS[2:])
     claims = [
         Claim(
             "HPM and HPM-A are best: 10,000, U",
             max(row["HP"], row["HP-A"]) < others,
             listed(row, "HPM"),
+        ),
+        Claim(
+            "HPM-A, Prop and SM are better than HPM-C and UNI: salaries, C",
+            max(paid_row[method] for method in ("HP-A", "Prop", "SM"))
+            < min(paid_row["HP"], paid_row["UNI"]),
+            listed(paid_row, "HPM"),
         ),
         _magnitudes(numbers, but="LDP"),
     ]
