@@ -35,7 +35,7 @@ def read_all(places: Sequence[str], names: Sequence[str]) -> Records:
                 f"--data {place} ({read.told[0]}): {' and '.join(names)} cannot be run on it; "
                 f"{' and '.join(able)} can"
             )
-        records = records.with_(read)
+        records = records.joined(read)
     return records
 
 

@@ -68,7 +68,7 @@ class Records:
         held = {"wages": self.wages is not None, "cases": self.cases is not None}
         return {name for name, has in (held | {"tasks": bool(self.tasks)}).items() if has}
 
-    def with_(self, other: Records) -> Records:
+    def joined(self, other: Records) -> Records:
         """Return these and others, which count where both have some."""
         return Records(
             self.told + other.told,

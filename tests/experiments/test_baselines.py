@@ -108,7 +108,7 @@ def test_stand_ins_have_the_papers_sizes_and_tails() -> None:
 def test_records_stand_where_stand_ins_would() -> None:
     rng = np.random.default_rng(6)
     paid = Records(("a",), wages=np.arange(1.0, 9.0))
-    both = paid.with_(Records(("b",), cases=np.array([3, 2])))
+    both = paid.joined(Records(("b",), cases=np.array([3, 2])))
     assert both.told == ("a", "b")
     assert sorted(wages(both, rng)[0]) == list(range(1, 9))
     assert cases(both, rng)[0].tolist() == [0, 0, 0, 1, 1]
