@@ -1,0 +1,40 @@
+"""Counting small integers agrees with numpy, whichever way is taken for their number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from estimators.tallies import CHUNK, FEW_BITS, MANY, count_symbols, tally, tally_signs
+
+SIZES = (0, 1, MANY - 1, MANY, MANY + 63, 3 * MANY + 1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("cells", [1, 2, 3, 8, 2**FEW_BITS, 2**FEW_BITS + 1, 256])
+def test_a_tally_is_numpys(cells: int, size: int) -> None:
+    numbers = np.random.default_rng(cells + size).integers(0, cells, size).astype(np.uint8)
+    assert tally(numbers, cells).tolist() == np.bincount(numbers, minlength=cells).tolist()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("levels", [1, 2, 3, 2 ** (FEW_BITS - 1), 2**FEW_BITS, 200])
+def test_signs_are_told_apart_by_level(levels: int, size: int) -> None:
+    rng = np.random.default_rng(levels + size)
+    level, signs = rng.integers(0, levels, size), rng.integers(0, 2, size).astype(np.uint8)
+    expected = np.zeros((levels, 2), dtype=np.int64)
+    np.add.at(expected, (level, signs), 1)
+    assert tally_signs(level.astype(np.uint8), levels, signs).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, CHUNK + 1, 3 * CHUNK])
+@pytest.mark.parametrize(("levels", "symbols"), [(1, 2), (4, 256), (1, 2**16), (3, 1000), (200, 5000)])
+def test_symbols_are_added_up_by_level(levels: int, symbols: int, size: int) -> None:
+    rng = np.random.default_rng(levels + symbols + size)
+    level, reports = rng.integers(0, levels, size), rng.integers(0, symbols, size)
+    table = rng.integers(0, 9, (levels, 1 + symbols))
+    expected = table.copy()
+    np.add.at(expected, (level, 1 + reports), 1)
+    np.add.at(expected[:, 0], level, 1)
+    count_symbols(table, level.astype(np.uint8), reports.astype(np.uint16))
+    assert np.array_equal(table, expected)
