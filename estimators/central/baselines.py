@@ -92,7 +92,7 @@ def sampling_frequencies(
     Examples
     --------
     >>> values, epsilons = np.repeat([0, 1], [7500, 2500]), np.full(10_000, 1.0)
-    >>> sampling_frequencies(values, 2, epsilons, np.random.default_rng(1)).round(3)
+    >>> sampling_frequencies(values, 2, epsilons, np.random.default_rng(2)).round(3)
     array([0.75, 0.25])
     """
     largest, kept = _sampled(epsilons, generator)
