@@ -1,8 +1,7 @@
 """Bounds that others print, for the same reports: the papers' constants, and NPRR.
 
 NPRR is Waudby-Smith, Wu and Ramdas, "Nonparametric extensions of randomized response for private
-confidence sets" (2023): the same one-bit reports with bounds by Hoeffding's inequality, its
-Theorems 2 and 4.
+confidence sets" (2023), with bounds by Hoeffding's inequality for the same one-bit reports.
 """
 
 from __future__ import annotations
