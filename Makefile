@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help setup demo test lint audit bench slow faults soak lock proto screenshots kafka clean
+.PHONY: help setup demo test lint audit bench slow faults soak lock proto screenshots reproduction kafka clean
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,9 @@ proto: setup     ## regenerate the wire format's code from producers/reports.pro
 
 screenshots: setup ## take the pictures of the dashboard in docs/images (Chromium; four minutes)
 	@$(BIN)/python -m tests.browser.screenshots
+
+reproduction: setup ## run the commands of docs/reproduction.md again, figures too (hours); ARGS="adpm-table2"
+	@$(BIN)/python deploy/reproduction.py $(ARGS)
 
 clean:           ## remove the virtual environment, caches and Kafka's jars
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis deploy/kafka/jars deploy/kafka/target

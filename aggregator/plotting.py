@@ -8,6 +8,8 @@ from aggregator.errors import DitherError
 from estimators.experiments import Outcome
 
 INCHES, DOTS_PER_INCH = (6.4, 4.0), 100
+COLOURS, BESIDE = 10, 3.0
+"""Lines with colours of their own: more are dashed, and named beside the figure, so much wider."""
 
 
 def draw(outcome: Outcome, title: str, file: Path) -> None:
@@ -28,10 +30,12 @@ def draw(outcome: Outcome, title: str, file: Path) -> None:
             "`pip install dither[plots]`"
         ) from None
     plot = outcome.plot
-    figure = Figure(INCHES, layout="constrained")
+    many = len(plot.curves) > COLOURS
+    figure = Figure((INCHES[0] + BESIDE * many, INCHES[1]), layout="constrained")
     axes = figure.subplots()
-    for curve in plot.curves:
-        axes.plot(curve.x, curve.y, marker="o", markersize=3, linewidth=1, label=curve.name)
+    for i, curve in enumerate(plot.curves):
+        style = "--" if i >= COLOURS else "-"
+        axes.plot(curve.x, curve.y, style, marker="o", markersize=3, linewidth=1, label=curve.name)
     for scale, is_logarithmic in zip(
         (axes.set_xscale, axes.set_yscale), plot.logarithmic, strict=True
     ):
@@ -39,5 +43,8 @@ def draw(outcome: Outcome, title: str, file: Path) -> None:
     axes.set(xlabel=plot.x, ylabel=plot.y, title=title)
     axes.title.set_fontsize(9)
     axes.grid(visible=True, which="major", alpha=0.3)
-    axes.legend(fontsize=7)
+    if many:
+        figure.legend(loc="outside right center", fontsize=7)
+    else:
+        axes.legend(fontsize=7)
     figure.savefig(file, format="png", dpi=DOTS_PER_INCH)

@@ -92,7 +92,9 @@ def _read(
     return columns[0] if metric.dimension is None else np.stack(columns, axis=1)
 
 
-def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, list[str]]:
+def read_columns(
+    path: str | Path, names: Sequence[str], delimiter: str = ","
+) -> dict[str, list[str]]:
     """Return columns of a CSV file as text, in the file's order of rows.
 
     Raises
@@ -100,8 +102,8 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, list[str]]
     ValueError
         If a column is missing, a row has another length than the header, or the text is not UTF-8.
     """
-    with _open(Path(path)) as text:
-        rows = csv.reader(text)
+    with open_table(Path(path)) as text:
+        rows = csv.reader(text, delimiter=delimiter)
         try:
             header = next(rows, [])
             for name in names:
@@ -141,7 +143,14 @@ def _columns(
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[TextIO]:
+def open_table(path: Path) -> Iterator[TextIO]:
+    """Open a CSV file, or the one in a zip.
+
+    Raises
+    ------
+    ValueError
+        If a zip does not hold exactly one.
+    """
     if not zipfile.is_zipfile(path):
         with path.open(encoding="utf-8-sig", newline="") as text:
             yield text

@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import sys
-import time
 from pathlib import Path
 
 import click
 
 from aggregator.commands.options import table
 from aggregator.errors import DitherError
+from aggregator.experimenting import outcomes, read_all
 from aggregator.plotting import draw
 from estimators.errors import nearest
 from estimators.experiments import EXPERIMENTS, Experiment, Number, Outcome
 
-LOOK_SECONDS = 0.5
 VERDICTS = {True: "agrees", False: "DIFFERS", None: ""}
 
 
@@ -32,6 +32,20 @@ VERDICTS = {True: "agrees", False: "DIFFERS", None: ""}
     show_default=True,
     help="Decides everything that is drawn.",
 )
+@click.option(
+    "--data",
+    "places",
+    multiple=True,
+    metavar="FILE",
+    help="Run it on published records instead of stand-ins; `flights` for those of the demo.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=lambda: os.cpu_count() or 1,
+    show_default="one a core",
+    help="Experiments at a time, of `all`.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each experiment.")
 @click.option(
     "--plot",
@@ -39,7 +53,14 @@ VERDICTS = {True: "agrees", False: "DIFFERS", None: ""}
     help="Draw the figure into this PNG file (needs matplotlib).",
 )
 def reproduce(
-    name: str | None, runs: int | None, quick: bool, seed: int, as_json: bool, plot: Path | None
+    name: str | None,
+    runs: int | None,
+    quick: bool,
+    seed: int,
+    places: tuple[str, ...],
+    jobs: int,
+    as_json: bool,
+    plot: Path | None,
 ) -> None:
     """Run one of the papers' experiments, or `all`; without a name, list them.
 
@@ -55,12 +76,13 @@ def reproduce(
         raise DitherError(f"no experiment {name!r}: did you mean {nearest(name, EXPERIMENTS)}")
     if name == "all" and plot is not None:
         raise DitherError("--plot draws one experiment: name it, instead of `all`")
+    names = list(EXPERIMENTS) if name == "all" else [name]
+    records = read_all(places, names)
+    repeats = {key: runs or _usual(EXPERIMENTS[key], quick=quick) for key in names}
     disagree = []
-    for key in EXPERIMENTS if name == "all" else [name]:
+    for key, outcome in outcomes(repeats, seed, records, jobs):
         one = EXPERIMENTS[key]
-        repeated = runs or (one.quick if quick else one.runs)
-        outcome = _run(key, one, repeated, seed)
-        _show(key, one, outcome, repeated, seed, as_json=as_json)
+        _show(key, one, outcome, repeats[key], seed, as_json=as_json)
         if plot is not None:
             draw(outcome, f"{key}: {one.title}", plot)
         if not outcome.agrees:
@@ -70,23 +92,8 @@ def reproduce(
         sys.exit(1)
 
 
-def _run(key: str, experiment: Experiment, runs: int, seed: int) -> Outcome:
-    """Run an experiment, telling a terminal how far it is."""
-    began, told = time.monotonic(), 0.0
-
-    def tick(share: float) -> None:
-        nonlocal told
-        now = time.monotonic()
-        if sys.stderr.isatty() and now - told > LOOK_SECONDS and share > 0:
-            told = now
-            left = (now - began) * (1 - share) / share
-            sys.stderr.write(f"\r\x1b[K{key}: {share:.0%}, {left:.0f} s left")
-            sys.stderr.flush()
-
-    outcome = experiment.run(runs, seed, tick)
-    if told:
-        sys.stderr.write("\r\x1b[K")
-    return outcome
+def _usual(experiment: Experiment, *, quick: bool) -> int:
+    return experiment.quick if quick else experiment.runs
 
 
 def _show(
@@ -97,7 +104,7 @@ def _show(
             "name": key,
             "title": experiment.title,
             "source": experiment.source,
-            "data": experiment.data,
+            "data": outcome.data or experiment.data,
             "runs": runs,
             "seed": seed,
             "agrees": outcome.agrees,
@@ -108,7 +115,8 @@ def _show(
         }
         click.echo(json.dumps(described))
         return
-    click.echo(f"{key}: {experiment.title}\n{experiment.source}. Data: {experiment.data}.")
+    data = outcome.data or experiment.data
+    click.echo(f"{key}: {experiment.title}\n{experiment.source}. Data: {data}.")
     click.echo(f"runs: {runs}, seed: {seed}\n")
     if outcome.numbers:
         heads = ("", "ours", "error", "paper", "ratio", "")
@@ -121,9 +129,18 @@ def _show(
 
 
 def _row(number: Number) -> tuple[str, ...]:
-    digits = 3 if not number.error else max(0, 1 - math.floor(math.log10(number.error)))
     paper = ratio = ""
     if number.paper is not None:
         paper, ratio = f"{number.paper:.4g}", f"{number.ours / number.paper:.3f}"
-    error = f"{number.error:.{digits}f}" if number.error else "exact"
-    return number.name, f"{number.ours:.{digits}f}", error, paper, ratio, VERDICTS[number.agrees]
+    ours, error = _with_error(number.ours, number.error)
+    return number.name, ours, error, paper, ratio, VERDICTS[number.agrees]
+
+
+def _with_error(value: float, error: float) -> tuple[str, str]:
+    """Return a value to the second digit of its error, but to five of its own at most."""
+    if not error:
+        return f"{value:.4g}", "exact"
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    if value and digits > (most := 4 - math.floor(math.log10(abs(value)))):
+        return f"{value:.{max(0, most)}f}", f"{error:.0e}"
+    return f"{value:.{digits}f}", f"{error:.{digits}f}"

@@ -7,7 +7,10 @@ ADPM, section IV-A; HDP-WC, Appendix B.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.estimate import Floats
 
@@ -35,8 +38,7 @@ def sampling_mechanism(values: Floats, epsilons: Floats, generator: np.random.Ge
     >>> round(sampling_mechanism(values, epsilons, np.random.default_rng(1)), 3)
     0.25
     """
-    largest = float(epsilons.max())
-    kept = generator.random(values.size) < np.expm1(epsilons) / np.expm1(largest)
+    largest, kept = _sampled(epsilons, generator)
     users = int(kept.sum())
     if not users:
         return 0.5
@@ -67,3 +69,44 @@ def separate_noise(values: Floats, epsilons: Floats, generator: np.random.Genera
     noisy = means + generator.laplace(scale=scale)
     precision = 1 / (1 / (4 * users) + 2 * scale**2)
     return float(noisy @ precision / precision.sum())
+
+
+def sampling_frequencies(
+    values: NDArray[np.int64], categories: int, epsilons: Floats, generator: np.random.Generator
+) -> Floats:
+    """SM for frequencies: those of the users who are kept, each with noise for epsilon t.
+
+    Parameters
+    ----------
+    values : ndarray of int64, shape (n,)
+        Of each user, from 0 to categories - 1.
+    categories : int
+    epsilons : ndarray of float64, shape (n,)
+    generator : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray of float64, shape (categories,)
+        1 / categories if nobody is kept.
+
+    Examples
+    --------
+    >>> values, epsilons = np.repeat([0, 1], [7500, 2500]), np.full(10_000, 1.0)
+    >>> sampling_frequencies(values, 2, epsilons, np.random.default_rng(2)).round(3)
+    array([0.75, 0.25])
+    """
+    largest, kept = _sampled(epsilons, generator)
+    users = int(kept.sum())
+    if not users:
+        return np.full(categories, 1 / categories)
+    counts = np.bincount(values[kept], minlength=categories)
+    noise = generator.laplace(scale=2 / largest, size=categories)
+    frequencies: Floats = (counts + noise) / users
+    return frequencies
+
+
+def _sampled(epsilons: Floats, generator: np.random.Generator) -> tuple[float, NDArray[np.bool_]]:
+    """Return t, and who is kept."""
+    largest = float(epsilons.max())
+    chance = np.exp(epsilons - largest) * (np.expm1(-epsilons) / math.expm1(-largest))
+    return largest, generator.random(epsilons.size) < chance

@@ -6,17 +6,34 @@ synthetic wherever an experiment does not say otherwise.
 
 from __future__ import annotations
 
-from estimators.experiments import adpm, errata, hdpwc, hist, hldp, minimum
+from estimators.experiments import (
+    adpm,
+    adpm_appendix,
+    bounds,
+    errata,
+    hdpwc_figures,
+    hdpwc_tables,
+    hist,
+    hist_bounds,
+    hldp,
+    minimum,
+    minimum_tasks,
+)
 from estimators.experiments.outcome import Claim, Curve, Experiment, Number, Outcome, Plot, Tick
 
 __all__ = ["EXPERIMENTS", "Claim", "Curve", "Experiment", "Number", "Outcome", "Plot", "Tick"]
 
 EXPERIMENTS: dict[str, Experiment] = {
     **adpm.EXPERIMENTS,
-    **hdpwc.EXPERIMENTS,
+    **adpm_appendix.EXPERIMENTS,
+    **hdpwc_tables.EXPERIMENTS,
+    **hdpwc_figures.EXPERIMENTS,
     **hist.EXPERIMENTS,
+    **hist_bounds.EXPERIMENTS,
     **minimum.EXPERIMENTS,
+    **minimum_tasks.EXPERIMENTS,
     **hldp.EXPERIMENTS,
+    **bounds.EXPERIMENTS,
     **errata.EXPERIMENTS,
 }
 """By the names that `dither reproduce` takes."""

@@ -1,50 +1,191 @@
-"""Empirical Mean and Frequency Estimation Under Heterogeneous Privacy (HDP-WC): tail errors.
+"""Empirical Mean and Frequency Estimation Under Heterogeneous Privacy (HDP-WC): errors.
 
-Releases of trusted frequencies, clipped to [0, 1] as in the paper; the 95% quantile of the largest
-error. The paper's records cannot be shipped: the values here are drawn from a distribution of as
-many bins, for as many users, with the paper's law of the levels.
+Releases of trusted sums, clipped to [0, 1] as in the paper. "P" is the 95% quantile of the largest
+error of a frequency, or of a mean's; "E" the mean of its square, for which the weights are those of
+beta = 1. A user's demand is met by the largest of 150 levels that is not above it, the largest of
+all being 64.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from estimators.central.baselines import sampling_frequencies, sampling_mechanism
+from estimators.estimate import Floats
 from estimators.experiments.adpm import collected, trusted
-from estimators.experiments.outcome import Claim, Experiment, Number, Outcome, Tick
+from estimators.experiments.records import Records, cases, wages
+from estimators.metric import Metric
 from estimators.randomness import SeededBits
 
 BETA = 0.05
-TABLE_4 = {
-    False: {"hpf-a": 0.005, "hpf-u": 0.009, "proportional": 0.014, "uniform-minimum": 0.091},
-    True: {"hpf-c": 0.118, "hpf-a": 0.174, "proportional": 0.273, "uniform-minimum": 1.0},
-}
+BINS = 12
+DOMAIN = 1e7
+"""What a year's pay can be, for its mean: fixed before any is seen, as a range has to be."""
+LEVELS = np.exp(np.linspace(-9, math.log(64), 150))
+METHODS = ("HP", "HP-A", "Prop", "UNI", "SM", "LDP")
+"""HP stands for HPF or HPM, with -C where levels go with the values and -U where they do not."""
+POLICIES = {"HP-A": "{}-a", "Prop": "proportional", "UNI": "uniform-minimum"}
 
 
-def tail_error(policy: str, *, correlated: bool, runs: int, seed: int) -> tuple[float, float]:
-    """Return the 95% quantile of the largest error of a frequency, and its standard error.
+@dataclasses.dataclass(frozen=True)
+class Population:
+    """Values and demands of a population.
 
-    Uncorrelated (cancer types): ten bins, ln epsilon uniform on [-5, ln 64], 17,000 users.
-    Correlated (salaries): twelve bins, ln epsilon = -abs(i - 6.5) + uniform on [-3, 3], 50,000.
+    Attributes
+    ----------
+    name : str
+    values : ndarray, shape (users,)
+        Bins (int64) of a frequency; numbers in [0, 1] of a mean.
+    demands : ndarray of float64, shape (users,)
+    bins : int or None
+        None for a mean.
+    correlated : bool
+        Whether demands go with the values; if not, values are dealt out anew in every run.
     """
-    rng, bits = np.random.default_rng([4, seed]), SeededBits(seed)
-    bins, users = (12, 50_000) if correlated else (10, 17_000)
-    metric = trusted(np.exp(np.linspace(-9, math.log(64), 150)), categories=bins)
-    shares = rng.dirichlet(np.full(bins, 3.0))
+
+    name: str
+    values: NDArray[Any]
+    demands: Floats
+    bins: int | None
+    correlated: bool
+
+    @property
+    def truth(self) -> Floats:
+        """The frequencies, or the mean."""
+        if self.bins is None:
+            return np.atleast_1d(self.values.mean())
+        return np.bincount(self.values, minlength=self.bins) / self.values.size
+
+    @property
+    def domain(self) -> dict[str, Any]:
+        """What a metric of it has."""
+        return {"range": (0, 1)} if self.bins is None else {"categories": self.bins}
+
+
+def bins_of(paid: Floats) -> NDArray[np.int64]:
+    """Return twelve bins of equal width up to the 99% quantile; the last one is open above."""
+    width = float(np.quantile(paid, 0.99)) / BINS
+    return np.minimum(paid / width, BINS - 1).astype(np.int64)
+
+
+def central_demands(bins: NDArray[np.int64], number: int, rng: np.random.Generator) -> Floats:
+    """Return demands that are laxest in the middle bins.
+
+    For twelve bins the paper's law: ln epsilon = -abs(i - 6.5) + uniform on [-3, 3], i from 1.
+    Other numbers of bins are stretched to the same ends.
+    """
+    middle = (number - 1) / 2
+    away = np.abs(bins - middle) * ((BINS - 1) / 2 / middle)
+    demands: Floats = np.exp(rng.uniform(-3, 3, bins.size) - away)
+    return demands
+
+
+def salaries(records: Records, seed: int, *, mean: bool = False) -> tuple[Population, str]:
+    """Return the salaries of 50,000, with the demands of their bins."""
+    rng = np.random.default_rng([4, seed])
+    paid, told = wages(records, rng)
+    bins = bins_of(paid)
+    demands = central_demands(bins, BINS, rng)
+    values = np.minimum(paid / DOMAIN, 1.0) if mean else bins
+    return Population("salaries, C", values, demands, None if mean else BINS, True), told
+
+
+def cancers(records: Records, seed: int) -> tuple[Population, str]:
+    """Return cancers by type, with ln epsilon uniform on [-5, 5]."""
+    rng = np.random.default_rng([5, seed])
+    kinds, told = cases(records, rng)
+    demands = np.exp(rng.uniform(-5, 5, kinds.size))
+    return Population("cancers, U", kinds, demands, int(kinds.max()) + 1, False), told
+
+
+def synthetic(bins: int | None, seed: int, *, correlated: bool) -> Population:
+    """Return 10,000 users: bins with shares 1/i, or uniform values (the paper does not say which).
+
+    The demands are those of salaries and of cancers; a mean's go with ten equal bins of its values.
+    """
+    rng, users = np.random.default_rng([6, bins or 0, seed]), 10_000
+    if bins is None:
+        values: NDArray[Any] = rng.random(users)
+    else:
+        shares = 1 / np.arange(1, bins + 1)
+        values = rng.choice(bins, users, p=shares / shares.sum())
+    demands = np.exp(rng.uniform(-5, 5, users))
     if correlated:
-        shares = np.exp(-((np.arange(bins) - 4.5) ** 2) / 8)
-    values = rng.choice(bins, users, p=shares / shares.sum())
-    logs = rng.uniform(-5, math.log(64), users)
-    if correlated:
-        logs = -np.abs(values + 1 - 6.5) + rng.uniform(-3, 3, users)
-    level = metric.level_of(np.maximum(np.exp(logs), metric.levels[0]))
-    truth, errors = np.bincount(values, minlength=bins) / users, []
-    for _ in range(runs):
-        own = values if correlated else rng.permutation(values)
-        released = metric.release(collected(metric, own, level), bits, policy, BETA, "sample")
-        errors.append(float(np.abs(np.clip(released.value, 0, 1) - truth).max()))
-    ordered = np.sort(errors)
+        grouped = np.floor(10 * values).astype(np.int64) if bins is None else values
+        demands = central_demands(grouped, bins or 10, rng)
+    name = f"10,000{'' if bins is None else f' in {bins} bins'}, {'C' if correlated else 'U'}"
+    return Population(name, values, demands, bins, correlated)
+
+
+def _estimator(
+    method: str, population: Population, beta: float, seed: int
+) -> Callable[[NDArray[Any]], Any]:
+    """Return what estimates the frequencies or the mean from values in the demands' order."""
+    floor = float(LEVELS[0])
+    demands = np.maximum(population.demands, math.floor(1e4 * floor) / 1e4)
+    if method == "SM":
+        rng, k = np.random.default_rng(seed), population.bins
+        if k is None:
+            return lambda values: sampling_mechanism(values, demands, rng)
+        return lambda values: sampling_frequencies(values, k, demands, rng)
+    metric, bits = trusted(LEVELS, **population.domain), SeededBits(seed)
+    level = metric.level_of(demands)
+    if method == "LDP":
+        mechanism = "laplace" if population.bins is None else "rappor"
+        kind = "mean" if population.bins is None else "frequency"
+        local = Metric(
+            name="m", kind=kind, mechanism=mechanism, levels=metric.levels, **population.domain
+        )
+
+        def estimated(values: NDArray[Any]) -> Any:
+            statistic = local.zero()
+            local.accumulate(statistic, level, local.randomize(values, level, bits))
+            return local.estimate(statistic, bound="normal").value
+
+        return estimated
+    family = "hpm" if population.bins is None else "hpf"
+    named = POLICIES | {"HP": "{}-c" if population.correlated else "{}-u"}
+    policy = named.get(method, method).format(family)
+    kept = collected(metric, population.values, level) if population.correlated else None
+
+    def released(values: NDArray[Any]) -> Any:
+        statistic = collected(metric, values, level) if kept is None else kept
+        return metric.release(statistic, bits, policy, beta, "sample").value
+
+    return released
+
+
+def largest_errors(
+    method: str, population: Population, runs: int, seed: int, *, mse: bool = False
+) -> Floats:
+    """Return the largest error over the bins, or that of the mean, in each run.
+
+    Parameters
+    ----------
+    method : str
+        One of :data:`METHODS`, or a policy of releases, as ``"hpf-ct"``.
+    mse : bool
+        Whether HP has the weights for a small square; for a small 95% quantile otherwise.
+    """
+    log_term = 1.0 if population.bins is None else 0.0
+    beta = math.exp(-log_term) * (1 - 1e-12) if mse else BETA
+    estimate = _estimator(method, population, beta, seed)
+    rng, truth, found = np.random.default_rng([7, seed]), population.truth, np.empty(runs)
+    for run in range(runs):
+        values = population.values if population.correlated else rng.permutation(population.values)
+        found[run] = np.abs(np.clip(np.asarray(estimate(values)), 0, 1) - truth).max()
+    return found
+
+
+def tail(errors: Floats) -> tuple[float, float]:
+    """Return the 95% quantile, and its standard error from the order statistics about it."""
+    ordered, runs = np.sort(errors), errors.size
     reach = math.sqrt(runs * BETA * (1 - BETA))
     low, high = (
         ordered[min(runs - 1, max(0, round(runs * (1 - BETA) + side * reach)))] for side in (-1, 1)
@@ -52,38 +193,7 @@ def tail_error(policy: str, *, correlated: bool, runs: int, seed: int) -> tuple[
     return float(np.quantile(errors, 1 - BETA)), float(high - low) / 2
 
 
-def table_4(runs: int, seed: int, tick: Tick) -> Outcome:
-    """Return tail errors of each policy, and claim their orders."""
-    numbers, claims = [], []
-    for i, (correlated, paper) in enumerate(TABLE_4.items()):
-        data = "levels that go with the values" if correlated else "independent levels"
-        found = {}
-        for j, (policy, value) in enumerate(paper.items()):
-            ours, error = tail_error(policy, correlated=correlated, runs=runs, seed=seed)
-            found[policy] = ours
-            numbers.append(Number(f"{policy}, {data}", ours, error, value))
-            tick((i + (j + 1) / len(paper)) / len(TABLE_4))
-        best = next(iter(paper))
-        beyond = "" if correlated else ", and the others follow in the paper's order"
-        in_order = list(found.values()) == sorted(found.values())
-        claims.append(
-            Claim(
-                f"{best} is best with {data}{beyond}",
-                found[best] == min(found.values()) and (correlated or in_order),
-                ", ".join(f"{policy} {value:.4f}" for policy, value in found.items()),
-            )
-        )
-    note = "The paper's numbers are of other records: orders and orders of magnitude compare."
-    return Outcome(numbers, claims, notes=[note])
-
-
-EXPERIMENTS = {
-    "hdpwc-table4": Experiment(
-        "tail errors of frequencies, where levels go with the values and where they do not",
-        "HDP-WC, Table 4",
-        "stand-ins of the paper's size; its records cannot be shipped",
-        300,
-        20,
-        table_4,
-    ),
-}
+def mean_square(errors: Floats) -> tuple[float, float]:
+    """Return the mean of the squares, and its standard error."""
+    squares = errors**2
+    return float(squares.mean()), float(squares.std(ddof=1) / math.sqrt(squares.size))

@@ -43,14 +43,16 @@ def minimum(levels: tuple[float, ...], **changes: Any) -> Search:
     return Search(kind="minimum", range=(-1, 1), levels=levels, **changes)
 
 
-def searched(search: Search, users: int, start: float, rng: np.random.Generator) -> Progress:
-    """Run a search among users whose values lie evenly on [start, start + WIDTH], levels alike."""
+def searched(
+    search: Search, users: int, share_beyond: Callable[[float], float], rng: np.random.Generator
+) -> Progress:
+    """Run a search among users of whom a known share is at or beyond a threshold, levels alike."""
     flip = 1 / (1 + np.exp([float(epsilon) for epsilon in search.randomizer.epsilons]))
     asked = users if search.split == "budget" else users // search.rounds
     answers = np.full(flip.size, asked // flip.size)
     progress = Progress()
     while not search.finished(progress):
-        share = min(1.0, max(0.0, (search.threshold(progress) - start) / WIDTH))
+        share = share_beyond(search.threshold(progress))
         if search.split == "budget":  # the same users every time
             below = np.floor(share * answers).astype(np.int64)
         else:
@@ -60,12 +62,18 @@ def searched(search: Search, users: int, start: float, rng: np.random.Generator)
     return progress
 
 
+def evenly_from(start: float) -> Callable[[float], float]:
+    """Return the share of values at or below a threshold, if they are even on [start, +0.3]."""
+    return lambda threshold: min(1.0, max(0.0, (threshold - start) / WIDTH))
+
+
 def worst_error(search: Search, users: int, runs: int, seed: int = 1) -> tuple[float, float]:
     """Return the mean absolute error at the worst of the places, and its standard error."""
     rng = np.random.default_rng([seed, users])
 
     def error(start: float) -> float:
-        return abs(float(search.estimate(searched(search, users, start, rng)).value) - start)
+        found = searched(search, users, evenly_from(start), rng)
+        return abs(float(search.estimate(found).value) - start)
 
     return max(mean_and_error([error(x) for _ in range(runs)]) for x in PLACES.tolist())
 
@@ -169,7 +177,7 @@ EXPERIMENTS = {
         "the search against the smallest of Laplace reports; splitting users against the budget",
         "MIN, Figure 2",
         "synthetic, as in the paper: uniform over 0.3 of [-1, 1]",
-        1000,
+        300,
         30,
         figure_2,
     ),

@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from estimators.experiments.records import Records
 
 Tick = Callable[[float], None]
 """Takes the share of an experiment that is done, from 0 to 1."""
@@ -89,12 +93,15 @@ class Outcome:
     ----------
     numbers, claims, notes : sequence
     plot : Plot or None
+    data : str
+        What it was found on, where that is not what the experiment says.
     """
 
     numbers: Sequence[Number] = ()
     claims: Sequence[Claim] = ()
     plot: Plot | None = None
     notes: Sequence[str] = ()
+    data: str = ""
 
     @property
     def agrees(self) -> bool:
@@ -116,6 +123,10 @@ class Experiment:
         Repetitions, and those of a quick look.
     run : callable
         Takes the number of runs, a seed and a :data:`Tick`; returns an :class:`Outcome`.
+    run_on : callable, optional
+        The same, with :class:`estimators.experiments.records.Records` before them.
+    takes : tuple of str
+        The attributes of the records that it reads.
     """
 
     title: str
@@ -124,6 +135,8 @@ class Experiment:
     runs: int
     quick: int
     run: Callable[[int, int, Tick], Outcome]
+    run_on: Callable[[Records, int, int, Tick], Outcome] | None = None
+    takes: tuple[str, ...] = ()
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:

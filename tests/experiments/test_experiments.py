@@ -15,9 +15,17 @@ from estimators.randomness import SeededBits
 RUNS = {
     "adpm-fig1a": 400,
     "adpm-fig1b": 10,
-    "hdpwc-table4": 12,
+    "adpm-fig3": 200,
+    "hdpwc-table4": 8,
+    "hdpwc-table5": 8,
+    "hdpwc-fig1": 5,
+    "hdpwc-fig2": 8,
     "hist-fig2": 6,
     "hist-fig3": 4,
+    "hist-fig4": 3,
+    "min-tasks": 3,
+    "bounds-coverage": 40,
+    "bounds-width": 2,
     "hist-shuffle": 1,
     "errata": 20,
 }

@@ -10,7 +10,14 @@ import math
 import numpy as np
 import pytest
 
-from estimators.experiments.minimum import SETTINGS, Setting, minimum, searched, worst_error
+from estimators.experiments.minimum import (
+    SETTINGS,
+    Setting,
+    evenly_from,
+    minimum,
+    searched,
+    worst_error,
+)
 
 every_setting = pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
 
@@ -55,6 +62,7 @@ def test_the_certificate_holds(split: str, critical: str, runs: int) -> None:
     search = minimum((0.5, 4.0), rounds=8, split=split, critical=critical, beta=0.1)
     rng = np.random.default_rng(9)
     failed = sum(
-        float(search.estimate(searched(search, 4096, 0.5, rng)).upper) < 0.5 for _ in range(runs)
+        float(search.estimate(searched(search, 4096, evenly_from(0.5), rng)).upper) < 0.5
+        for _ in range(runs)
     )
     assert failed <= runs * search.beta + 4 * math.sqrt(runs * search.beta)

@@ -1,0 +1,180 @@
+"""Records for `dither reproduce NAME --data FILE`, in the formats that they are published in.
+
+The format is known by the header. Of MovieLens the file is read in pieces: it has 30 million lines.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregator.errors import DitherError
+from estimators.experiments.records import LARGEST_AGE, Records, Task, ages, ratings
+from producers.flights import flights
+from producers.tables import open_table, read_columns
+
+FLIGHTS = "flights"
+"""In place of a file: the table that the demo replays."""
+PIECE = 1_000_000  # lines of ratings at once
+STATE, YEAR, MOST_FREQUENT = "Colorado", "2020", 10
+ROLLUPS = ("All Cancer Sites Combined", "Digestive System", "Respiratory System")
+"""Sites that hold others. So do "Male and Female Breast" and whatever is in situ."""
+AMOUNTS = tuple(range(0, 60_000, 10_000))
+FEWEST = 2**15
+"""Customers of a category, for it to be a task."""
+
+
+def read_salaries(path: Path) -> Records:
+    """Read the Californian Controller's export of what an employer paid, one row a person."""
+    paid = _numbers(read_columns(path, ["TotalWages"])["TotalWages"], path, "TotalWages")
+    paid = paid[paid > 0]
+    if not paid.size:
+        raise DitherError(f"{path}: nobody has TotalWages above 0")
+    return Records((f"{path.name}: {paid.size:,} salaries",), wages=paid)
+
+
+def read_cancers(path: Path) -> Records:
+    """Read BYAREA.TXT of the U.S. Cancer Statistics: the ten most frequent sites in Colorado."""
+    names = ["AREA", "YEAR", "EVENT_TYPE", "RACE", "SITE", "COUNT"]
+    columns = read_columns(path, names, delimiter="|")
+    sites: dict[str, int] = {}
+    for area, year, event, race, site, count in zip(*columns.values(), strict=True):
+        wanted = (area, year, event, race) == (STATE, YEAR, "Incidence", "All Races")
+        known = count not in {"", ".", "~", "-"}
+        if wanted and known and site not in ROLLUPS and "in situ" not in site:
+            cases = int(_numbers([count], path, "COUNT")[0])
+            sites[site] = max(cases, sites.get(site, 0))  # the largest is that of both sexes
+    sites.pop("Male and Female Breast", None)
+    frequent = sorted(sites.values(), reverse=True)[:MOST_FREQUENT]
+    if len(frequent) < 2:
+        raise DitherError(
+            f"{path}: no counts of Incidence among All Races in {STATE}, {YEAR}: expected the "
+            "table of all states, BYAREA.TXT"
+        )
+    told = f"{path.name}: {sum(frequent):,} cases in {STATE}, {YEAR}"
+    return Records((told,), cases=np.array(frequent, dtype=np.int64))
+
+
+def read_movielens(path: Path) -> Records:
+    """Read MovieLens' ratings.csv: of each user the average rating, and how many there are."""
+    total, number = np.zeros(0), np.zeros(0, dtype=np.int64)
+    with open_table(path) as lines:
+        header = lines.readline().strip().split(",")
+        for piece in _pieces(lines, path, (header.index("userId"), header.index("rating"))):
+            user, size = piece[:, 0].astype(np.int64), int(piece[:, 0].max()) + 1
+            grown = max(size, total.size)
+            total = np.append(total, np.zeros(grown - total.size))
+            number = np.append(number, np.zeros(grown - number.size, dtype=np.int64))
+            total += np.bincount(user, weights=piece[:, 1], minlength=grown)
+            number += np.bincount(user, minlength=grown)
+    seen = number > 0
+    if not seen.any():
+        raise DitherError(f"{path}: no ratings")
+    told = f"{path.name}: {number.sum():,} ratings of {seen.sum():,} users"
+    return Records((told,), tasks=ratings(total[seen] / number[seen], number[seen]))
+
+
+def _pieces(
+    lines: Iterable[str], path: Path, columns: tuple[int, int]
+) -> Iterator[NDArray[np.float64]]:
+    """Yield users and ratings, shape (lines, 2), a million lines at a time."""
+    rows = iter(lines)
+    for done in itertools.count(step=PIECE):
+        block = list(itertools.islice(rows, PIECE))
+        if not block:
+            return
+        try:
+            piece = np.loadtxt(block, delimiter=",", usecols=columns, ndmin=2)
+        except ValueError as error:
+            raise DitherError(f"{path}, after line {done + 1}: {error}") from None
+        if (piece[:, 0] < 0).any() or not np.isfinite(piece).all():
+            raise DitherError(f"{path}, after line {done + 1}: a user or rating below 0")
+        yield piece
+
+
+def read_purchases(path: Path) -> Records:
+    """Read orders, one row each: user, age, amount, category (the paper's were never published)."""
+    names = ["user", "age", "amount", "category"]
+    columns = read_columns(path, names)
+    age, amount = (_numbers(columns[name], path, name) for name in ("age", "amount"))
+    if ((age < 0) | (age > LARGEST_AGE)).any():
+        raise DitherError(f"{path}: an age outside 0 to {LARGEST_AGE}")
+    _, first, user = np.unique(columns["user"], return_index=True, return_inverse=True)
+    spent = np.bincount(user, weights=amount)
+    groups: list[tuple[str, NDArray[Any], float | None]] = []
+    for low in AMOUNTS:
+        within = (spent >= low) & (spent < low + 10_000)
+        groups.append((f"JPY {low:,} to {low + 10_000:,}", age[first][within], None))
+    kinds = np.array(columns["category"])
+    for kind in np.unique(kinds):
+        buyers = np.unique(user[kinds == kind])
+        if buyers.size >= FEWEST:
+            groups.append((str(kind), age[first][buyers], None))
+    kept = [group for group in groups if group[1].size]
+    told = f"{path.name}: {amount.size:,} orders of {first.size:,} customers"
+    return Records((told,), tasks=ages(kept))
+
+
+def read_flights() -> Records:
+    """Return tasks and cases of the flights that the demo replays."""
+    values = flights().columns
+    air_time = values["air_time"][~np.isnan(values["air_time"])]
+    delay = values["dep_delay"][~np.isnan(values["dep_delay"])]
+    tasks = (
+        Task("shortest air time", "minimum", air_time, (0.0, 1024.0)),
+        Task("longest air time", "maximum", air_time, (0.0, 1024.0)),
+        Task("earliest departure", "minimum", delay, (-60.0, 1380.0)),
+        Task("latest departure", "maximum", delay, (-60.0, 1380.0)),
+    )
+    carriers = np.bincount(values["carrier"][values["carrier"] >= 0])
+    told = f"flights from New York in 2013: {air_time.size:,} with an air time"
+    return Records((told,), cases=carriers[carriers > 0], tasks=tasks)
+
+
+FORMATS: dict[str, tuple[Callable[[Path], Records], str]] = {
+    "TotalWages": (read_salaries, "salaries, as exported by the Californian State Controller"),
+    "AGE_ADJUSTED_RATE": (read_cancers, "BYAREA.TXT of the U.S. Cancer Statistics"),
+    "movieId": (read_movielens, "ratings.csv of MovieLens"),
+    "amount": (read_purchases, "orders, with columns user, age, amount and category"),
+}
+"""By a column that no other has."""
+
+
+def read_records(place: str) -> Records:
+    """Read a file of records, known by its header; ``flights`` for those of the demo.
+
+    Raises
+    ------
+    DitherError
+        Naming the file, what is wrong with it, and what was expected.
+    """
+    if place == FLIGHTS:
+        return read_flights()
+    path = Path(place)
+    if not path.is_file():
+        raise DitherError(f"{place}: no such file (or `{FLIGHTS}`, for those of the demo)")
+    try:
+        with open_table(path) as text:
+            header = text.readline()
+        for column, (read, _) in FORMATS.items():
+            if column in header.replace("|", ",").strip().split(","):
+                return read(path)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise DitherError(str(error)) from None
+    known = "; ".join(told for _, told in FORMATS.values())
+    raise DitherError(f"{place}: the header {header[:60]!r} is none of: {known}")
+
+
+def _numbers(cells: list[str], path: Path, column: str) -> NDArray[np.float64]:
+    try:
+        numbers = np.array([cell.replace(",", "") or "0" for cell in cells], dtype=np.float64)
+    except ValueError as error:
+        raise DitherError(f"{path}: column {column!r}: {error}") from None
+    if not np.isfinite(numbers).all():
+        raise DitherError(f"{path}: column {column!r}: a number that is not finite")
+    return numbers

@@ -1,0 +1,97 @@
+"""Runs experiments: on published records, several at a time, and tells how far they are."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+
+from aggregator.datasets import read_records
+from aggregator.errors import DitherError
+from estimators.experiments import EXPERIMENTS, Outcome, Tick
+from estimators.experiments.records import Records
+
+LOOK_SECONDS = 0.5
+
+
+def read_all(places: Sequence[str], names: Sequence[str]) -> Records:
+    """Read what experiments are to be run on.
+
+    Raises
+    ------
+    DitherError
+        If none of them takes a file, or it cannot be read.
+    """
+    records = Records()
+    takes = {part for name in names for part in EXPERIMENTS[name].takes}
+    for place in places:
+        read = read_records(place)
+        if not read.held & takes:
+            able = [key for key, one in EXPERIMENTS.items() if read.held & set(one.takes)]
+            raise DitherError(
+                f"--data {place} ({read.told[0]}): {' and '.join(names)} cannot be run on it; "
+                f"{' and '.join(able)} can"
+            )
+        records = records.joined(read)
+    return records
+
+
+def outcomes(
+    repeats: Mapping[str, int], seed: int, records: Records, jobs: int
+) -> Iterator[tuple[str, Outcome]]:
+    """Run experiments so often, up to so many at a time, and give their outcomes in their order.
+
+    The numbers are the same for every number of jobs: each experiment has its own generators.
+    """
+    if len(repeats) == 1 or jobs == 1:
+        for key, runs in repeats.items():
+            progress = _Progress()
+            outcome = run(key, runs, seed, records, functools.partial(progress.tell, key))
+            progress.clear()
+            yield key, outcome
+        return
+    # fresh processes: a fork would take the threads of whoever calls this with it
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        futures = {key: pool.submit(run, key, runs, seed, records) for key, runs in repeats.items()}
+        progress = _Progress()
+        for key, future in futures.items():
+            while not wait([future], LOOK_SECONDS).done:
+                done = sum(other.done() for other in futures.values())
+                progress.tell(f"{done} of {len(futures)} experiments", done / len(futures))
+            progress.clear()
+            yield key, future.result()
+
+
+def run(
+    key: str, runs: int, seed: int, records: Records, tick: Tick = lambda share: None
+) -> Outcome:
+    """Run an experiment: on the records, if it takes any of them."""
+    experiment = EXPERIMENTS[key]
+    if experiment.run_on is None or not records.held & set(experiment.takes):
+        return experiment.run(runs, seed, tick)
+    return experiment.run_on(records, runs, seed, tick)
+
+
+class _Progress:
+    """A line on a terminal that says what share is done, and how long the rest will take."""
+
+    def __init__(self) -> None:
+        self._began = self._last = time.monotonic()
+        self._shown = False
+
+    def tell(self, what: str, share: float) -> None:
+        now = time.monotonic()
+        if not sys.stderr.isatty() or now - self._last < LOOK_SECONDS or share <= 0:
+            return
+        self._last, self._shown = now, True
+        left = (now - self._began) * (1 - share) / share
+        sys.stderr.write(f"\r\x1b[K{what}: {share:.0%}, {left:.0f} s left")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            self._shown = False

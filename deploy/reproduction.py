@@ -1,0 +1,66 @@
+"""Run the commands of docs/reproduction.md again; put what they print, and their figures, in place.
+
+``python deploy/reproduction.py`` does all of them, which takes hours; ``... NAME NAME`` some. Every
+block is written as soon as it is there, so it may be interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "reproduction.md"
+BLOCK = re.compile(
+    r"```\n\$ dither reproduce (?P<name>[\w-]+)(?P<options>.*)\n(?P<printed>[^`]*)```"
+)
+WRITING = threading.Lock()
+
+
+def image(name: str) -> Path:
+    """Return where the figure of an experiment is."""
+    return PAGE.parent / "images" / "reproduction" / f"{name}.png"
+
+
+def again(name: str, options: list[str]) -> str:
+    """Run a command, with its figure if the page shows one, and return what it prints."""
+    plot = ["--plot", str(image(name))] if f"reproduction/{name}.png" in PAGE.read_text() else []
+    command = [sys.executable, "-m", "aggregator", "reproduce", name, *options, *plot]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if not done.stdout:
+        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}, and it said nothing")
+    return done.stdout.rstrip("\n")
+
+
+def renew(block: re.Match[str]) -> None:
+    """Put what a block's command prints now in its place."""
+    name, options = block["name"], block["options"]
+    printed = again(name, options.split())
+    with WRITING:
+        page = PAGE.read_text()
+        head = f"```\n$ dither reproduce {name}{options}\n"
+        before, found, after = page.partition(head)
+        if not found:
+            raise RuntimeError(f"{PAGE}: the block of {name} has gone")
+        PAGE.write_text(f"{before}{head}{printed}\n```{after.partition('```')[2]}")
+    print(f"{name}: {'NOT AS EXPECTED' if 'DIFFERS' in printed or 'FAILS' in printed else 'done'}")
+
+
+def main() -> None:
+    """Renew all blocks, or those that are named."""
+    blocks = list(BLOCK.finditer(PAGE.read_text()))
+    known = [block["name"] for block in blocks]
+    wanted = sys.argv[1:] or known
+    if missing := set(wanted) - set(known):
+        sys.exit(f"{PAGE} has no block of {', '.join(sorted(missing))}; it has {', '.join(known)}")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(renew, (block for block in blocks if block["name"] in wanted)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The appendix of ADPM: Figures 3 and 4, its examples and its remark, but for the method FME.
+
+FME is Theorem 1 of Fallah, Makhdoumi, Malekian and Ozdaglar, "Optimal and differentially private
+data acquisition" (2022). ADPM refers to that paper for its weights and states none of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from estimators.central.baselines import separate_noise
+from estimators.experiments.adpm import (
+    NO_FME,
+    collected,
+    errors_beyond_sampling,
+    trusted,
+)
+from estimators.experiments.outcome import (
+    Claim,
+    Curve,
+    Experiment,
+    Number,
+    Outcome,
+    Plot,
+    Tick,
+    mean_and_error,
+)
+from estimators.randomness import SeededBits
+
+RATIOS = (1.0, 1.5, 2.0, 4.0, 8.0, 12.0, 16.0, 17.0, 18.0, 32.0, 128.0, 512.0)
+STATED = 17.0
+"""R = 1 + 8 / (epsilon_1^2 n f) of Example 1: epsilon_1 = 0.01, n = 10,000, f = 1/2."""
+
+
+def weight_ratio(ratio: float, seed: int) -> float:
+    """Return w_2 / w_1 of ADPM in Example 1, epsilon_2 being so many times epsilon_1."""
+    if ratio == 1:
+        return 1.0
+    metric = trusted((0.01, 0.01 * ratio), range=(-0.5, 0.5))
+    level = np.repeat([0, 1], 5000).astype(np.uint8)
+    statistic = collected(metric, np.zeros(10_000), level)
+    released = metric.release(statistic, SeededBits(seed), "adpm", target="sample")
+    return float(released.weights[1] / released.weights[0])
+
+
+def stretching(runs: int, seed: int) -> tuple[float, float]:
+    """Return the squared error of Example 2: values shrunk by epsilon_i / 0.1, noise for 0.1.
+
+    All of 1000 users have 1/2, half of them epsilon 0.01, the others 0.1.
+    """
+    users = 1000
+    shrunk = np.repeat([0.1, 1.0], users // 2) * 0.5
+    noise = np.random.default_rng([seed, 2]).laplace(scale=1 / (0.1 * users), size=runs)
+    return mean_and_error(((shrunk.mean() + noise - 0.5) ** 2).tolist())
+
+
+def public_half(runs: int, seed: int) -> tuple[float, float]:
+    """Return LDPE's squared error of Remark 2: 700 users at 0.1 and 300 whose data are public."""
+    rng, demands = np.random.default_rng([seed, 3]), np.repeat([0.1, 1e9], [700, 300])
+    found = []
+    for _ in range(runs):
+        values = rng.integers(0, 2, demands.size).astype(float)
+        found.append((separate_noise(values, demands, rng) - 0.5) ** 2)
+    return mean_and_error(found)
+
+
+def figure_3(runs: int, seed: int, tick: Tick) -> Outcome:
+    """Return n (MSE - 1/(12 n)), the weights' ratio of Example 1, and Examples 2 and Remark 2."""
+    sizes, excess = errors_beyond_sampling(runs, seed, lambda share: tick(0.9 * share))
+    curves = {name: [n * e for n, e in zip(sizes, y, strict=True)] for name, y in excess.items()}
+    found = [weight_ratio(ratio, seed) for ratio in RATIOS]
+    biased, biased_error = stretching(10 * runs, seed)
+    public, public_error = public_half(runs, seed)
+    saturated = 1 + 8 / (0.1**2 * 700)
+    limit = saturated / (4 * 1000 * (0.7 + 0.3 * saturated))
+    tick(1.0)
+    numbers = [
+        Number("w_2 / w_1 of ADPM at epsilon_2 = 5.12", found[-1], 0, STATED, 0.01),
+        Number("MSE of stretching, n = 1000", biased, biased_error, 0.05 + 200 / 1000**2, 0.001),
+        Number(
+            "MSE x 10^4 of LDPE, 300 public", 1e4 * public, 1e4 * public_error, 1e4 * limit, 0.1
+        ),
+    ]
+    follows = all(
+        abs(w - min(ratio, STATED)) < 0.01 * ratio for ratio, w in zip(RATIOS, found, strict=True)
+    )
+    better = all(a < b for a, b in zip(curves["ADPM"], curves["LDPE"], strict=True))
+    claims = [
+        Claim(
+            "ADPM is better than LDPE at every n",
+            better,
+            f"{curves['ADPM'][0]:.3f} against {curves['LDPE'][0]:.3f} at n = 100",
+        ),
+        Claim(
+            "the weights follow epsilon_2 / epsilon_1 up to R, and stay there",
+            follows,
+            f"{found[3]:.3f} at 4, {found[-1]:.3f} at {RATIOS[-1]:g}; R = {STATED:g}",
+        ),
+    ]
+    plot = Plot("n", "n (MSE - 1/(12 n))", [Curve(name, sizes, y) for name, y in curves.items()])
+    return Outcome(numbers, claims, plot, [NO_FME])
+
+
+EXPERIMENTS = {
+    "adpm-fig3": Experiment(
+        "errors against n, saturation of the weights, and the other methods' faults",
+        "ADPM, Figures 3 and 4, Examples 1 and 2, Remark 2",
+        "synthetic, as in the paper",
+        10_000,
+        400,
+        figure_3,
+    ),
+}

@@ -1,0 +1,200 @@
+"""How wide and how sure bounds are: ours, those with the papers' constants, and NPRR's.
+
+Reports are spread evenly over five levels; beta is 0.05.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from estimators.estimate import Floats
+from estimators.experiments.outcome import (
+    Claim,
+    Curve,
+    Experiment,
+    Number,
+    Outcome,
+    Plot,
+    Tick,
+    mean_and_error,
+)
+from estimators.experiments.published_bounds import (
+    BETA,
+    LEVELS,
+    Bound,
+    Seen,
+    laplace_constants,
+    nprr,
+    nprr_interval,
+    nprr_sequence,
+    projection_constants,
+    randomized_response_constants,
+    rappor_constants,
+)
+from estimators.metric import Metric
+from estimators.randomness import SeededBits
+
+SIZES = [1_000, 10_000, 100_000]
+COVERED = 1_000
+"""Reports in each run of bounds-coverage."""
+
+
+def ours(bound: str, *, own: bool = False) -> Bound:
+    """Return the product's bound; `own`: for the plain mean of the users' own values."""
+    asked: dict[str, Any] = {"weights": "uniform", "target": "sample"} if own else {}
+
+    def found(seen: Seen) -> tuple[Floats, float]:
+        estimate = seen.metric.estimate(seen.statistic, BETA, bound=bound, **asked)
+        lower, upper = np.atleast_1d(estimate.lower), np.atleast_1d(estimate.upper)
+        return (lower + upper) / 2, float((upper - lower).max()) / 2
+
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A metric with a bound of ours, and others for the same reports."""
+
+    name: str
+    metric: Metric
+    ours: Bound
+    others: dict[str, Bound]
+    mean: float = 0.0
+    own: bool = False
+    """Whether the bounds are for the users' own values."""
+
+    def values(self, users: int, rng: np.random.Generator) -> Any:
+        """Draw the users' values."""
+        if self.metric.kind == "frequency":
+            return rng.integers(0, len(self.metric.category_names), users)
+        return np.where(rng.random(users) < (1 + self.mean) / 2, 1.0, -1.0)
+
+    def truth(self, values: Any) -> Floats:
+        """Return what the bounds are to cover."""
+        if self.metric.kind != "frequency":
+            return np.array([self.mean])
+        k = len(self.metric.category_names)
+        return np.bincount(values, minlength=k) / values.size if self.own else np.full(k, 1 / k)
+
+    def seen(self, values: Any, rng: np.random.Generator, bits: SeededBits) -> Seen:
+        """Return reports in random order of levels, as many at each."""
+        level = rng.permutation(np.arange(len(values)) % len(LEVELS)).astype(np.uint8)
+        reports, statistic = self.metric.randomize(values, level, bits), self.metric.zero()
+        self.metric.accumulate(statistic, level, reports)
+        return Seen(self.metric, level, reports, statistic)
+
+
+def _metric(mechanism: str, **domain: Any) -> Metric:
+    kind = "frequency" if "categories" in domain else "mean"
+    domain = domain or {"range": (-1, 1)}
+    return Metric(name="m", kind=kind, mechanism=mechanism, levels=LEVELS, **domain)
+
+
+SIGNS = {"HLDP": randomized_response_constants, "NPRR": nprr(nprr_interval)}
+CASES = (
+    Case("randomized response, mean 0", _metric("randomized_response"), ours("fixed"), SIGNS),
+    Case(
+        "randomized response, mean 0.9", _metric("randomized_response"), ours("fixed"), SIGNS, 0.9
+    ),
+    Case(
+        "randomized response, all times", _metric("randomized_response"), ours("anytime"),
+        {"NPRR": nprr(nprr_sequence)},
+    ),
+    Case("Laplace, mean 0", _metric("laplace"), ours("fixed"), {"HLDP": laplace_constants}),
+    Case(
+        "projection, 16 categories", _metric("projection", categories=16), ours("fixed"),
+        {"HLDP": projection_constants},
+    ),
+    Case(
+        "RAPPOR, 16 categories, own values", _metric("rappor", categories=16),
+        ours("fixed", own=True), {"HDP-WC": rappor_constants}, own=True,
+    ),
+)  # fmt: skip
+
+
+def widths(runs: int, seed: int, tick: Tick) -> Outcome:
+    """Return half widths, ours beside the others', in multiples of the normal law's."""
+    numbers, curves, least, done = [], [], math.inf, 0
+    for case in CASES:
+        found: dict[str, list[float]] = {name: [] for name in ("ours", *case.others)}
+        for users in SIZES:
+            rng, bits = np.random.default_rng([seed, users]), SeededBits(seed)
+            normal = ours("normal", own=case.own)
+            ratios: dict[str, list[float]] = {name: [] for name in found}
+            for _ in range(runs):
+                seen = case.seen(case.values(users, rng), rng, bits)
+                unit = normal(seen)[1]
+                for name, bound in {"ours": case.ours, **case.others}.items():
+                    ratios[name].append(bound(seen)[1] / unit)
+            value, error = mean_and_error(ratios["ours"])
+            for name in case.others:
+                other = float(np.mean(ratios[name]))
+                least = min(least, other / value)
+                label = f"{case.name}, n = {users:,}: {name}"
+                numbers.append(Number(label, value, error, other))
+            for name, line in found.items():
+                line.append(float(np.mean(ratios[name])))
+            done += 1
+            tick(done / (len(CASES) * len(SIZES)))
+        curves += [Curve(f"{name}: {case.name}", SIZES, line) for name, line in found.items()]
+    narrower = Claim(
+        "ours are never wider", least > 0.999, f"the others are {least:.3f} times as wide at least"
+    )
+    notes = [
+        "In units of the normal law's width, which holds for no finite number of reports. The "
+        "paper's column is the one named; the papers state no constants for vectors."
+    ]
+    plot = Plot("n", "half width over the normal one", curves, (True, False))
+    return Outcome(numbers, [narrower], plot, notes)
+
+
+def coverage(runs: int, seed: int, tick: Tick) -> Outcome:
+    """Return how often 95% bounds fail: with 1,000 reports, drawn anew in each run."""
+    numbers, claims = [], []
+    slack = 3 * math.sqrt(BETA * (1 - BETA) / runs)
+    for done, case in enumerate(CASES):
+        bounds = {"ours": case.ours, **case.others}
+        failed = dict.fromkeys(bounds, 0)
+        rng, bits = np.random.default_rng([seed, done]), SeededBits(seed)
+        for _ in range(runs):
+            values = case.values(COVERED, rng)
+            seen, truth = case.seen(values, rng, bits), case.truth(values)
+            for name, bound in bounds.items():
+                middle, half = bound(seen)
+                failed[name] += bool((np.abs(truth - middle) > half).any())
+        for name, count in failed.items():
+            share = count / runs
+            error = math.sqrt(max(share * (1 - share), 1 / runs) / runs)
+            numbers.append(Number(f"{case.name}: {name}", share, error, BETA))
+        rate = failed["ours"] / runs
+        claims.append(
+            Claim(f"ours holds: {case.name}", rate <= BETA + slack, f"fails in {rate:.2%} of runs")
+        )
+        tick((done + 1) / len(CASES))
+    notes = ["The paper's column is what is promised. A bound that fails far less is too wide."]
+    return Outcome(numbers, claims, notes=notes)
+
+
+SYNTHETIC = "synthetic: signs with mean 0 or 0.9, even categories; levels 0.25 to 4"
+EXPERIMENTS = {
+    "bounds-coverage": Experiment(
+        "how often bounds at 95% fail: ours, the papers' constants, NPRR",
+        "HLDP, HDP-WC; Waudby-Smith, Wu and Ramdas (2023)",
+        SYNTHETIC,
+        2000,
+        200,
+        coverage,
+    ),
+    "bounds-width": Experiment(
+        "how wide bounds are: ours, the papers' constants, NPRR",
+        "HLDP, HDP-WC; Waudby-Smith, Wu and Ramdas (2023)",
+        SYNTHETIC,
+        20,
+        3,
+        widths,
+    ),
+}

@@ -1,0 +1,138 @@
+"""Minimum finding (MIN) on records: extremes of ratings, of customers' ages, of anything.
+
+Subsamples of N users, errors against the extreme of all. "As printed" is Algorithm 2 for an unknown
+alpha; ours splits the users over as many rounds instead of each budget.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from estimators.estimate import Floats
+from estimators.experiments.minimum import BETA, searched
+from estimators.experiments.outcome import (
+    Claim,
+    Curve,
+    Experiment,
+    Number,
+    Outcome,
+    Plot,
+    Tick,
+    mean_and_error,
+    slope,
+)
+from estimators.experiments.records import Records, Task, tasks
+from estimators.extremes import Search, unknown_alpha_setting
+
+EPSILONS = (1.0, 4.0)
+MOST, SIZES = 18, 5
+"""Up to 2^18 users, and half as many four times."""
+
+
+def sizes(task: Task) -> list[int]:
+    """Return the numbers of users: powers of 2, the largest at most 2^18 and at most all."""
+    largest = min(MOST, int(math.log2(task.values.size)))
+    return [2**k for k in range(max(1, largest - SIZES + 1), largest + 1)]
+
+
+def task_error(
+    task: Task, search: Search, sample: Floats, runs: int, seed: int
+) -> tuple[float, float]:
+    """Return the mean absolute error among these users, and its standard error."""
+    users, ordered = sample.size, np.sort(sample)
+    extreme = float(task.values.min() if task.kind == "minimum" else task.values.max())
+
+    def beyond(threshold: float) -> float:
+        if task.kind == "minimum":
+            return float(np.searchsorted(ordered, threshold, side="right")) / users
+        return 1 - float(np.searchsorted(ordered, threshold, side="left")) / users
+
+    rng = np.random.default_rng([seed, users])
+    found = (searched(search, users, beyond, rng) for _ in range(runs))
+    return mean_and_error([abs(float(search.estimate(p).value) - extreme) for p in found])
+
+
+def exponent(users: list[int], errors: list[tuple[float, float]]) -> tuple[float, float]:
+    """Return the alpha for which errors go like (ln^6 N / N)^(1 / (2 alpha)), and its error."""
+    means, uncertain = zip(*errors, strict=True)
+    power, error = slope([math.log(n) ** 6 / n for n in users], means, uncertain)
+    return 1 / (2 * power), error / (2 * power**2)
+
+
+def min_tasks(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
+    """Return the exponents that errors show, and what splitting the users gains."""
+    rng = np.random.default_rng([8, seed])
+    todo = tasks(records, rng)
+    numbers, curves, gains = [], [], {}
+    found: dict[str, float] = {}
+    for done, task in enumerate(todo):
+        users = sizes(task)
+        samples = [rng.choice(task.values, n, replace=False) for n in users]
+        for epsilon in EPSILONS:
+            options: dict[str, Any] = {"kind": task.kind, "range": task.range, "levels": (epsilon,)}
+            errors, ours = [], (0.0, 0.0)
+            for n, sample in zip(users, samples, strict=True):
+                setting = unknown_alpha_setting(n)
+                printed = Search(**options, split="budget", critical="paper", **setting)
+                errors.append(task_error(task, printed, sample, runs, seed))
+                split = Search(**options, rounds=setting["rounds"], beta=BETA)
+                ours = task_error(task, split, sample, runs, seed)
+            name = f"{task.name}, epsilon = {epsilon:g}"
+            alpha, error = exponent(users, errors)
+            found[name] = alpha
+            gains[name] = errors[-1][0] / ours[0]
+            numbers.append(Number(f"alpha, {name}", alpha, error, task.alpha))
+            curves.append(Curve(name, users, [mean for mean, _ in errors]))
+            tick((done + (epsilon == EPSILONS[-1])) / len(todo))
+    least = min(gains, key=gains.__getitem__)
+    claims = [
+        Claim(
+            "splitting users is better for every task",
+            gains[least] > 1,
+            f"{gains[least]:.1f} times for {least}, up to {max(gains.values()):.1f} times",
+        ),
+        *_orders(found),
+    ]
+    notes = ["alpha: errors as printed go like (ln^6 N / N)^(1 / (2 alpha)), MIN's Corollary 2."]
+    return Outcome(numbers, claims, Plot("N", "mean error", curves), notes, _data(records))
+
+
+def _orders(found: dict[str, float]) -> list[Claim]:
+    """Claim the orders of the paper's exponents, of its own tasks."""
+    claims = []
+    for thin, fat in (
+        ("lowest average rating", "highest average rating"),
+        ("most ratings", "fewest ratings"),
+    ):
+        pairs = [
+            (found[f"{thin}, epsilon = {e:g}"], found[f"{fat}, epsilon = {e:g}"])
+            for e in EPSILONS
+            if f"{thin}, epsilon = {e:g}" in found
+        ]
+        if pairs:
+            told = ", ".join(f"{a:.2f} and {b:.2f}" for a, b in pairs)
+            held = all(a > b for a, b in pairs)
+            claims.append(Claim(f"alpha is larger of the {thin} than of the {fat}", held, told))
+    return claims
+
+
+def _data(records: Records) -> str:
+    return "; ".join(records.told) if records.tasks else ""
+
+
+EXPERIMENTS = {
+    "min-tasks": Experiment(
+        "extremes of ratings and of customers' ages",
+        "MIN, Figures 4 and 5",
+        "stand-ins of the paper's size, as its records cannot be shipped: beta laws with its alpha",
+        200,
+        20,
+        functools.partial(min_tasks, Records()),
+        min_tasks,
+        ("tasks",),
+    ),
+}

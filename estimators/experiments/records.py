@@ -1,0 +1,133 @@
+"""What experiments are run on: records of people, or stand-ins for those that cannot be shipped.
+
+A stand-in has the paper's number of people and of bins, and what the paper says of its shape.
+`dither reproduce NAME --data FILE` puts the published records in its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.estimate import Floats
+
+PEOPLE_WITH_WAGES = 50_000
+"""HDP-WC draws as many of those in the file."""
+CASES, TYPES = 17_000, 10
+RATINGS, MOVIES, LARGEST_AGE = 283_228, 53_889, 150
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """An extreme to be found.
+
+    Attributes
+    ----------
+    name : str
+    kind : {"minimum", "maximum"}
+    values : ndarray of float64, shape (users,)
+    range : pair of float
+        The domain that the search starts with.
+    alpha : float or None
+        How thin the tail is, by the paper: a share of t^alpha lies within t of the extreme.
+    """
+
+    name: str
+    kind: str
+    values: Floats
+    range: tuple[float, float]
+    alpha: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """Records that stand where stand-ins would; None or empty where there are none.
+
+    Attributes
+    ----------
+    told : tuple of str
+        What they are, for the output.
+    wages : ndarray of float64, shape (people,), optional
+        What each is paid in a year, not below 0.
+    cases : ndarray of int64, shape (types,), optional
+        How many people have each type of cancer, or whatever they are counted by.
+    tasks : tuple of Task
+    """
+
+    told: tuple[str, ...] = ()
+    wages: Floats | None = None
+    cases: NDArray[np.int64] | None = None
+    tasks: tuple[Task, ...] = ()
+
+    @property
+    def held(self) -> set[str]:
+        """Which of the attributes it has."""
+        held = {"wages": self.wages is not None, "cases": self.cases is not None}
+        return {name for name, has in (held | {"tasks": bool(self.tasks)}).items() if has}
+
+    def joined(self, other: Records) -> Records:
+        """Return these and others, which count where both have some."""
+        return Records(
+            self.told + other.told,
+            self.wages if other.wages is None else other.wages,
+            self.cases if other.cases is None else other.cases,
+            other.tasks or self.tasks,
+        )
+
+
+def wages(records: Records, rng: np.random.Generator) -> tuple[Floats, str]:
+    """Return what 50,000 people are paid, and what that is: log-normal around 60,000 by default."""
+    if records.wages is None:
+        made = rng.lognormal(np.log(60_000), 0.7, PEOPLE_WITH_WAGES)
+        return made, f"log-normal wages of {made.size:,}"
+    people = min(PEOPLE_WITH_WAGES, records.wages.size)
+    return rng.choice(records.wages, people, replace=False), f"wages of {people:,} in the file"
+
+
+def cases(records: Records, rng: np.random.Generator) -> tuple[NDArray[np.int64], str]:
+    """Return the type of each case: by default of 17,000, ten types with random shares."""
+    if records.cases is None:
+        shares = rng.dirichlet(np.full(TYPES, 3.0))
+        return rng.choice(TYPES, CASES, p=shares), f"{CASES:,} cases of {TYPES} types"
+    each = np.repeat(np.arange(records.cases.size), records.cases)
+    return each, f"{each.size:,} cases of {records.cases.size} types in the file"
+
+
+def ratings(average: Floats, number: NDArray[np.int64] | Floats) -> tuple[Task, ...]:
+    """Return MIN's tasks on MovieLens: of each user the average rating and how many there are."""
+    counts, most = np.asarray(number, dtype=np.float64), MOVIES / 2
+    return (
+        Task("lowest average rating", "minimum", average, (0.0, 5.0), 7.69),
+        Task("highest average rating", "maximum", average, (0.0, 5.0), 2.50),
+        Task("fewest ratings", "minimum", counts, (0.0, most), 1.31),
+        Task("most ratings", "maximum", counts, (0.0, most), 113.0),
+    )
+
+
+def ages(groups: Sequence[tuple[str, Floats, float | None]]) -> tuple[Task, ...]:
+    """Return MIN's tasks on purchases: the least age in a group of customers."""
+    return tuple(
+        Task(f"least age, {name}", "minimum", values, (0.0, float(LARGEST_AGE)), alpha)
+        for name, values, alpha in groups
+    )
+
+
+def tasks(records: Records, rng: np.random.Generator) -> tuple[Task, ...]:
+    """Return the tasks: by default on beta laws, whose tails are as thin as the paper found."""
+    if records.tasks:
+        return records.tasks
+    average = 5 * rng.beta(7.69, 2.50, RATINGS)
+    number = MOVIES / 2 * rng.beta(1.31, 113.0, RATINGS)
+    groups = [
+        (name, LARGEST_AGE * rng.beta(alpha, 2.75 * alpha, 2**17), alpha)
+        for name, alpha in (
+            ("JPY 0 to 10,000", 3.98),
+            ("JPY 40,000 to 50,000", 4.31),
+            ("music software", 3.60),
+            ("baby, kids, maternity", 4.79),
+        )
+    ]
+    return ratings(average, number) + ages(groups)

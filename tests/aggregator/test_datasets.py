@@ -1,0 +1,139 @@
+"""Published records are read in the formats that they are published in."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from aggregator.datasets import read_records
+from aggregator.errors import DitherError
+
+SALARIES = """\
+Year,EmployerType,EmployerName,DepartmentOrSubdivision,Position,ElectedOfficial,Judicial,\
+OtherPositions,MinPositionSalary,MaxPositionSalary,ReportedBaseWage,RegularPay,OvertimePay,\
+LumpSumPay,OtherPay,TotalWages,DefinedBenefitPlanContribution,EmployeesRetirementCostCovered
+2022,State,University of California,Davis,"Dean, acting",False,False,,0,,,70000,0,0,5.5,70005.5,0,0
+2022,State,University of California,Davis,Nurse,False,False,,0,,,"100,000",1,0,0,"100,001",0,0
+2022,State,University of California,Davis,Nurse,False,False,,0,,,0,0,0,0,0,0,0
+"""
+CANCERS = """\
+AREA|AGE_ADJUSTED_CI_LOWER|AGE_ADJUSTED_CI_UPPER|AGE_ADJUSTED_RATE|COUNT|EVENT_TYPE|POPULATION|RACE|SEX|SITE|YEAR
+Colorado|1|2|1.5|9999|Incidence|5000000|All Races|Male and Female|All Cancer Sites Combined|2020
+Colorado|1|2|1.5|4100|Incidence|2500000|All Races|Female|Female Breast|2020
+Colorado|1|2|1.5|4150|Incidence|5000000|All Races|Male and Female|Male and Female Breast|2020
+Colorado|1|2|1.5|700|Incidence|2500000|All Races|Female|Female Breast, <i>in situ</i>|2020
+Colorado|1|2|1.5|3000|Incidence|2500000|All Races|Male|Prostate|2020
+Colorado|1|2|1.5|1200|Incidence|2500000|All Races|Male|Lung and Bronchus|2020
+Colorado|1|2|1.5|2500|Incidence|5000000|All Races|Male and Female|Lung and Bronchus|2020
+Colorado|1|2|1.5|2400|Mortality|5000000|All Races|Male and Female|Lung and Bronchus|2020
+Colorado|1|2|1.5|2000|Incidence|5000000|White|Male and Female|Lung and Bronchus|2020
+Colorado|1|2|1.5|2600|Incidence|5000000|All Races|Male and Female|Lung and Bronchus|2019
+Colorado|~|~|~|~|Incidence|5000000|All Races|Male and Female|Mesothelioma|2020
+Wyoming|1|2|1.5|300|Incidence|500000|All Races|Male|Prostate|2020
+"""
+RATINGS = """\
+userId,movieId,rating,timestamp
+1,307,3.5,1256677221
+1,481,4.5,1256677456
+3,1,0.5,945078428
+"""
+ORDERS = """\
+user,age,amount,category
+a,30,4000,food
+b,41,20000,food
+a,30,7000,music
+"""
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "records.csv"
+    path.write_text(text)
+    return str(path)
+
+
+def test_salaries_are_what_each_is_paid_in_all(tmp_path: Path) -> None:
+    read = read_records(written(tmp_path, SALARIES))
+    assert read.wages is not None
+    assert read.wages.tolist() == [70005.5, 100001.0]
+    assert read.held == {"wages"}
+    assert read.told == ("records.csv: 2 salaries",)
+
+
+def test_salaries_may_be_in_a_zip(tmp_path: Path) -> None:
+    path = tmp_path / "2022.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("2022.csv", SALARIES)
+    assert read_records(str(path)).wages is not None
+
+
+def test_cancers_are_the_sites_of_one_state_and_year_without_those_that_hold_others(
+    tmp_path: Path,
+) -> None:
+    read = read_records(written(tmp_path, CANCERS))
+    assert read.cases is not None
+    assert read.cases.tolist() == [4100, 3000, 2500]
+    assert read.told == ("records.csv: 9,600 cases in Colorado, 2020",)
+
+
+def test_ratings_become_averages_and_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for piece in (1, 2, 1_000_000):
+        monkeypatch.setattr("aggregator.datasets.PIECE", piece)
+        read = read_records(written(tmp_path, RATINGS))
+        lowest, _, fewest, _ = read.tasks
+        assert lowest.values.tolist() == [4.0, 0.5]
+        assert fewest.values.tolist() == [2.0, 1.0]
+        assert (lowest.kind, fewest.range) == ("minimum", (0.0, 53_889 / 2))
+    assert read.told == ("records.csv: 3 ratings of 2 users",)
+
+
+def test_orders_become_ages_by_what_was_spent_and_by_category(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aggregator.datasets.FEWEST", 2)
+    tasks = read_records(written(tmp_path, ORDERS)).tasks
+    assert {task.name: task.values.tolist() for task in tasks} == {
+        "least age, JPY 10,000 to 20,000": [30.0],
+        "least age, JPY 20,000 to 30,000": [41.0],
+        "least age, food": [30.0, 41.0],
+    }
+
+
+def test_flights_are_at_hand() -> None:
+    read = read_records("flights")
+    assert read.held == {"cases", "tasks"}
+    assert read.cases is not None
+    assert int(read.cases.sum()) == 336_776
+    assert float(read.tasks[1].values.max()) == 695.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n", r"the header 'a,b\\n' is none of: salaries, as exported"),
+        (SALARIES.replace("70005.5", "much"), "column 'TotalWages': .*'much'"),
+        (SALARIES.split("\n")[0] + "\n", "nobody has TotalWages above 0"),
+        (SALARIES + "2022,State\n", "2 cells, expected 18"),
+        (CANCERS.replace("2020", "2021"), "no counts of Incidence .* BYAREA.TXT"),
+        (CANCERS.replace("3000", "many"), "column 'COUNT': .*'many'"),
+        (RATINGS + "x,1,2,3\n", "after line 1: .*'x'"),
+        (RATINGS + "-4,1,2,3\n", "after line 1: a user or rating below 0"),
+        (RATINGS.split("\n")[0] + "\n", "no ratings"),
+        (ORDERS.replace("41", "410"), "an age outside 0 to 150"),
+        (
+            ORDERS.replace("category", "kind"),
+            "no column 'category': .*known: age, amount, kind",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DitherError, match=message):
+        read_records(written(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DitherError, match=r"nowhere.csv: no such file \(or `flights`"):
+        read_records(str(tmp_path / "nowhere.csv"))
