@@ -46,6 +46,9 @@ export function rate(perSecond) {
 
 export const share = (x) => (x > 0 && x < 0.001 ? "<0.1" : number(100 * x, x < 0.0995 ? 1 : 0)) + "\u00a0%";
 
+/** A probability near one, with all its nines. */
+export const certainty = (p) => `${+(100 * p).toFixed(Math.max(3, Math.ceil(-Math.log10(1 - p))))}\u00a0%`;
+
 export function probability(p) {
   return p < 1e-3 ? p.toExponential(0).replace(/e-(\d+)/, (_, power) => `·10${[...`-${power}`].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] ?? "⁻").join("")}`) : number(p, 3);
 }
