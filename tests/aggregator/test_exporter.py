@@ -364,7 +364,8 @@ def test_of_what_is_collected_in_trust_the_release_and_what_waits_for_one_are_to
     losses = samples(text, "dither_level_loss")
     (saturation,) = samples(text, "dither_release_saturation").values()
     assert losses["wage", "0.1"] == pytest.approx(0.1)
-    assert losses["wage", "4"] == pytest.approx(saturation) < 4
+    assert losses["wage", "4"] == pytest.approx(saturation)
+    assert saturation < 4
     assert samples(text, "dither_level_reports")["wage", "4"] == 100
     release(store, EPOCH + WAGE.pane_ms)
     text = scrape(client)

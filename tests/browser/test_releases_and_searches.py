@@ -19,28 +19,13 @@ from tests import searching, servers
 from tests.browser.conftest import Site, Visitor
 from tests.browser.test_dashboard import card, sideways, until, value_and_band
 from tests.integration.deployment import Deployment
+from tests.trusted import definitions
 
-METRICS = """
-[metrics.wage]
-description = "Wage of an hour"
-unit = "euros"
-kind = "mean"
-trust = "central"
-range = [0, 100]
-levels = [0.1, 1, 4]
-pane = "1h"
-
-[metrics.party]
-description = "What they would vote"
-kind = "frequency"
-trust = "central"
-categories = ["red", "green", "blue"]
-levels = [1]
-pane = "1h"
-"""
+METRICS = definitions([0.1, 1, 4], [1], pane="1h") + searching.METRICS
 QUICK = ("aggregate.idle=300ms", "publish.interval=200ms", "publish.lease=2s")
 OPEN = ("access.anonymous=read,report,admin",)
 HOURS = [f"2026-01-01T{hour:02}:10" for hour in range(3)]
+BARS = ".search-interval:not([hidden])"
 LEVELS = np.repeat([0.1, 1.0, 4.0], [300, 400, 300])
 
 
@@ -54,7 +39,7 @@ def watched(
     """A site with both kinds of metrics, without reports."""
     redis_server.clear()
     file = Path(tmp_path_factory.mktemp("watched")) / "metrics.toml"
-    file.write_text(METRICS + searching.METRICS)
+    file.write_text(METRICS)
     deployment = Deployment(kafka, redis_server.url, file)
     with deployment.worker(), site_of(deployment, *QUICK, *OPEN) as site:
         yield site
@@ -74,7 +59,7 @@ def answer(deployment: Deployment, number: int) -> None:
 
 def intervals(search: Locator) -> list[tuple[float, float]]:
     """Return the rows' intervals, in minutes, from where they are drawn."""
-    found = search.locator(".search-interval").evaluate_all(
+    found = search.locator(BARS).evaluate_all(
         "bars => bars.map(({style}) => [style.left, style.width.match(/([\\d.]+)%/)[1]])"
     )
     places = [(0.64 * float(left.rstrip("%")), 0.64 * float(width)) for left, width in found]
@@ -104,7 +89,7 @@ def test_of_a_trusted_metric_releases_alone_are_shown(watched: Site, visitor: Vi
     value, lower, upper = value_and_band(wage)
     assert lower < 20 < upper
     assert (value, upper - lower) != (20.0, 0.0), "it is not the sum that is shown"
-    expect(wage.locator(".about")).to_contain_text("00:00 – 1\N{NO-BREAK SPACE}Jan")
+    expect(wage.locator(".about")).to_contain_text("00:00 \N{EN DASH} 1\N{NO-BREAK SPACE}Jan")
     expect(wage.locator(".history canvas")).to_be_visible()
 
     # a second pane, and nobody presses anything; what was released stays in the history
@@ -159,11 +144,11 @@ def test_a_search_converges_while_one_watches(watched: Site, visitor: Visitor) -
         expect(longest.locator(".chip")).to_have_text("Searching")
         assert intervals(search) == [(0, 64), (32, 64)]
         assert value_and_band(longest) == (48, 32, 64)
-        expect(search).to_contain_text("Somebody’s value is at least 32.0\N{NO-BREAK SPACE}minutes")
+        expect(search).to_contain_text("Somebody's value is at least 32.0\N{NO-BREAK SPACE}minutes")
         expect(search).to_contain_text("99.9999\N{NO-BREAK SPACE}%, in all rounds at once")
         for number in (2, 3, 4):
             answer(deployment, number)
-            expect(search.locator(".search-interval")).to_have_count(number + 1)
+            expect(search.locator(BARS)).to_have_count(number + 1)
         expect(search).to_contain_text("All 4 rounds are decided.")
         expect(longest.locator(".chip")).to_have_text("Decided")
         assert intervals(search)[-1] == searching.FOUND

@@ -23,27 +23,9 @@ from tests.integration.events import IDLE_MS, Found, on_topic, publishing, setti
 from tests.integration.stopping import STEPS
 from tests.messages import EPOCH, batch
 from tests.servers import Kafka
+from tests.trusted import MINUTE, PANE, definitions
 
-MINUTE = 60_000
-PANE = 10 * MINUTE
-METRICS = """
-[metrics.wage]
-kind = "mean"
-trust = "central"
-range = [0, 100]
-levels = [0.5, 4]
-pane = "10m"
-lateness = "1m"
-unit = "euros"
-
-[metrics.party]
-kind = "frequency"
-trust = "central"
-categories = ["red", "green", "blue"]
-levels = [1]
-pane = "10m"
-lateness = "1m"
-"""
+METRICS = definitions([0.5, 4], [1])
 
 
 @pytest.fixture

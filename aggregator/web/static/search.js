@@ -22,7 +22,12 @@ export class Search {
   constructor(definition) {
     this.definition = definition;
     this.round = h("p", {class: "search-round"});
-    this.rows = h("div", {class: "search-rows", role: "img"});
+    this.lines = Array.from({length: definition.rounds + 1}, () => {
+      const [bar, mark] = [h("i", {class: "search-interval"}), h("i", {class: "search-threshold"})];
+      return {bar, mark, row: h("div", {}, bar, mark)};
+    });
+    this.rows = h("div", {class: "search-rows", role: "img"}, this.lines.map(({row}) => row));
+    this.rows.style.setProperty("--rows", this.lines.length);
     this.ends = [h("span", {}), h("span", {})];
     this.certified = h("p", {class: "note"});
     this.tail = h("p", {class: "note"});
@@ -41,24 +46,25 @@ export class Search {
     setText(this.round, search.threshold === null
       ? `All ${search.rounds} rounds are decided.`
       : `Round ${search.round} of ${search.rounds}: is it ${least} ${text(search.threshold)}? ${count(search.answers)} answers so far`);
-    setText(this.certified, `Somebody’s value is ${least} ${text(search.certified)}: certain to ${certainty(search.certainty)}, in all rounds at once.`);
+    setText(this.certified, `Somebody's value is ${least} ${text(search.certified)}: certain to ${certainty(search.certainty)}, in all rounds at once.`);
     setText(this.tail, search.tail ? `Towards the extreme, the share of values within x of it falls like x^${number(search.tail.alpha, 1)} (exponents from ${number(search.tail.lower, 1)} to ${number(search.tail.upper, 1)} fit).` : "");
     const places = range.every(Number.isInteger) ? 0 : digits;
     range.forEach((end, index) => setText(this.ends[index], text(end, places)));
     this.rows.setAttribute("aria-label", `Searched within ${text(from)} to ${text(to)}, of ${text(range[0], places)} to ${text(range[1], places)}`);
     this.#draw(halvings(range, search.interval), search.threshold);
   }
+  /** A row for each round that is decided, and empty ones for those to come. */
   #draw(intervals, threshold) {
     const [low, high] = this.definition.range;
     const percent = (x) => `${((100 * x) / (high - low)).toFixed(3)}%`;
-    while (this.rows.children.length < intervals.length) this.rows.append(h("div", {}, h("i", {class: "search-interval"}), h("i", {class: "search-threshold", hidden: true})));
-    while (this.rows.children.length > intervals.length) this.rows.lastChild.remove();
-    intervals.forEach(([from, to], index) => {
-      const [bar, mark] = this.rows.children[index].children;
+    this.lines.forEach(({row, bar, mark}, index) => {
+      const [from, to] = intervals[index] ?? [low, low];
+      row.classList.toggle("now", index === intervals.length - 1);
+      bar.hidden = index >= intervals.length;
       bar.style.left = percent(from - low);
       bar.style.width = `max(${THINNEST}, ${percent(to - from)})`;
-      mark.hidden = threshold === null || index < intervals.length - 1;
-      if (!mark.hidden) mark.style.left = percent(threshold - low);
+      mark.hidden = threshold === null || index !== intervals.length - 1;
+      mark.style.left = percent((threshold ?? low) - low);
     });
   }
 }
