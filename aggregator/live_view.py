@@ -124,6 +124,8 @@ class LiveView:
 
     def _rate(self) -> float:
         """Return reports a second over the last seconds; 0 where that is not known."""
+        if not self._counts:
+            return 0.0
         now, count = self._counts[-1]
         recent = [(at, n) for at, n in self._counts if now - at <= RATE_SECONDS]
         first, before = recent[0]

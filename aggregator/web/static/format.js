@@ -75,6 +75,10 @@ export function stretch(from, to) {
   if (from === null && to === null) return "everything counted so far";
   if (from === null) return `up to ${moment(to)}`;
   if (to === null) return `since ${moment(from)}`;
+  if (Math.floor(from / DAY) === Math.floor(to / DAY)) {
+    const [start, end] = [from, to].map((at) => clock(new Date(at * 1000), at % 60 !== 0));
+    return `${moment(from - (from % DAY))} ${start} – ${end}`;
+  }
   const sameYear = new Date(from * 1000).getUTCFullYear() === new Date(to * 1000).getUTCFullYear();
   return `${moment(from, {year: !sameYear})} – ${moment(to)}`;
 }
