@@ -226,13 +226,14 @@ class Decoder:
         """Read the messages that share a layout; return the indices of the rest."""
         rest: list[int] = []
         for members in _by_length(payloads):
-            sample = payloads[members[0]]
-            if len(members) < ALIKE or not sample:
-                rest += members
+            if members.size < ALIKE or not payloads[members[0]]:
+                rest += members.tolist()
                 continue
-            joined = b"".join([payloads[i] for i in members])  # type: ignore[misc]
-            matrix = np.frombuffer(joined, dtype=np.uint8).reshape(len(members), -1)
-            index = np.array(members)
+            every = members.size == len(payloads)
+            alike = payloads if every else [payloads[i] for i in members.tolist()]
+            joined = b"".join(alike)  # type: ignore[arg-type]
+            matrix = np.frombuffer(joined, dtype=np.uint8).reshape(members.size, -1)
+            index = members
             for _ in range(MOST_LAYOUTS):
                 if index.size < ALIKE:
                     break
@@ -272,16 +273,20 @@ class _Layout:
 
     Attributes
     ----------
-    fixed : list of slice
-        The bytes that are the same in all such batches: tags, lengths, the metric's name and
-        revision.
+    places : ndarray of intp, shape (m,)
+        The bytes outside the ids, levels and values: tags, lengths, the metric's name and revision,
+        the time.
+    least, spread : ndarray of uint8, shape (m,)
+        Each is at least the first, and at most the second above it: nothing, where it is the same
+        in all such batches.
     ids, times, levels, values : slice
     round : int
     """
 
     metric: Metric
-    sample: NDArray[np.uint8]
-    fixed: list[slice]
+    places: NDArray[np.intp]
+    least: NDArray[np.uint8]
+    spread: NDArray[np.uint8]
     ids: slice
     times: slice
     levels: slice
@@ -298,23 +303,21 @@ class _Layout:
         ends = end - ReportBatch(values=batch.values).ByteSize()
         levels = slice(ends - len(batch.levels), ends)
         values = slice(end - len(batch.values), end)
-        fixed = [
-            slice(0, head),
-            slice(ids.stop, times.start),
-            slice(times.stop, levels.start),
-            slice(levels.stop, values.start),
-            slice(values.stop, len(payload)),
-        ]
-        sample = np.frombuffer(payload, dtype=np.uint8)
-        return cls(metric, sample, fixed, ids, times, levels, values, batch.round)
+        least = np.frombuffer(payload, dtype=np.uint8).copy()
+        spread = np.zeros_like(least)
+        least[times], spread[times] = VARINT_MORE, VARINT_MORE - 1
+        least[times.stop - 1], spread[times.stop - 1] = 1, VARINT_MORE - 2
+        own = (ids, levels, values)
+        places = np.delete(np.arange(len(payload)), np.r_[own])
+        return cls(
+            metric, places, least[places], spread[places], ids, times, levels, values, batch.round
+        )
 
     def fits(self, matrix: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Return which rows of a matrix have this layout."""
-        same = [(matrix[:, part] == self.sample[part]).all(axis=1) for part in self.fixed]
-        times = matrix[:, self.times]
-        more, last = times[:, :-1] >= VARINT_MORE, times[:, -1]
-        goes_on = more.all(axis=1) & (last < VARINT_MORE) & (last > 0)
-        fitting: NDArray[np.bool_] = np.logical_and.reduce([*same, goes_on])
+        above = matrix.take(self.places, axis=1)
+        above -= self.least  # what is below wraps around
+        fitting: NDArray[np.bool_] = np.logical_and.reduce(above <= self.spread, axis=1)
         return fitting
 
     def read(
@@ -328,21 +331,16 @@ class _Layout:
             self.metric.randomizer.check(levels, values)
         except ReportError:
             return None
-        raw = matrix[:, self.ids].tobytes()
-        ids = [raw[i : i + BATCH_ID_BYTES] for i in range(0, len(raw), BATCH_ID_BYTES)]
+        ids = np.ascontiguousarray(matrix[:, self.ids]).view(f"V{BATCH_ID_BYTES}")[:, 0].tolist()
         time_ms = (matrix[:, self.times] & (VARINT_MORE - 1)) @ PLACES
         return Alike(index, time_ms, ids, levels, values)
 
 
-def _by_length(payloads: Sequence[bytes | None]) -> Iterable[list[int]]:
-    """Return the indices of the payloads of each length."""
-    lengths = [0 if payload is None else len(payload) for payload in payloads]
-    if len(set(lengths)) <= 1:
-        return [list(range(len(lengths)))] if lengths else []
-    groups: defaultdict[int, list[int]] = defaultdict(list)
-    for index, length in enumerate(lengths):
-        groups[length].append(index)
-    return groups.values()
+def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:
+    """Return the indices of the payloads of each length, ascending."""
+    lengths = np.array([0 if payload is None else len(payload) for payload in payloads])
+    order = np.argsort(lengths, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1)
 
 
 def _parsed(payload: bytes | None) -> ReportBatch:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
+import operator
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol, Self
 
 from confluent_kafka import (
@@ -25,7 +28,7 @@ from aggregator import refusals
 from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
 from aggregator.settings import Settings
 from producers.connection import PRODUCER_ONLY as PRODUCER_ONLY
-from producers.kafka_errors import explained
+from producers.kafka_errors import ExplainingProducer, explained
 
 QUIET = logging.getLogger("aggregator.librdkafka")
 """librdkafka's own lines; it repeats itself while a broker is away."""
@@ -67,6 +70,9 @@ FRESH: dict[str, Any] = {
 }
 """A broker that has just started may tell of a topic without its partitions: ask again soon."""
 
+CONSUME_MESSAGES, GATHER_MESSAGES, GATHER_BYTES = 1_000, 8_000, 4_000_000
+"""How many messages are asked for at once, and how many are counted together at most."""
+
 FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 CONSUMER_ONLY = (*CONSUMER, *MANDATORY)
 
@@ -78,56 +84,11 @@ def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
     return Consumer(config, logger=QUIET)
 
 
-class IdempotentProducer(Producer):
-    """A producer that says what it died of; Kafka's client says "fatal error" from then on.
-
-    Parameters
-    ----------
-    properties : dict
-        Of Kafka's client.
-    """
-
-    def __init__(self, properties: dict[str, Any]) -> None:
-        self._cause: KafkaException | None = None
-        super().__init__({**properties, "enable.idempotence": True, "acks": "all"}, logger=QUIET)
-
-    def poll(self, timeout: float = -1) -> int:
-        """Serve what is due; see :meth:`confluent_kafka.Producer.poll`.
-
-        Raises
-        ------
-        confluent_kafka.KafkaException
-            Once, when the producer dies.
-        """
-        try:
-            return super().poll(timeout)
-        except KafkaException as error:
-            self._cause = error
-            raise
-
-    def produce(self, *arguments: Any, **options: Any) -> None:
-        """Send a message; see :meth:`confluent_kafka.Producer.produce`.
-
-        Raises
-        ------
-        confluent_kafka.KafkaException
-            If it is refused: with the first cause if the producer is dead.
-        """
-        try:
-            super().produce(*arguments, **options)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError._FATAL:
-                raise
-            for _ in range(10):
-                if self._cause is None:
-                    self.poll(0.1)  # raises it, as soon as the client has told it
-            raise self._cause or error from None
-
-
 def producer(settings: Settings, **properties: Any) -> Producer:
     """Return an idempotent producer to the deployment's cluster."""
     own = {k: v for k, v in settings.kafka.items() if k not in CONSUMER_ONLY}
-    return IdempotentProducer({**own, **properties})
+    config = {**own, **properties, "enable.idempotence": True, "acks": "all"}
+    return ExplainingProducer(config, logger=QUIET)
 
 
 def reporting(settings: Settings) -> dict[str, Any]:
@@ -350,6 +311,30 @@ class ReportsConsumer(Protocol):
 
     def close(self) -> None:
         """Leave the group."""
+
+
+def gather(consumer: ReportsConsumer, patience: float) -> list[Any]:
+    """Return the messages of `patience` seconds; more than a thousand only if they are there.
+
+    Many together are counted faster, and too many would fill the memory.
+    """
+    found = consumer.consume(CONSUME_MESSAGES, timeout=patience)
+    messages, size = list(found), 0
+    while len(found) == CONSUME_MESSAGES and len(messages) < GATHER_MESSAGES:
+        size += sum(map(len, found))
+        if size > GATHER_BYTES:
+            break
+        found = consumer.consume(CONSUME_MESSAGES, timeout=0)
+        messages += found
+    return messages
+
+
+def by_partition(messages: Iterable[Any]) -> dict[int, list[Any]]:
+    """Return the messages of each partition, in their order."""
+    found: defaultdict[int, list[Any]] = defaultdict(list)
+    for number, run in itertools.groupby(messages, operator.methodcaller("partition")):
+        found[number].extend(run)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

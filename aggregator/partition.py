@@ -74,8 +74,8 @@ class Pane:
         """Add the batches put aside to the statistic, all at once; return their reports."""
         if not self.levels:
             return 0
-        levels = np.frombuffer(b"".join(self.levels), dtype=np.uint8)
-        reports = self.metric.randomizer.decode(b"".join(self.values))
+        levels = np.frombuffer(_joined(self.levels), dtype=np.uint8)
+        reports = self.metric.randomizer.decode(_joined(self.values))
         self.metric.accumulate_checked(self.statistic, levels, reports)
         self.levels.clear()
         self.values.clear()
@@ -220,7 +220,7 @@ class Partition:
         watermark.reach(int(passed[-1]), metric.lateness_ms)
         if good.size:
             watermark.arrived = max(watermark.arrived, int(kafka_ms[good].max()))
-        for begin in sorted(set(start[good].tolist())):
+        for begin in np.unique(start[good]).tolist():
             inside = good[start[good] == begin]
             key = PaneKey("pane", name, begin)
             pane = self.panes.get(key)
@@ -268,7 +268,8 @@ class Partition:
     def _open(self, name: str, start: Integers) -> dict[int, Pane]:
         """Return the open panes of a key that begin at these times."""
         found = {
-            begin: self.panes.get(PaneKey("pane", name, begin)) for begin in set(start.tolist())
+            begin: self.panes.get(PaneKey("pane", name, begin))
+            for begin in np.unique(start).tolist()
         }
         return {begin: pane for begin, pane in found.items() if pane is not None}
 
@@ -279,7 +280,8 @@ class Partition:
         repeated = np.zeros(len(ids), dtype=bool)
         seen: defaultdict[int, set[bytes]] = defaultdict(set)
         seen.update({begin: pane.seen for begin, pane in self._open(name, start).items()})
-        if len(set(ids)) == len(ids) and all(known.isdisjoint(ids) for known in seen.values()):
+        different = set(ids)
+        if len(different) == len(ids) and all(different.isdisjoint(s) for s in seen.values()):
             return repeated
         here: set[tuple[int, bytes]] = set()
         for row, (begin, identity) in enumerate(zip(start.tolist(), ids, strict=True)):
@@ -356,6 +358,11 @@ class Partition:
         if metric is not None and key.metric in self._keys[metric.name]:
             vector = np.frombuffer(statistic, dtype="<i8").astype(np.int64)
             self.panes[key] = Pane(metric, first_offset, vector, seen, used=used, changed=False)
+
+
+def _joined(parts: list[bytes]) -> bytes:
+    """Return the parts as one, a single one as it is."""
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _heartbeats(metric: Metric, batches: Batches) -> NDArray[np.bool_]:

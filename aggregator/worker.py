@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +26,6 @@ from estimators import Metric
 from estimators.durations import milliseconds
 from producers.kafka_errors import explained
 
-CONSUME_MESSAGES = 1_000
 DEAD_LETTER_SECONDS = 10.0
 LEAVE_RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 20.0
@@ -112,7 +111,7 @@ class Worker:
         self._watchdog.at("consuming")
         next_look = self._outage.retry_at if self._outage.is_on else self._next_commit
         patience = max(0.0, next_look - self._clock.monotonic())
-        self._count(self._consumer.consume(CONSUME_MESSAGES, timeout=min(patience, 1.0)))
+        self._count(kafka.gather(self._consumer, min(patience, 1.0)))
         self._seek_again()
         if self._outage.is_due:
             self._tend()
@@ -176,13 +175,12 @@ class Worker:
     # -- Counting -----------------------------------------------------------------------------
 
     def _count(self, messages: Sequence[Any]) -> None:
-        by_partition: defaultdict[int, list[Any]] = defaultdict(list)
-        for message in messages:
-            if message.error() is None:
-                by_partition[message.partition()].append(message)
-            else:
-                self._note(message.error(), message.partition())
-        for number, batch in by_partition.items():
+        good = [message for message in messages if message.error() is None]
+        if len(good) < len(messages):
+            for message in messages:
+                if message.error() is not None:
+                    self._note(message.error(), message.partition())
+        for number, batch in kafka.by_partition(good).items():
             owned = self.owned.get(number)
             if owned is None or not owned.is_counting:
                 continue

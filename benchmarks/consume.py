@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
 from aggregator import kafka
 from aggregator.partition import Partition
 from aggregator.settings import Settings
-from aggregator.worker import CONSUME_MESSAGES
 from benchmarks.batches import FUTURE_MS, METRICS, payloads
 from benchmarks.measure import Benchmark, Side
 from benchmarks.places import PARTITIONS, Places
 
 BATCHES = {1: 150_000, 1_000: 30_000}
+PATIENCE_SECONDS = 0.01
+"""A fetch that finds fewer messages than asked for waits so long for more, at the end for none."""
 
 
 def benchmarks(places: Places) -> Iterator[Benchmark]:
@@ -26,22 +26,22 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
         yield Benchmark(
             f"consume/batches of {reports}/raw",
             "reports/s",
-            consumption(places, topic, messages, reports, _counter),
-            consumption(places, topic, messages, reports, lambda: _drop),
+            consumption(places, topic, messages, reports, counting),
+            consumption(places, topic, messages, reports, lambda: raw),
         )
 
 
+Step = Callable[[Consumer], int]
+"""Takes what comes from a consumer; returns how many messages that was."""
+
+
 def consumption(
-    places: Places,
-    topic: str,
-    messages: int,
-    reports: int,
-    handler: Callable[[], Callable[[list[Any]], object]],
+    places: Places, topic: str, messages: int, reports: int, begin: Callable[[], Step]
 ) -> Side:
     """Return a side that reads a whole log with the worker's fetch settings."""
 
     def rate() -> float:
-        handle = handler()
+        step = begin()
         consumer: Consumer = kafka.consumer(
             Settings(kafka={"bootstrap.servers": places.kafka}), "bench"
         )
@@ -49,9 +49,7 @@ def consumption(
         began, left = time.perf_counter(), messages
         consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
         while left > 0:
-            found = consumer.consume(CONSUME_MESSAGES, timeout=1.0)
-            left -= len(found)
-            handle(found)
+            left -= step(consumer)
         passed = time.perf_counter() - began
         consumer.close()
         return messages * reports / passed
@@ -59,18 +57,19 @@ def consumption(
     return rate
 
 
-def _drop(messages: list[Any]) -> None:
-    """Look at nothing."""
+def raw(consumer: Consumer) -> int:
+    """Drop what comes."""
+    return len(consumer.consume(kafka.CONSUME_MESSAGES, timeout=PATIENCE_SECONDS))
 
 
-def _counter() -> Callable[[list[Any]], None]:
+def counting() -> Step:
+    """Count what comes, as a worker does, from nothing."""
     partitions: defaultdict[int, Partition] = defaultdict(lambda: Partition(METRICS, FUTURE_MS))
 
-    def count(messages: list[Any]) -> None:
-        grouped: defaultdict[int, list[Any]] = defaultdict(list)
-        for message in messages:
-            grouped[message.partition()].append(message)
-        for number, batch in grouped.items():
+    def count(consumer: Consumer) -> int:
+        messages = kafka.gather(consumer, PATIENCE_SECONDS)
+        for number, batch in kafka.by_partition(messages).items():
             partitions[number].count(batch)
+        return len(messages)
 
     return count

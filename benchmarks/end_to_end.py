@@ -11,7 +11,7 @@ from aggregator.settings import Redis, Settings, Topics
 from aggregator.store import Store, connect
 from aggregator.worker import Worker
 from benchmarks.batches import METRICS, payloads
-from benchmarks.consume import BATCHES, consumption
+from benchmarks.consume import BATCHES, consumption, raw
 from benchmarks.measure import Benchmark, Side
 from benchmarks.places import PARTITIONS, Places
 
@@ -26,7 +26,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
             f"end to end/batches of {reports}/raw",
             "reports/s",
             counting(places, topic, messages, reports),
-            consumption(places, topic, messages, reports, lambda: lambda _: None),
+            consumption(places, topic, messages, reports, lambda: raw),
         )
 
 

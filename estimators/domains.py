@@ -90,7 +90,11 @@ class Interval:
         numbers = values.astype(np.float64)
         if np.isnan(numbers).any():
             raise ValueError(f"a value of {self.metric!r} is not a number: leave it out")
-        return (np.clip(numbers, self.low, self.high) - self.low) * (2 / (self.high - self.low)) - 1
+        np.clip(numbers, self.low, self.high, out=numbers)
+        numbers -= self.low
+        numbers *= 2 / (self.high - self.low)
+        numbers -= 1
+        return numbers
 
     def asked(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
         """Return nothing: there is one number."""

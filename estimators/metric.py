@@ -38,6 +38,10 @@ ROUND_KEYS = ("rounds", "split", "beta", "critical", "round_reports", "round_tim
 """The keys of a definition that belong to a minimum or maximum alone."""
 
 
+BLOCK = 2**16
+"""Numbers that are randomized together: intermediate arrays stay in the processor's cache."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Metric:
     """One question: its domain, its mechanism, the privacy levels on offer, and its panes.
@@ -445,18 +449,24 @@ class Metric:
                 f"metric {self.name!r} is asked in rounds: use `search.answer`, with the threshold "
                 "of a round"
             )
-        levels = np.asarray(level)
-        own = self.domain.own_units(np.asarray(values))
+        held, levels = np.asarray(values), np.asarray(level)
         row = () if self.dimension is None else (self.dimension,)
-        if levels.ndim != 1 or own.shape != (*levels.shape, *row):
+        if levels.ndim != 1 or held.shape != (*levels.shape, *row):
             raise ValueError(
-                f"values of shape {own.shape} with levels of shape {levels.shape}: "
+                f"values of shape {held.shape} with levels of shape {levels.shape}: "
                 "expected two arrays of the same length"
                 + (f", {self.dimension} numbers a value" if row else "")
             )
         if levels.size and not (levels.min() >= 0 and levels.max() < len(self.levels)):
             raise ValueError(f"level: expected 0 to {len(self.levels) - 1}")
-        return self.randomizer.randomize(own, levels, SystemBits() if bits is None else bits)
+        source = SystemBits() if bits is None else bits
+        size = max(1, BLOCK // (self.dimension or 1))
+        blocks = [slice(i, i + size) for i in range(0, max(1, levels.size), size)]
+        reports = [
+            self.randomizer.randomize(self.domain.own_units(held[b]), levels[b], source)
+            for b in blocks
+        ]
+        return reports[0] if len(reports) == 1 else np.concatenate(reports)
 
     # -- At the aggregator ----------------------------------------------------------------------
 

@@ -1,8 +1,7 @@
 """Exact sampling: integer arithmetic on uniform bits, vectorised.
 
 No step here rounds a probability that protects a person. Rejection keeps uniform integers uniform;
-coins compare a uniform word with an integer threshold; the discrete Laplace distribution is sampled
-as in Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy" (2020).
+coins compare a uniform word with an integer threshold. For Laplace noise see estimators.noise.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from estimators.randomness import Bits, Words
 Bools = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 
-_LARGEST = np.uint64(2**64 - 1)
 _LOW_56 = np.uint64(2**56 - 1)
-_MAX_DENOMINATOR = 2**40
+_MAX_NARROW = 2**24
 
 
 def uniform_bytes(bits: Bits, n: int) -> NDArray[np.uint8]:
@@ -27,8 +25,10 @@ def uniform_bytes(bits: Bits, n: int) -> NDArray[np.uint8]:
     return bits.integers(-(-n // 8)).view(np.uint8)[:n]
 
 
-def bernoulli(bits: Bits, threshold: Words, columns: int | None = None) -> Bools:
-    """Draw coins that are true with probability threshold / 2^64, exactly.
+def bernoulli(
+    bits: Bits, thresholds: Words, level: NDArray[Any], columns: int | None = None
+) -> Bools:
+    """Draw coins that are true with the probability of their level, thresholds / 2^64, exactly.
 
     The first byte of a uniform word decides unless it ties with the threshold's first byte; only
     then are the other 56 bits drawn. The result has the law of comparing the whole word.
@@ -36,9 +36,11 @@ def bernoulli(bits: Bits, threshold: Words, columns: int | None = None) -> Bools
     Parameters
     ----------
     bits : Bits
-    threshold : ndarray of uint64, shape (n,)
+    thresholds : ndarray of uint64, shape (levels,)
+    level : ndarray of integers, shape (n,)
+        Below `levels`.
     columns : int, optional
-        Coins per threshold.
+        Coins for each of them.
 
     Returns
     -------
@@ -47,24 +49,26 @@ def bernoulli(bits: Bits, threshold: Words, columns: int | None = None) -> Bools
     Examples
     --------
     >>> from estimators.randomness import SeededBits
-    >>> int(bernoulli(SeededBits(1), np.full(10_000, 2**62, dtype=np.uint64)).sum())
+    >>> quarter = np.array([2**62], dtype=np.uint64)
+    >>> int(bernoulli(SeededBits(1), quarter, np.zeros(10_000, dtype=np.uint8)).sum())
     2566
     """
-    first = (threshold >> np.uint64(56)).astype(np.uint8)
+    first = (thresholds >> np.uint64(56)).astype(np.uint8)[level]
     per_row = 1 if columns is None else columns
-    drawn = uniform_bytes(bits, threshold.size * per_row).reshape(threshold.size, per_row)
-    coins = drawn < first[:, None]
+    drawn = uniform_bytes(bits, first.size * per_row).reshape(first.size, per_row)
+    coins: Bools = drawn < first[:, None]
     tied = np.flatnonzero(drawn == first[:, None])
     if tied.size:
         rest = bits.integers(tied.size) >> np.uint64(8)
-        coins.reshape(-1)[tied] = rest < (threshold & _LOW_56)[tied // per_row]
+        coins.reshape(-1)[tied] = rest < (thresholds & _LOW_56)[level[tied // per_row]]
     return coins[:, 0] if columns is None else coins
 
 
 def round_up(bits: Bits, fraction: NDArray[np.float64]) -> Bools:
-    """Draw coins that are true with a probability given as a double, within 2^-53.
+    """Draw coins that are true with a probability given as a double, within 2^-61.
 
     For the random rounding of values to a grid, which costs no privacy: it comes before the noise.
+    As in :func:`bernoulli`, the first byte decides unless it ties.
 
     Parameters
     ----------
@@ -72,8 +76,14 @@ def round_up(bits: Bits, fraction: NDArray[np.float64]) -> Bools:
     fraction : ndarray of float64, shape (n,)
         In [0, 1]; 0 is never true, 1 always.
     """
-    drawn = (bits.integers(fraction.size) >> np.uint64(11)).astype(np.float64)
-    return drawn < fraction * 2.0**53
+    scaled = fraction * 2.0**8
+    first = scaled.astype(np.int16)
+    drawn = uniform_bytes(bits, first.size)
+    coins: Bools = drawn < first
+    tied = np.flatnonzero(drawn == first)
+    rest = (bits.integers(tied.size) >> np.uint64(11)).astype(np.float64)
+    coins[tied] = rest < (scaled[tied] - first[tied]) * 2.0**53
+    return coins
 
 
 def uniform_below(bits: Bits, bound: Words) -> Words:
@@ -83,7 +93,7 @@ def uniform_below(bits: Bits, bound: Words) -> Words:
     ----------
     bits : Bits
     bound : ndarray of uint64, shape (n,)
-        At least 1.
+        At least 1. Up to 2^24, words of 32 bits are drawn.
 
     Examples
     --------
@@ -91,13 +101,27 @@ def uniform_below(bits: Bits, bound: Words) -> Words:
     >>> int(uniform_below(SeededBits(1), np.full(1000, 6, dtype=np.uint64)).max())
     5
     """
-    limit = _LARGEST // bound * bound
-    drawn = bits.integers(bound.size).copy()
+    if bound.max(initial=1) > _MAX_NARROW:
+        return _uniform_below(bits, bound, np.dtype(np.uint64))
+    return _uniform_below(bits, bound.astype(np.uint32), np.dtype(np.uint32)).astype(np.uint64)
+
+
+def _uniform_below(bits: Bits, bound: NDArray[Any], word: np.dtype[Any]) -> NDArray[Any]:
+    per_word = 8 // word.itemsize
+
+    def words(n: int) -> NDArray[Any]:
+        return bits.integers(-(-n // per_word)).view(word)[:n]
+
+    limit = np.iinfo(word).max // bound * bound
+    drawn = words(bound.size)
     pending = np.flatnonzero(drawn >= limit)
+    if pending.size:
+        drawn = drawn.copy()
     while pending.size:
-        drawn[pending] = bits.integers(pending.size)
+        drawn[pending] = words(pending.size)
         pending = pending[drawn[pending] >= limit[pending]]
-    return drawn % bound
+    rest: NDArray[Any] = drawn % bound
+    return rest
 
 
 def uniform_other(bits: Bits, values: NDArray[Any], bound: Words) -> Words:
@@ -122,9 +146,9 @@ def uniform_other(bits: Bits, values: NDArray[Any], bound: Words) -> Words:
 
 
 def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64]:
-    """Draw unit vectors, uniform on the sphere but for the rounding of doubles.
+    """Draw unit vectors, uniform on the sphere but for the rounding of their random numbers.
 
-    Normal variates by Box and Muller (1958), from 53-bit uniforms, divided by their length. A
+    Normal variates by Box and Muller (1958), from 32-bit uniforms, divided by their length. A
     mechanism that uses these must not rest its privacy on their law.
 
     Parameters
@@ -144,7 +168,7 @@ def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64
     (True, (1000, 3))
     """
     pairs = -(-n * dimension // 2)
-    uniform = ((bits.integers(2 * pairs) >> np.uint64(11)) + np.uint64(1)) * 2.0**-53
+    uniform = (bits.integers(pairs).view(np.uint32) + 0.5) * 2.0**-32
     length, angle = np.sqrt(-2 * np.log(uniform[:pairs])), 2 * np.pi * uniform[pairs:]
     normal = np.concatenate([length * np.cos(angle), length * np.sin(angle)])
     vectors = normal[: n * dimension].reshape(n, dimension)
@@ -152,90 +176,3 @@ def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64
     vectors[norm == 0, 0] = norm[norm == 0] = 1
     vectors /= norm[:, None]
     return np.clip(vectors, -1, 1, out=vectors)
-
-
-def bernoulli_exp(bits: Bits, numerator: Words, denominator: Words) -> Bools:
-    """Draw coins that are true with probability exp(-numerator / denominator), exactly.
-
-    Canonne, Kamath and Steinke (2020), Algorithm 1.
-
-    Parameters
-    ----------
-    bits : Bits
-    numerator, denominator : ndarray of uint64, shape (n,)
-        Denominators at least 1 and at most 2^40.
-    """
-    whole, rest = numerator // denominator, numerator % denominator
-    coins = _bernoulli_exp_below_one(bits, rest, denominator)
-    alive = np.flatnonzero(coins & (whole > 0))
-    left = whole[alive]
-    one = np.ones(alive.size, dtype=np.uint64)
-    while alive.size:
-        passed = _bernoulli_exp_below_one(bits, one, one)
-        coins[alive[~passed]] = False
-        going = passed & (left > 1)
-        alive, left, one = alive[going], left[going] - np.uint64(1), one[going]
-    return coins
-
-
-def _bernoulli_exp_below_one(bits: Bits, numerator: Words, denominator: Words) -> Bools:
-    successes = np.zeros(numerator.size, dtype=np.int64)
-    alive = np.arange(numerator.size)
-    step = 1
-    while alive.size:
-        bound = denominator[alive] * np.uint64(step)
-        alive = alive[uniform_below(bits, bound) < numerator[alive]]
-        successes[alive] += 1
-        step += 1
-    even: Bools = successes % 2 == 0
-    return even
-
-
-def sample_discrete_laplace(bits: Bits, numerator: Words, denominator: Words) -> Integers:
-    """Draw integers z with P(z) proportional to exp(-|z| numerator / denominator), exactly.
-
-    Canonne, Kamath and Steinke (2020), Algorithm 2.
-
-    Parameters
-    ----------
-    bits : Bits
-    numerator, denominator : ndarray of uint64, shape (n,)
-        The inverse scale as a fraction; both at least 1, denominators at most 2^40.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-
-    Raises
-    ------
-    ValueError
-        If a denominator is too large for 64-bit arithmetic.
-    """
-    if denominator.size and int(denominator.max()) > _MAX_DENOMINATOR:
-        raise ValueError(f"denominator {denominator.max()}: expected at most {_MAX_DENOMINATOR}")
-    result = np.zeros(numerator.size, dtype=np.int64)
-    pending = np.arange(numerator.size)
-    while pending.size:
-        size = denominator[pending]
-        remainder = uniform_below(bits, size)
-        kept = np.flatnonzero(_bernoulli_exp_below_one(bits, remainder, size))
-        quotient = _geometric(bits, kept.size)
-        total = (remainder[kept] + size[kept] * quotient) // numerator[pending[kept]]
-        negative = uniform_bytes(bits, kept.size) < 128
-        accepted = ~(negative & (total == 0))
-        magnitude = total[accepted].astype(np.int64)
-        done = kept[accepted]
-        result[pending[done]] = np.where(negative[accepted], -magnitude, magnitude)
-        pending = np.delete(pending, done)
-    return result
-
-
-def _geometric(bits: Bits, n: int) -> Words:
-    """Count the coins of probability 1/e that come up true before the first that does not."""
-    count = np.zeros(n, dtype=np.uint64)
-    alive: NDArray[Any] = np.arange(n)
-    while alive.size:
-        one = np.ones(alive.size, dtype=np.uint64)
-        alive = alive[_bernoulli_exp_below_one(bits, one, one)]
-        count[alive] += np.uint64(1)
-    return count

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
 from producers.delivery import DeliveryError
-from producers.kafka_errors import explained
+from producers.kafka_errors import ExplainingProducer, explained
 
 logger = logging.getLogger("producers")
 
@@ -82,7 +82,7 @@ class Connection:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         try:
-            self.producer = Producer(self.config)
+            self.producer = ExplainingProducer(self.config)
         except KafkaException as error:
             raise ValueError(f"Kafka properties: {error.args[0].str()}") from None
         self._thread: threading.Thread | None = None

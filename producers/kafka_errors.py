@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 RIGHTS = "grant it to the user (docs/security.md lists what each role needs)"
 REMEDIES: dict[int, str] = {
@@ -38,3 +38,41 @@ def explained(error: Any) -> str:
     """
     remedy = REMEDIES.get(error.code())
     return f"{error.str()}: {remedy}" if remedy else str(error.str())
+
+
+class ExplainingProducer(Producer):
+    """A producer that says what it died of; Kafka's client says "fatal error" from then on."""
+
+    _cause: KafkaException | None = None
+
+    def poll(self, timeout: float = -1) -> int:
+        """Serve what is due; see :meth:`confluent_kafka.Producer.poll`.
+
+        Raises
+        ------
+        confluent_kafka.KafkaException
+            Once, when the producer dies.
+        """
+        try:
+            return super().poll(timeout)
+        except KafkaException as error:
+            self._cause = error
+            raise
+
+    def produce(self, *arguments: Any, **options: Any) -> None:
+        """Send a message; see :meth:`confluent_kafka.Producer.produce`.
+
+        Raises
+        ------
+        confluent_kafka.KafkaException
+            If it is refused: with the first cause if the producer is dead.
+        """
+        try:
+            super().produce(*arguments, **options)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._FATAL:
+                raise
+            for _ in range(10):
+                if self._cause is None:
+                    self.poll(0.1)  # raises it, as soon as the client has told it
+            raise self._cause or error from None

@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 from unittest import mock
 
@@ -22,12 +23,11 @@ from aggregator.cli import main
 from estimators import Metric
 from estimators.extremes import Search
 from estimators.mechanisms import laplace
+from estimators.noise import DiscreteLaplace, discrete_laplace
 from estimators.randomness import SeededBits, SystemBits, Words
-from estimators.sampling import sample_discrete_laplace
 from producers.batch import encode_batch
 
-randomize, laplace_noise = Metric.randomize, sample_discrete_laplace
-answer = Search.answer
+randomize, answer = Metric.randomize, Search.answer
 Replace = Callable[[Any, str, Any], None]
 
 
@@ -41,10 +41,10 @@ def threshold(replace: Replace) -> None:
 
             replace(module, "bernoulli", lower)
 
-    def less_noise(bits: Any, numerators: Words, denominators: Words) -> Any:
-        return laplace_noise(bits, 3 * numerators, 2 * denominators)
+    def less_noise(rate: Fraction) -> DiscreteLaplace:
+        return discrete_laplace(rate * Fraction(3, 2))
 
-    replace(laplace, "sample_discrete_laplace", less_noise)
+    replace(laplace, "noise_of", less_noise)
 
 
 def bits(replace: Replace) -> None:

@@ -18,8 +18,9 @@ import numpy as np
 
 from estimators import discrete_laplace
 from estimators.estimate import Floats
+from estimators.noise import DiscreteLaplace
 from estimators.randomness import Bits
-from estimators.sampling import Integers, sample_discrete_laplace
+from estimators.sampling import Integers
 
 LARGEST = 2**25
 """The largest integer weight: at most 4 decimals of epsilon then fit the sampler's 2^40."""
@@ -69,11 +70,7 @@ class Noise:
 
     def draw(self, bits: Bits, size: int) -> Integers:
         """Draw the noise of `size` sums, exactly."""
-        return sample_discrete_laplace(
-            bits,
-            np.full(size, self.rate.numerator, dtype=np.uint64),
-            np.full(size, self.rate.denominator, dtype=np.uint64),
-        )
+        return DiscreteLaplace(self.rate).draw(bits, size)
 
     @property
     def variance(self) -> float:

@@ -14,9 +14,10 @@ from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.differences import difference_limits
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.heterogeneity import heterogeneity_of_differences
-from estimators.mechanisms.mechanism import Reports
+from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.symbols import ReportedSymbols
 from estimators.question import Question
+from estimators.sampling import Integers
 from estimators.weights import LevelFacts, level_weights, total_weight
 
 
@@ -66,6 +67,7 @@ class BlockDifferences(ReportedSymbols):
         """Per level."""
         self._count_symbols(symbols)
         self._block_counts = np.array(blocks, dtype=np.int64)
+        self._block_bits = np.array([n.bit_length() - 1 for n in blocks])
         self.other = np.array([float(u) for u in other])
         """u per level."""
         self.contrast = np.array([float(p - u) for p, u in zip(own, other, strict=True)])
@@ -81,6 +83,11 @@ class BlockDifferences(ReportedSymbols):
         self.facts = LevelFacts(
             epsilons=epsilon, variances=np.array(variances), paper=np.tanh(epsilon / 2) ** 2
         )
+
+    def _block_of(self, values: NDArray[Any], level: Levels) -> tuple[Integers, Integers]:
+        """Return each category's number within its block, and the block's; B is a power of two."""
+        held = values.astype(np.int64)
+        return held >> self._block_bits[level], held & (self._block_counts - 1)[level]
 
     def differences(self, table: Counts, levels: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """Return the sums of D and of abs(D) over each level's reports, shape (levels, k)."""

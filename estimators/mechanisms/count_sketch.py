@@ -162,7 +162,7 @@ class CountSketch(Mechanism):
         bucket, negative = buckets_and_signs(values, self.constants[row], self._bits)
         block, place = np.divmod(bucket, size)
         symbol = 2 * block + (negative ^ hadamard.is_odd(r, place))
-        missed = np.flatnonzero(bernoulli(bits, self._thresholds[level]))
+        missed = np.flatnonzero(bernoulli(bits, self._thresholds, level))
         bound = (2 * self._blocks[level[missed]]).astype(np.uint64)
         symbol[missed] = uniform_other(bits, symbol[missed], bound)
         block, sign = np.divmod(symbol, 2)

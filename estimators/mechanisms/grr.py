@@ -63,7 +63,7 @@ class Grr(SupportCounts):
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one category index for each category index."""
         reports = values.astype(self.dtype)
-        missed = np.flatnonzero(bernoulli(bits, self._thresholds[level]))
+        missed = np.flatnonzero(bernoulli(bits, self._thresholds, level))
         others = np.full(missed.size, self.categories, dtype=np.uint64)
         reports[missed] = uniform_other(bits, values[missed], others).astype(self.dtype)
         return reports

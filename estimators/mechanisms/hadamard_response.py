@@ -74,9 +74,9 @@ class HadamardResponse(BlockDifferences):
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one symbol for each category index."""
         size, symbols = self._sizes[level], self._symbols[level]
-        row, block = np.divmod(values.astype(np.int64), self._block_counts[level])
+        row, block = self._block_of(values, level)
         row += 1
-        missed = bernoulli(bits, self._thresholds[level])
+        missed = bernoulli(bits, self._thresholds, level)
         bound = np.where(missed, symbols - size // 2, size // 2)
         drawn = uniform_below(bits, bound.astype(np.uint64)).astype(np.int64)
         # half the columns of a block: a bit put in at the row's lowest one settles the sign

@@ -25,8 +25,8 @@ from estimators.weights import LevelFacts, level_weights, total_weight
 
 CHUNK = 2**19  # coordinates drawn at a time: a few megabytes an array
 LARGEST_GRID = 2**24  # squares of 2^14 such coordinates add up in 64 bits
-ARITHMETIC = 1e-12
-"""Added to the bounds, in units of one report: far above what doubles do to the law of u."""
+ARITHMETIC = 1e-8
+"""Added to the bounds, in units of one report: far above what rounding does to the law of u."""
 
 
 class Hemisphere(Mechanism):
@@ -70,9 +70,10 @@ class Hemisphere(Mechanism):
     g v / K_d, and v has mean x. What the grid costs is a variance of at most 1 / (4 g^2) a
     coordinate; it is part of the bounds.
 
-    **Accuracy of u.** Normal variates are made of 53-bit uniforms by Box and Muller. Replacing
-    exact uniforms moves such a variate by some 10^-15 in mean, so the mean of a report by about as
-    much; the bounds are widened by 10^-12 B.
+    **Accuracy of u.** Normal variates are made of 32-bit uniforms by Box and Muller: 2^32 angles,
+    evenly around the circle, and as many lengths, each in the middle of its share. That moves a
+    mean by some 10^-10, so the mean of a report by about as much; the bounds are widened by
+    10^-8 B.
 
     **The law of a report.** Given x its density against the uniform law is 1 + a |x| sign<u, x>,
     and so for users from any population it is 1 + a f(u) with f odd and |f| <= 1: E |u|^2 = 1 and
@@ -128,7 +129,7 @@ class Hemisphere(Mechanism):
         length = np.minimum(np.sqrt(np.einsum("ij,ij->i", values, values)), 1)
         away = np.einsum("ij,ij->i", direction, values) < 0
         opposite = ~round_up(bits, (1 + length) / 2)
-        turned = away ^ opposite ^ bernoulli(bits, self.signs.thresholds[level])
+        turned = away ^ opposite ^ bernoulli(bits, self.signs.thresholds, level)
         reports: Reports = np.where(turned[:, None], -offered, offered)
         return reports
 

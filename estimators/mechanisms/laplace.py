@@ -15,9 +15,10 @@ from estimators.errors import ReportError
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.means import ScalarMean
 from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.noise import discrete_laplace as noise_of
 from estimators.question import Question
 from estimators.randomness import Bits
-from estimators.sampling import round_up, sample_discrete_laplace
+from estimators.sampling import Integers, round_up
 from estimators.tallies import tally
 from estimators.thresholds import WORD, exp_bounds
 from estimators.weights import LevelFacts
@@ -89,8 +90,6 @@ class Laplace(ScalarMean):
             )
         self.limits = np.array(limits, dtype=np.int64)
         """M per level: the largest report."""
-        self._numerators = np.array([rate.numerator for rate in self._rates], dtype=np.uint64)
-        self._denominators = np.array([rate.denominator for rate in self._rates], dtype=np.uint64)
         self.rate = np.array([float(rate) for rate in self._rates])
         """Of the noise, per level: epsilon / (2 g)."""
         epsilon = np.array([float(e) for e in self.epsilons])
@@ -105,10 +104,17 @@ class Laplace(ScalarMean):
         scaled = np.clip(values, -1, 1) * self.grid
         floor = np.floor(scaled)
         rounded = floor.astype(np.int64) + round_up(bits, scaled - floor)
-        noise = sample_discrete_laplace(bits, self._numerators[level], self._denominators[level])
+        noise = self._noise(level, bits)
         limit = self.limits[level]
         reports: Reports = np.clip(rounded + noise, -limit, limit).astype(self.dtype)
         return reports
+
+    def _noise(self, level: Levels, bits: Bits) -> Integers:
+        noise = np.empty(level.size, dtype=np.int64)
+        for used in np.flatnonzero(tally(level, len(self.epsilons))).tolist():
+            rows = np.flatnonzero(level == used)
+            noise[rows] = noise_of(self._rates[used]).draw(bits, rows.size)
+        return noise
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Refuse a report beyond the limit of its level."""
@@ -171,10 +177,9 @@ class Laplace(ScalarMean):
         """Return x such that the largest ratio of output probabilities is e^x, exactly.
 
         Two inputs on the grid are at most 2 g apart, and the sampler's law has ratio e^-rate
-        between neighbours, with rate the very fraction that its integers make.
+        between neighbours, with the very fraction that it is given.
         """
-        rate = Fraction(int(self._numerators[level]), int(self._denominators[level]))
-        return 2 * self.grid * rate
+        return 2 * self.grid * noise_of(self._rates[level]).rate
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return e^x rounded down to a fraction, x from :meth:`privacy_exponent`.

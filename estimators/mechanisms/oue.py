@@ -58,7 +58,7 @@ class Oue(PackedBits):
         self._thresholds = np.array(self.flips, dtype=np.uint64)
 
     def _bits(self, values: NDArray[Any], level: Levels, bits: Bits) -> Bools:
-        ones = bernoulli(bits, self._thresholds[level], self.categories)
+        ones = bernoulli(bits, self._thresholds, level, self.categories)
         ones[np.arange(len(ones)), values] = uniform_bytes(bits, len(ones)) < 128
         return ones
 

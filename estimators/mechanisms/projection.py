@@ -140,7 +140,7 @@ class Projection(SupportCounts):
         """Return one row and sign for each category index, or key."""
         bound = np.full(values.size, self.rows, dtype=np.uint64)
         row = uniform_below(bits, bound).astype(np.int64)
-        flipped = bernoulli(bits, self.flips.thresholds[level])
+        flipped = bernoulli(bits, self.flips.thresholds, level)
         return (2 * row + (self.positive(row, values) ^ flipped)).astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:

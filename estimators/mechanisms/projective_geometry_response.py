@@ -89,7 +89,7 @@ class ProjectiveGeometryResponse(ReportedSymbols, SupportCounts):
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return the number of one point for each category index."""
         points, size = self._symbols[level], self._sizes[level]
-        missed = bernoulli(bits, self._thresholds[level])
+        missed = bernoulli(bits, self._thresholds, level)
         bound = np.where(missed, points - size, size)
         rank = uniform_below(bits, bound.astype(np.uint64)).astype(np.int64)
         point = np.empty_like(rank)

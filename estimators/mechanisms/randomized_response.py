@@ -18,10 +18,9 @@ from estimators.mechanisms.signs import FlippedSigns, ReportedSigns
 from estimators.question import Question
 from estimators.randomness import Bits
 from estimators.sampling import bernoulli, round_up
-from estimators.tallies import tally
+from estimators.tallies import tally_signs
 from estimators.weights import LevelFacts
 
-BYTES = 256
 PAIRS = np.array([[1, 0], [1, 1]])
 """From (zeros, ones) to (reports, ones)."""
 
@@ -64,7 +63,7 @@ class RandomizedResponse(ScalarMean):
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one report, 0 or 1, for each value in [-1, 1]."""
         positive = round_up(bits, (1 + values) / 2)
-        return (positive ^ bernoulli(bits, self._flipped.thresholds[level])).astype(np.uint8)
+        return (positive ^ bernoulli(bits, self._flipped.thresholds, level)).astype(np.uint8)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Refuse a report other than 0 or 1."""
@@ -73,11 +72,7 @@ class RandomizedResponse(ScalarMean):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, ones)."""
-        cells = 2 * len(self.epsilons)
-        narrow = np.uint8 if cells <= BYTES else np.uint16
-        doubled = np.left_shift(level, 1, dtype=narrow, casting="unsafe")
-        found = tally(np.bitwise_or(doubled, reports, out=doubled, casting="unsafe"), cells)
-        table += found.reshape(-1, 2) @ PAIRS
+        table += tally_signs(level, len(self.epsilons), reports) @ PAIRS
 
     def level_means(self, table: Counts) -> Floats:
         """Return the unbiased mean of each level, zero where there is no report."""

@@ -52,7 +52,7 @@ class Rappor(PackedBits):
         super().__init__(epsilons, categories, self._flipped)
 
     def _bits(self, values: NDArray[Any], level: Levels, bits: Bits) -> Bools:
-        flipped = bernoulli(bits, self._flipped.thresholds[level], self.categories)
+        flipped = bernoulli(bits, self._flipped.thresholds, level, self.categories)
         flipped[np.arange(len(flipped)), values] ^= True
         return flipped
 

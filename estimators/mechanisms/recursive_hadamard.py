@@ -82,10 +82,10 @@ class RecursiveHadamard(BlockDifferences):
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return a row and a symbol, as one index, for each category index."""
         blocks = self._block_counts[level]
-        column, block = np.divmod(values.astype(np.int64), blocks)
+        column, block = self._block_of(values, level)
         row = uniform_below(bits, self._rows[level]).astype(np.int64)
         symbol: Reports = 2 * block + hadamard.is_odd(row, column)
-        missed = np.flatnonzero(bernoulli(bits, self._thresholds[level]))
+        missed = np.flatnonzero(bernoulli(bits, self._thresholds, level))
         bound = 2 * blocks[missed]
         symbol[missed] = uniform_other(bits, symbol[missed], bound.astype(np.uint64))
         reports: Reports = (2 * blocks * row + symbol).astype(self.dtype)

@@ -86,7 +86,7 @@ class SubsetSelection(PackedBits):
         self._sizes = np.array(self.sizes, dtype=np.int64)
 
     def _bits(self, values: NDArray[Any], level: Levels, bits: Bits) -> Bools:
-        own = ~bernoulli(bits, self._thresholds[level])
+        own = ~bernoulli(bits, self._thresholds, level)
         wanted = self._sizes[level] - own
         result = np.zeros((values.size, self.categories), dtype=np.bool_)
         for size in np.unique(wanted).tolist():

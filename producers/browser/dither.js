@@ -55,6 +55,7 @@
  */
 
 const WORD = 1n << 64n;
+const MAX_NARROW = 2n ** 24n;
 const LOW_56 = (1n << 56n) - 1n;
 const LEVEL_UNITS = 10_000; // levels have at most 4 decimal digits
 const RANDOM_WORDS = 8192; // getRandomValues hands out at most 65,536 bytes a call
@@ -200,11 +201,32 @@ function bernoulli(bits, threshold, count) {
   return coins;
 }
 
-/** An integer uniform on [0, bound), by rejection. @param {Bits} bits @param {bigint} bound */
+/**
+ * Draws a coin that is true with a probability given as a number, within 2^-61; its first byte
+ * decides, unless it ties.
+ *
+ * @param {Bits} bits
+ * @param {number} fraction
+ */
+function roundUp(bits, fraction) {
+  const scaled = fraction * 2 ** 8;
+  const first = Math.trunc(scaled);
+  const [drawn] = uniformBytes(bits, 1);
+  if (drawn !== first) return drawn < first;
+  return Number(bits.integers(1)[0] >> 11n) < (scaled - first) * 2 ** 53;
+}
+
+/**
+ * An integer uniform on [0, bound), by rejection; up to 2^24, of 32 bits of each word.
+ *
+ * @param {Bits} bits
+ * @param {bigint} bound
+ */
 function uniformBelow(bits, bound) {
-  const limit = ((WORD - 1n) / bound) * bound;
-  let drawn = bits.integers(1)[0];
-  while (drawn >= limit) drawn = bits.integers(1)[0];
+  const largest = bound > MAX_NARROW ? WORD - 1n : 2n ** 32n - 1n;
+  const limit = (largest / bound) * bound;
+  let drawn = bits.integers(1)[0] & largest;
+  while (drawn >= limit) drawn = bits.integers(1)[0] & largest;
   return drawn % bound;
 }
 
@@ -231,7 +253,7 @@ function randomizedResponse(definition, parts = 1n) {
       }
       const clipped = Math.min(Math.max(value, low), high);
       const own = (clipped - low) * (2 / (high - low)) - 1;
-      const positive = Number(bits.integers(1)[0] >> 11n) < ((1 + own) / 2) * 2 ** 53;
+      const positive = roundUp(bits, (1 + own) / 2);
       const [flipped] = bernoulli(bits, thresholds[level], 1);
       return Uint8Array.of(positive === flipped ? 0 : 1);
     },

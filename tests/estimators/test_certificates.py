@@ -422,7 +422,7 @@ def test_hemisphere_turns_its_vector_below_the_threshold_and_only_there(level: i
     first, rest = divmod(threshold, 2**56)
 
     def report(byte: int, tie: int = 0) -> list[int]:
-        script = ScriptedBits([2**63, 2**60], [0, 0], [0], [byte], [tie << 8])
+        script = ScriptedBits([2**60 | 2**31], [0], [0], [byte], [tie << 8])
         own = np.array([[0.6, 0.8]])
         return list(map(int, mechanism.randomize(own, np.array([level]), script)[0]))
 
@@ -465,7 +465,7 @@ def test_a_repeated_sign_is_flipped_below_the_threshold_of_its_share_of_epsilon(
     def reports(bytes_drawn: list[int], ties: list[int]) -> list[int]:
         coins = int.from_bytes(bytes(bytes_drawn), "little")
         words = [coins >> shift & (WORD - 1) for shift in range(0, 8 * times, 64)]
-        script = ScriptedBits([0] * times, words, [tie << 8 for tie in ties])
+        script = ScriptedBits([0] * -(-times // 8), words, [tie << 8 for tie in ties])
         row = mechanism.randomize(np.ones(1), np.array([level]), script)[0]
         assert not script.words
         assert not row[times:].any()

@@ -66,7 +66,7 @@ def test_an_answer_flips_below_its_threshold_and_only_there(split: str) -> None:
     first, rest = divmod(flips, 2**56)
 
     def answer(value: float, byte: int, tie: int = 0) -> int:
-        script = ScriptedBits([0], [byte], [tie << 8])
+        script = ScriptedBits([1], [byte], [tie << 8])
         return int(asked.answer([value], [1], 0.25, script)[0])
 
     assert sum(answer(0.0, byte) == 0 for byte in range(256) if byte != first) == first

@@ -131,7 +131,7 @@ def objectives(policy: str, shares: Floats, users: float, size: Any, scale: Any)
 
 
 def solved(policy: str, epsilons: Floats, counts: Floats, unit: float) -> tuple[float, Floats]:
-    """Return the least objective, in a unit that it is near to, and the weights, as cvxpy has them."""
+    """Return the least objective that cvxpy finds, in a unit near to it, and its weights."""
     users = float(counts.sum())
     shares = counts / users
     size, scale = cvxpy.Variable(epsilons.size), cvxpy.Variable()

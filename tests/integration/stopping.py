@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from aggregator import events, logs
-from aggregator.kafka import IdempotentProducer
 from aggregator.outlet import Outlet
 from aggregator.published import Published
 from aggregator.publisher import Publisher
@@ -24,6 +23,7 @@ from aggregator.reader import Reader
 from aggregator.settings import Settings
 from aggregator.store import Store, connect
 from estimators import load_metrics
+from producers.kafka_errors import ExplainingProducer
 from tests.integration.events import IDLE_MS
 
 BEFORE, AFTER = "before", "after"
@@ -31,7 +31,7 @@ STEPS: dict[str, tuple[Any, str, str]] = {
     "nothing drawn": (Published, "draw", BEFORE),
     "drawn and not kept": (events, "drawn", AFTER),
     "kept and not published": (Published, "draw", AFTER),
-    "in the transaction": (IdempotentProducer, "commit_transaction", BEFORE),
+    "in the transaction": (ExplainingProducer, "commit_transaction", BEFORE),
     "committed and not noted": (Outlet, "publish", AFTER),
     "noted": (Published, "note", AFTER),
 }

@@ -1,0 +1,209 @@
+"""Discrete Laplace noise, drawn exactly and many at a time by looking things up.
+
+A law on a few integers is drawn by inversion: a uniform number in [0, 1) is revealed bit by bit
+until it is certain between which two cumulative probabilities it lies. The first 16 bits mostly say
+so, and a table of 2^16 entries knows; else the next 48 are drawn, and after a tie with all 64 bits
+of a cumulative probability, as many more as it takes. Nothing is rounded: the tables hold floors of
+irrational numbers, enclosed between fractions until both ends have the same floor.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.randomness import Bits
+from estimators.sampling import Integers
+from estimators.thresholds import exp_bounds
+
+PREFIX, WORD = 16, 64
+UNDECIDED = -1
+DIGITS = 10
+"""Binary digits that are drawn together: of 1,024 cells, one in 64 prefixes is undecided."""
+
+LONGEST = 40
+"""The last cell of a law, all that is further out, has a probability of at least about e^-40: the
+64-bit floors of all cumulative probabilities differ."""
+
+LEAST_RATE = Fraction(1, 2**40)
+LARGEST_RATE = 40
+
+Floors = Callable[[int], list[int]]
+Enclosure = tuple[tuple[int, int], tuple[int, int]]
+"""A fraction that a number is at least, and one that it is at most: numerators, denominators."""
+
+
+class Inversion:
+    """Draws from a law on 0, 1, ..., m, exactly.
+
+    Parameters
+    ----------
+    floors : callable
+        Takes a number of bits b; returns floor(2^b c_j) for the cumulative probabilities
+        c_1 < ... < c_m of being below j, none of which is a multiple of 2^-b.
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> third = Inversion(lambda bits: [2**bits // 3])
+    >>> third.draw(SeededBits(1), 9).tolist()
+    [1, 1, 0, 1, 0, 0, 1, 1, 0]
+    """
+
+    def __init__(self, floors: Floors) -> None:
+        self._floors = floors
+        self.thresholds = np.array(floors(WORD), dtype=np.uint64)
+        """floor(2^64 c_j)."""
+        if (np.diff(self.thresholds) == 0).any():
+            raise ValueError("two cumulative probabilities have the same 64 bits")
+        starts = np.arange(2**PREFIX, dtype=np.uint64) << np.uint64(WORD - PREFIX)
+        self._guide = np.searchsorted(self.thresholds, starts).astype(np.int16)
+        self._guide[self.thresholds >> np.uint64(WORD - PREFIX)] = UNDECIDED
+
+    def draw(self, bits: Bits, n: int) -> NDArray[np.int16]:
+        """Draw `n` independent numbers, shape (n,)."""
+        prefix = bits.integers(-(-n // 4)).view(np.uint16)[:n]
+        drawn = self._guide[prefix]
+        undecided = np.flatnonzero(drawn == UNDECIDED)
+        if undecided.size:
+            word = prefix[undecided].astype(np.uint64) << np.uint64(WORD - PREFIX)
+            word |= bits.integers(undecided.size) >> np.uint64(PREFIX)
+            found = np.searchsorted(self.thresholds, word, side="right")
+            for i in np.flatnonzero(self.thresholds[np.maximum(found, 1) - 1] == word).tolist():
+                found[i] -= self._is_below(bits, int(found[i]) - 1)
+            drawn[undecided] = found
+        return drawn
+
+    def _is_below(self, bits: Bits, which: int) -> bool:
+        """Draw more bits of a number that has the first 64 of a c_j; return whether it is below."""
+        known = WORD
+        while True:
+            known += WORD
+            digits = self._floors(known)[which] % 2**WORD
+            drawn = int(bits.integers(1)[0])
+            if drawn != digits:
+                return bool(drawn < digits)
+
+
+class DiscreteLaplace:
+    """Integers z with P(z) proportional to exp(-rate abs(z)), exactly.
+
+    Parameters
+    ----------
+    rate : Fraction
+        2^-40 to 40.
+
+    Raises
+    ------
+    ValueError
+        If the rate is outside.
+
+    Notes
+    -----
+    With q = exp(-rate), z is 0 with probability (1 - q) / (1 + q), and else its sign is fair and
+    abs(z) - 1 geometric, P(k) = (1 - q) q^k. The binary digits of a geometric number are
+    independent; so are its lowest m and the rest, which is geometric with q^(2^m). Each of these is
+    drawn by inversion, and what is beyond the last cell of the rest begins again there (a geometric
+    law has no memory).
+
+    Examples
+    --------
+    >>> from estimators.randomness import SeededBits
+    >>> DiscreteLaplace(Fraction(1, 100)).draw(SeededBits(1), 5).tolist()
+    [-86, -53, -24, 10, -46]
+    """
+
+    def __init__(self, rate: Fraction) -> None:
+        if not LEAST_RATE <= rate <= LARGEST_RATE:
+            raise ValueError(f"rate {rate}: expected 2^-40 to {LARGEST_RATE}")
+        self.rate = rate
+        self.digits = max(0, math.floor(math.log2(1 / rate)))
+        """m."""
+        self.sign = Inversion(functools.partial(_signs, rate))
+        groups = -(-self.digits // DIGITS)
+        ends = [self.digits * i // groups for i in range(groups + 1)] if groups else [0]
+        self.lowest = [
+            Inversion(functools.partial(_geometric, rate * 2**i, 2 ** (j - i) - 1, whole=False))
+            for i, j in itertools.pairwise(ends)
+        ]
+        """Of each group of the lowest digits, the least significant first."""
+        self._starts = ends[:-1]
+        top = rate * 2**self.digits
+        self.cells = max(1, int(LONGEST / top))
+        """Values of the rest that have a cell of their own."""
+        self.rest = Inversion(functools.partial(_geometric, top, self.cells, whole=True))
+
+    def draw(self, bits: Bits, n: int) -> Integers:
+        """Draw `n` independent values, dtype int64, shape (n,)."""
+        magnitude = self.rest.draw(bits, n).astype(np.int64)
+        beyond = np.flatnonzero(magnitude == self.cells)
+        while beyond.size:
+            further = self.rest.draw(bits, beyond.size)
+            magnitude[beyond] += further
+            beyond = beyond[further == self.cells]
+        magnitude <<= self.digits
+        for start, group in zip(self._starts, self.lowest, strict=True):
+            magnitude += group.draw(bits, n).astype(np.int64) << start
+        magnitude += 1
+        magnitude *= self.sign.draw(bits, n) - 1
+        return magnitude
+
+
+@functools.lru_cache(maxsize=256)
+def discrete_laplace(rate: Fraction) -> DiscreteLaplace:
+    """Return the law of a rate, whose tables (half a megabyte) are made once."""
+    return DiscreteLaplace(rate)
+
+
+def _signs(rate: Fraction, bits: int) -> list[int]:
+    """Return floors of the chances that z < 0, q / (1 + q), and that z < 1, 1 / (1 + q)."""
+
+    def enclosed(precision: int) -> list[Enclosure]:
+        (least, most), one = _powers(rate, 1, precision)[1], 1 << precision
+        below = (least, one + least), (most, one + most)
+        return [below, ((one, one + most), (one, one + least))]
+
+    return _floors(enclosed, bits)
+
+
+def _geometric(rate: Fraction, cells: int, bits: int, *, whole: bool) -> list[int]:
+    """Return floors of the chances that a geometric number is below 1, 2, ..., `cells`.
+
+    P(k) = (1 - q) q^k with q = exp(-rate); if not `whole`, given that it is at most `cells`.
+    """
+
+    def enclosed(precision: int) -> list[Enclosure]:
+        one = 1 << precision
+        below = [(one - most, one - least) for least, most in _powers(rate, cells + 1, precision)]
+        least, most = (one, one) if whole else below[-1]
+        return [((low, most), (high, least)) for low, high in below[1:-1]]
+
+    return _floors(enclosed, bits)
+
+
+def _powers(rate: Fraction, last: int, precision: int) -> list[tuple[int, int]]:
+    """Return bounds of 1, q, ..., q^last in units of 2^-precision, q = exp(-rate)."""
+    one = 1 << precision
+    low, high = exp_bounds(rate, precision)
+    least, most = int(one / high), math.ceil(one / low)
+    powers = [(one, one)]
+    for _ in range(last):
+        down, up = powers[-1]
+        powers.append((down * least >> precision, -(-up * most >> precision)))
+    return powers
+
+
+def _floors(enclosed: Callable[[int], list[Enclosure]], bits: int) -> list[int]:
+    """Return floor(2^bits c) of numbers that are enclosed the closer the higher the precision."""
+    precision = 2 * bits
+    while True:
+        ends = [((a << bits) // b, (c << bits) // d) for (a, b), (c, d) in enclosed(precision)]
+        if all(low == high for low, high in ends):
+            return [low for low, _ in ends]
+        precision *= 2

@@ -1,0 +1,55 @@
+"""What a worker counts together: as much as there is, and no more than fits."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from aggregator import kafka
+from aggregator.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
+from aggregator.settings import Settings
+
+
+@contextlib.contextmanager
+def backlog(messages: int, size: int) -> Iterator[kafka.ReportsConsumer]:
+    """Yield a consumer at the beginning of a log whose messages it has fetched."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("reports")
+        servers: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers}
+        producer = Producer(servers)
+        for number in range(messages):
+            producer.produce("reports", bytes(size), partition=number % EMBEDDED_PARTITIONS)
+        assert producer.flush(30) == 0
+        producer.close()
+        consumer = kafka.consumer(Settings(kafka=servers), "test")
+        consumer.assign([TopicPartition("reports", n, 0) for n in range(EMBEDDED_PARTITIONS)])
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+
+def test_a_backlog_is_gathered_in_the_order_of_each_partition() -> None:
+    with backlog(5_500, 20) as consumer:
+        messages: list[Any] = []
+        while len(messages) < 5_500:
+            found = kafka.gather(consumer, 1.0)
+            assert len(found) <= kafka.GATHER_MESSAGES
+            messages += found
+    grouped = kafka.by_partition(messages)
+    assert sum(map(len, grouped.values())) == 5_500
+    for batch in grouped.values():
+        assert [message.offset() for message in batch] == list(range(len(batch)))
+
+
+@pytest.mark.parametrize(("limit", "value"), [("GATHER_MESSAGES", 2_000), ("GATHER_BYTES", 30_000)])
+def test_gathering_ends_at_either_limit(
+    limit: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, limit, value)
+    with backlog(5_500, 20) as consumer:
+        assert 1_000 <= len(kafka.gather(consumer, 10.0)) <= 2_000

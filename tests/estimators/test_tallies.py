@@ -1,0 +1,27 @@
+"""Counting small integers agrees with numpy, whichever way is taken for their number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from estimators.tallies import FEW_BITS, MANY, tally, tally_signs
+
+SIZES = (0, 1, MANY - 1, MANY, MANY + 63, 3 * MANY + 1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("cells", [1, 2, 3, 8, 2**FEW_BITS, 2**FEW_BITS + 1, 256])
+def test_a_tally_is_numpys(cells: int, size: int) -> None:
+    numbers = np.random.default_rng(cells + size).integers(0, cells, size).astype(np.uint8)
+    assert tally(numbers, cells).tolist() == np.bincount(numbers, minlength=cells).tolist()
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("levels", [1, 2, 3, 2 ** (FEW_BITS - 1), 2**FEW_BITS, 200])
+def test_signs_are_told_apart_by_level(levels: int, size: int) -> None:
+    rng = np.random.default_rng(levels + size)
+    level, signs = rng.integers(0, levels, size), rng.integers(0, 2, size).astype(np.uint8)
+    expected = np.zeros((levels, 2), dtype=np.int64)
+    np.add.at(expected, (level, signs), 1)
+    assert tally_signs(level.astype(np.uint8), levels, signs).tolist() == expected.tolist()
