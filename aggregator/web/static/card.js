@@ -75,7 +75,7 @@ export class Card {
     const index = metric.historyIndex();
     if (index === undefined) return;
     const found = columns(metric.points, index);
-    this.history.show(found, historyLabel(metric, found.rows), leading.value);
+    this.history.show(found, historyLabel(metric, found.rows), metric.reference());
   }
 }
 

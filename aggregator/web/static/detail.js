@@ -100,7 +100,7 @@ export class Detail {
     const index = metric.historyIndex();
     if (this.chart.hidden || index === undefined) return;
     this.found = columns(metric.points, index);
-    this.history.show(this.found, historyLabel(metric, this.found.rows), metric.leading().value);
+    this.history.show(this.found, historyLabel(metric, this.found.rows), metric.reference());
     this.#read(null);
   }
 
@@ -166,7 +166,7 @@ export class Detail {
       one.rounds && ["Rounds", `${one.rounds}, splitting the ${one.split}`],
       one.categories && ["Categories", one.categories === "open" ? "any string" : whole(one.categories.length)],
       one.coordinates && ["Coordinates", whole(one.coordinates.length)],
-      ["Pane", duration(one.pane_seconds)],
+      !one.rounds && ["Pane", duration(one.pane_seconds)],
       ["Lateness", duration(one.lateness_seconds)],
       ["Shown from", `${whole(one.minimum_reports)} reports`],
       ["Revision", typeof one.revision === "number" ? (one.revision >>> 0).toString(16).padStart(8, "0") : one.revision],
