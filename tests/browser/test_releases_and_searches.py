@@ -83,6 +83,7 @@ def test_of_a_trusted_metric_releases_alone_are_shown(watched: Site, visitor: Vi
     expect(wage).to_contain_text("No release yet")
     expect(wage.locator(".chip").first).to_have_text("Trusted")
     expect(wage.locator(".headline")).to_be_hidden()
+    expect(page.locator("#promise")).to_contain_text("but for metrics that are marked Trusted")
 
     report_wages(watched, 0, 20.0)
     expect(wage.locator(".chip").last).to_have_text("Final")
@@ -122,6 +123,7 @@ def test_what_a_release_cost_and_bought_is_told(watched: Site, visitor: Visitor)
     assert losses[1.0] == losses[4.0] < 1, "they are above the saturation, and lose the same"
     saturation = detail.locator(".note", has_text="Saturation")
     expect(saturation).to_contain_text(f"{losses[4.0]:g}")
+    expect(page.locator("#promise")).to_contain_text("Devices send true values")
     about = facts(detail.locator(".definition"))
     assert about["Trust"].startswith("devices send true values; what is shown are releases")
 
