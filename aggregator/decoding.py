@@ -25,11 +25,21 @@ ALIKE = 16
 """From so many messages of one length on, they are read as a matrix."""
 
 MOST_LAYOUTS = 4
-"""Of one length: a metric has one."""
+"""Of one metric and length: there is one, but for what strangers send."""
+
+LEAST_BYTES = 2
+"""A tag and the length of the metric's name."""
+
 TIME_BYTES = 6
 VARINT_MORE = 0x80
 LEAST_TIME, LARGEST_TIME = 1 << 7 * (TIME_BYTES - 1), (1 << 7 * TIME_BYTES) - 1
 """Times of six bytes on the wire: 1971 to 2109."""
+MOST_KNOWN = 1_000
+"""Layouts that are kept: they are as many as metrics times numbers of reports in a batch."""
+
+MIXING = np.cumprod(np.full(LEAST_BYTES + 255, 0x9E3779B97F4A7C15, dtype=np.uint64))
+"""Tells names apart by a sum of their bytes; rows that it mixes up are told apart by layout."""
+
 PLACES = 1 << 7 * np.arange(TIME_BYTES, dtype=np.int64)
 
 Integers = NDArray[np.int64]
@@ -179,6 +189,9 @@ class Batches:
 
     def columns(self, which: NDArray[np.intp]) -> Iterator[tuple[bytes, bytes]]:
         """Yield the levels and the values of some batches."""
+        if len(self._blocks) == 1:
+            yield self._blocks[0].columns(which)
+            return
         for number, block in enumerate(self._blocks):
             rows = self._row[which[self._block[which] == number]]
             if rows.size:
@@ -196,6 +209,7 @@ class Decoder:
 
     def __init__(self, metrics: Mapping[str, Metric]) -> None:
         self.metrics = metrics
+        self._layouts: dict[tuple[bytes, int], _Layout] = {}
 
     def decode(self, messages: Sequence[Message]) -> tuple[dict[Asked, Batches], list[Refusal]]:
         """Return the batches of each question, and a refusal for each message that is none."""
@@ -226,30 +240,56 @@ class Decoder:
         """Read the messages that share a layout; return the indices of the rest."""
         rest: list[int] = []
         for members in _by_length(payloads):
-            if members.size < ALIKE or not payloads[members[0]]:
+            if members.size < ALIKE or len(payloads[members[0]] or b"") < LEAST_BYTES:
                 rest += members.tolist()
                 continue
             every = members.size == len(payloads)
             alike = payloads if every else [payloads[i] for i in members.tolist()]
             joined = b"".join(alike)  # type: ignore[arg-type]
             matrix = np.frombuffer(joined, dtype=np.uint8).reshape(members.size, -1)
-            index = members
-            for _ in range(MOST_LAYOUTS):
-                if index.size < ALIKE:
-                    break
-                layout = self._layout(matrix[0].tobytes())
-                fitting = np.arange(index.size) == 0 if layout is None else layout.fits(matrix)
-                read = None if layout is None else layout.read(matrix, index, fitting)
-                if layout is not None and read is not None:
-                    rows[layout.metric.name, layout.round].append(read)
-                else:
-                    rest += index[fitting].tolist()
-                matrix, index = matrix[~fitting], index[~fitting]
-            rest += index.tolist()
+            for chosen in _by_metric(matrix):
+                rest += self._read_matrix(matrix[chosen], members[chosen], rows)
+        return rest
+
+    def _read_matrix(
+        self,
+        matrix: NDArray[np.uint8],
+        index: NDArray[np.intp],
+        rows: defaultdict[Asked, list[Rows]],
+    ) -> list[int]:
+        """Read messages of one length, most of which have a layout in common."""
+        rest: list[int] = []
+        for _ in range(MOST_LAYOUTS):
+            if index.size < ALIKE:
+                break
+            layout = self._layout(matrix[0].tobytes())
+            fitting = np.arange(index.size) == 0 if layout is None else layout.fits(matrix)
+            read = None if layout is None else layout.read(matrix, index, fitting)
+            if layout is not None and read is not None:
+                rows[layout.metric.name, layout.round].append(read)
+            else:
+                rest += index[fitting].tolist()
+            if fitting.all():
+                return rest
+            matrix, index = matrix[~fitting], index[~fitting]
+        rest += index.tolist()
         return rest
 
     def _layout(self, payload: bytes) -> _Layout | None:
         """Return the layout of a batch as our producers write it, or None."""
+        key = payload[: payload[1] + LEAST_BYTES], len(payload)
+        row = np.frombuffer(payload, dtype=np.uint8)[None]
+        known = self._layouts.get(key)
+        if known is not None and known.fits(row).all():
+            return known
+        layout = self._new_layout(payload)
+        if layout is not None:
+            if len(self._layouts) >= MOST_KNOWN:
+                self._layouts.clear()
+            self._layouts[key] = layout
+        return layout
+
+    def _new_layout(self, payload: bytes) -> _Layout | None:
         try:
             batch = _parsed(payload)
             check_batch(batch, self.metrics)
@@ -341,6 +381,16 @@ def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:
     lengths = np.array([0 if payload is None else len(payload) for payload in payloads])
     order = np.argsort(lengths, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1)
+
+
+def _by_metric(matrix: NDArray[np.uint8]) -> Iterable[NDArray[np.intp] | slice]:
+    """Return the rows of each metric, as far as their first bytes tell: a tag, a length, a name."""
+    name = matrix[:, : int(matrix[0, 1]) + LEAST_BYTES]
+    if (name == name[0]).all():
+        return [slice(None)]
+    mixed = name @ MIXING[: name.shape[1]]
+    order = np.argsort(mixed, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(mixed[order])) + 1)
 
 
 def _parsed(payload: bytes | None) -> ReportBatch:

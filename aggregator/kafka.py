@@ -70,7 +70,7 @@ FRESH: dict[str, Any] = {
 }
 """A broker that has just started may tell of a topic without its partitions: ask again soon."""
 
-CONSUME_MESSAGES, GATHER_MESSAGES, GATHER_BYTES = 1_000, 8_000, 4_000_000
+CONSUME_MESSAGES, GATHER_MESSAGES, GATHER_BYTES = 1_000, 32_000, 8_000_000
 """How many messages are asked for at once, and how many are counted together at most."""
 
 FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")

@@ -215,12 +215,13 @@ class Partition:
             )
         late, passed = verdict.late, verdict.passed
         refused = wrong | late | verdict.repeated
-        refused[list(verdict.over)] = True
+        if verdict.over:
+            refused[list(verdict.over)] = True
         good = np.flatnonzero(~(refused | beats))
         watermark.reach(int(passed[-1]), metric.lateness_ms)
         if good.size:
             watermark.arrived = max(watermark.arrived, int(kafka_ms[good].max()))
-        for begin in np.unique(start[good]).tolist():
+        for begin in _different(start[good]):
             inside = good[start[good] == begin]
             key = PaneKey("pane", name, begin)
             pane = self.panes.get(key)
@@ -267,10 +268,7 @@ class Partition:
 
     def _open(self, name: str, start: Integers) -> dict[int, Pane]:
         """Return the open panes of a key that begin at these times."""
-        found = {
-            begin: self.panes.get(PaneKey("pane", name, begin))
-            for begin in np.unique(start).tolist()
-        }
+        found = {begin: self.panes.get(PaneKey("pane", name, begin)) for begin in _different(start)}
         return {begin: pane for begin, pane in found.items() if pane is not None}
 
     def _repeated(
@@ -358,6 +356,13 @@ class Partition:
         if metric is not None and key.metric in self._keys[metric.name]:
             vector = np.frombuffer(statistic, dtype="<i8").astype(np.int64)
             self.panes[key] = Pane(metric, first_offset, vector, seen, used=used, changed=False)
+
+
+def _different(times: Integers) -> list[int]:
+    """Return the different ones, ascending; mostly there is one."""
+    if times.size and (times == times[0]).all():
+        return [int(times[0])]
+    return sorted(set(times.tolist()))
 
 
 def _joined(parts: list[bytes]) -> bytes:

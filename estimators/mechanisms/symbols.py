@@ -27,16 +27,17 @@ class ReportedSymbols(Mechanism):
         self.columns = 1 + max(symbols)
         self.dtype = index_dtype(max(symbols))
         self._symbols: NDArray[Any] = np.array(symbols, dtype=np.int64)
+        self._largest = (self._symbols - 1).astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Refuse a report that is no symbol of its level."""
         reports = np.frombuffer(values, dtype=self.dtype)
-        symbols = self._symbols[np.frombuffer(levels, dtype=np.uint8)]
-        if (reports >= symbols).any():
-            index = int((reports >= symbols).argmax())
+        largest = self._largest[np.frombuffer(levels, dtype=np.uint8)]
+        beyond = reports > largest
+        if beyond.any():
+            index = int(beyond.argmax())
             raise ReportError(
-                "bad_value",
-                f"report {reports[index]}: expected 0 to {symbols[index] - 1} at its level",
+                "bad_value", f"report {reports[index]}: expected 0 to {largest[index]} at its level"
             )
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:

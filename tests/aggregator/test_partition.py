@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -378,19 +379,49 @@ def test_batches_read_as_columns_count_like_batches_parsed_one_by_one(
         assert outcome(messages, step) == parsed
 
 
-def test_alike_batches_are_not_parsed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bytes | None] = []
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
+    """What is parsed by itself from here on."""
+    payloads: list[bytes | None] = []
     parse = decoding._parsed
 
-    def parsed(payload: bytes | None) -> Any:
-        asked.append(payload)
+    def noted(payload: bytes | None) -> Any:
+        payloads.append(payload)
         return parse(payload)
 
-    monkeypatch.setattr(decoding, "_parsed", parsed)
+    monkeypatch.setattr(decoding, "_parsed", noted)
+    return payloads
+
+
+def test_alike_batches_are_not_parsed_one_by_one(parsed: list[bytes | None]) -> None:
     partition = new_partition()
     partition.count(log(*(batch(DELAY, [1.0, 2.0], seed=i) for i in range(200))))
     assert partition.counts == {"accepted:delay": 400}
-    assert len(asked) == 1
+    assert len(parsed) == 1
+
+
+@pytest.mark.parametrize("mixing", [decoding.MIXING, np.zeros_like(decoding.MIXING)])
+def test_many_metrics_in_one_log_are_told_apart_and_read_as_columns(
+    mixing: Any, parsed: list[bytes | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of one length and of others; and where their sums of bytes tell nothing apart."""
+    monkeypatch.setattr(decoding, "MIXING", mixing)
+    names = [*(f"delay{i:02d}" for i in range(12)), "delay", "delayed_by"]
+    metrics = {name: dataclasses.replace(DELAY, name=name) for name in names}
+    rng = np.random.default_rng(5)
+    which = [*rng.permutation(350), *rng.permutation(350)]
+    batches = [
+        batch(metrics[names[i % len(names)]], [1.0, 9.0], seed=seed) for seed, i in enumerate(which)
+    ]
+    together, apart = Partition(metrics, FUTURE_MS), Partition(metrics, FUTURE_MS)
+    for offset, one in enumerate(batches):
+        apart.count(log(one, first=offset))
+    parsed.clear()
+    for start in range(0, 700, 350):
+        assert together.count(log(*batches[start : start + 350], first=start)) == []
+    assert everything(together) == everything(apart)
+    if mixing.any():
+        assert len(parsed) == len(names), "each layout is found once"
 
 
 def test_a_field_that_is_not_known_here_moves_nothing() -> None:

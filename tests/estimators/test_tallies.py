@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from estimators.tallies import FEW_BITS, MANY, tally, tally_signs
+from estimators.tallies import CHUNK, FEW_BITS, MANY, count_symbols, tally, tally_signs
 
 SIZES = (0, 1, MANY - 1, MANY, MANY + 63, 3 * MANY + 1)
 
@@ -25,3 +25,16 @@ def test_signs_are_told_apart_by_level(levels: int, size: int) -> None:
     expected = np.zeros((levels, 2), dtype=np.int64)
     np.add.at(expected, (level, signs), 1)
     assert tally_signs(level.astype(np.uint8), levels, signs).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, CHUNK + 1, 3 * CHUNK])
+@pytest.mark.parametrize(("levels", "symbols"), [(1, 2), (4, 256), (3, 1000), (200, 5000)])
+def test_symbols_are_added_up_by_level(levels: int, symbols: int, size: int) -> None:
+    rng = np.random.default_rng(levels + symbols + size)
+    level, reports = rng.integers(0, levels, size), rng.integers(0, symbols, size)
+    table = rng.integers(0, 9, (levels, 1 + symbols))
+    expected = table.copy()
+    np.add.at(expected, (level, 1 + reports), 1)
+    np.add.at(expected[:, 0], level, 1)
+    count_symbols(table, level.astype(np.uint8), reports.astype(np.uint16))
+    assert np.array_equal(table, expected)
