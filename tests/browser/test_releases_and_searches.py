@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from aggregator.coordinator import Coordinator
 from aggregator.reader import Reader
 from estimators.randomness import SeededBits
 from producers.batch import encode_batch
-from tests import searching, servers
+from tests import searching
 from tests.browser.conftest import Site, Visitor
 from tests.browser.test_dashboard import card, sideways, until, value_and_band
 from tests.integration.deployment import Deployment
@@ -23,7 +22,6 @@ from tests.trusted import definitions
 
 METRICS = definitions([0.1, 1, 4], [1], pane="1h") + searching.METRICS
 QUICK = ("aggregate.idle=300ms", "publish.interval=200ms", "publish.lease=2s")
-OPEN = ("access.anonymous=read,report,admin",)
 HOURS = [f"2026-01-01T{hour:02}:10" for hour in range(3)]
 BARS = ".search-interval:not([hidden])"
 LEVELS = np.repeat([0.1, 1.0, 4.0], [300, 400, 300])
@@ -31,17 +29,10 @@ LEVELS = np.repeat([0.1, 1.0, 4.0], [300, 400, 300])
 
 @pytest.fixture(scope="module")
 def watched(
-    kafka: servers.Kafka,
-    redis_server: servers.Redis,
-    tmp_path_factory: pytest.TempPathFactory,
-    site_of: Callable[..., contextlib.AbstractContextManager[Site]],
+    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]],
 ) -> Iterator[Site]:
     """A site with both kinds of metrics, without reports."""
-    redis_server.clear()
-    file = Path(tmp_path_factory.mktemp("watched")) / "metrics.toml"
-    file.write_text(METRICS)
-    deployment = Deployment(kafka, redis_server.url, file)
-    with deployment.worker(), site_of(deployment, *QUICK, *OPEN) as site:
+    with site_of_metrics(METRICS, *QUICK) as site:
         yield site
 
 
