@@ -123,7 +123,7 @@ def count_symbols(
         np.add.at(table[:, 0], level, 1)
         np.add.at(table, (level, symbols.astype(np.intp) + 1), 1)
         return
-    narrow = np.uint16 if size <= 2**16 else np.uint32 if size <= 2**32 else np.uint64
+    narrow = np.uint16 if size < 2**16 else np.uint32 if size < 2**32 else np.uint64
     found, step = np.zeros(size, dtype=np.int64), max(CHUNK, size)
     for start in range(0, symbols.size, step):
         chunk = slice(start, start + step)
