@@ -30,7 +30,7 @@ PATIENCE = 60_000
 """Milliseconds: how long a page watches the reports come in, and waits for its charts."""
 READY = """() => {
   const charts = [...document.querySelectorAll(".history")]
-    .filter((one) => one.getBoundingClientRect().top < innerHeight);
+    .filter((one) => one.checkVisibility() && one.getBoundingClientRect().top < innerHeight);
   return charts.length && charts.every((one) => one.querySelector("canvas"));
 }"""
 
