@@ -15,6 +15,7 @@ from estimators.randomness import Bits, Words
 
 Bools = NDArray[np.bool_]
 Integers = NDArray[np.int64]
+Unsigned = NDArray[np.unsignedinteger[Any]]
 
 _LOW_56 = np.uint64(2**56 - 1)
 _MAX_NARROW = 2**24
@@ -86,14 +87,18 @@ def round_up(bits: Bits, fraction: NDArray[np.float64]) -> Bools:
     return coins
 
 
-def uniform_below(bits: Bits, bound: Words) -> Words:
+def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
     """Draw integers uniform on [0, bound), by rejection.
 
     Parameters
     ----------
     bits : Bits
-    bound : ndarray of uint64, shape (n,)
+    bound : ndarray of unsigned integers, shape (n,)
         At least 1. Up to 2^24, words of 32 bits are drawn.
+
+    Returns
+    -------
+    ndarray of uint32 or uint64, shape (n,)
 
     Examples
     --------
@@ -101,18 +106,13 @@ def uniform_below(bits: Bits, bound: Words) -> Words:
     >>> int(uniform_below(SeededBits(1), np.full(1000, 6, dtype=np.uint64)).max())
     5
     """
-    if bound.max(initial=1) > _MAX_NARROW:
-        return _uniform_below(bits, bound, np.dtype(np.uint64))
-    return _uniform_below(bits, bound.astype(np.uint32), np.dtype(np.uint32)).astype(np.uint64)
-
-
-def _uniform_below(bits: Bits, bound: NDArray[Any], word: np.dtype[Any]) -> NDArray[Any]:
-    per_word = 8 // word.itemsize
+    word = np.dtype(np.uint64 if bound.max(initial=1) > _MAX_NARROW else np.uint32)
+    bound, per_word = bound.astype(word), 8 // word.itemsize
 
     def words(n: int) -> NDArray[Any]:
         return bits.integers(-(-n // per_word)).view(word)[:n]
 
-    limit = np.iinfo(word).max // bound * bound
+    limit = word.type(2 ** (8 * word.itemsize) - 1) // bound * bound
     drawn = words(bound.size)
     pending = np.flatnonzero(drawn >= limit)
     if pending.size:
@@ -120,11 +120,11 @@ def _uniform_below(bits: Bits, bound: NDArray[Any], word: np.dtype[Any]) -> NDAr
     while pending.size:
         drawn[pending] = words(pending.size)
         pending = pending[drawn[pending] >= limit[pending]]
-    rest: NDArray[Any] = drawn % bound
+    rest: Unsigned = drawn % bound
     return rest
 
 
-def uniform_other(bits: Bits, values: NDArray[Any], bound: Words) -> Words:
+def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned:
     """Draw integers uniform on [0, bound) without `values`, as in k-ary randomized response.
 
     Parameters
@@ -139,10 +139,10 @@ def uniform_other(bits: Bits, values: NDArray[Any], bound: Words) -> Words:
     --------
     >>> from estimators.randomness import SeededBits
     >>> uniform_other(SeededBits(1), np.array([0, 1]), np.full(2, 2, dtype=np.uint64))
-    array([1, 0], dtype=uint64)
+    array([1, 0], dtype=uint32)
     """
-    drawn = uniform_below(bits, bound - np.uint64(1))
-    return drawn + (drawn >= values.astype(np.uint64)).astype(np.uint64)
+    drawn = uniform_below(bits, bound - bound.dtype.type(1))
+    return drawn + (drawn >= values.astype(drawn.dtype))
 
 
 def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64]:
@@ -169,8 +169,10 @@ def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64
     """
     pairs = -(-n * dimension // 2)
     uniform = (bits.integers(pairs).view(np.uint32) + 0.5) * 2.0**-32
-    length, angle = np.sqrt(-2 * np.log(uniform[:pairs])), 2 * np.pi * uniform[pairs:]
-    normal = np.concatenate([length * np.cos(angle), length * np.sin(angle)])
+    length, turn = np.sqrt(-2 * np.log(uniform[:pairs])), uniform[pairs:]
+    cosine = np.cos(2 * np.pi * turn)
+    sine = np.copysign(np.sqrt(1 - cosine**2), 0.5 - turn)
+    normal = np.concatenate([length * cosine, length * sine])
     vectors = normal[: n * dimension].reshape(n, dimension)
     norm = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     vectors[norm == 0, 0] = norm[norm == 0] = 1

@@ -17,8 +17,9 @@ from estimators.heterogeneity import heterogeneity_of_differences
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.symbols import ReportedSymbols
 from estimators.question import Question
-from estimators.sampling import Integers
 from estimators.weights import LevelFacts, level_weights, total_weight
+
+Signed = NDArray[np.signedinteger[Any]]
 
 
 class BlockDifferences(ReportedSymbols):
@@ -66,8 +67,9 @@ class BlockDifferences(ReportedSymbols):
         self.symbols = list(symbols)
         """Per level."""
         self._count_symbols(symbols)
-        self._block_counts = np.array(blocks, dtype=np.int64)
-        self._block_bits = np.array([n.bit_length() - 1 for n in blocks])
+        self._integer = np.dtype(np.int32 if max(symbols) < 2**30 else np.int64)
+        self._block_counts = np.array(blocks, dtype=self._integer)
+        self._block_bits = np.array([n.bit_length() - 1 for n in blocks], dtype=self._integer)
         self.other = np.array([float(u) for u in other])
         """u per level."""
         self.contrast = np.array([float(p - u) for p, u in zip(own, other, strict=True)])
@@ -84,9 +86,9 @@ class BlockDifferences(ReportedSymbols):
             epsilons=epsilon, variances=np.array(variances), paper=np.tanh(epsilon / 2) ** 2
         )
 
-    def _block_of(self, values: NDArray[Any], level: Levels) -> tuple[Integers, Integers]:
+    def _block_of(self, values: NDArray[Any], level: Levels) -> tuple[Signed, Signed]:
         """Return each category's number within its block, and the block's; B is a power of two."""
-        held = values.astype(np.int64)
+        held = values.astype(self._integer)
         return held >> self._block_bits[level], held & (self._block_counts - 1)[level]
 
     def differences(self, table: Counts, levels: NDArray[np.intp]) -> tuple[Floats, Floats]:

@@ -69,16 +69,16 @@ class HadamardResponse(BlockDifferences):
         other = [(1 - p) * Fraction(*half) for p, half in zip(own, halves, strict=True)]
         super().__init__(epsilons, categories, blocks, symbols, own, other)
         self._thresholds = np.array(self.misses, dtype=np.uint64)
-        self._sizes = np.array(self.block_sizes, dtype=np.int64)
+        self._sizes = np.array(self.block_sizes, dtype=self._integer)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one symbol for each category index."""
-        size, symbols = self._sizes[level], self._symbols[level]
+        size, symbols = self._sizes[level], self._symbols.astype(self._integer)[level]
         row, block = self._block_of(values, level)
         row += 1
         missed = bernoulli(bits, self._thresholds, level)
         bound = np.where(missed, symbols - size // 2, size // 2)
-        drawn = uniform_below(bits, bound.astype(np.uint64)).astype(np.int64)
+        drawn = uniform_below(bits, bound.view(f"u{self._integer.itemsize}")).astype(self._integer)
         # half the columns of a block: a bit put in at the row's lowest one settles the sign
         lowest = row & -row
         column = ((drawn & ~(lowest - 1)) << 1) | (drawn & (lowest - 1))
@@ -86,7 +86,8 @@ class HadamardResponse(BlockDifferences):
         elsewhere = missed & (drawn >= size // 2)
         far = drawn - size // 2
         far += np.where(far >= block * size, size, 0)
-        return np.where(elsewhere, far, block * size + column).astype(self.dtype)
+        reports: Reports = np.where(elsewhere, far, block * size + column).astype(self.dtype)
+        return reports
 
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports lie in the half of its block that the category chooses."""

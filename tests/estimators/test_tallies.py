@@ -28,7 +28,9 @@ def test_signs_are_told_apart_by_level(levels: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, CHUNK + 1, 3 * CHUNK])
-@pytest.mark.parametrize(("levels", "symbols"), [(1, 2), (4, 256), (1, 2**16), (3, 1000), (200, 5000)])
+@pytest.mark.parametrize(
+    ("levels", "symbols"), [(1, 2), (4, 256), (1, 2**16), (3, 1000), (200, 5000)]
+)
 def test_symbols_are_added_up_by_level(levels: int, symbols: int, size: int) -> None:
     rng = np.random.default_rng(levels + symbols + size)
     level, reports = rng.integers(0, levels, size), rng.integers(0, symbols, size)
