@@ -44,8 +44,8 @@ faults: setup kafka ## kill, freeze, cut and flush: 500 random schedules of faul
 	@$(BIN)/python -m tests.faults --schedules 500
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/faults
 
-bench: setup kafka ## benchmarks, as ratios against a baseline in the same run
-	@$(BIN)/python -m benchmarks $(ARGS)
+bench: setup kafka ## every stage and every peer, as ratios against a baseline in the same run; ARGS="--only randomize"
+	@$(BIN)/dither bench $(ARGS)
 
 soak: setup kafka ## half an hour at full rate while workers come and go; ARGS="--minutes 2" to try
 	@$(BIN)/python -m benchmarks.soak $(ARGS)

@@ -25,6 +25,7 @@ COMMANDS = {
     "roles": "List the rights that each role needs in Kafka and Redis.",
     "tokens": "Make tokens for the HTTP interface.",
     "reproduce": "Run the papers' experiments.",
+    "bench": "Measure every stage against a baseline, and against other libraries.",
     "audit": "Prove that no report says more than its level allows.",
     "deadletters": "List, explain, send again or drop what could not be counted.",
     "ledger": "Tell what a device has given away, from its privacy ledger.",

@@ -8,14 +8,15 @@ import numpy as np
 
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.metrics import BY_MECHANISM, SIZES, reports_of
+from benchmarks.places import Places
 from estimators import Metric
 from estimators.estimate import Counts
 from estimators.mechanisms.mechanism import Levels, Reports
 
 
-def benchmarks() -> Iterator[Benchmark]:
+def benchmarks(places: Places) -> Iterator[Benchmark]:
     for name, metric in BY_MECHANISM.items():
-        level, reports = reports_of(metric, SIZES[name])
+        level, reports = reports_of(metric, places.sized(SIZES[name]))
         statistic = metric.zero()
 
         def ours(
@@ -28,8 +29,8 @@ def benchmarks() -> Iterator[Benchmark]:
 
         def baseline(level: Levels = level, reports: Reports = reports) -> object:
             if reports.ndim > 1:
-                return np.add.reduce(reports, axis=0, dtype=np.uint64)
-            if reports.dtype == np.uint8:
+                return np.add.reduce(reports, axis=0, dtype=np.int64)
+            if reports.dtype.kind == "u":
                 return np.bincount(reports)
             return np.bincount(level, weights=reports)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.measure import Benchmark, repeated
+from benchmarks.places import Places
 from estimators import Metric
 from estimators.mechanisms import CountSketch
 from estimators.randomness import SeededBits
@@ -23,15 +24,16 @@ METRIC = Metric(
 """A million cells at eight levels."""
 
 
-def benchmarks() -> Iterator[Benchmark]:
+def benchmarks(places: Places) -> Iterator[Benchmark]:
     assert isinstance(METRIC.randomizer, CountSketch)  # noqa: S101
     level = np.repeat(np.arange(len(METRIC.levels)), 1000)
     statistic = METRIC.zero()
     reports = METRIC.randomize(["a"] * level.size, level, SeededBits(7))
     METRIC.accumulate(statistic, level, reports)
-    names = [f"word {index}" for index in range(STRINGS)]
+    strings = places.sized(STRINGS)
+    names = [f"word {index}" for index in range(strings)]
     cells = np.random.default_rng(7).integers(
-        0, statistic.size, len(METRIC.levels) * STRINGS * METRIC.randomizer.rows
+        0, statistic.size, len(METRIC.levels) * strings * METRIC.randomizer.rows
     )
     for bound in ("fixed", "anytime"):
 
@@ -41,6 +43,6 @@ def benchmarks() -> Iterator[Benchmark]:
         yield Benchmark(
             f"ask/count_sketch {bound}/take",
             "strings/s",
-            repeated(STRINGS, ours),
-            repeated(STRINGS, lambda: statistic.take(cells)),
+            repeated(strings, ours),
+            repeated(strings, lambda: statistic.take(cells)),
         )

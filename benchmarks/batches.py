@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.metrics import BY_MECHANISM, reports_of
+from benchmarks.metrics import LEVELS, reports_of
+from estimators import Metric
 from producers.batch import encode_batch
 
-METRIC = BY_MECHANISM["randomized_response"]
+METRIC = Metric(
+    name="late", kind="mean", mechanism="randomized_response", range=(0, 1), levels=LEVELS
+)
 METRICS = {METRIC.name: METRIC}
 FUTURE_MS = 600_000
 TIME_MS = 1_357_000_000_000

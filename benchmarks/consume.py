@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 0.01
 
 def benchmarks(places: Places) -> Iterator[Benchmark]:
     for reports, batches in BATCHES.items():
-        topic, messages = places.log(payloads(batches, reports))
+        topic, messages = places.log(payloads(places.sized(batches), reports))
         yield Benchmark(
             f"consume/batches of {reports}/raw",
             "reports/s",
@@ -40,7 +40,7 @@ def consumption(
 ) -> Side:
     """Return a side that reads a whole log with the worker's fetch settings."""
 
-    def rate() -> float:
+    def rate(_: float) -> float:
         step = begin()
         consumer: Consumer = kafka.consumer(
             Settings(kafka={"bootstrap.servers": places.kafka}), "bench"

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from aggregator.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRICS, LogMessage, payloads
 from benchmarks.measure import Benchmark, repeated
+from benchmarks.places import Places
 from producers.reports_pb2 import ReportBatch
 
 BATCHES = {1: 50_000, 1_000: 5_000}
 
 
-def benchmarks() -> Iterator[Benchmark]:
-    for reports, batches in BATCHES.items():
+def benchmarks(places: Places) -> Iterator[Benchmark]:
+    for reports, most in BATCHES.items():
+        batches = places.sized(most)
         encoded = payloads(batches, reports)
         messages = [LogMessage(offset, payload) for offset, payload in enumerate(encoded)]
 

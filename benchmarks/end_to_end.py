@@ -1,72 +1,78 @@
-"""A worker from its first partition to its last commit, against consuming the same log."""
+"""Worker processes from Apache Kafka to Redis, against consuming the same log and no more.
+
+The log is there, in a transaction that is not committed, when the workers have joined their group;
+the time runs from its commit to the workers' own commit of the last message.
+"""
 
 from __future__ import annotations
 
-import threading
+import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 
 from aggregator.settings import Redis, Settings, Topics
 from aggregator.store import Store, connect
-from aggregator.worker import Worker
-from benchmarks.batches import METRICS, payloads
-from benchmarks.consume import BATCHES, consumption, raw
-from benchmarks.measure import Benchmark, Side
+from benchmarks.batches import METRIC, METRICS, payloads
+from benchmarks.consume import consumption, raw
+from benchmarks.measure import Benchmark, NotRun, Outcome, Side
 from benchmarks.places import PARTITIONS, Places
+from benchmarks.workers import committed, definitions, joined, wait, workers
 
-LOOK_SECONDS = 0.002
-PATIENCE_SECONDS = 60.0
-
-
-def benchmarks(places: Places) -> Iterator[Benchmark]:
-    for reports, batches in BATCHES.items():
-        topic, messages = places.log(payloads(batches, reports))
-        yield Benchmark(
-            f"end to end/batches of {reports}/raw",
-            "reports/s",
-            counting(places, topic, messages, reports),
-            consumption(places, topic, messages, reports, lambda: raw),
-        )
+WORKERS = (1, 2)
+BATCHES = {1: 300_000, 1_000: 60_000}
+COMMIT_INTERVAL = "100ms"
+"""Short, so that waiting for the last commit is not what is measured."""
 
 
-def counting(places: Places, topic: str, messages: int, reports: int) -> Side:
-    """Return a side that counts a whole log into an empty Redis: read, sum, commit.
+def benchmarks(places: Places) -> Iterator[Outcome]:
+    if not places.is_real:
+        yield NotRun("end to end", "needs Apache Kafka: python deploy/kafka/launcher.py fetch")
+        return
+    for reports, most in BATCHES.items():
+        encoded = payloads(places.sized(most), reports)
+        topic, messages = places.log(encoded)
+        baseline = consumption(places, topic, messages, reports, lambda: raw)
+        for count in WORKERS:
+            yield Benchmark(
+                f"end to end/batches of {reports}, workers {count}/raw",
+                "reports/s",
+                counting(places, encoded, reports, count),
+                baseline,
+            )
 
-    The time to join the consumer group is not in it.
-    """
 
-    def rate() -> float:
-        store = Store(connect(places.redis), topic)
-        store.client.flushdb()
-        settings = Settings(
-            kafka={"bootstrap.servers": places.kafka},
-            topics=Topics(reports=topic, managed=False),
-            redis=Redis(url=places.redis),
-        )
-        settings.aggregate.group = uuid.uuid4().hex
-        worker = Worker(settings, METRICS, store, "bench")
-        thread = threading.Thread(target=worker.run)
-        thread.start()
-        try:
-            _wait(lambda: len(worker.owned) == PARTITIONS)
-            began = time.perf_counter()
-            _wait(lambda: _committed(store) >= messages)
-            return messages * reports / (time.perf_counter() - began)
-        finally:
-            worker.stop()
-            thread.join()
+def settings_of(places: Places, topic: str, folder: Path) -> Settings:
+    """Return settings for a topic of its own, with the metric defined in a file."""
+    file = folder / "metrics.toml"
+    file.write_text(definitions(METRICS.values()))
+    settings = Settings(
+        metrics=str(file),
+        kafka={"bootstrap.servers": places.kafka},
+        topics=Topics(reports=topic, deadletters=f"{topic}-dead", managed=False),
+        redis=Redis(url=places.redis),
+    )
+    settings.aggregate.group = uuid.uuid4().hex
+    return settings
+
+
+def counting(places: Places, encoded: list[bytes], reports: int, count: int) -> Side:
+    """Return a side that counts a whole log: read, sum, commit."""
+
+    def rate(_: float) -> float:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            places.held_log(encoded) as (topic, release),
+            Store(connect(places.redis), topic) as store,
+        ):
+            settings = settings_of(places, topic, Path(folder))
+            settings.aggregate.commit_interval = COMMIT_INTERVAL
+            with workers(count, settings, Path(folder) / "log"):
+                wait(lambda: joined(store, PARTITIONS, count), "the workers' joining")
+                began = time.perf_counter()
+                release()
+                wait(lambda: committed(store, PARTITIONS) >= len(encoded), METRIC.name)
+                return len(encoded) * reports / (time.perf_counter() - began)
 
     return rate
-
-
-def _committed(store: Store) -> int:
-    return sum(int(store.owner(number).get("next", 0)) for number in range(PARTITIONS))
-
-
-def _wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the worker did not get there within {PATIENCE_SECONDS:g} s")
-        time.sleep(LOOK_SECONDS)

@@ -78,7 +78,7 @@ def posting(port: int) -> Side:
         answered = [await device.done for device in made]
         return sum(answered) / (time.perf_counter() - began)
 
-    return lambda: asyncio.run(devices())
+    return lambda _: asyncio.run(devices())
 
 
 def _same(device: Device) -> Device:

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 ENOUGH_SECONDS = 0.1
 """How long one measurement runs at least: clocks and schedulers are noise below that."""
 
-Side = Callable[[], float]
-"""Does the work once or more often, and returns units a second."""
+Side = Callable[[float], float]
+"""Does the work once, and again until so many seconds have passed; returns units a second."""
+
+
+class CannotRunError(Exception):
+    """A side cannot do its work here; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,26 @@ class Benchmark:
     unit: str
     ours: Side
     baseline: Side
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured number that has no baseline, such as a latency or a size."""
+
+    name: str
+    value: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """A benchmark that cannot run here, and why."""
+
+    name: str
+    reason: str
+
+
+Outcome = Benchmark | Figure | NotRun
 
 
 @dataclass(frozen=True)
@@ -56,16 +80,16 @@ class Result:
         }
 
 
-def measure(benchmark: Benchmark, rounds: int) -> Result:
+def measure(benchmark: Benchmark, rounds: int, seconds: float = ENOUGH_SECONDS) -> Result:
     """Run both sides once unmeasured, then in turns, each first as often as the other."""
     sides = (benchmark.ours, benchmark.baseline)
     rates: tuple[list[float], list[float]] = ([], [])
     for side in sides:
-        side()
+        side(0)
     for number in range(rounds):
         first = number % 2
         for index in (first, 1 - first):
-            rates[index].append(sides[index]())
+            rates[index].append(sides[index](seconds))
     ratios = [ours / baseline for ours, baseline in zip(*rates, strict=True)]
     return Result(
         ours=statistics.median(rates[0]),
@@ -77,12 +101,18 @@ def measure(benchmark: Benchmark, rounds: int) -> Result:
     )
 
 
-def repeated(units: int, action: Callable[[], object]) -> Side:
-    """Return a side that repeats an action of so many units until it has run long enough."""
+def repeated(
+    units: int, action: Callable[[], object], clock: Callable[[], float] = time.process_time
+) -> Side:
+    """Return a side that repeats an action of so many units until it has run long enough.
 
-    def rate() -> float:
-        done, began = 0, time.perf_counter()
-        while (passed := time.perf_counter() - began) < ENOUGH_SECONDS or not done:
+    By default seconds are those of a core, whatever else the machine does; an action that waits for
+    something needs a clock that goes on meanwhile.
+    """
+
+    def rate(seconds: float) -> float:
+        done, began = 0, clock()
+        while (passed := clock() - began) <= seconds or not done:
             action()
             done += units
         return done / passed

@@ -2,41 +2,59 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators import Metric
+from estimators.mechanisms import MECHANISMS
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.randomness import SeededBits
 
 CATEGORIES = 128
-LEVELS = [0.5, 1, 2, 4]
-
-BY_MECHANISM = {
-    "randomized_response": Metric(
-        name="late", kind="mean", mechanism="randomized_response", range=(0, 1), levels=LEVELS
-    ),
-    "laplace": Metric(
-        name="delay", kind="mean", mechanism="laplace", range=(-60, 180), levels=LEVELS
-    ),
-    "rappor": Metric(
-        name="carrier",
-        kind="frequency",
-        mechanism="rappor",
-        categories=CATEGORIES,
-        levels=LEVELS,
-    ),
+DIMENSION = 64
+LEVELS = (0.5, 1, 2, 4)
+DOMAINS: dict[str, dict[str, Any]] = {
+    "mean": {"range": (-60, 180)},
+    "vector_mean": {"dimension": DIMENSION, "radius": 1},
+    "frequency": {"categories": CATEGORIES},
 }
-#: Reports at a time: about a hundred milliseconds' work.
-SIZES = {"randomized_response": 1_000_000, "laplace": 200_000, "rappor": 50_000}
+WORDS = np.array([f"word {number}" for number in range(CATEGORIES)])
 
 
-def population(metric: Metric, size: int) -> tuple[NDArray[np.generic], Levels]:
+def metric_of(mechanism: str, levels: tuple[float, ...] = LEVELS) -> Metric:
+    """Return a metric with a mechanism: a frequency where it serves several kinds."""
+    kind = min(MECHANISMS[mechanism].kinds)
+    domain = DOMAINS[kind] if MECHANISMS[mechanism].closed_vocabulary else {"categories": "open"}
+    return Metric(name=mechanism, kind=kind, mechanism=mechanism, levels=levels, **domain)
+
+
+BY_MECHANISM = {name: metric_of(name) for name in MECHANISMS}
+
+SIZES = dict.fromkeys(MECHANISMS, 50_000) | {
+    "randomized_response": 1_000_000,
+    "laplace": 200_000,
+    "grr": 500_000,
+    "hadamard_response": 500_000,
+    "recursive_hadamard": 500_000,
+    "projection": 500_000,
+    "projective_geometry_response": 100_000,
+    "hemisphere": 10_000,
+}
+"""Reports at a time: about a hundred milliseconds' work of randomizing."""
+
+
+def population(metric: Metric, size: int) -> tuple[NDArray[Any], Levels]:
     """Return values and levels of so many users."""
     rng = np.random.default_rng(7)
     level = rng.integers(0, len(metric.levels), size).astype(np.uint8)
     if metric.kind == "frequency":
+        if metric.categories == "open":
+            return rng.choice(WORDS, size), level
         return rng.integers(0, len(metric.category_names), size), level
+    if metric.kind == "vector_mean":
+        return rng.normal(0, 0.5 / np.sqrt(DIMENSION), (size, DIMENSION)), level
     assert metric.range is not None  # noqa: S101
     low, high = metric.range
     return rng.uniform(low, high, size), level

@@ -6,7 +6,8 @@ import functools
 import shutil
 import tempfile
 import uuid
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,42 @@ from aggregator.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker, EmbeddedRed
 from deploy.kafka import launcher
 
 PARTITIONS = EMBEDDED_PARTITIONS
+QUIET: dict[str, Any] = {"log_level": 3}
+FILLING = {**QUIET, "linger.ms": 20, "queue.buffering.max.messages": 10**6}
 SMALL_BYTES = 3_000_000
 """What the in-process broker keeps of a partition, with room to spare."""
 
 
 class Places:
-    """Servers that start when a benchmark first asks for them, and end with the run."""
+    """Servers that start when a benchmark first asks for them, and end with the run.
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self.is_real = not launcher.missing()
+    Parameters
+    ----------
+    stack : ExitStack
+        Ends with the run.
+    scale : float
+        By how much all sizes are multiplied: a small one shows that everything runs.
+    wanted : callable
+        Whether a benchmark of that name is to run: nothing need be prepared for others.
+    in_process : bool
+        Whether to use librdkafka's broker even where Apache Kafka is there.
+    """
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        scale: float = 1.0,
+        wanted: Callable[[str], bool] = lambda _: True,
+        *,
+        in_process: bool = False,
+    ) -> None:
+        self._stack, self._scale, self.wanted = stack, scale, wanted
+        self.is_real = not (in_process or launcher.missing())
         self._embedded: EmbeddedBroker | None = None
+
+    def sized(self, number: int) -> int:
+        """Return a number of things to measure with, at the scale of this run."""
+        return max(1, round(number * self._scale))
 
     @functools.cached_property
     def kafka(self) -> str:
@@ -46,22 +72,48 @@ class Places:
         binary = Path(shutil.which("redis-server") or valkey_binary())
         return self._stack.enter_context(EmbeddedRedis(binary=binary)).url
 
-    def log(self, payloads: list[bytes]) -> tuple[str, int]:
+    def topic(self, partitions: int = PARTITIONS) -> str:
+        """Make a topic, and return its name; in-process topics have `PARTITIONS` each."""
+        topic, servers = f"bench-{uuid.uuid4().hex[:8]}", self.kafka
+        if self._embedded is not None:
+            self._embedded.create_topic(topic)
+        else:
+            admin = AdminClient({"bootstrap.servers": servers, **QUIET})
+            admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+        return topic
+
+    def log(self, payloads: list[bytes], key: bytes | None = None) -> tuple[str, int]:
         """Fill a topic evenly; return its name and how many messages it holds.
 
         The in-process broker keeps little: there the log is shorter.
         """
-        topic = f"bench-{uuid.uuid4().hex[:8]}"
-        servers: dict[str, Any] = {"bootstrap.servers": self.kafka}
+        topic = self.topic()
         if self._embedded is not None:
-            self._embedded.create_topic(topic)
             payloads = payloads[: SMALL_BYTES * PARTITIONS // len(payloads[0])]
-        else:
-            admin = AdminClient(servers)
-            admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
-        producer = Producer({**servers, "linger.ms": 20, "queue.buffering.max.messages": 10**6})
-        for number, payload in enumerate(payloads):
-            producer.produce(topic, payload, partition=number % PARTITIONS)
+        producer = Producer({"bootstrap.servers": self.kafka, **FILLING})
+        _fill(producer, topic, payloads, key)
         producer.flush()
         producer.close()
         return topic, len(payloads)
+
+    @contextmanager
+    def held_log(self, payloads: list[bytes]) -> Iterator[tuple[str, Callable[[], object]]]:
+        """Fill a topic whose messages nobody sees before the second of these is called.
+
+        They are one transaction, which is then committed. Apache Kafka only.
+        """
+        topic = self.topic()
+        producer = Producer({"bootstrap.servers": self.kafka, "transactional.id": topic, **FILLING})
+        producer.init_transactions()
+        producer.begin_transaction()
+        _fill(producer, topic, payloads, None)
+        producer.flush()
+        yield topic, producer.commit_transaction
+        producer.close()
+        admin = AdminClient({"bootstrap.servers": self.kafka, **QUIET})
+        admin.delete_topics([topic])[topic].result()
+
+
+def _fill(producer: Producer, topic: str, payloads: list[bytes], key: bytes | None) -> None:
+    for number, payload in enumerate(payloads):
+        producer.produce(topic, payload, key=key, partition=number % PARTITIONS)

@@ -45,7 +45,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
         lease = Lease(store.client, publisher_key(reports), "bench", LEASE_SECONDS)
         lease.acquire()
 
-        def ours() -> float:
+        def ours(_: float) -> float:
             client, key = store.client, publisher_key(reports)
             client.delete(f"{key}:final:{metric_key(METRIC.name, METRIC.revision)}")
             outlet = Outlet(settings, settings.topics.estimates, f"dither.publisher.{reports}")
@@ -61,7 +61,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
             assert done == PANES  # noqa: S101
             return PANES / passed
 
-        def baseline() -> float:
+        def baseline(_: float) -> float:
             began = time.perf_counter()
             for pane in range(PANES):
                 start = pane * MINUTE_MS

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from benchmarks.measure import Benchmark, repeated
-from benchmarks.metrics import BY_MECHANISM, CATEGORIES, SIZES, population
+from benchmarks.metrics import BY_MECHANISM, CATEGORIES, DIMENSION, SIZES, population
+from benchmarks.places import Places
 from estimators import Metric
 from estimators.randomness import SystemBits, Words
 
@@ -24,9 +26,9 @@ class CountedBits(SystemBits):
         return super().integers(n)
 
 
-def benchmarks() -> Iterator[Benchmark]:
+def benchmarks(places: Places) -> Iterator[Benchmark]:
     for name, metric in BY_MECHANISM.items():
-        size = SIZES[name]
+        size = places.sized(SIZES[name])
         values, level = population(metric, size)
 
         def ours(metric: Metric = metric, values: object = values, level: object = level) -> None:
@@ -38,7 +40,10 @@ def benchmarks() -> Iterator[Benchmark]:
         def random_bytes(count: int = 8 * bits.words) -> None:
             os.urandom(count)
 
-        for baseline, action in (("urandom", random_bytes), ("numpy", NUMPY[name])):
+        sides: dict[str, Callable[[], object]] = {"urandom": random_bytes}
+        if name in NUMPY:
+            sides["numpy"] = functools.partial(NUMPY[name], size)
+        for baseline, action in sides.items():
             yield Benchmark(
                 f"randomize/{name}/{baseline}",
                 "reports/s",
@@ -50,21 +55,27 @@ def benchmarks() -> Iterator[Benchmark]:
 RNG = np.random.default_rng(7)
 
 
-def _coins() -> object:
-    return RNG.random(SIZES["randomized_response"]) < 0.3
+def _coins(size: int) -> object:
+    return RNG.random(size) < 0.3
 
 
-def _laplace() -> object:
-    return RNG.laplace(size=SIZES["laplace"])
+def _laplace(size: int) -> object:
+    return RNG.laplace(size=size)
 
 
-def _unary() -> object:
-    return np.packbits(RNG.random((SIZES["rappor"], CATEGORIES)) < 0.3, axis=1)
+def _unary(size: int) -> object:
+    return np.packbits(RNG.random((size, CATEGORIES)) < 0.3, axis=1)
+
+
+def _normal(size: int) -> object:
+    return RNG.standard_normal((size, DIMENSION))
 
 
 #: Noise of the same shape from numpy: floating point, seeded, and private for nobody.
-NUMPY: dict[str, Callable[[], object]] = {
+NUMPY: dict[str, Callable[[int], object]] = {
     "randomized_response": _coins,
     "laplace": _laplace,
     "rappor": _unary,
+    "oue": _unary,
+    "hemisphere": _normal,
 }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.measure import Benchmark, repeated
+from benchmarks.places import Places
 from estimators import Metric
 from estimators.mechanisms import MECHANISMS
 from estimators.randomness import SeededBits
@@ -19,9 +20,10 @@ COPIES = 50
 """Of every report: a million in all."""
 
 
-def benchmarks() -> Iterator[Benchmark]:
+def benchmarks(places: Places) -> Iterator[Benchmark]:
+    categories = max(2, places.sized(CATEGORIES))
     level = np.arange(REPORTS) % len(LEVELS)
-    held = np.floor(CATEGORIES * np.random.default_rng(7).random(REPORTS) ** 3).astype(np.int64)
+    held = np.floor(categories * np.random.default_rng(7).random(REPORTS) ** 3).astype(np.int64)
     for name, mechanism in MECHANISMS.items():
         if "frequency" not in mechanism.kinds or not mechanism.closed_vocabulary:
             continue
@@ -29,7 +31,7 @@ def benchmarks() -> Iterator[Benchmark]:
             name="m",
             kind="frequency",
             mechanism=name,
-            categories=CATEGORIES,
+            categories=categories,
             levels=[round(epsilon, 1) for epsilon in LEVELS],
         )
         statistic = metric.zero()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -61,8 +62,8 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
         yield Benchmark(
             f"scrape/{name}/encode",
             "scrapes/s",
-            repeated(1, scrape),
-            repeated(1, lambda: encoding(Alone())),
+            repeated(1, scrape, time.perf_counter),
+            repeated(1, lambda: encoding(Alone()), time.perf_counter),
         )
 
 

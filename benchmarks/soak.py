@@ -17,8 +17,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from aggregator.store import Store, connect
 from aggregator.verify import Verification, verify
 from aggregator.worker import Worker
 from benchmarks.places import Places
+from benchmarks.workers import workers
 from estimators import Metric, load_metrics
 from producers.batch import encode_batch
 from producers.reports_pb2 import ReportBatch
@@ -126,31 +126,9 @@ class Soak:
         self.ended = threading.Event()
         self.produced = self.rebalances = 0
 
-    @contextmanager
-    def staying(self) -> Iterator[list[subprocess.Popen[bytes]]]:
-        """Run the workers that stay, each a process as `dither aggregate` is."""
-        sets = {
-            "topics.reports": self.settings.topics.reports,
-            "topics.deadletters": self.settings.topics.deadletters,
-            "aggregate.group": self.settings.aggregate.group,
-            "kafka.session.timeout.ms": 10_000,
-        }
-        places = ["--kafka", self.settings.kafka["bootstrap.servers"]]
-        line = [sys.executable, "-m", "aggregator", "aggregate", *map(str, places)]
-        line += ["--redis", self.settings.redis.url, "--metrics", str(self.file)]
-        line += [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
-        with self.log.open("ab") as log:
-            processes = [
-                subprocess.Popen(line, stdout=log, stderr=log, start_new_session=True)
-                for _ in range(STAYING)
-            ]
-        try:
-            yield processes
-        finally:
-            for process in processes:
-                process.terminate()
-            for process in processes:
-                process.wait(PATIENCE_SECONDS)
+    def staying(self) -> AbstractContextManager[list[subprocess.Popen[bytes]]]:
+        """Run the workers that stay."""
+        return workers(STAYING, self.settings, self.log, {"kafka.session.timeout.ms": 10_000})
 
     def come_and_go(self) -> None:
         """Let another worker join the group and leave it, again and again."""

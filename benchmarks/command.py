@@ -1,0 +1,186 @@
+"""The command behind `dither bench` and `python -m benchmarks`: run the benchmarks, or some."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+import structlog
+
+from benchmarks import (
+    accumulate,
+    ask,
+    commit,
+    consume,
+    count,
+    encode,
+    end_to_end,
+    gateway,
+    growth,
+    latency,
+    memory,
+    produce,
+    profiles,
+    publish,
+    randomize,
+    read,
+    scrape,
+    window,
+)
+from benchmarks.machine import described
+from benchmarks.measure import (
+    ENOUGH_SECONDS,
+    Benchmark,
+    CannotRunError,
+    Figure,
+    NotRun,
+    Outcome,
+    Result,
+    measure,
+)
+from benchmarks.peers import libraries, streams
+from benchmarks.places import Places
+from benchmarks.record import Record
+
+STAGES: dict[str, Callable[[Places], Iterator[Outcome]]] = {
+    "randomize": randomize.benchmarks,
+    "encode": encode.benchmarks,
+    "produce": produce.benchmarks,
+    "consume": consume.benchmarks,
+    "count": count.benchmarks,
+    "accumulate": accumulate.benchmarks,
+    "commit": commit.benchmarks,
+    "end to end": end_to_end.benchmarks,
+    "read": read.benchmarks,
+    "window": window.benchmarks,
+    "ask": ask.benchmarks,
+    "scrape": scrape.benchmarks,
+    "gateway": gateway.benchmarks,
+    "publish": publish.benchmarks,
+    "latency": latency.benchmarks,
+    "memory": memory.benchmarks,
+    "growth": growth.benchmarks,
+    "profile": profiles.benchmarks,
+    "peers": libraries.benchmarks,
+    "streams": streams.benchmarks,
+}
+"""Each prepares a benchmark when its turn comes."""
+
+QUICK_SCALE = 0.01
+WIDTH = 58
+
+
+@click.command()
+@click.option(
+    "--json",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the results there.",
+)
+@click.option("--update", is_flag=True, help="Keep what that file has of other benchmarks.")
+@click.option(
+    "--only",
+    default="",
+    metavar="NAME",
+    help="A stage, as `randomize`; some of one, as `randomize/grr`; or a part of any name.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="How often both sides run.",
+)
+@click.option("--quick", is_flag=True, help="Once, with a hundredth of the work, to see it run.")
+@click.option(
+    "--in-process", is_flag=True, help="librdkafka's broker, even where Apache Kafka is there."
+)
+@click.option("--list", "listing", is_flag=True, help="List the stages and what they measure.")
+def bench(
+    file: Path | None,
+    update: bool,
+    only: str,
+    rounds: int,
+    quick: bool,
+    in_process: bool,
+    listing: bool,
+) -> None:
+    """Measure every stage against a baseline, alternately in this process.
+
+    A ratio of 1 is the baseline's rate; in brackets the lowest and the highest of all rounds. The
+    stages `peers` and `streams` measure against other libraries, each in an environment of its own
+    that is made when it is first needed. What cannot run here is listed with its reason.
+    """
+    if listing:
+        for name, stage in STAGES.items():
+            told = (__import__(stage.__module__, fromlist=["__doc__"]).__doc__ or "").split("\n")[0]
+            click.echo(f"{name:12} {told}")
+        return
+    logger = structlog.get_config()
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    try:
+        record = _run(only, 1 if quick else rounds, quick=quick, in_process=in_process)
+    finally:
+        structlog.configure(**logger)
+    if not record.names:
+        raise click.UsageError(f"no benchmark has {only!r} in its name; --list names the stages")
+    if file is not None:
+        known = Record.read(file) if update and file.exists() else Record()
+        file.write_text(json.dumps((known | record).as_dict(), indent=1) + "\n")
+
+
+def _run(only: str, rounds: int, *, quick: bool, in_process: bool) -> Record:
+    record, stage = Record(), only.split("/")[0]
+
+    def wanted(name: str) -> bool:
+        return (only == stage and stage in STAGES) or only in name
+
+    click.echo(f"{'benchmark':{WIDTH}} {'ours':>8} {'baseline':>8} unit        ratio")
+    with ExitStack() as stack:
+        places = Places(stack, QUICK_SCALE if quick else 1.0, wanted, in_process=in_process)
+        for name in [stage] if stage in STAGES else STAGES:
+            for outcome in STAGES[name](places):
+                if not wanted(outcome.name):
+                    continue
+                if isinstance(outcome, Figure):
+                    record.figures[outcome.name] = outcome
+                    click.echo(f"{outcome.name:{WIDTH}} {outcome.value:8.3g} {outcome.unit}")
+                elif isinstance(outcome, Benchmark):
+                    try:
+                        result = measure(outcome, rounds, 0 if quick else ENOUGH_SECONDS)
+                    except CannotRunError as error:
+                        outcome = NotRun(outcome.name, str(error))
+                    else:
+                        record.results[outcome.name] = result
+                        click.echo(_line(outcome.name, result))
+                if isinstance(outcome, NotRun):
+                    record.not_run[outcome.name] = outcome.reason
+                    click.echo(f"{outcome.name:{WIDTH}} not run: {outcome.reason}")
+        if "kafka" in places.__dict__ and not places.is_real:
+            click.echo("on librdkafka's in-process broker, not on Apache Kafka")
+        record.machine = described(places)
+    return record
+
+
+def _line(name: str, result: Result) -> str:
+    return (
+        f"{name:{WIDTH}} {short(result.ours):>8} {short(result.baseline):>8} {result.unit:11} "
+        f"{result.ratio:.3g} [{result.lowest:.3g}, {result.highest:.3g}]"
+    )
+
+
+def short(rate: float) -> str:
+    """Return a rate with three digits.
+
+    Examples
+    --------
+    >>> short(1_234_567), short(12)
+    ('1.23M', '12')
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if rate >= size:
+            return f"{rate / size:.3g}{letter}"
+    return f"{rate:.3g}"

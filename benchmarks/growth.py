@@ -1,0 +1,156 @@
+"""How the cost of a report, and of a read, grows: exponents of power laws, fitted.
+
+An exponent of 0 is a cost that does not grow, of 1 one that is proportional.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from aggregator.partition import Partition
+from benchmarks.batches import FUTURE_MS, METRIC, TIME_MS, LogMessage
+from benchmarks.measure import Figure
+from benchmarks.metrics import reports_of
+from benchmarks.places import Places
+from estimators import Metric
+from producers.batch import encode_batch
+
+MESSAGES = 10_000
+BATCH_REPORTS = 100
+POLL = 1_000
+REPEATS = 3
+Costs = Callable[[int, int], float]
+"""Seconds a report, of a size and a number of messages."""
+
+
+def benchmarks(places: Places) -> Iterator[Figure]:
+    messages = max(POLL // 10, places.sized(MESSAGES))
+    for what, (sizes, cost) in GROWTHS.items():
+        wanted = [size for size in sizes if size <= max(sizes[1], places.sized(sizes[-1]))]
+        costs = [min(cost(size, messages) for _ in range(places.sized(REPEATS))) for size in wanted]
+        first, last = wanted[0], wanted[-1]
+        yield Figure(f"growth/{what}/{first:,} to {last:,}", exponent(wanted, costs), "exponent")
+        yield Figure(f"growth/{what}/last over first", costs[-1] / costs[0], "x")
+
+
+def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """Return b of the power law cost = a size^b that fits best, in logarithms.
+
+    Examples
+    --------
+    >>> round(exponent([1, 10, 100], [2, 20, 200]), 6), round(exponent([1, 100], [1, 10]), 6)
+    (1.0, 0.5)
+    """
+    slope, _ = np.polyfit([math.log(size) for size in sizes], [math.log(c) for c in costs], 1)
+    return float(slope)
+
+
+def _counting(payloads: Sequence[bytes], partition: Partition) -> float:
+    """Return the seconds that a partition takes to count messages, in polls."""
+    first = partition.next_offset
+    log = [LogMessage(first + number, payload) for number, payload in enumerate(payloads)]
+    began = time.process_time()
+    for start in range(0, len(log), POLL):
+        assert not partition.count(log[start : start + POLL])  # noqa: S101
+    return time.process_time() - began
+
+
+def _payloads(
+    metrics: Sequence[Metric], messages: int, panes: int = 1, first: int = 0
+) -> list[bytes]:
+    """Return batches of these metrics in turn, spread over so many panes."""
+    level, reports = reports_of(metrics[0], BATCH_REPORTS)
+    return [
+        encode_batch(
+            metrics[number % len(metrics)],
+            level,
+            reports,
+            TIME_MS + number // len(metrics) % panes * metrics[0].pane_ms,
+            (first + number).to_bytes(16, "big"),
+        )
+        for number in range(messages)
+    ]
+
+
+def _of(metrics: Sequence[Metric], messages: int, panes: int = 1) -> float:
+    partition = Partition({metric.name: metric for metric in metrics}, FUTURE_MS * 10**6)
+    _counting(_payloads(metrics, POLL, panes), partition)
+    seconds = _counting(_payloads(metrics, messages, panes, POLL), partition)
+    return seconds / (messages * BATCH_REPORTS)
+
+
+def history(batches: int, messages: int) -> float:
+    """Cost of a report after so many batches in the same pane, whose ids are known."""
+    partition = Partition({METRIC.name: METRIC}, FUTURE_MS)
+    _counting(_payloads([METRIC], batches), partition)
+    seconds = _counting(_payloads([METRIC], messages, first=batches), partition)
+    return seconds / (messages * BATCH_REPORTS)
+
+
+def metrics(number: int, messages: int) -> float:
+    """Cost of a report with so many metrics, which take turns batch by batch."""
+    return _of([dataclasses.replace(METRIC, name=f"m{i}") for i in range(number)], messages)
+
+
+def panes(number: int, messages: int) -> float:
+    """Cost of a report with so many panes open, which take turns batch by batch."""
+    return _of([dataclasses.replace(METRIC, lateness="1000d")], messages, number)
+
+
+def partitions(number: int, messages: int) -> float:
+    """Cost of a report where each poll brings messages of so many partitions."""
+    payloads = _payloads([METRIC], messages)
+    owned = [Partition({METRIC.name: METRIC}, FUTURE_MS) for _ in range(number)]
+    log = [LogMessage(offset, payload) for offset, payload in enumerate(payloads)]
+    began = time.process_time()
+    for start in range(0, len(log), POLL):
+        poll = log[start : start + POLL]
+        for index, partition in enumerate(owned):
+            partition.count(poll[index::number])
+    return (time.process_time() - began) / (messages * BATCH_REPORTS)
+
+
+def levels(number: int, messages: int) -> float:
+    """Cost of a report with so many privacy levels."""
+    offered = [0.1 * step for step in range(1, number + 1)]
+    return _of([dataclasses.replace(METRIC, levels=np.round(offered, 1).tolist())], messages)
+
+
+def _frequency(mechanism: str) -> Costs:
+    def cost(categories: int, messages: int) -> float:
+        metric = Metric(
+            name="m",
+            kind="frequency",
+            mechanism=mechanism,
+            categories=categories,
+            levels=[0.5, 1, 2, 4],
+        )
+        level = np.arange(BATCH_REPORTS * messages) % 4
+        reports = metric.randomize(level[:BATCH_REPORTS] % 2, level[:BATCH_REPORTS])
+        copies = np.concatenate([reports] * messages)
+        statistic = metric.zero()
+        began = time.process_time()
+        metric.accumulate_checked(statistic, level, copies)
+        return (time.process_time() - began) / level.size
+
+    return cost
+
+
+GROWTHS: dict[str, tuple[tuple[int, ...], Costs]] = {
+    "history": ((1_000, 10_000, 100_000, 300_000), history),
+    "metrics": ((1, 10, 100, 1_000), metrics),
+    "panes": ((1, 10, 100, 1_000), panes),
+    "partitions": ((1, 4, 16, 64), partitions),
+    "levels": ((1, 4, 16, 64), levels),
+    "categories of rappor": ((32, 128, 512, 2_048), _frequency("rappor")),
+    "categories of grr": ((32, 128, 512, 2_048), _frequency("grr")),
+    "categories of projective_geometry_response": (
+        (32, 128, 512, 2_048),
+        _frequency("projective_geometry_response"),
+    ),
+}

@@ -1,0 +1,47 @@
+"""The machine and the versions that a run was made with, in general terms."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import confluent_kafka
+
+from aggregator.store import connect
+from benchmarks.places import Places
+from deploy.kafka import launcher
+
+CPU_INFO = Path("/proc/cpuinfo")
+
+
+def described(places: Places) -> dict[str, str]:
+    """Return what matters for speed; of servers, those that were started."""
+    found = {
+        "processor": f"{os.cpu_count()} x {_processor()}",
+        "system": f"{platform.system()} {platform.machine()}",
+        "Python": platform.python_version(),
+        "numpy": version("numpy"),
+        "librdkafka": confluent_kafka.libversion()[0],
+    }
+    if "kafka" in places.__dict__:
+        real = f"Apache Kafka {launcher.kafka_version()}"
+        found["Kafka"] = real if places.is_real else "in-process (librdkafka)"
+    if "redis" in places.__dict__:
+        client = connect(places.redis)
+        facts = client.info("server")
+        client.close()
+        found["Redis"] = f"{facts.get('server_name', 'redis')} {facts['redis_version']}"
+    return found
+
+
+def _processor() -> str:
+    """Return the processor's model, without the words that say nothing."""
+    if CPU_INFO.exists():
+        for line in CPU_INFO.read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2]
+                return re.sub(r"\((R|TM)\)|\bCPU\b", "", model).strip()
+    return platform.processor() or "unknown"

@@ -1,0 +1,137 @@
+"""Randomizing and estimating, against other libraries for local privacy.
+
+Both sides have the same values and one epsilon; estimates are without bounds, as theirs are. A look
+at a confidence sequence counts a thousand new reports and reads a bound that holds at all times.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.measure import Benchmark, CannotRunError, Figure, NotRun, Outcome, Side, repeated
+from benchmarks.metrics import CATEGORIES, SIZES, metric_of
+from benchmarks.peers.environments import NotInstalledError
+from benchmarks.peers.process import serving
+from benchmarks.places import Places
+from estimators import Metric
+from estimators.mechanisms.mechanism import Levels
+from estimators.randomness import SeededBits
+
+EPSILON = 1.0
+LISTED = ("grr", "rappor", "oue", "subset_selection")
+WHAT = ("randomize", "aggregate", "half")
+"""The last is an estimate: of the share of a category that half of all hold."""
+TASKS: dict[str, dict[str, tuple[str, ...]]] = {
+    "pure-ldp": dict.fromkeys(WHAT, ("grr", "rappor", "oue", "hadamard_response")),
+    "multi-freq-ldpy": dict.fromkeys(WHAT, LISTED),
+    "ldp-toolbox": dict.fromkeys(WHAT, LISTED),
+    "opendp": {
+        "randomize": ("randomized_response", "laplace", "grr", "rappor"),
+        "aggregate": ("rappor",),
+    },
+    "diffprivlib": {"randomize": ("randomized_response", "laplace")},
+    "nprr": {"randomize": ("randomized_response",), "sequence": ("randomized_response",)},
+}
+SEQUENCE_REPORTS = 100_000
+LOOK_REPORTS = 1_000
+UNITS = {"randomize": "reports/s", "aggregate": "reports/s", "sequence": "looks/s"}
+
+
+def benchmarks(places: Places) -> Iterator[Outcome]:
+    with tempfile.TemporaryDirectory() as folder:
+        values = np.random.default_rng(7).integers(0, CATEGORIES, max(SIZES.values()))
+        file = Path(folder) / "values.npy"
+        np.save(file, values[:SEQUENCE_REPORTS])
+        reports = places.sized(SEQUENCE_REPORTS)
+        given = {"values": str(file), "epsilon": EPSILON, "categories": CATEGORIES}
+        for peer, tasks in TASKS.items():
+            names = [
+                (name, what, mechanism)
+                for what, mechanisms in tasks.items()
+                for mechanism in mechanisms
+                if places.wanted(name := f"peers/{what}/{mechanism}/{peer}")
+            ]
+            if not names:
+                continue
+            with ExitStack() as stack:
+                try:
+                    process = stack.enter_context(serving(peer, {**given, "reports": reports}))
+                except NotInstalledError as error:
+                    yield from (NotRun(name, str(error)) for name, *_ in names)
+                    continue
+                for name, what, mechanism in names:
+                    theirs = process.side(f"{what} {mechanism}")
+                    if what == "half":
+                        yield _half(name, theirs)
+                    else:
+                        ours = OURS[what](places, mechanism, values)
+                        yield Benchmark(name, UNITS[what], ours, theirs)
+
+
+def _half(name: str, estimate: Side) -> Outcome:
+    """Return the mean estimate of the share of a category that half of all hold."""
+    try:
+        return Figure(name, estimate(0), "mean estimate")
+    except CannotRunError as error:
+        return NotRun(name, str(error))
+
+
+def _population(
+    places: Places, mechanism: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> tuple[Metric, Levels, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    metric = metric_of(mechanism, (EPSILON,))
+    held = values[: places.sized(SIZES[mechanism])]
+    if metric.range is not None:
+        held = np.where(held % 2, *metric.range)
+    return metric, np.zeros(held.size, dtype=np.uint8), held
+
+
+def _randomize(
+    places: Places, mechanism: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> Side:
+    metric, level, held = _population(places, mechanism, values)
+    return repeated(held.size, functools.partial(metric.randomize, held, level))
+
+
+def _aggregate(
+    places: Places, mechanism: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> Side:
+    metric, level, held = _population(places, mechanism, values)
+    reports = metric.randomize(held, level, SeededBits(7))
+
+    def action() -> None:
+        statistic = metric.zero()
+        metric.accumulate_checked(statistic, level, reports)
+        metric.estimate(statistic, bound="normal")
+
+    return repeated(held.size, action)
+
+
+def _sequence(
+    _: Places, mechanism: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> Side:
+    metric = metric_of(mechanism, (EPSILON,))
+    assert metric.range is not None  # noqa: S101
+    level = np.zeros(LOOK_REPORTS, dtype=np.uint8)
+    held = np.where(values[:LOOK_REPORTS] % 2, *metric.range)
+    reports = metric.randomize(held, level, SeededBits(7))
+    statistic = metric.zero()
+
+    def action() -> None:
+        metric.accumulate_checked(statistic, level, reports)
+        metric.estimate(statistic, bound="anytime")
+
+    return repeated(1, action)
+
+
+OURS: dict[str, Callable[[Places, str, np.ndarray[tuple[int], np.dtype[np.int64]]], Side]] = {
+    "randomize": _randomize,
+    "aggregate": _aggregate,
+    "sequence": _sequence,
+}

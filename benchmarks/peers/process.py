@@ -1,0 +1,78 @@
+"""A peer as a process that measures what it is asked to, when its turn comes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from benchmarks.measure import CannotRunError, Side
+from benchmarks.peers.environments import python_of
+
+ROOT = Path(__file__).parents[2]
+STOP_SECONDS = 10.0
+
+
+@contextmanager
+def serving(name: str, given: Mapping[str, object]) -> Iterator[Peer]:
+    """Start a peer, in its environment, with what it is given; it ends with the block.
+
+    Raises
+    ------
+    NotInstalledError
+        If there is no environment for it.
+    """
+    module = f"benchmarks.peers.with_{name.replace('-', '_')}"
+    command = [str(python_of(name)), "-m", module, json.dumps(given)]
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+        ) as process,
+    ):
+        assert process.stdin is not None  # noqa: S101
+        assert process.stdout is not None  # noqa: S101
+        try:
+            yield Peer(name, process.stdin, process.stdout, said)
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+class Peer:
+    """The two ends of the pipe to a peer: a task goes in, a rate comes out."""
+
+    def __init__(self, name: str, tasks: IO[str], rates: IO[str], said: IO[str]) -> None:
+        self.name, self._tasks, self._rates, self._said = name, tasks, rates, said
+
+    def side(self, task: str) -> Side:
+        """Return a side that does one of the peer's tasks, in its process.
+
+        It raises CannotRunError if the peer ends instead.
+        """
+
+        def rate(seconds: float) -> float:
+            try:
+                self._tasks.write(json.dumps([task, seconds]) + "\n")
+                self._tasks.flush()
+                return float(json.loads(self._rates.readline()))
+            except (BrokenPipeError, ValueError):
+                self._said.seek(0)
+                last = (self._said.read().strip().splitlines() or ["nothing"])[-1]
+                raise CannotRunError(f"{self.name} ended, and said {last}") from None
+
+        return rate

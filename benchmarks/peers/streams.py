@@ -1,0 +1,44 @@
+"""Windowed sums from Apache Kafka, against stream processors, on the same messages.
+
+Every message is a batch of one report. Ours is a worker process from the first message to its last
+commit in Redis, ids of batches and bounds of time checked; theirs from the first message to the
+last that was added up, without their start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from benchmarks.batches import payloads
+from benchmarks.end_to_end import counting
+from benchmarks.measure import Benchmark, NotRun, Outcome
+from benchmarks.peers.environments import NotInstalledError
+from benchmarks.peers.process import serving
+from benchmarks.places import Places
+
+MESSAGES = 150_000
+PEERS = {"quixstreams": 30_000, "bytewax": MESSAGES}
+"""How many of the messages each reads: enough for seconds."""
+
+
+def benchmarks(places: Places) -> Iterator[Outcome]:
+    names = {peer: f"streams/windowed sum/{peer}" for peer in PEERS}
+    if not places.is_real:
+        reason = "needs Apache Kafka: python deploy/kafka/launcher.py fetch"
+        yield from (NotRun(name, reason) for name in names.values())
+        return
+    encoded = payloads(places.sized(MESSAGES), 1)
+    topic, messages = places.log(encoded, key=b"all")
+    for peer, most in PEERS.items():
+        if not places.wanted(names[peer]):
+            continue
+        given = {"servers": places.kafka, "topic": topic, "messages": min(messages, most)}
+        with ExitStack() as stack:
+            try:
+                process = stack.enter_context(serving(peer, given))
+            except NotInstalledError as error:
+                yield NotRun(names[peer], str(error))
+                continue
+            ours = counting(places, encoded, 1, 1)
+            yield Benchmark(names[peer], "reports/s", ours, process.side("windowed sum"))

@@ -1,0 +1,44 @@
+"""nprr: nonparametric randomized response and its confidence sequences, in numpy's floats."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+from nprr import nprr, nprr_hoeffding_cs
+
+from benchmarks.peers.answering import answer, arguments, given
+
+MOST = 100_000
+ALPHA = 0.05
+
+
+def main() -> None:
+    population = given()
+    honest = math.tanh(population.epsilon / 2)
+    values = np.resize(population.bits, arguments()["reports"]).astype(float)
+    some = values[:MOST]
+
+    def randomized(held: Any) -> Any:
+        return nprr(held, honest, 1)
+
+    @functools.cache
+    def reports() -> Any:
+        return randomized(values)
+
+    def sequence() -> int:
+        nprr_hoeffding_cs(reports(), honest, alpha=ALPHA)
+        return 1
+
+    answer(
+        {
+            "randomize randomized_response": lambda: len(randomized(some)),
+            "sequence randomized_response": sequence,
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

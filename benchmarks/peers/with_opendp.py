@@ -1,0 +1,90 @@
+"""OpenDP: exact, from Rust; bits and noise many at a time, which is its fastest way."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import opendp.prelude as dp
+
+from benchmarks.peers.answering import Given, answer, given
+
+BITS = 100_000
+NUMBERS = 20_000
+CATEGORIES = 2_000
+UNARY = 1_000
+NOISE_SCALE = 2 * 1024
+"""Over epsilon: of the discrete Laplace noise on a grid of 1/1024, for values in [-1, 1]."""
+
+
+def main() -> None:
+    population = given()
+    dp.enable_features("contrib")
+    answer(
+        {
+            "randomize randomized_response": _bits(population),
+            "randomize grr": _categories(population),
+            "randomize rappor": _unary(population),
+            "aggregate rappor": _unary_estimates(population),
+            "randomize laplace": _numbers(population),
+        }
+    )
+
+
+def _flips(epsilon: float, weight: int) -> tuple[Any, float]:
+    """Return what flips bits at epsilon a bit, and its parameter, twice the chance of a flip."""
+    twice = 2 / (1 + math.exp(epsilon))
+    space = dp.bitvector_domain(max_weight=weight), dp.discrete_distance()
+    return dp.m.make_randomized_response_bitvec(*space, f=twice), twice
+
+
+def _bits(population: Given) -> Any:
+    bits = np.resize(population.bits, BITS)
+    flips, _ = _flips(population.epsilon, BITS)
+    packed = np.packbits(bits).tobytes()
+    return lambda: BITS if flips(packed) else 0
+
+
+def _categories(population: Given) -> Any:
+    size, gain = population.categories, math.exp(population.epsilon)
+    response = dp.m.make_randomized_response([*range(size)], gain / (gain + size - 1))
+    values = population.values[:CATEGORIES].tolist()
+    return lambda: len([response(value) for value in values])
+
+
+def _rows(population: Given) -> list[bytes]:
+    held = population.values[:UNARY]
+    one_hot = np.zeros((held.size, population.categories), dtype=np.uint8)
+    one_hot[np.arange(held.size), held] = 1
+    return [row.tobytes() for row in np.packbits(one_hot, axis=1)]
+
+
+def _unary(population: Given) -> Any:
+    rows = _rows(population)
+    flips, _ = _flips(population.epsilon / 2, len(rows))
+    joined = b"".join(rows)
+    return lambda: len(rows) if flips(joined) else 0
+
+
+def _unary_estimates(population: Given) -> Any:
+    rows = _rows(population)
+    flips, twice = _flips(population.epsilon / 2, 1)
+
+    @functools.cache
+    def reports() -> list[bytes]:
+        return [flips(row) for row in rows]
+
+    return lambda: len(reports()) if dp.m.debias_randomized_response_bitvec(reports(), twice) else 0
+
+
+def _numbers(population: Given) -> Any:
+    space = dp.vector_domain(dp.atom_domain(T=int)), dp.l1_distance(T=int)
+    noise = dp.m.make_laplace(*space, scale=NOISE_SCALE / population.epsilon)
+    values = np.resize(population.values, NUMBERS).tolist()
+    return lambda: len(noise(values))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The results of a run as a file, from which tables are printed and capacity is reckoned."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Self
+
+from benchmarks.measure import Figure, Result
+
+
+@dataclasses.dataclass
+class Record:
+    """What was measured, by name, and on which machine.
+
+    As JSON: ``benchmarks`` has ours, baseline, unit and ratio of each (medians); ``spread`` the
+    lowest and the highest ratio of all rounds; ``figures`` numbers without a baseline;
+    ``not_run`` the reasons.
+    """
+
+    results: dict[str, Result] = dataclasses.field(default_factory=dict)
+    figures: dict[str, Figure] = dataclasses.field(default_factory=dict)
+    not_run: dict[str, str] = dataclasses.field(default_factory=dict)
+    machine: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.results, *self.figures, *self.not_run]
+
+    def __or__(self, newer: Record) -> Record:
+        """Return both; where both have a name, the newer one's."""
+        kept = {name: why for name, why in self.not_run.items() if name not in newer.names}
+        return Record(
+            self.results | newer.results,
+            self.figures | newer.figures,
+            kept | newer.not_run,
+            self.machine | newer.machine,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "benchmarks": {name: result.as_dict() for name, result in self.results.items()},
+            "spread": {name: [r.lowest, r.highest] for name, r in self.results.items()},
+            "figures": {
+                name: {"value": figure.value, "unit": figure.unit}
+                for name, figure in self.figures.items()
+            },
+            "not_run": self.not_run,
+            "machine": self.machine,
+        }
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read a file that was written from :meth:`as_dict`."""
+        found = json.loads(file.read_text())
+        results = {}
+        for name, result in found["benchmarks"].items():
+            lowest, highest = found["spread"][name]
+            results[name] = Result(**result, lowest=lowest, highest=highest)
+        figures = {name: Figure(name, **figure) for name, figure in found["figures"].items()}
+        return cls(results, figures, found["not_run"], found["machine"])

@@ -1,0 +1,119 @@
+"""Markdown tables of a recorded run: ``python -m benchmarks.tables FILE``, or into the docs.
+
+With ``--write`` the tables of a page are replaced by those of the recorded run, each between
+``<!-- benchmarks: STAGE -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from benchmarks import capacity
+from benchmarks.command import STAGES, short
+from benchmarks.record import Record
+
+RECORDED = Path(__file__).with_name("recorded.json")
+BLOCK = re.compile(r"(<!-- benchmarks: ([^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+@click.command()
+@click.argument(
+    "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=RECORDED
+)
+@click.option(
+    "--write",
+    "pages",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Replace the tables of this page instead of printing; can be repeated.",
+)
+def main(file: Path, pages: tuple[Path, ...]) -> None:
+    """Print the tables of a run that `dither bench --json FILE` has recorded."""
+    record = Record.read(file)
+    for page in pages:
+        page.write_text(filled(page.read_text(), record))
+    if not pages:
+        for name in ("machine", *STAGES, "not run"):
+            click.echo(f"{name}:\n\n{table(record, name)}")
+
+
+def filled(page: str, record: Record) -> str:
+    """Return a page with its tables replaced by those of a record."""
+    return BLOCK.sub(lambda found: found[1] + table(record, found[2]) + found[3], page)
+
+
+def table(record: Record, name: str) -> str:
+    """Return the table of a stage, or of ``machine``, ``not run`` or ``capacity``."""
+    if name == "machine":
+        return rows(("", ""), list(record.machine.items()))
+    if name == "not run":
+        lacking = list(record.not_run.items())
+        return rows(("benchmark", "why not"), lacking) if lacking else "Nothing.\n"
+    if name == "capacity":
+        return rows(*capacity.table(capacity.Rates.of(record)))
+    results = [
+        (what, against, short(found.ours), short(found.baseline), found.unit, ratio)
+        for key, found in record.results.items()
+        for stage, what, against in [_parts(key)]
+        for ratio in [
+            f"**{_ratio(found.ratio)}** ({_ratio(found.lowest)} to {_ratio(found.highest)})"
+        ]
+        if stage == name
+    ]
+    figures = [
+        (key.partition("/")[2].replace("/", ": "), f"{figure.value:.3g}", figure.unit)
+        for key, figure in record.figures.items()
+        if key.split("/")[0] == name
+    ]
+    tables = []
+    if results:
+        tables.append(rows(("what", "against", "ours", "baseline", "unit", "ratio"), results))
+    if figures:
+        tables.append(rows(("what", "measured", "unit"), figures))
+    return "\n".join(tables)
+
+
+def rows(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown.
+
+    Examples
+    --------
+    >>> print(rows(("a", "b"), [("1", "2")]), end="")
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    ruler = "|" + "---|" * len(heads)
+    head, *body = ("| " + " | ".join(line) + " |" for line in [heads, *lines])
+    return "\n".join([head, ruler, *body, ""])
+
+
+def _ratio(ratio: float) -> str:
+    """Return a ratio with three digits.
+
+    Examples
+    --------
+    >>> _ratio(0.12345), _ratio(9630.4)
+    ('0.123', '9,630')
+    """
+    return f"{ratio:.3g}" if ratio < 1_000 else f"{ratio:,.0f}"
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    """Return the stage, what was measured, and against what.
+
+    Examples
+    --------
+    >>> _parts("peers/randomize/grr/opendp")
+    ('peers', 'randomize: grr', 'opendp')
+    """
+    stage, *what, against = name.split("/")
+    return stage, ": ".join(what), against
+
+
+if __name__ == "__main__":
+    main()
