@@ -46,7 +46,7 @@ class Finding:
     Attributes
     ----------
     epsilon : float
-        What was demanded of the reporter.
+        Of a report as it was demanded: where a search splits the budget, of one answer of many.
     reports : int
         Read from the messages.
     leak : Leak
@@ -181,6 +181,7 @@ class _Attacker:
     def attack(self, level: int, batches: int, confidence: float) -> Finding:
         """Send batches of a level, read them back, and look for what tells two values apart."""
         values, epsilon = self._values(), float(self.metric.levels[level])
+        claimed = float(self.metric.randomizer.epsilons[level])
         found: list[Reports] = []
         fault = ""
         for begin in range(0, batches, self.unread):
@@ -191,12 +192,12 @@ class _Attacker:
                 received, wrong = self._receive(size, level)
             except ReportError as error:
                 broken = f"a report that its own mechanism refuses: {error.detail}"
-                return Finding(epsilon, 0, NO_LEAK, broken)
+                return Finding(claimed, 0, NO_LEAK, broken)
             found += received
             fault = fault or wrong
         trials = self._trials(np.stack(found))
         leak = largest_leak(self.metric, level, *trials, confidence)
-        return Finding(epsilon, batches * self.rows, leak, fault)
+        return Finding(claimed, batches * self.rows, leak, fault)
 
     def _values(self) -> list[list[NDArray[Any]]]:
         """Return, for each value, those of the first and of the second batch of a pair."""

@@ -37,6 +37,8 @@ ANSWERING_SHARE = 0.8
 DECIDING_SECONDS = 1.5
 """About how long a round takes from its last answer to the first one of the next."""
 DRAIN_SECONDS = 60.0
+RELEASED = "collected in trust; the latest release, beside the truth of the weeks that it is of"
+SEARCHED = "found in rounds; certain is the lower bound, and the few beyond it are hidden in noise"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +58,8 @@ class View:
         Since the replay began.
     url : str
         Where the estimates are served.
+    notes : tuple of str
+        On metrics whose numbers are not what one would expect.
     """
 
     progress: Progress | None
@@ -67,6 +71,7 @@ class View:
     seconds: float
     url: str
     places: str
+    notes: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +219,8 @@ class Demonstration:
         units = {name: metric.unit for name, metric in metrics.items()}
         for name in self._searches:
             if (asked := windows[name].asked) is not None:
-                units[name] = f"round {asked.number} of {asked.rounds}"
+                part = f"round {asked.number} of {asked.rounds}"
+                units[name] = "all rounds decided" if asked.is_over else part
         return View(
             progress=self._progress,
             truths={
@@ -230,6 +236,10 @@ class Demonstration:
             seconds=time.monotonic() - self._began,
             url=self.url,
             places=self._deployment.places,
+            notes=(
+                *(f"{n}: {RELEASED}" for n, one in metrics.items() if one.trust == "central"),
+                *(f"{n}: {SEARCHED}" for n in self._searches),
+            ),
         )
 
     def _truth(self, name: str, counted: int) -> Truth:

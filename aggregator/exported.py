@@ -129,6 +129,33 @@ UNREADABLE = Exported(
     "1 if there is no estimate of a metric because something else is in Redis than was written.",
     ("metric",),
 )
+LEVEL_LOSS = Exported(
+    "dither_level_loss",
+    "gauge",
+    "Privacy, in epsilon, that the latest release cost a report of a level; only of metrics that "
+    "are collected in trust.",
+    ("metric", "level"),
+)
+SATURATION = Exported(
+    "dither_release_saturation",
+    "gauge",
+    "Epsilon above which a privacy level bought nothing in the latest release; not there where its "
+    "weights have no such threshold.",
+    ("metric",),
+)
+RELEASED = Exported(
+    "dither_release_timestamp_seconds",
+    "gauge",
+    "End, in event time, of the pane that was released last.",
+    ("metric",),
+)
+RELEASE_DUE = Exported(
+    "dither_release_due_timestamp_seconds",
+    "gauge",
+    "End, in event time, of the oldest pane with reports that is over and not released yet; not "
+    "there if there is none.",
+    ("metric",),
+)
 SEARCH_ROUND = Exported(
     "dither_search_round",
     "gauge",
@@ -154,6 +181,13 @@ SEARCH_OPENED = Exported(
     "When the round was opened.",
     ("metric",),
 )
+SEARCH_DUE = Exported(
+    "dither_search_round_due_timestamp_seconds",
+    "gauge",
+    "When the open round closes, unless it has all its answers before, or too few even then; not "
+    "there at the end.",
+    ("metric",),
+)
 SEARCH_LOW = Exported(
     "dither_search_interval_low",
     "gauge",
@@ -171,6 +205,11 @@ SEARCH_ALPHA = Exported(
     "gauge",
     "Exponent of the tail towards the extreme; not there where the run does not show it.",
     ("metric",),
+)
+COORDINATOR_LEADER = Exported(
+    "dither_coordinator_leader",
+    "gauge",
+    "1 while a `dither coordinate` has the lease to open and decide rounds.",
 )
 REPORTS = Exported(
     "dither_reports",
@@ -298,6 +337,7 @@ SECTIONS = {
         WEIGHTS,
         UNREADABLE,
     ),
+    "Releases": (LEVEL_LOSS, SATURATION, RELEASED, RELEASE_DUE),
     "Searches": (
         SEARCH_ROUND,
         SEARCH_ROUNDS,
@@ -305,9 +345,11 @@ SECTIONS = {
         SEARCH_THRESHOLD,
         SEARCH_ANSWERS,
         SEARCH_OPENED,
+        SEARCH_DUE,
         SEARCH_LOW,
         SEARCH_HIGH,
         SEARCH_ALPHA,
+        COORDINATOR_LEADER,
     ),
     "Reports": (REPORTS, DEADLETTERS),
     "Counting": (

@@ -20,7 +20,7 @@ from aggregator.exported import Exported
 from aggregator.measurements import Histogram, Measurements
 from aggregator.reader import Frame, Reader, Window, event_time
 from aggregator.searched import searched
-from aggregator.store import TORN, Standing
+from aggregator.store import TORN, Overview, Standing
 
 VERSION = version("dither")
 
@@ -79,10 +79,12 @@ class Exporter(Collector):
     top_categories : int
         At most so many categories of a frequency, or coordinates of a vector, are exported: those
         of the largest estimates, of a vector in absolute value.
+    since_ms : int
+        Panes that begin before are not released: `publish.since`.
     """
 
-    def __init__(self, reader: Reader, top_categories: int) -> None:
-        self.reader, self.top_categories = reader, top_categories
+    def __init__(self, reader: Reader, top_categories: int, since_ms: int = 0) -> None:
+        self.reader, self.top_categories, self._since_ms = reader, top_categories, since_ms
         self._known: dict[str, tuple[str, list[Sample]]] = {}
         self._told: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -102,7 +104,8 @@ class Exporter(Collector):
         standings = overview.partitions
         for name in self.reader.metrics:
             try:
-                samples = self._metric(self.reader.frame(overview, name))
+                frame = self.reader.frame(overview, name)
+                samples = [*self._metric(frame), *self._released(overview, frame)]
             except StateUnreadable as error:
                 self._unreadable(name, str(error))
                 samples = []
@@ -122,6 +125,7 @@ class Exporter(Collector):
         families.put(exported.PUBLISHER_LEADER, int(has_leader))
         for kind, count in sorted(events.items()):
             families.put(exported.PUBLISHED, count, kind)
+        families.put(exported.COORDINATOR_LEADER, int(self.reader.store.coordinating()))
         families.put(exported.BUILD, 1, VERSION)
         families.put(exported.COLLECTION_DURATION, time.perf_counter() - began)
         return families.filled()
@@ -141,6 +145,18 @@ class Exporter(Collector):
             self._known[name] = frame.version, samples
         return [*_described(frame), *samples]
 
+    def _released(self, overview: Overview, frame: Frame) -> Iterable[Sample]:
+        """Yield how far a metric that is collected in trust is released."""
+        metric, release, start = frame.metric, frame.release, self._since_ms
+        if metric.trust == "local":
+            return
+        if release is not None:
+            start = release.start_ms + metric.pane_ms
+            yield Sample(exported.RELEASED, start / 1000, (metric.name,))
+        due = self.reader.first_settled(overview, metric, start)
+        if due is not None:
+            yield Sample(exported.RELEASE_DUE, (due + metric.pane_ms) / 1000, (metric.name,))
+
     def _estimated(self, frame: Frame) -> Iterable[Sample]:
         metric, window = frame.metric, self.reader.look(frame)
         estimate = self.reader.answer(window)
@@ -154,6 +170,11 @@ class Exporter(Collector):
             yield Sample(exported.HETEROGENEITY, estimate.heterogeneity, (metric.name,))
         if estimate.status in ("not_ready", "too_few_reports"):
             return
+        if estimate.privacy is not None:
+            for epsilon, loss in zip(estimate.levels, estimate.privacy, strict=True):
+                yield Sample(exported.LEVEL_LOSS, float(loss), (metric.name, f"{epsilon:g}"))
+        if estimate.saturation is not None:
+            yield Sample(exported.SATURATION, estimate.saturation, (metric.name,))
         shown = estimate.top(self.top_categories)
         numbers = (np.atleast_1d(x).tolist() for x in (shown.value, shown.lower, shown.upper))
         categories = shown.labels if np.ndim(shown.value) else ("",)
@@ -179,6 +200,8 @@ def _search(window: Window) -> Iterable[Sample]:
     if found.threshold is not None:
         yield Sample(exported.SEARCH_THRESHOLD, found.threshold, name)
         yield Sample(exported.SEARCH_ANSWERS, found.answers, name)
+        due = window.asked.opened_ms + window.metric.round_ms
+        yield Sample(exported.SEARCH_DUE, due / 1000, name)
     yield Sample(exported.SEARCH_OPENED, window.asked.opened_ms / 1000, name)
     yield Sample(exported.SEARCH_LOW, found.interval[0], name)
     yield Sample(exported.SEARCH_HIGH, found.interval[1], name)

@@ -211,7 +211,9 @@ class TopicId:
     """Asks for the id of a topic, which changes when it is deleted and created again.
 
     Calling it returns the id; it is empty where the cluster does not tell, or must not be asked
-    (``topics.managed = false``). One connection serves all calls.
+    (``topics.managed = false``). One client serves all calls, until one fails: a client goes on
+    asking the broker that it took for the controller, and knows no other for minutes after that one
+    has died.
     """
 
     def __init__(self, settings: Settings, topic: str) -> None:
@@ -236,9 +238,11 @@ class TopicId:
             )[self._topic]
             return str(future.result(timeout=ANSWER_SECONDS).topic_id)
         except TimeoutError:
+            self._client = None
             raise BrokerUnreachable(servers, "no answer in time") from None
         except KafkaException as error:
             if error.args[0].code() in AWAY:
+                self._client = None
                 raise BrokerUnreachable(servers, error.args[0].str()) from None
             return ""
 

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from aggregator.commands.estimate import digits, warns
+from aggregator.commands.estimate import digits, releasing, warns
 from aggregator.reader import Window
 from aggregator.searched import in_words
 from estimators import Estimate
@@ -82,6 +82,8 @@ class LiveView:
             parts.append(self._single(seen, found))
         if found.radius is not None:
             parts.append(Text(f"within {digits(found.radius)} {metric.unit} of the true vector"))
+        if found.privacy is not None:
+            parts.append(Text("\n".join(["", *releasing(found, seen.start_ms), ""])))
         if seen.metric.has_rounds:
             parts.append(Text("\n".join(["", *in_words(seen), ""])))
         parts.append(_levels(found))
@@ -122,6 +124,8 @@ class LiveView:
 
     def _rate(self) -> float:
         """Return reports a second over the last seconds; 0 where that is not known."""
+        if not self._counts:
+            return 0.0
         now, count = self._counts[-1]
         recent = [(at, n) for at, n in self._counts if now - at <= RATE_SECONDS]
         first, before = recent[0]
@@ -130,10 +134,19 @@ class LiveView:
 
 def _levels(found: Estimate) -> Table:
     table = Table(box=None, pad_edge=False, style="dim")
-    for name in ("epsilon", "reports", f"weight ({found.policy})"):
+    names = ["epsilon", "reports", f"weight ({found.policy})"]
+    rows = zip(found.levels, found.counts, found.weights, strict=True)
+    cells = [
+        [f"{epsilon:g}", f"{int(count):,}", f"{weight:.3f}"] for epsilon, count, weight in rows
+    ]
+    if found.privacy is not None:
+        names.append("loss")
+        for row, loss in zip(cells, found.privacy, strict=True):
+            row.append(f"{loss:.4g}")
+    for name in names:
         table.add_column(name, justify="right")
-    for epsilon, count, weight in zip(found.levels, found.counts, found.weights, strict=True):
-        table.add_row(f"{epsilon:g}", f"{int(count):,}", f"{weight:.3f}")
+    for row in cells:
+        table.add_row(*row)
     return table
 
 

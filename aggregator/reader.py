@@ -501,14 +501,24 @@ class Reader:
         Metrics of which nothing was counted are left out.
         """
         overview.check()
-        standings = overview.partitions.values()
-        found = {}
-        for name, metric in self.metrics.items():
-            key = metric_key(name, metric.revision)
-            if any(key in standing.watermarks for standing in standings):
-                reached = min(self._reached(standing, key) for standing in standings)
-                found[name] = reached - metric.lateness_ms
-        return found
+        found = {name: self._settled(overview, metric) for name, metric in self.metrics.items()}
+        return {name: settled for name, settled in found.items() if settled is not None}
+
+    def _settled(self, overview: Overview, metric: Metric) -> int | None:
+        key, standings = metric_key(metric.name, metric.revision), overview.partitions.values()
+        if not any(key in standing.watermarks for standing in standings):
+            return None
+        return min(self._reached(standing, key) for standing in standings) - metric.lateness_ms
+
+    def first_settled(self, overview: Overview, metric: Metric, start_ms: int) -> int | None:
+        """Return where a metric's first final pane begins, from `start_ms` on; None: no such."""
+        overview.check()
+        settled = self._settled(overview, metric)
+        if settled is None:
+            return None
+        key, numbers = metric_key(metric.name, metric.revision), [*overview.partitions]
+        last = settled - metric.pane_ms
+        return min(self.store.first_panes(key, numbers, start_ms, last, 1), default=None)
 
     def closed(self, overview: Overview, partitions: int) -> dict[str, int]:
         """Return, by trusted metric, the event time in ms before which the log closes every pane.

@@ -198,8 +198,8 @@ def _is_same(before: Overview, after: Overview) -> bool:
     def follows(one: Standing, other: Standing | None) -> bool:
         if other is None or not other.is_whole:
             return False
-        has_owner = one.owner.get("token") == other.owner.get("token")
-        return has_owner and int(one.owner["next"]) <= int(other.owner["next"])
+        is_same_owner = one.owner.get("token") == other.owner.get("token")
+        return is_same_owner and int(one.owner["next"]) <= int(other.owner["next"])
 
     return all(
         follows(one, after.partitions.get(number))

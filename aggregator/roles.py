@@ -199,6 +199,7 @@ def _reads(topic: str) -> tuple[str, ...]:
         f"%R~{partitions_key(topic)}",
         f"%R~{policies_key(topic)}",
         f"%R~{rounds_key(topic)}",
+        f"%R~{coordinator_key(topic)}:lease",
         f"%R~{deaths_key(topic)}",
         f"%R~{stuck_key(topic)}",
         *_commands(f"{READS} zrangebyscore zrange zcount"),

@@ -67,7 +67,8 @@ def draw(view: View) -> Group:
         f"{moment} | {sent:,} reports sent, {view.counted:,} counted | {view.seconds:.0f} s\n",
         (f"on {view.places}; dashboard at {view.url}", "dim"),
     )
-    return Group(head, _estimates(view), _levels(view))
+    notes = Text("\n".join(["", *view.notes, ""]), style="dim")
+    return Group(head, _estimates(view), notes, _levels(view))
 
 
 def _estimates(view: View) -> Table:

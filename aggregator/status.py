@@ -28,7 +28,8 @@ COUNTED = ("accepted", "duplicate")
 class MetricStatus(msgspec.Struct, frozen=True):
     """A metric's reports by outcome; accepted ones a second, null until it was read twice.
 
-    `event_time` is the latest that was counted, `updated` when the last report reached Kafka.
+    `event_time` is the latest that was counted (null for a minimum or maximum, whose answers are of
+    no time), `updated` when the last report reached Kafka.
     """
 
     outcomes: dict[str, int]
@@ -135,10 +136,11 @@ def _metric(
 ) -> MetricStatus:
     keys, standings = counted_keys(metric), overview.partitions.values()
     marks = [s.watermarks[key] for s in standings for key in keys if key in s.watermarks]
+    times = [] if metric.has_rounds else [mark.time for mark in marks]
     return MetricStatus(
         outcomes,
         speed,
-        iso(max((mark.time for mark in marks), default=None)),
+        iso(max(times, default=None)),
         iso(max((mark.arrived for mark in marks), default=None)),
     )
 

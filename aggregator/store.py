@@ -17,6 +17,7 @@ from aggregator.connection import connect, run
 from aggregator.errors import Fenced, StateUnreadable, Torn
 from aggregator.keys import (
     PaneKey,
+    coordinator_key,
     deaths_key,
     partitions_key,
     policies_key,
@@ -389,6 +390,11 @@ class Store:
         counts = stored.counts(f"{key}:events", events)
         found = {name.rpartition(".")[2]: count for name, count in counts.items()}
         return bool(held), {"final": 0, "provisional": 0} | found
+
+    def coordinating(self) -> bool:
+        """Return whether somebody has the lease to open and decide rounds."""
+        (held,) = self.ask([("EXISTS", f"{coordinator_key(self.topic)}:lease")])
+        return bool(held)
 
     def deaths(self) -> int:
         """Return how many workers died and were started again."""

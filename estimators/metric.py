@@ -266,6 +266,14 @@ class Metric:
         """Whether the question is asked in rounds: of a minimum or maximum."""
         return self.kind in EXTREMES
 
+    def check_has_rounds(self) -> None:
+        """Raise ValueError unless this is a minimum or maximum, which are asked in rounds."""
+        if not self.has_rounds:
+            raise ValueError(
+                f"metric {self.name!r} of kind {self.kind!r} has no rounds: expected one of kind "
+                f"{' or '.join(map(repr, EXTREMES))}"
+            )
+
     @functools.cached_property
     def search(self) -> Search:
         """How a minimum or maximum is searched for.
@@ -275,8 +283,9 @@ class Metric:
         ValueError
             If the metric has no rounds.
         """
-        if self.range is None or self.rounds is None:
-            raise ValueError(f"metric {self.name!r} of kind {self.kind!r} has no rounds")
+        self.check_has_rounds()
+        assert self.range is not None  # noqa: S101
+        assert self.rounds is not None  # noqa: S101
         return Search(
             kind=self.kind,
             range=self.range,

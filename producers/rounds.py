@@ -187,7 +187,7 @@ class Rounds:
             If the metric has no rounds.
         TimeoutError
         """
-        metric.search  # noqa: B018
+        metric.check_has_rounds()
         heard, last = clocks.monotonic(), 0
         while stop is None or not stop.is_set():
             asked = self.latest(metric)

@@ -7,6 +7,7 @@ is none.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -20,12 +21,13 @@ import estimators.mechanisms
 import producers.reporter
 from aggregator.cli import main
 from estimators import Metric
+from estimators.extremes import Search
 from estimators.mechanisms import laplace
 from estimators.noise import DiscreteLaplace, discrete_laplace
 from estimators.randomness import SeededBits, SystemBits, Words
 from producers.batch import encode_batch
 
-randomize = Metric.randomize
+randomize, answer = Metric.randomize, Search.answer
 Replace = Callable[[Any, str, Any], None]
 
 
@@ -61,16 +63,20 @@ def restarted(replace: Replace) -> None:
     def again(self: Metric, values: Any, level: Any, bits: Any = None) -> Any:
         return randomize(self, values, level, SeededBits(7))
 
+    def answer_again(self: Search, values: Any, level: Any, asked: float, bits: Any = None) -> Any:
+        return answer(self, values, level, asked, SeededBits(7))
+
     replace(Metric, "randomize", again)
+    replace(Search, "answer", answer_again)
 
 
 def shared(replace: Replace) -> None:
     """Use the same randomness for two reports that stand side by side."""
 
-    def twice(self: Metric, values: Any, level: Any, bits: Any = None) -> Any:
+    def twice(draw: Callable[..., Any], values: Any, level: Any) -> Any:
         seed = int.from_bytes(os.urandom(8), "big")
         parts = [
-            randomize(self, values[i::2], level[i::2], SeededBits(seed))
+            draw(values[i::2], level[i::2], bits=SeededBits(seed))
             for i in range(min(2, len(level)))
         ]
         found = np.empty((len(level), *parts[0].shape[1:]), dtype=parts[0].dtype)
@@ -78,7 +84,14 @@ def shared(replace: Replace) -> None:
             found[i::2] = part
         return found
 
-    replace(Metric, "randomize", twice)
+    def randomize_twice(self: Metric, values: Any, level: Any, bits: Any = None) -> Any:
+        return twice(functools.partial(randomize, self), values, level)
+
+    def answer_twice(self: Search, values: Any, level: Any, asked: float, bits: Any = None) -> Any:
+        return twice(functools.partial(answer, self, threshold=asked), values, level)
+
+    replace(Metric, "randomize", randomize_twice)
+    replace(Search, "answer", answer_twice)
 
 
 def level(replace: Replace) -> None:
@@ -87,7 +100,11 @@ def level(replace: Replace) -> None:
     def weaker(self: Metric, values: Any, level: Any, bits: Any = None) -> Any:
         return randomize(self, values, np.minimum(level + 1, len(self.levels) - 1), bits)
 
+    def weaker_answer(self: Search, values: Any, level: Any, asked: float, bits: Any = None) -> Any:
+        return answer(self, values, np.minimum(level + 1, len(self.levels) - 1), asked, bits)
+
     replace(Metric, "randomize", weaker)
+    replace(Search, "answer", weaker_answer)
 
 
 def byte(replace: Replace) -> None:

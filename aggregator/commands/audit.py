@@ -74,7 +74,8 @@ def audit(
     if one is not. Needs neither Kafka nor Redis. Metrics that are collected in trust are left out.
 
     With --attack, a certificate is not believed: two values go through a reporter and a broker, and
-    from the messages comes a lower bound on epsilon. Above the level's epsilon it FAILS (exit code
+    from the messages comes a lower bound on epsilon; of a minimum or maximum, from answers to one
+    round. Above the level's epsilon it FAILS (exit code
     1), which a mechanism that keeps its promise does with a probability of at most 0.1% a level.
     """
     metrics = defined_metrics(settings)
@@ -120,6 +121,7 @@ def _attacks(
                 yield {
                     "metric": metric.name,
                     "mechanism": name,
+                    "answers": metric.rounds if metric.split == "budget" else 1,
                     "epsilon": finding.epsilon,
                     "at_least": finding.leak.lower,
                     "event": finding.leak.event,
@@ -139,7 +141,9 @@ def _attacks_as_text(rows: list[dict[str, Any]], confidence: float) -> str:
         ]
         share = f"{100 * row['at_least'] / row['epsilon']:.0f}%"
         verdict = "holds" if row["holds"] else f"FAILS {row['fault']}".rstrip()
-        shown = (row["metric"], row["mechanism"], f"{row['epsilon']:g}", f"{row['at_least']:.4f}")
+        one_of = f", 1 of {row['answers']}" if (row["answers"] or 1) > 1 else ""
+        mechanism = row["mechanism"] + one_of
+        shown = (row["metric"], mechanism, f"{row['epsilon']:g}", f"{row['at_least']:.4f}")
         cells.append((*shown, share, row["event"], *happened, verdict))
     head = ("metric", "mechanism", "epsilon", f"at least ({100 * confidence:g}%)", "", "event")
     return table((*head, "one value", "the other", "attack"), cells)

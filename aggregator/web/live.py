@@ -35,7 +35,8 @@ class PolicyChange(msgspec.Struct, frozen=True):
 class Live:
     """An estimate, shown to each client with as many categories as it likes.
 
-    It keeps the largest categories alone, and not the sums: it may wait for slow clients.
+    It keeps the largest categories alone, and not the sums: it may wait for slow clients. Those of
+    a search's round, two numbers a level, say how many have answered.
     """
 
     window: Window
@@ -45,7 +46,9 @@ class Live:
     @classmethod
     def of(cls, window: Window, found: Estimate) -> Live:
         """Return what is kept of an estimate."""
-        bare = dataclasses.replace(window, statistic=window.statistic[:0])
+        is_small = window.metric.has_rounds
+        statistic = window.statistic if is_small else window.statistic[:0]
+        bare = dataclasses.replace(window, statistic=statistic)
         return cls(bare, found.top(MOST_CATEGORIES), len(found.labels))
 
     def data(self, top: int) -> Any:

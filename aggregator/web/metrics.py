@@ -85,7 +85,7 @@ async def show_round(service: Service, request: Request) -> Response:
     name, reader = _name(service, request), service.reader
     metric = reader.metric(name)
     with asking():
-        metric.search  # noqa: B018
+        metric.check_has_rounds()
     found = reader.asked(await service.compute(reader.store.rounds), metric)
     if found is None:
         raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")

@@ -17,7 +17,7 @@ from aggregator.answers import definition
 from aggregator.exporter import Exporter
 from aggregator.reader import Reader
 from aggregator.series import Historian
-from aggregator.settings import Settings
+from aggregator.settings import Settings, publish_since_ms
 from aggregator.status import Rates
 from aggregator.web.failures import unavailable
 from aggregator.web.hub import Hub
@@ -60,7 +60,8 @@ class Service:
     def exported(self) -> CollectorRegistry:
         """What Prometheus scrapes."""
         registry = CollectorRegistry()
-        registry.register(Exporter(self.reader, self.settings.serve.top_categories))
+        since_ms = publish_since_ms(self.settings.publish.since)
+        registry.register(Exporter(self.reader, self.settings.serve.top_categories, since_ms))
         registry.register(self.traffic)
         return registry
 

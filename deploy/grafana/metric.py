@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from deploy.grafana.kinds import releases, search
 from deploy.grafana.panels import (
     Json,
     band,
@@ -202,6 +203,8 @@ def metric() -> Json:
             unit="none",
             size=(8, 8),
         ),
+        *releases(this),
+        *search(this),
     ]
     text = "One metric: its estimate within its band, and the reports and levels it rests on."
     return dashboard("dither-metric", "Dither: one metric", text, panels, [JOB, METRIC, CATEGORY])

@@ -13,6 +13,7 @@ from deploy.grafana.queries import (
     each,
     quantiles,
     rate,
+    to_metric,
 )
 
 
@@ -172,6 +173,46 @@ def operations() -> Json:
             unit="none",
             size=(8, 8),
         ),
+        row("Releases and searches"),
+        table(
+            "Releases",
+            "Metrics that are collected in trust: the ends, in event time, of the pane that was "
+            "released last, and of the oldest that is over and waits for it.",
+            {
+                "Released up to": _milliseconds("dither_release_timestamp_seconds"),
+                "Waits": _milliseconds("dither_release_due_timestamp_seconds"),
+            },
+            labels=("metric",),
+            unit="dateTimeAsIso",
+            size=(10, 8),
+            sort="metric",
+            overrides=[to_metric("metric")],
+        ),
+        table(
+            "Searches",
+            "Minimum and maximum: how far their rounds are.",
+            {
+                "Round": each("dither_search_round", "metric"),
+                "Of": each("dither_search_rounds", "metric"),
+                "Answers": each("dither_search_answers", "metric"),
+                "Open for": age("dither_search_round_opened_timestamp_seconds", "metric"),
+                "Over": each("dither_search_over", "metric"),
+            },
+            labels=("metric",),
+            unit="none",
+            size=(10, 8),
+            sort="metric",
+            overrides=[to_metric("metric"), override("Open for", unit="s", decimals=0)],
+        ),
+        stat(
+            "Leaders",
+            "Whether a publisher and a coordinator of rounds hold their leases: one does, or none.",
+            query('max(dither_publisher_leader{job="$job"})', "publisher"),
+            query('max(dither_coordinator_leader{job="$job"})', "coordinator"),
+            unit="none",
+            size=(4, 8),
+            graph=False,
+        ),
         row("Server"),
         lines(
             "Answers per second",
@@ -206,3 +247,8 @@ def operations() -> Json:
     ]
     text = "How counting goes: lag, latencies, commits, partitions, dead letters and the server."
     return dashboard("dither-operations", "Dither: operations", text, panels, [JOB])
+
+
+def _milliseconds(name: str) -> str:
+    """Return the query for each metric's timestamp as Grafana formats it."""
+    return f"1000 * {each(name, 'metric')}"

@@ -45,6 +45,19 @@ mechanism = "hemisphere"
 dimension = 2
 radius = 5
 levels = [1, 2]
+
+[metrics.longest]
+kind = "maximum"
+range = [0, 64]
+rounds = 6
+levels = [0.5, 1, 2]
+
+[metrics.shortest]
+kind = "minimum"
+range = [0, 64]
+rounds = 4
+split = "budget"
+levels = [4, 8]
 """
 SURE = "0.999999"
 """Of each level's bound here: a false alarm in this file once in ten thousand runs at most."""
@@ -80,14 +93,25 @@ def test_the_attack_on_randomized_response_comes_within_a_tenth_and_never_above(
 def test_every_metric_withstands_it_and_is_attacked_in_earnest() -> None:
     code, rows = attacked("--reports", "40000")
     assert code == 0
-    assert {row["metric"] for row in rows} == {"late", "delay", "carrier", "tail", "place"}
+    private = {"late", "delay", "carrier", "tail", "place"}
+    assert {row["metric"] for row in rows} == private | {"longest", "shortest"}
     for row in rows:
         assert row["holds"]
         assert (0.4 if row["epsilon"] < 1 else 0.7) * row["epsilon"] < row["at_least"]
 
 
+def test_one_answer_of_a_search_that_splits_the_budget_is_held_to_its_part_of_it() -> None:
+    code, rows = attacked("shortest", "--reports", "40000")
+    assert code == 0
+    assert [(row["epsilon"], row["answers"]) for row in rows] == [(1, 4), (2, 4)]
+    told = CliRunner().invoke(cli, ["audit", "shortest", "--attack", "--reports", "4000"])
+    assert told.stdout.count("randomized_response, 1 of 4") == 2
+
+
 CAUGHT = [
     *(("late", fault) for fault in FAULTS),
+    *(("longest", fault) for fault in FAULTS),
+    *(("shortest", fault) for fault in ("threshold", "level")),
     *(("carrier", fault) for fault in ("threshold", "shared", "level")),
     *(("delay", fault) for fault in ("threshold", "shared")),
     *(("tail", fault) for fault in ("bits", "level")),

@@ -17,11 +17,20 @@ from prometheus_client import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as from_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from aggregator import exported
+from aggregator import events, exported
 from aggregator.exporter import Exporter
-from aggregator.keys import metric_key, rounds_key
+from aggregator.keys import (
+    coordinator_key,
+    final_key,
+    metric_key,
+    publisher_key,
+    release_key,
+    rounds_key,
+)
+from aggregator.lease import Lease
 from aggregator.measurements import Measurements
-from aggregator.reader import Frame, Reader
+from aggregator.partition import NEVER
+from aggregator.reader import Frame, Reader, Window
 from aggregator.settings import Serve, Settings
 from aggregator.store import Store, connect
 from aggregator.web import application
@@ -65,6 +74,7 @@ WORDS = Metric(
 )
 UNWATCHED = dataclasses.replace(WORDS, name="unwatched", watch=None)
 YOUNGEST = Metric(name="youngest", kind="minimum", range=(0, 1), levels=[1], rounds=6)
+WAGE = Metric(name="wage", kind="mean", trust="central", range=(0, 10), levels=[0.1, 4], pane="10m")
 METRICS = {m.name: m for m in (DELAY, CARRIER, SILENT, PLACE, WORDS, UNWATCHED)}
 MEASURED = (
     Measurements().committed(0.004, 100).arrived(array("q", [0, 0, 600]), 700).refused("malformed")
@@ -142,6 +152,34 @@ def search_something(store: Store) -> None:
     store.client.hset(rounds_key(TOPIC), field, encode(told))
 
 
+def wages(store: Store) -> None:
+    """Count two panes that are over, and an open one, in every partition."""
+    for number in store.partitions() or [0]:
+        snapshot = store.acquire(number, "test")
+        partition = snapshot.partition({**METRICS, WAGE.name: WAGE}, 10 * MINUTE)
+        batches = [
+            batch(WAGE, [4.0] * 100, epsilon, EPOCH + pane * WAGE.pane_ms, 900 + 2 * pane + place)
+            for pane in range(3)
+            for place, epsilon in enumerate(WAGE.levels)
+        ]
+        before = snapshot.next_offset
+        partition.count(log(*batches, first=max(0, before)))
+        facts: dict[str, str | int] = {"updated": ARRIVAL}
+        store.commit(number, int(snapshot.owner["epoch"]), before, partition, facts)
+
+
+def release(store: Store, start: int) -> None:
+    """Release a pane of two hundred wages, as a publisher leaves it in Redis."""
+    level, statistic = [0] * 100 + [1] * 100, WAGE.zero()
+    WAGE.accumulate(statistic, level, WAGE.randomize([4.0] * 200, level))
+    drawn = dataclasses.replace(WAGE.release(statistic, weights="adpm"), status="final")
+    edges = (start, start + WAGE.pane_ms)
+    pane = Window(WAGE, WAGE.zero()[:0], *edges, "final", NEVER, "adpm")
+    prefix, key = publisher_key(TOPIC), metric_key(WAGE.name, WAGE.revision)
+    store.client.zadd(final_key(prefix, key), {str(start): start})
+    store.client.set(release_key(prefix, key, start), events.drawn(pane, drawn))
+
+
 def count_vectors(store: Store) -> None:
     snapshot = store.acquire(7, "test")
     partition = snapshot.partition(METRICS, 10 * MINUTE)
@@ -204,7 +242,9 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     count_something(store)
     count_vectors(store)
     search_something(store)
-    client = Client(store, metrics={**METRICS, YOUNGEST.name: YOUNGEST})
+    wages(store)
+    release(store, EPOCH)
+    client = Client(store, metrics={**METRICS, YOUNGEST.name: YOUNGEST, WAGE.name: WAGE})
     store.tell_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
     kinds = {"info": "gauge"}
     suffix = {"info": "_info"}
@@ -306,6 +346,38 @@ def test_running_totals_have_bounds_for_all_times_and_the_policy_in_force(
     store.set_policy("delay", "uniform")
     changed = samples(scrape(client), "dither_level_weight")
     assert changed["delay", "0.5"] == pytest.approx(1 / 3)
+
+
+def test_of_what_is_collected_in_trust_the_release_and_what_waits_for_one_are_told(
+    store: Store,
+) -> None:
+    wages(store)
+    client = Client(store, metrics={WAGE.name: WAGE})
+    first, second = (((EPOCH + number * WAGE.pane_ms) / 1000) for number in (1, 2))
+    text = scrape(client)
+    assert samples(text, "dither_release_timestamp_seconds") == {}
+    assert samples(text, "dither_release_due_timestamp_seconds") == {("wage",): first}
+    release(store, EPOCH)
+    text = scrape(client)
+    assert samples(text, "dither_release_timestamp_seconds") == {("wage",): first}
+    assert samples(text, "dither_release_due_timestamp_seconds") == {("wage",): second}
+    losses = samples(text, "dither_level_loss")
+    (saturation,) = samples(text, "dither_release_saturation").values()
+    assert losses["wage", "0.1"] == pytest.approx(0.1)
+    assert losses["wage", "4"] == pytest.approx(saturation)
+    assert saturation < 4
+    assert samples(text, "dither_level_reports")["wage", "4"] == 100
+    release(store, EPOCH + WAGE.pane_ms)
+    text = scrape(client)
+    assert samples(text, "dither_release_timestamp_seconds") == {("wage",): second}
+    assert samples(text, "dither_release_due_timestamp_seconds") == {}, "the last pane is open"
+
+
+def test_whether_somebody_coordinates_is_told(store: Store, client: Client) -> None:
+    assert samples(scrape(client), "dither_coordinator_leader") == {(): 0}
+    lease = Lease(store.client, coordinator_key(TOPIC), "one", 60)
+    assert lease.acquire()
+    assert samples(scrape(client), "dither_coordinator_leader") == {(): 1}
 
 
 def test_outcomes_are_counted_per_metric_and_reason(store: Store, client: Client) -> None:

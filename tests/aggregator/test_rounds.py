@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
 
 from aggregator import decoding
+from aggregator.answers import as_dict
 from aggregator.errors import StateUnreadable
 from aggregator.keys import PaneKey, metric_key, round_key, rounds_key
 from aggregator.partition import Partition
 from aggregator.reader import Reader
 from aggregator.settings import Settings
+from aggregator.status import Rates, status
+from aggregator.web.live import Live
 from estimators import Metric
 from estimators.extremes import Progress
 from estimators.randomness import SeededBits
@@ -134,6 +138,12 @@ def test_an_estimate_follows_the_rounds_that_were_published(redis_url: str) -> N
         assert window.reports == 200 + 10
         found = reader.answer(window)
         assert (found.status, found.lower, found.upper) == ("provisional", 32.0, 64.0)
+        told = status(store.overview(), METRICS, Rates()).metrics["age"]
+        assert told.event_time is None
+        assert told.updated is not None
+        live = msgspec.to_builtins(Live.of(window, found).data(1))
+        assert live["search"]["answers"] == 10, "live events tell as much"
+        assert live["search"] == as_dict(window, found)["search"]
         published(store, decided(4))
         found = reader.estimate("age")
         assert (found.status, found.value, found.lower) == ("final", 62.0, 60.0)

@@ -215,19 +215,31 @@ def site_of() -> Callable[..., contextlib.AbstractContextManager[Site]]:
 
 
 @pytest.fixture(scope="module")
-def site(
+def site_of_metrics(
     kafka: servers.Kafka,
     redis_server: servers.Redis,
     tmp_path_factory: pytest.TempPathFactory,
     site_of: Callable[..., contextlib.AbstractContextManager[Site]],
+) -> Callable[..., contextlib.AbstractContextManager[Site]]:
+    """How to count metrics that are defined in TOML, and serve them; anybody may do everything."""
+
+    @contextlib.contextmanager
+    def serving(definitions: str, *flags: str) -> Iterator[Site]:
+        redis_server.clear()
+        file = Path(tmp_path_factory.mktemp("site")) / "metrics.toml"
+        file.write_text(definitions)
+        deployment = Deployment(kafka, redis_server.url, file)
+        everything = "access.anonymous=read,report,admin"
+        with deployment.worker(), site_of(deployment, everything, *flags) as site:
+            yield site
+
+    return serving
+
+
+@pytest.fixture(scope="module")
+def site(
+    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]],
 ) -> Iterator[Site]:
     """Kafka, Redis, a worker and a server, where anybody may change the weights."""
-    redis_server.clear()
-    file = Path(tmp_path_factory.mktemp("site")) / "metrics.toml"
-    file.write_text(METRICS)
-    deployment = Deployment(kafka, redis_server.url, file)
-    with (
-        deployment.worker(),
-        site_of(deployment, "access.anonymous=read,report,admin") as site,
-    ):
+    with site_of_metrics(METRICS) as site:
         yield site

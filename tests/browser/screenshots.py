@@ -17,9 +17,9 @@ from aggregator.settings import load_settings
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 PICTURES: dict[str, tuple[int, int, Literal["light", "dark"], str]] = {
-    "desktop-light": (1600, 1000, "light", ""),
+    "desktop-light": (1600, 1500, "light", ""),
     "phone-dark": (390, 844, "dark", "#metric=carrier"),
-    "desktop-dark": (1600, 1000, "dark", ""),
+    "desktop-dark": (1600, 1500, "dark", ""),
     "phone-light": (390, 844, "light", ""),
     "metric-light": (1600, 1000, "light", "#metric=late"),
 }
@@ -30,7 +30,7 @@ PATIENCE = 60_000
 """Milliseconds: how long a page watches the reports come in, and waits for its charts."""
 READY = """() => {
   const charts = [...document.querySelectorAll(".history")]
-    .filter((one) => one.getBoundingClientRect().top < innerHeight);
+    .filter((one) => one.checkVisibility() && one.getBoundingClientRect().top < innerHeight);
   return charts.length && charts.every((one) => one.querySelector("canvas"));
 }"""
 
@@ -44,7 +44,7 @@ def take(browser: Browser, url: str, folder: Path) -> None:
             page.goto(url + place)
             page.wait_for_function(READY, timeout=PATIENCE)
             page.wait_for_timeout(WATCH)
-            page.screenshot(path=folder / f"{name}.png")
+            page.screenshot(path=folder / f"{name}.png", full_page=name.startswith("desktop"))
         sys.stdout.write(f"{folder / name}.png\n")
 
 

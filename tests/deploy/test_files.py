@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped, unused-ignore]
+from click.testing import CliRunner
 
+from aggregator.cli import cli
 from aggregator.settings import load_settings
 from deploy.kafka.launcher import kafka_version
 from estimators import load_metrics
@@ -49,7 +51,10 @@ def test_prometheus_scrapes_services_of_the_composition(services: dict[str, Any]
     assert {target.partition(":")[0] for target in targets} <= {*services, "localhost"}
 
 
-@pytest.mark.parametrize("service", ["aggregate", "serve"])
+SERVICES = ("aggregate", "coordinate", "serve")
+
+
+@pytest.mark.parametrize("service", SERVICES)
 def test_dither_accepts_the_settings_of_the_composition(
     services: dict[str, Any], service: str
 ) -> None:
@@ -60,8 +65,20 @@ def test_dither_accepts_the_settings_of_the_composition(
     assert f"./metrics.toml:{settings.metrics}:ro" in services[service]["volumes"]
 
 
-def test_the_example_metrics_are_valid() -> None:
-    assert set(load_metrics(DEPLOY / "metrics.toml")) == {"response_time", "crashed", "feature"}
+def test_the_example_metrics_are_valid_and_have_something_to_coordinate() -> None:
+    metrics = load_metrics(DEPLOY / "metrics.toml")
+    assert set(metrics) == {"response_time", "crashed", "feature", "longest_start"}
+    assert metrics == load_metrics(DEPLOY / "kubernetes" / "metrics.toml")
+    assert metrics["longest_start"].has_rounds
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_composition_starts_commands_that_there_are(
+    services: dict[str, Any], service: str
+) -> None:
+    command = services[service]["command"]
+    assert CliRunner().invoke(cli, [*command, "--help"]).exit_code == 0
+    assert command[0] == service
 
 
 def test_every_service_that_others_wait_for_has_a_health_check(services: dict[str, Any]) -> None:
@@ -93,7 +110,7 @@ def test_the_image_runs_on_a_supported_python_and_not_as_root(dockerfile: str) -
     assert user == ("10001", "10001"), "by number: Kubernetes cannot tell a name from root's"
 
 
-@pytest.mark.parametrize("service", ["aggregate", "serve"])
+@pytest.mark.parametrize("service", SERVICES)
 def test_the_composition_gives_no_privilege(services: dict[str, Any], service: str) -> None:
     given = services[service]
     assert given["read_only"] is True

@@ -18,7 +18,8 @@ from estimators import load_metrics
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 UID = 10001
-DEPLOYMENTS = ("worker", "serve", "gateway")
+SERVERS = ("serve", "gateway")
+DEPLOYMENTS = ("worker", "coordinator", *SERVERS)
 Manifest = dict[str, Any]
 
 
@@ -62,7 +63,7 @@ def settings_of(name: str, folder: Path) -> Any:
 def test_every_file_is_a_resource_and_nothing_is_missing() -> None:
     kinds = sorted(each["kind"] for each in manifests())
     assert kinds == sorted(
-        ["Namespace", *["Deployment", "PodDisruptionBudget"] * 3, *["Service"] * 2]
+        ["Namespace", *["Deployment", "PodDisruptionBudget"] * 4, *["Service"] * 2]
         + ["NetworkPolicy"] * 4
     )
     listed = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
@@ -114,7 +115,7 @@ def test_dither_knows_the_settings_and_the_users_are_roles(name: str, tmp_path: 
     assert settings.metrics == "/etc/dither/settings/metrics.toml"
     mounts = {mount["mountPath"] for mount in container(name)["volumeMounts"]}
     assert str(Path(str(settings.kafka["ssl.ca.location"])).parent) in mounts
-    if name != "worker":
+    if name in SERVERS:
         assert (settings.serve.gateway, settings.publish.enabled) == (
             name == "gateway",
             name == "serve",
@@ -130,11 +131,12 @@ def test_dither_knows_the_settings_and_the_users_are_roles(name: str, tmp_path: 
 def test_the_settings_file_and_the_definitions_are_in_the_map() -> None:
     generated = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["configMapGenerator"]
     assert generated[0]["files"] == ["dither.toml", "metrics.toml"]
-    assert load_metrics(FOLDER / "metrics.toml")
+    metrics = load_metrics(FOLDER / "metrics.toml")
+    assert any(metric.has_rounds for metric in metrics.values()), "for the coordinator"
     assert "password" not in str(tomllib.loads((FOLDER / "dither.toml").read_text()))
 
 
-@pytest.mark.parametrize("name", ["serve", "gateway"])
+@pytest.mark.parametrize("name", SERVERS)
 def test_probes_ask_what_is_served(name: str, tmp_path: Path) -> None:
     only, settings = container(name), settings_of(name, tmp_path)
     (port,) = only["ports"]
@@ -158,7 +160,7 @@ def test_selectors_find_the_pods(name: str) -> None:
     budget = of_kind("PodDisruptionBudget")[f"dither-{name}"]["spec"]
     assert budget["selector"]["matchLabels"] == labels
     assert budget["maxUnavailable"] < deployment["replicas"]
-    if name != "worker":
+    if name in SERVERS:
         assert of_kind("Service")[f"dither-{name}"]["spec"]["selector"] == labels
 
 
@@ -199,5 +201,5 @@ def test_kustomize_builds_it() -> None:
         for each in found
         if each["kind"] == "Deployment"
     ]
-    assert images == ["registry.example.com/dither:0.1.0"] * 3
+    assert images == ["registry.example.com/dither:0.1.0"] * 4
     assert {each["metadata"].get("namespace", "dither") for each in found} == {"dither"}

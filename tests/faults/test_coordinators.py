@@ -81,6 +81,10 @@ class Coordinators:
             process.start()
         return process
 
+    def terms(self) -> int:
+        """Return how often one of them has taken over."""
+        return self.log.read_text().count("coordinating") if self.log.exists() else 0
+
     def die_at(self, step: str, number: int) -> None:
         process = self.start(step, number)
         process.join(PATIENCE)
@@ -97,8 +101,10 @@ def search(deployment: Deployment, folder: Path, deaths: list[tuple[str, int]]) 
     with deployment.worker(), insistent as given, devices(deployment, metric):
         for step, number in deaths:
             coordinators.die_at(step, number)
+        terms = coordinators.terms()
         last = coordinators.start()
         try:
+            wait_until(lambda: coordinators.terms() > terms, "the last one coordinates")
             wait_until(lambda: reader.estimate("longest").status == "final", "the search is over")
         finally:
             last.terminate()

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from pathlib import Path
 
+import pytest
+
+from aggregator import kafka
+from aggregator.errors import BrokerUnreachable
+from aggregator.settings import Settings
+from deploy.kafka import launcher
+from deploy.kafka.cluster import KafkaCluster
 from producers.reports_pb2 import ReportBatch
 from tests.faults.fleet import Fleet
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.test_counting import traffic
-from tests.servers import Kafka
+from tests.servers import Kafka, missing
 
 
 def test_a_topic_that_is_made_anew_under_a_running_worker_stops_it_until_it_may_skip(
@@ -84,3 +93,25 @@ def test_a_topic_that_was_made_anew_while_its_worker_hung_halts_it_though_the_of
         )
     finally:
         fleet.stop()
+
+
+@pytest.mark.slow
+def test_a_topics_id_is_told_soon_after_any_broker_has_died(tmp_path: Path) -> None:
+    """Also after that one which a client took for the controller, and waits for."""
+    if lacking := launcher.missing():
+        missing("Apache Kafka", lacking)
+    with KafkaCluster(tmp_path / "kafka", brokers=3) as cluster:
+        settings = Settings(kafka={"bootstrap.servers": cluster.bootstrap_servers})
+        kafka.ensure_topics(settings, settings.topics.reports)
+        ask = kafka.TopicId(settings, settings.topics.reports)
+
+        def answers() -> bool:
+            with contextlib.suppress(BrokerUnreachable):
+                return bool(ask())
+            return False
+
+        wait_until(answers, "the topic is there")
+        for broker in range(1, 4):
+            cluster.kill(broker)
+            wait_until(answers, f"an answer without broker {broker}", 40)
+            cluster.restart(broker)

@@ -16,19 +16,25 @@ import httpx
 import numpy as np
 import pytest
 
+from aggregator.coordinator import Coordinator
+from aggregator.reader import Reader
 from deploy.grafana.build import FOLDER
 from estimators import Metric
+from producers.batch import encode_batch
 from tests import servers
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.prometheus import RATE_INTERVAL, Prometheus, free_port, resolved, running
+from tests.integration.prometheus import SCRAPE_SECONDS as INTERVAL_SECONDS
 from tests.messages import batch
 
-MEANS, FREQUENCIES, VECTORS, OPEN = 28, 18, 2, 2
+MEANS, FREQUENCIES, VECTORS, OPEN = 26, 18, 2, 2
 REPORTS = 400
 SERIES = 2_000
 SCRAPE_SECONDS = 1.0
 """A scrape of nothing new takes a tenth of that, on a machine that has nothing else to do."""
-SHOWN = ("mean_00", "frequency_00", "vector_00", "open_00")
+SHOWN = ("mean_00", "frequency_00", "vector_00", "open_00", "trusted", "searched")
+NOTHING_WAITS = "dither_release_due_timestamp_seconds"
+"""The one number that is not there while all is well."""
 
 METRICS = "\n".join(
     [
@@ -54,6 +60,10 @@ METRICS = "\n".join(
             f'levels = [4, 8]\npane = "1h"'
             for i in range(OPEN)
         ),
+        '[metrics.trusted]\nkind = "mean"\ntrust = "central"\nrange = [0, 10]\nlevels = [0.1, 4]\n'
+        'pane = "1h"',
+        '[metrics.searched]\nkind = "maximum"\nrange = [0, 64]\nlevels = [4]\nrounds = 4\n'
+        "round_reports = 100",
     ]
 )
 
@@ -65,7 +75,6 @@ class Watched(NamedTuple):
     prometheus: Prometheus
     url: str
     ended: float
-    messages: int
 
 
 def answers(metric: Metric) -> Any:
@@ -83,7 +92,8 @@ def messages(metrics: dict[str, Metric], first: int) -> list[tuple[int, bytes | 
     """Return a round of batches, with one that comes twice, one too early and one of no use."""
     found: list[bytes] = []
     now = int(1000 * time.time())
-    for number, metric in enumerate(metrics.values()):
+    private = [one for one in metrics.values() if one.trust == "local" and not one.has_rounds]
+    for number, metric in enumerate(private):
         for epsilon in (metric.levels[0], metric.levels[-1]):
             seed = first + 2 * number + (epsilon == metric.levels[-1])
             made = batch(metric, answers(metric), epsilon, now, seed)
@@ -94,11 +104,42 @@ def messages(metrics: dict[str, Metric], first: int) -> list[tuple[int, bytes | 
     return [(0, payload) for payload in found]
 
 
+def released_and_decided(deployment: Deployment) -> None:
+    """Have a pane of the trusted metric released, and the first round of the search decided."""
+    trusted, searched = (deployment.metrics[name] for name in ("trusted", "searched"))
+    deployment.store.set_policy("trusted", "adpm")
+    hours_ago = int(1000 * time.time()) - 3 * 3_600_000
+    payloads = [
+        batch(trusted, [3.0] * 100, epsilon, hours_ago, seed).SerializeToString()
+        for seed, epsilon in enumerate(trusted.levels)
+    ]
+    payloads.append(encode_batch(searched, [0] * 100, [0] * 100, 0, number=1))
+    deployment.produce([(0, payload) for payload in payloads])
+    reader = Reader(deployment.store, deployment.metrics)
+
+    def is_done() -> bool:
+        is_released = reader.estimate("trusted").status == "final"
+        return is_released and reader.estimate("searched").reports == 100
+
+    wait_until(is_done, "a release and a decision")
+
+
+@contextlib.contextmanager
+def coordinating(deployment: Deployment) -> Iterator[None]:
+    coordinator = Coordinator(deployment.settings, Reader(deployment.store, deployment.metrics))
+    coordinator.start()
+    try:
+        yield
+    finally:
+        coordinator.stop()
+
+
 @contextlib.contextmanager
 def served(deployment: Deployment) -> Iterator[str]:
     """Run `dither serve`; yield its address."""
     port = free_port()
     command = [sys.executable, "-m", "aggregator", "serve", "--port", str(port)]
+    command += ["--set", "aggregate.idle=500ms"]
     with deployment.metrics_file.with_name("serve.log").open("wb") as log:
         process = subprocess.Popen([*command, *deployment.flags], stdout=log, stderr=log)
 
@@ -121,6 +162,8 @@ def a_moment_with_everything(prometheus: Prometheus) -> float:
     parts = (
         'up{job="dither"} == 1',
         "dither_estimate",
+        "dither_search_interval_low",
+        "dither_release_saturation",
         "metric:dither_reports_refused:ratio_rate5m > 0",
         "job:dither_messages:rate5m > 0",
         "category:dither_estimate_halfwidth:ratio",
@@ -131,7 +174,8 @@ def a_moment_with_everything(prometheus: Prometheus) -> float:
     moments = []
 
     def is_there() -> bool:
-        moments.append(time.time())
+        # a scrape that was begun before that has ended, or marks its series as stale: it is known
+        moments.append(time.time() - 2 * INTERVAL_SECONDS)
         return bool(prometheus.at(moments[-1], everything))
 
     wait_until(is_there, "everything is scraped and recorded")
@@ -156,6 +200,7 @@ def watched(
         with (
             deployment.store,
             served(deployment) as address,
+            coordinating(deployment),
             running(folder, address) as prometheus,
         ):
             deployment.wait_until_counted()
@@ -167,10 +212,10 @@ def watched(
                 "the first scrape of what was counted",
             )
             deployment.produce(rounds[1])
+            released_and_decided(deployment)
             deployment.wait_until_counted()
             ended = a_moment_with_everything(prometheus)
-            total = sum(len(one) for one in rounds)
-            yield Watched(deployment, prometheus, f"http://{address}", ended, total)
+            yield Watched(deployment, prometheus, f"http://{address}", ended)
     finally:
         worker.terminate()
         worker.wait(60)
@@ -200,7 +245,7 @@ def test_every_message_is_in_the_histograms_once_and_refused_ones_by_their_reaso
     watched: Watched,
 ) -> None:
     (counted,) = watched.prometheus.at(watched.ended, "dither_end_to_end_latency_seconds_count")
-    assert counted["values"] == [watched.messages]
+    assert counted["values"] == [sum(watched.deployment.log_ends().values())]
     dead = {
         one["labels"]["reason"]: one["values"][0]
         for one in watched.prometheus.at(watched.ended, "dither_deadletters_total")
@@ -253,6 +298,12 @@ def asked(
     return [one for one in found if not all(math.isnan(value) for value in one["values"])]
 
 
+def test_what_is_released_does_not_wait(watched: Watched) -> None:
+    released = watched.prometheus.at(watched.ended, "dither_release_timestamp_seconds")
+    assert [one["labels"]["metric"] for one in released] == ["trusted"]
+    assert watched.prometheus.at(watched.ended, NOTHING_WAITS) == []
+
+
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.json")), ids=lambda file: file.stem)
 def test_every_query_of_grafana_returns_data(watched: Watched, file: Path) -> None:
     dashboard = json.loads(file.read_text())
@@ -265,7 +316,7 @@ def test_every_query_of_grafana_returns_data(watched: Watched, file: Path) -> No
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
             found = [series for choice in choices for series in asked(target, choice, watched)]
-            assert found, f"{panel['title']}: {target['expr']}"
+            assert found or NOTHING_WAITS in target["expr"], f"{panel['title']}: {target['expr']}"
             if target.get("format") == "table":
                 shown = panel["transformations"][1]["options"]["indexByName"]
                 assert all(one["labels"].keys() <= shown.keys() for one in found)

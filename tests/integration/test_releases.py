@@ -12,9 +12,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from aggregator.exporter import Exporter
 from aggregator.keys import publisher_key
+from aggregator.live_view import LiveView
 from aggregator.reader import Reader
 from aggregator.series import Historian, Question
 from tests.aggregator.web.counted import Client
@@ -23,27 +25,9 @@ from tests.integration.events import IDLE_MS, Found, on_topic, publishing, setti
 from tests.integration.stopping import STEPS
 from tests.messages import EPOCH, batch
 from tests.servers import Kafka
+from tests.trusted import MINUTE, PANE, definitions
 
-MINUTE = 60_000
-PANE = 10 * MINUTE
-METRICS = """
-[metrics.wage]
-kind = "mean"
-trust = "central"
-range = [0, 100]
-levels = [0.5, 4]
-pane = "10m"
-lateness = "1m"
-unit = "euros"
-
-[metrics.party]
-kind = "frequency"
-trust = "central"
-categories = ["red", "green", "blue"]
-levels = [1]
-pane = "10m"
-lateness = "1m"
-"""
+METRICS = definitions([0.5, 4], [1])
 
 
 @pytest.fixture
@@ -123,6 +107,11 @@ def test_what_is_read_is_the_latest_release_with_the_weights_of_its_time(
     assert shown.privacy is not None
     assert shown.privacy.tolist() == [level["loss"] for level in second["levels"]]
     assert (shown.saturation, shown.status) == (second["saturation"], "final")
+    console, window = Console(width=100), reader.window("wage")
+    with console.capture() as drawn:
+        console.print(LiveView(5).draw(window, reader.answer(window)))
+    assert "of the pane from 2013-01-01T00:10:00Z, drawn once; devices send true" in drawn.get()
+    assert f"{second['levels'][1]['loss']:.4g}" in drawn.get()
     half = (EPOCH + PANE) / 1000
     assert reader.estimate("wage", end=half).value == first["value"]
     assert reader.estimate("wage", start=half + 600).status == "not_ready"

@@ -19,26 +19,9 @@ from deploy.kafka.cluster import free_ports
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.events import on_topic
 from tests.messages import EPOCH, batch
+from tests.trusted import MINUTE, PANE, definitions
 
-METRICS = """
-[metrics.wage]
-kind = "mean"
-trust = "central"
-range = [0, 100]
-levels = [0.0005, 0.001]
-pane = "10m"
-lateness = "1m"
-
-[metrics.party]
-kind = "frequency"
-trust = "central"
-categories = ["red", "green", "blue"]
-levels = [0.001]
-pane = "10m"
-lateness = "1m"
-"""
-MINUTE = 60_000
-PANE = 10 * MINUTE
+METRICS = definitions([0.0005, 0.001], [0.001])
 PANES = 3
 """The last one is open: its sums are never released."""
 VOTES = (31_417, 27_183, 14_142)

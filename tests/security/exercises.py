@@ -192,6 +192,7 @@ def read(settings: Settings, metrics: Metrics) -> None:
         store.earliest(key, numbers)
         store.count_panes(key, numbers, 0, 1)
         store.publishing()
+        store.coordinating()
         store.deaths()
         store.stuck(0)
         _find_faults(store, numbers[0])

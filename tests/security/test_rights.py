@@ -63,9 +63,16 @@ def prepared(role: str, places: Places, counted: Places) -> Places:
         settings = counted.administration()
         kafka.ensure_topics(settings)
         producer = kafka.producer(settings)
-        producer.produce(settings.topics.rounds, b"?")
+        refused: list[object] = []
+        producer.produce(
+            settings.topics.rounds,
+            b"?",
+            b"?",  # a compacted topic takes nothing without a key
+            on_delivery=lambda error, _: refused.append(error) if error else None,
+        )
         assert producer.flush(30) == 0
         producer.close()
+        assert refused == []
         if role == "respondent":
             exercises.coordinate(settings, counted.metrics)
         return counted

@@ -19,7 +19,7 @@ export class Card {
     const steps = isScalar ? STEPS.wide : STEPS.narrow;
     this.metric = new Metric(definition, place, {top: TOP, steps, changed: () => this.show(), isOnScreen: false});
     const {scale, name} = this.metric;
-    this.chip = new StatusChip();
+    this.chip = new StatusChip(definition);
     this.headline = new Headline();
     this.empty = new EmptyState();
     this.notices = new Notices();
@@ -75,7 +75,7 @@ export class Card {
     const index = metric.historyIndex();
     if (index === undefined) return;
     const found = columns(metric.points, index);
-    this.history.show(found, historyLabel(metric, found.rows), leading.value);
+    this.history.show(found, historyLabel(metric, found.rows), metric.reference());
   }
 }
 

@@ -6,7 +6,7 @@ import {Detail} from "./detail.js";
 import {announce, h, setText} from "./dom.js";
 import {duration} from "./format.js";
 import {Operations} from "./operations.js";
-import {problemNotice} from "./parts.js";
+import {isTrusted, problemNotice} from "./parts.js";
 import {place} from "./place.js";
 import {rangePicker} from "./range.js";
 import {follow} from "./stream.js";
@@ -47,11 +47,21 @@ function show() {
     wall.style.setProperty("--columns", Math.ceil(Math.sqrt(WIDE * views.length))); // at most: a screen's shape
     main.replaceChildren(views.length ? wall : h("p", {class: "loading"}, "No metric is defined: metrics.toml is where questions are asked."));
   }
+  setText(document.getElementById("promise"), promise(definition ? [definition] : known.definitions));
   for (const view of views) catchUp(view.metric);
   if (!first) {
     scrollTo(0, 0);
     main.focus({preventScroll: true});
   }
+}
+
+/** What was done to the values that are shown, and what is certain of them. */
+function promise(definitions) {
+  const trusted = definitions.filter(isTrusted).length;
+  const values = !trusted ? "Every value was randomized on its device"
+    : trusted < definitions.length ? "Values were randomized on their devices, but for metrics that are marked Trusted"
+      : "Devices send true values; what is shown are releases";
+  return `Times are UTC. ${values}; bands hold with the stated probability.`;
 }
 
 function catchUp(metric) {

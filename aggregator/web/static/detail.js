@@ -19,7 +19,7 @@ export class Detail {
     this.metric = new Metric(definition, place, {top: TOP, steps: Math.min(120, Math.round(innerWidth / STEP_WIDTH)), changed: () => this.show()});
     const {scale, name} = this.metric;
     const isScalar = !["frequency", "vector_mean"].includes(definition.kind);
-    this.chip = new StatusChip();
+    this.chip = new StatusChip(definition);
     this.headline = new Headline();
     this.empty = new EmptyState();
     this.notices = new Notices({explain: true});
@@ -27,6 +27,7 @@ export class Detail {
     this.mix = new Mix();
     this.policy = new PolicyChoice(this.metric);
     this.policyMeaning = h("p", {class: "note"});
+    this.saturation = h("p", {class: "note"});
     this.window = h("p", {class: "window"});
     this.readout = h("p", {class: "readout", id: "readout"});
     this.history = new History({scale, large: true, onPick: (row) => this.#read(row)});
@@ -35,7 +36,7 @@ export class Detail {
     this.bars = isScalar ? null : new Bars({label: `${name}: which one's history is shown`, scale, onChoose: (label) => this.metric.choose(label)});
     this.all = h("button", {type: "button", class: "button small", hidden: true, onclick: () => { this.metric.top = ALL; this.metric.again(); }});
     this.back = h("a", {class: "back", href: address({metric: null})}, "All metrics");
-    this.levels = table(["ε", "Reports", "Share", "Weight", isTrusted(definition) && "Loss"].filter(Boolean), "Privacy levels, and how much each counts");
+    this.levels = table(["ε", "Reports", "Share", "Weight", isTrusted(definition) && "Actual loss"].filter(Boolean), "Privacy levels, and how much each counts");
     this.outcomes = table(["Outcome", "Reports"], "What became of the reports since the beginning");
     this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "");
     this.current = isScalar ? null : table([definition.kind === "frequency" ? "Category" : "Coordinate", "Estimate", "Lower", "Upper"], "");
@@ -51,7 +52,7 @@ export class Detail {
           this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
           this.tables),
         h("div", {class: "aside"},
-          h("section", {class: "panel"}, h("h3", {}, "Privacy levels"), this.mix.element, this.levels.element, this.policy.element, this.policyMeaning),
+          h("section", {class: "panel"}, h("h3", {}, "Privacy levels"), this.mix.element, this.levels.element, this.saturation, this.policy.element, this.policyMeaning),
           h("section", {class: "panel"}, h("h3", {}, "Reports"), this.outcomes.element),
           h("section", {class: "panel"}, h("h3", {}, "Definition"), this.about))));
     this.show();
@@ -85,6 +86,7 @@ export class Detail {
     const total = answer.levels.reduce((sum, level) => sum + level.reports, 0);
     const swatch = (index) => h("i", {class: `swatch ${levelClass(index, answer.levels.length)}`, "aria-hidden": "true"});
     this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", level.weight === null ? "–" : share(level.weight), ...(level.loss === undefined ? [] : [number(level.loss, 4)])]));
+    setText(this.saturation, typeof answer.saturation === "number" ? `Saturation: levels above ε = ${number(answer.saturation, 4)} buy nothing; their loss is no larger.` : "");
     const entries = metric.entries();
     this.bars?.show(metric.isReady ? entries : [], metric.leading()?.label);
     this.all.hidden = !answer.left_out;
@@ -98,7 +100,7 @@ export class Detail {
     const index = metric.historyIndex();
     if (this.chart.hidden || index === undefined) return;
     this.found = columns(metric.points, index);
-    this.history.show(this.found, historyLabel(metric, this.found.rows), metric.leading().value);
+    this.history.show(this.found, historyLabel(metric, this.found.rows), metric.reference());
     this.#read(null);
   }
 
@@ -152,20 +154,19 @@ export class Detail {
 
   #definition() {
     const {definition: one, answer} = this.metric;
-    const key = JSON.stringify([one, answer?.radius, answer?.heterogeneity, answer?.effective_reports, answer?.saturation]);
+    const key = JSON.stringify([one, answer?.radius, answer?.heterogeneity, answer?.effective_reports]);
     if (key === this.defined) return;
     this.defined = key;
     const rows = [
       ["Kind", one.kind.replaceAll("_", " ")],
       isTrusted(one) && ["Trust", "devices send true values; what is shown are releases, each drawn once"],
-      typeof answer?.saturation === "number" && ["Saturation", `levels above ${number(answer.saturation, 4)} buy nothing`],
       ["Mechanism", Object.keys(one.options ?? {}).length ? `${one.mechanism} (${Object.entries(one.options).map(([k, v]) => `${k} = ${v}`).join(", ")})` : one.mechanism],
       one.range && ["Range", `${one.range.map((x) => number(x, x % 1 ? 2 : 0)).join(" to ")}${one.unit ? ` ${one.unit}` : ""}`],
       one.radius && ["Radius", `${one.radius}${one.unit ? ` ${one.unit}` : ""}`],
       one.rounds && ["Rounds", `${one.rounds}, splitting the ${one.split}`],
       one.categories && ["Categories", one.categories === "open" ? "any string" : whole(one.categories.length)],
       one.coordinates && ["Coordinates", whole(one.coordinates.length)],
-      ["Pane", duration(one.pane_seconds)],
+      !one.rounds && ["Pane", duration(one.pane_seconds)],
       ["Lateness", duration(one.lateness_seconds)],
       ["Shown from", `${whole(one.minimum_reports)} reports`],
       ["Revision", typeof one.revision === "number" ? (one.revision >>> 0).toString(16).padStart(8, "0") : one.revision],

@@ -46,6 +46,9 @@ export function rate(perSecond) {
 
 export const share = (x) => (x > 0 && x < 0.001 ? "<0.1" : number(100 * x, x < 0.0995 ? 1 : 0)) + "\u00a0%";
 
+/** A probability near one, with all its nines. */
+export const certainty = (p) => `${+(100 * p).toFixed(Math.max(3, Math.ceil(-Math.log10(1 - p))))}\u00a0%`;
+
 export function probability(p) {
   return p < 1e-3 ? p.toExponential(0).replace(/e-(\d+)/, (_, power) => `·10${[...`-${power}`].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] ?? "⁻").join("")}`) : number(p, 3);
 }
@@ -72,6 +75,10 @@ export function stretch(from, to) {
   if (from === null && to === null) return "everything counted so far";
   if (from === null) return `up to ${moment(to)}`;
   if (to === null) return `since ${moment(from)}`;
+  if (Math.floor(from / DAY) === Math.floor(to / DAY)) {
+    const [start, end] = [from, to].map((at) => clock(new Date(at * 1000), at % 60 !== 0));
+    return `${moment(from - (from % DAY))} ${start} – ${end}`;
+  }
   const sameYear = new Date(from * 1000).getUTCFullYear() === new Date(to * 1000).getUTCFullYear();
   return `${moment(from, {year: !sameYear})} – ${moment(to)}`;
 }

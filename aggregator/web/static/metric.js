@@ -145,6 +145,9 @@ export class Metric {
     return entries.find((entry) => entry.label === this.chosen) ?? entries[0] ?? null;
   }
 
+  /** What the history is compared with: the whole window; null for releases, which are of one step each. */
+  reference() { return isTrusted(this.definition) ? null : this.leading().value; }
+
   /** Where the history has the leading number; null for a scalar, undefined if it has it not. */
   historyIndex() {
     if (!this.labels) return null;

@@ -1,7 +1,7 @@
 // The parts that a card and the page of one metric share.
 
 import {announce, h, setText} from "./dom.js";
-import {probability, stretch, seconds, whole} from "./format.js";
+import {certainty, probability, stretch, seconds, whole} from "./format.js";
 
 export const POLICIES = {
   optimal: "least noise; right when values do not go with the level",
@@ -26,16 +26,27 @@ const STATUS = {
   provisional: ["provisional", "Provisional", "More reports can still come into this window; the band holds at all times at once."],
   final: ["final", "Final", "Nothing more can come into this window."],
 };
+const SEARCH_STATUS = {
+  not_ready: ["waiting", "Waiting", "No round is open yet."],
+  too_few_reports: ["waiting", "First round", "No round is decided yet."],
+  provisional: ["provisional", "Searching", "Rounds are left; what is certain holds at all times at once."],
+  final: ["final", "Decided", "All rounds are decided."],
+};
 const DIFFERENT = 1e-3; // one metric in a thousand without a reason
 
-/** The state of an answer: a shape and a word, not a colour alone. */
+/** The state of an answer: a shape and a word, not a colour alone; and whether its collector is trusted. */
 export class StatusChip {
-  constructor() { this.element = h("span", {class: "chip"}); }
+  constructor(definition) {
+    this.words = definition.rounds ? SEARCH_STATUS : STATUS;
+    this.chip = h("span", {class: "chip"});
+    const trusted = isTrusted(definition) && h("span", {class: "chip trusted", title: "Devices send true values. What is shown are releases: each drawn once, with noise."}, "Trusted");
+    this.element = h("div", {class: "chips"}, trusted, this.chip);
+  }
   show(status) {
-    const [name, text, title] = STATUS[status] ?? ["waiting", "Reading", "The first answer has not come yet."];
-    this.element.dataset.status = name;
-    this.element.title = title;
-    setText(this.element, text);
+    const [name, text, title] = this.words[status] ?? ["waiting", "Reading", "The first answer has not come yet."];
+    this.chip.dataset.status = name;
+    this.chip.title = title;
+    setText(this.chip, text);
   }
 }
 
@@ -64,7 +75,7 @@ export class Headline {
     setText(this.unit, scale.unit);
     setText(this.band, scale.interval(lower, upper, digits));
     this.about.hidden = Boolean(answer.search); // the certificate says what is certain
-    const sure = `${+(100 * (1 - answer.beta)).toFixed(3)}\u00a0%`;
+    const sure = certainty(1 - answer.beta);
     const at = answer.bound === "anytime" ? " at all times" : answer.bound === "normal" ? " asymptotically" : "";
     const window = answer.from || answer.to ? `${windowText(answer)} · ` : "";
     setText(this.about, `${window}${sure}${at}`);
@@ -85,7 +96,7 @@ export class EmptyState {
     const open = metric.isReady && !metric.entries().length;
     this.element.hidden = metric.isReady && !open;
     if (this.element.hidden) return;
-    const few = answer?.status === "too_few_reports";
+    const few = answer?.status === "too_few_reports" && !definition.rounds;
     this.meter.hidden = !few;
     if (open) {
       setText(this.text, "Any string may be asked for.");
@@ -95,6 +106,10 @@ export class EmptyState {
       setText(this.text, `${whole(more)} more ${more === 1 ? "report" : "reports"} until an estimate is shown`);
       setText(this.hint, `${whole(answer.reports)} of ${whole(definition.minimum_reports)} reports are counted.`);
       [this.meter.max, this.meter.value] = [definition.minimum_reports, answer.reports];
+    } else if (answer && definition.rounds) {
+      const open = Boolean(answer.search);
+      setText(this.text, open ? "The first round is open" : "No round is open yet");
+      setText(this.hint, open ? "An estimate is shown once it is decided." : "“dither coordinate” opens the first one.");
     } else if (answer && isTrusted(definition)) {
       setText(this.text, "No release yet");
       setText(this.hint, "Devices send true values; a pane is released, with noise, once it is closed everywhere.");

@@ -1,36 +1,70 @@
 // The search for a minimum or maximum: how its rounds have narrowed the range, and what is certain.
 
 import {h, setText} from "./dom.js";
-import {count, number} from "./format.js";
+import {certainty, count, number} from "./format.js";
 
-/** Where the search stands: a row for each round's interval, the question, the certificate. */
+const THINNEST = "3px";
+
+/** The intervals that rounds left, the whole range first: each is one half of the one before it. */
+export function halvings([low, high], [from, to]) {
+  const found = [];
+  const middle = (from + to) / 2;
+  for (let [a, b] = [low, high]; ;) {
+    found.push([a, b]);
+    if (b - a <= 1.5 * (to - from)) return found;
+    const half = (a + b) / 2;
+    [a, b] = middle < half ? [a, half] : [half, b];
+  }
+}
+
+/** Where the search stands: a row for each interval that was left, the question, the certificate. */
 export class Search {
   constructor(definition) {
     this.definition = definition;
     this.round = h("p", {class: "search-round"});
-    this.bars = h("div", {class: "search-bars", role: "img"});
+    this.lines = Array.from({length: definition.rounds + 1}, () => {
+      const [bar, mark] = [h("i", {class: "search-interval"}), h("i", {class: "search-threshold"})];
+      return {bar, mark, row: h("div", {}, bar, mark)};
+    });
+    this.rows = h("div", {class: "search-rows", role: "img"}, this.lines.map(({row}) => row));
+    this.rows.style.setProperty("--rows", this.lines.length);
+    this.ends = [h("span", {}), h("span", {})];
     this.certified = h("p", {class: "note"});
     this.tail = h("p", {class: "note"});
-    this.element = h("div", {class: "search", hidden: true}, this.round, this.bars, this.certified, this.tail);
+    this.element = h("div", {class: "search", hidden: true}, this.round,
+      h("div", {}, this.rows, h("div", {class: "search-ends", "aria-hidden": "true"}, this.ends)), this.certified, this.tail);
   }
   show({answer, scale}) {
     const search = answer?.search;
     this.element.hidden = !search;
     if (!search) return;
-    const {kind, range: [low, high]} = this.definition;
+    const {kind, range} = this.definition;
     const [from, to] = search.interval;
     const digits = scale.digits(from, to);
-    const text = (x) => scale.withUnit(x, digits);
+    const text = (x, places = digits) => scale.withUnit(x, places);
     const least = kind === "minimum" ? "at most" : "at least";
     setText(this.round, search.threshold === null
       ? `All ${search.rounds} rounds are decided.`
       : `Round ${search.round} of ${search.rounds}: is it ${least} ${text(search.threshold)}? ${count(search.answers)} answers so far`);
-    setText(this.certified, `Somebody's value is ${least} ${text(search.certified)}, with ${number(100 * search.certainty, 2)}\u00a0%, in all rounds at once.`);
-    setText(this.tail, search.tail ? `Towards the extreme, the share within x of it falls like x^${number(search.tail.alpha, 1)} (${number(search.tail.lower, 1)} to ${number(search.tail.upper, 1)}).` : "");
-    const bar = h("span", {class: "search-interval"});
-    bar.style.left = `${(100 * (from - low)) / (high - low)}%`;
-    bar.style.width = `max(3px, ${(100 * (to - from)) / (high - low)}%)`;
-    this.bars.setAttribute("aria-label", `Searched within ${text(from)} to ${text(to)}, of ${text(low)} to ${text(high)}`);
-    this.bars.replaceChildren(bar);
+    setText(this.certified, `Somebody's value is ${least} ${text(search.certified)}: certain to ${certainty(search.certainty)}, in all rounds at once.`);
+    setText(this.tail, search.tail ? `Towards the extreme, the share of values within x of it falls like x^${number(search.tail.alpha, 1)} (exponents from ${number(search.tail.lower, 1)} to ${number(search.tail.upper, 1)} fit).` : "");
+    const places = range.every(Number.isInteger) ? 0 : digits;
+    range.forEach((end, index) => setText(this.ends[index], text(end, places)));
+    this.rows.setAttribute("aria-label", `Searched within ${text(from)} to ${text(to)}, of ${text(range[0], places)} to ${text(range[1], places)}`);
+    this.#draw(halvings(range, search.interval), search.threshold);
+  }
+  /** A row for each round that is decided, and empty ones for those to come. */
+  #draw(intervals, threshold) {
+    const [low, high] = this.definition.range;
+    const percent = (x) => `${((100 * x) / (high - low)).toFixed(3)}%`;
+    this.lines.forEach(({row, bar, mark}, index) => {
+      const [from, to] = intervals[index] ?? [low, low];
+      row.classList.toggle("now", index === intervals.length - 1);
+      bar.hidden = index >= intervals.length;
+      bar.style.left = percent(from - low);
+      bar.style.width = `max(${THINNEST}, ${percent(to - from)})`;
+      mark.hidden = threshold === null || index !== intervals.length - 1;
+      mark.style.left = percent((threshold ?? low) - low);
+    });
   }
 }

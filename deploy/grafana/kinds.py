@@ -1,0 +1,85 @@
+"""Panels of metrics that are collected in trust, and of minimum and maximum."""
+
+from __future__ import annotations
+
+from deploy.grafana.panels import Json, band, lines, query, row, stat
+from deploy.grafana.queries import each
+
+
+def releases(this: str) -> list[Json]:
+    """Return the panels of a metric that is collected in trust."""
+    level = "epsilon {{level}}"
+    return [
+        row("Releases: of a metric that is collected in trust"),
+        lines(
+            "Privacy loss of each level",
+            "What the latest release cost a report of each privacy level: at most its epsilon.",
+            query(each("dither_level_loss", "level", where=this), level),
+            unit="none",
+            size=(12, 8),
+        ),
+        stat(
+            "Saturation",
+            "Levels above this epsilon bought nothing in the latest release. None: its weights "
+            "have no such threshold.",
+            query(f'max(dither_release_saturation{{job="$job"{this}}})', "epsilon"),
+            unit="none",
+            size=(4, 8),
+            decimals=3,
+        ),
+        stat(
+            "Released up to",
+            "End, in event time, of the pane that was released last.",
+            query(f'1000 * max(dither_release_timestamp_seconds{{job="$job"{this}}})', "pane"),
+            unit="dateTimeAsIso",
+            size=(4, 8),
+            graph=False,
+        ),
+        stat(
+            "Waiting for its release",
+            "End, in event time, of the oldest pane that is over and not released; none, if all "
+            "are.",
+            query(f'1000 * max(dither_release_due_timestamp_seconds{{job="$job"{this}}})', "pane"),
+            unit="dateTimeAsIso",
+            size=(4, 8),
+            graph=False,
+        ),
+    ]
+
+
+def search(this: str) -> list[Json]:
+    """Return the panels of a minimum or maximum."""
+    narrowing = [
+        query(f'max({name}{{job="$job"{this}}})', legend)
+        for name, legend in (
+            ("dither_search_interval_low", "low"),
+            ("dither_search_threshold", "asked now"),
+            ("dither_search_interval_high", "high"),
+        )
+    ]
+    return [
+        row("Search: of a minimum or maximum"),
+        band(
+            "Where the extreme is searched for",
+            "Each round halves the interval, as its answers decide. The inner end is certain.",
+            *narrowing,
+            unit="none",
+            size=(12, 8),
+        ),
+        stat(
+            "Round",
+            "The round that is open, and how many there are.",
+            query(f'max(dither_search_round{{job="$job"{this}}})', "round"),
+            query(f'max(dither_search_rounds{{job="$job"{this}}})', "of"),
+            unit="none",
+            size=(4, 8),
+            graph=False,
+        ),
+        lines(
+            "Answers to the open round",
+            "Counted answers; each round begins anew.",
+            query(f'max(dither_search_answers{{job="$job"{this}}})', "answers"),
+            unit="short",
+            size=(8, 8),
+        ),
+    ]
