@@ -221,8 +221,7 @@ class Partition:
         watermark.reach(int(passed[-1]), metric.lateness_ms)
         if good.size:
             watermark.arrived = max(watermark.arrived, int(kafka_ms[good].max()))
-        for begin in _different(start[good]):
-            inside = good[start[good] == begin]
+        for begin, inside in _by_start(start[good], good):
             key = PaneKey("pane", name, begin)
             pane = self.panes.get(key)
             if pane is None:
@@ -356,6 +355,16 @@ class Partition:
         if metric is not None and key.metric in self._keys[metric.name]:
             vector = np.frombuffer(statistic, dtype="<i8").astype(np.int64)
             self.panes[key] = Pane(metric, first_offset, vector, seen, used=used, changed=False)
+
+
+def _by_start(start: Integers, rows: NDArray[np.intp]) -> list[tuple[int, NDArray[np.intp]]]:
+    """Return the rows of each start, in their order; mostly there is one start."""
+    if start.size and (start == start[0]).all():
+        return [(int(start[0]), rows)]
+    order = np.argsort(start, kind="stable")
+    first = np.flatnonzero(np.diff(start[order], prepend=-1))
+    starts = start[order][first].tolist()
+    return list(zip(starts, np.split(rows[order], first[1:]), strict=False))
 
 
 def _different(times: Integers) -> list[int]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from aggregator.kafka import GATHER_MESSAGES
 from aggregator.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRIC, TIME_MS, LogMessage
 from benchmarks.measure import Figure
@@ -20,16 +21,17 @@ from benchmarks.places import Places
 from estimators import Metric
 from producers.batch import encode_batch
 
-MESSAGES = 10_000
 BATCH_REPORTS = 100
-POLL = 1_000
+TOGETHER = GATHER_MESSAGES
+"""What a worker that is behind counts together."""
+MESSAGES = TOGETHER
 REPEATS = 3
 Costs = Callable[[int, int], float]
 """Seconds a report, of a size and a number of messages."""
 
 
 def benchmarks(places: Places) -> Iterator[Figure]:
-    messages = max(POLL // 10, places.sized(MESSAGES))
+    messages = max(TOGETHER // 100, places.sized(MESSAGES))
     for what, (sizes, cost) in GROWTHS.items():
         wanted = [size for size in sizes if size <= max(sizes[1], places.sized(sizes[-1]))]
         costs = [min(cost(size, messages) for _ in range(places.sized(REPEATS))) for size in wanted]
@@ -51,12 +53,12 @@ def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
 
 
 def _counting(payloads: Sequence[bytes], partition: Partition) -> float:
-    """Return the seconds that a partition takes to count messages, in polls."""
+    """Return the seconds that a partition takes to count messages, many together."""
     first = partition.next_offset
     log = [LogMessage(first + number, payload) for number, payload in enumerate(payloads)]
     began = time.process_time()
-    for start in range(0, len(log), POLL):
-        assert not partition.count(log[start : start + POLL])  # noqa: S101
+    for start in range(0, len(log), TOGETHER):
+        assert not partition.count(log[start : start + TOGETHER])  # noqa: S101
     return time.process_time() - began
 
 
@@ -79,8 +81,8 @@ def _payloads(
 
 def _of(metrics: Sequence[Metric], messages: int, panes: int = 1) -> float:
     partition = Partition({metric.name: metric for metric in metrics}, FUTURE_MS * 10**6)
-    _counting(_payloads(metrics, POLL, panes), partition)
-    seconds = _counting(_payloads(metrics, messages, panes, POLL), partition)
+    _counting(_payloads(metrics, TOGETHER, panes), partition)
+    seconds = _counting(_payloads(metrics, messages, panes, TOGETHER), partition)
     return seconds / (messages * BATCH_REPORTS)
 
 
@@ -103,15 +105,15 @@ def panes(number: int, messages: int) -> float:
 
 
 def partitions(number: int, messages: int) -> float:
-    """Cost of a report where each poll brings messages of so many partitions."""
+    """Cost of a report where messages of so many partitions come in turns."""
     payloads = _payloads([METRIC], messages)
     owned = [Partition({METRIC.name: METRIC}, FUTURE_MS) for _ in range(number)]
     log = [LogMessage(offset, payload) for offset, payload in enumerate(payloads)]
     began = time.process_time()
-    for start in range(0, len(log), POLL):
-        poll = log[start : start + POLL]
+    for start in range(0, len(log), TOGETHER):
+        found = log[start : start + TOGETHER]
         for index, partition in enumerate(owned):
-            partition.count(poll[index::number])
+            partition.count(found[index::number])
     return (time.process_time() - began) / (messages * BATCH_REPORTS)
 
 

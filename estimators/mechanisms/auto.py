@@ -83,8 +83,8 @@ class Auto(Mechanism):
     >>> mechanism
     Auto(chosen=['randomized_response', 'laplace'])
     >>> mechanism.randomize(np.array([0.5, 0.5]), np.array([0, 1]), SeededBits(1))
-    array([[ 1,  0,  0,  0],
-           [88,  1,  0,  0]], dtype=uint8)
+    array([[  0,   0,   0,   0],
+           [167,   3,   0,   0]], dtype=uint8)
     >>> Auto([Fraction(1), Fraction(4)], categories=16)
     Auto(chosen=['subset_selection', 'grr'])
     """

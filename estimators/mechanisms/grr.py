@@ -45,7 +45,7 @@ class Grr(SupportCounts):
     >>> from estimators.randomness import SeededBits
     >>> mechanism = Grr([Fraction(2)], categories=10)
     >>> mechanism.randomize(np.full(8, 3), np.zeros(8, dtype=int), SeededBits(1))
-    array([3, 3, 6, 3, 1, 3, 3, 8], dtype=uint8)
+    array([3, 3, 5, 3, 8, 3, 3, 2], dtype=uint8)
     """
 
     name = "grr"

@@ -52,7 +52,7 @@ class HadamardResponse(BlockDifferences):
     >>> mechanism.blocks, mechanism.block_sizes
     ([2, 32], [64, 8])
     >>> mechanism.randomize(np.full(4, 3), np.array([0, 0, 1, 1]), SeededBits(1))
-    array([121, 109,  12,  30], dtype=uint8)
+    array([121,  76,   7,  28], dtype=uint8)
     """
 
     name = "hadamard_response"

@@ -84,7 +84,7 @@ class Projection(SupportCounts):
     >>> mechanism.rows
     128
     >>> mechanism.randomize(np.full(4, 3), np.zeros(4, dtype=int), SeededBits(1))
-    array([252, 186, 111,  81], dtype=uint8)
+    array([252,  25, 186, 204], dtype=uint8)
     >>> Projection([Fraction(1)], categories=None, rows=50_000).width
     4
     """

@@ -66,7 +66,7 @@ class ProjectiveGeometryResponse(ReportedSymbols, SupportCounts):
     >>> [(g.order, g.coordinates, g.points) for g in mechanism.geometries]
     [(4, 6, 1365), (53, 3, 2863)]
     >>> mechanism.randomize(np.full(4, 3), np.array([0, 0, 1, 1]), SeededBits(1))
-    array([ 804,  729, 1429, 2234], dtype=uint16)
+    array([1315, 1252,  152,    7], dtype=uint16)
     """
 
     name = "projective_geometry_response"

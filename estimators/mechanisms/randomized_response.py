@@ -42,7 +42,7 @@ class RandomizedResponse(ScalarMean):
     >>> from estimators.randomness import SeededBits
     >>> mechanism = RandomizedResponse([Fraction(1)])
     >>> mechanism.randomize(np.ones(8), np.zeros(8, dtype=int), SeededBits(1))
-    array([1, 1, 1, 0, 1, 0, 0, 1], dtype=uint8)
+    array([1, 0, 1, 1, 1, 0, 1, 1], dtype=uint8)
     """
 
     name = "randomized_response"

@@ -57,7 +57,7 @@ class RecursiveHadamard(BlockDifferences):
     >>> mechanism.bits, mechanism.rows
     ([1, 6], [128, 4])
     >>> mechanism.randomize(np.full(4, 3), np.array([0, 0, 1, 1]), SeededBits(1))
-    array([253, 187, 223,   6], dtype=uint8)
+    array([253,  25,  70, 134], dtype=uint8)
     """
 
     name = "recursive_hadamard"

@@ -83,7 +83,7 @@ class Repetition(Mechanism):
     ([1, 3], ['1 x grr', '3 x grr'])
     >>> mechanism.randomize(np.array([3, 3]), np.array([0, 1]), SeededBits(1))
     array([[3, 0, 0],
-           [6, 1, 8]], dtype=uint8)
+           [5, 8, 2]], dtype=uint8)
     """
 
     name = "repetition"

@@ -61,7 +61,7 @@ class SubsetSelection(PackedBits):
     [2]
     >>> report = mechanism.randomize(np.array([3]), np.array([0]), SeededBits(1))
     >>> np.unpackbits(report, bitorder="little")
-    array([0, 0, 0, 1, 0, 1, 0, 0], dtype=uint8)
+    array([0, 0, 0, 1, 0, 0, 0, 1], dtype=uint8)
     """
 
     name = "subset_selection"
