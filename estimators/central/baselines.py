@@ -71,6 +71,35 @@ def separate_noise(values: Floats, epsilons: Floats, generator: np.random.Genera
     return float(noisy @ precision / precision.sum())
 
 
+def acquisition_rates(epsilons: Floats) -> Floats:
+    """FME: what each user's epsilon counts for, at most 1 / sqrt(n - k), k users being below that.
+
+    Weights are proportional to these rates and the noise is that of their sum. Source: Fallah,
+    Makhdoumi, Malekian and Ozdaglar, "Optimal and differentially private data acquisition" (2022),
+    Theorem 1, as far as ADPM tells of it: the form is inferred from Table II (an error of 2 / n),
+    Figure 3 and Example 1 (a ratio of weights that stays at the root of 2), which it reproduces.
+
+    Parameters
+    ----------
+    epsilons : ndarray of float64, shape (n,)
+        Of each user.
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+
+    Examples
+    --------
+    >>> acquisition_rates(np.array([0.1, 0.6, 5.0, 9.0])).round(3)
+    array([0.1  , 0.577, 0.577, 0.577])
+    """
+    users = epsilons.size
+    caps = 1 / np.sqrt(users - np.arange(users))
+    above = np.flatnonzero(np.sort(epsilons) > caps)
+    rates: Floats = np.minimum(epsilons, caps[above[0]] if above.size else np.inf)
+    return rates
+
+
 def sampling_frequencies(
     values: NDArray[np.int64], categories: int, epsilons: Floats, generator: np.random.Generator
 ) -> Floats:
