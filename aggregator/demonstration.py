@@ -181,7 +181,8 @@ class Demonstration:
         finally:
             self._stop.set()
             for thread in (devices, *asked):
-                thread.join()
+                if thread.is_alive():  # a signal may come before it is
+                    thread.join()
             signal.signal(signal.SIGINT, interrupt)
         if self._failure is not None:
             raise self._failure
