@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import threading
@@ -72,6 +73,9 @@ class Delivered:
 class Outbox:
     """The batches of one reporter, from the moment they are sealed until Kafka acknowledges them.
 
+    They leave in the order in which they were put, whichever threads send: an older batch that came
+    behind a newer one could be late.
+
     Parameters
     ----------
     connection : Connection
@@ -84,7 +88,8 @@ class Outbox:
         self.topic, self.key = topic, key
         self.delivered = Delivered()
         self._connection = connection
-        self._lock = threading.Lock()
+        self._lock, self._sending = threading.Lock(), threading.Lock()
+        self._sealed: collections.deque[Batch] = collections.deque()
         self._under_way: dict[bytes, Batch] = {}
         self._failed: dict[bytes, Batch] = {}
         self._first_error = ""
@@ -97,52 +102,40 @@ class Outbox:
         with self._lock:
             return sum(len(batch.payload) for batch in self._failed.values())
 
-    def register(self, batch: Batch) -> None:
-        """Count a batch as under way: from here on, `wait` waits for it."""
+    def put(self, batch: Batch) -> None:
+        """Line a batch up for `send`: from here on it is under way, and `wait` waits for it."""
         with self._lock:
             self._under_way[batch.key] = batch
+            self._sealed.append(batch)
 
-    def send(self, batch: Batch, deadline: float | None = None) -> None:
-        """Hand a registered batch to librdkafka; waits while its queue is full.
+    def send(self, deadline: float | None = None) -> None:
+        """Hand what is lined up to librdkafka, in order; waits while its queue is full.
 
         Parameters
         ----------
         deadline : float, optional
             On the monotonic clock: a batch that found no room until then has failed.
         """
-        produce = functools.partial(
-            self._connection.producer.produce,
-            self.topic,
-            value=batch.payload,
-            key=batch.key if self.key is None else self.key,
-            on_delivery=functools.partial(self._acknowledge, batch),
-        )
-        while True:
-            try:
-                produce()
-            except BufferError as error:
-                if self._connection.closed or (
-                    deadline is not None and time.monotonic() > deadline
-                ):
-                    return self._fail(batch, str(error))
-                self._connection.producer.poll(QUEUE_FULL_WAIT)
-            except KafkaException as error:
-                return self._fail(batch, explained(error.args[0]))
-            except BaseException as error:
-                self._fail(batch, repr(error))
-                raise
-            else:
-                return None
+        if not self._sealed:
+            return
+        patience = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
+        if not self._sending.acquire(timeout=patience):
+            return  # another thread still waits for room, and sends these too
+        try:
+            while self._sealed:
+                self._hand_over(self._sealed.popleft(), deadline)
+        finally:
+            self._sending.release()
 
     def resend(self, deadline: float) -> None:
         """Send again what has failed."""
         with self._lock:
             again = list(self._failed.values())
             self._failed.clear()
-            self._under_way.update((batch.key, batch) for batch in again)
             self._first_error = ""
         for batch in again:
-            self.send(batch, deadline)
+            self.put(batch)
+        self.send(deadline)
 
     def wait(self, deadline: float) -> None:
         """Wait until everything sent before this call is acknowledged.
@@ -177,6 +170,31 @@ class Outbox:
             servers=self._connection.servers,
             kept=kept,
         )
+
+    def _hand_over(self, batch: Batch, deadline: float | None) -> None:
+        produce = functools.partial(
+            self._connection.producer.produce,
+            self.topic,
+            value=batch.payload,
+            key=batch.key if self.key is None else self.key,
+            on_delivery=functools.partial(self._acknowledge, batch),
+        )
+        while True:
+            try:
+                produce()
+            except BufferError as error:
+                if self._connection.closed or (
+                    deadline is not None and time.monotonic() > deadline
+                ):
+                    return self._fail(batch, str(error))
+                self._connection.producer.poll(QUEUE_FULL_WAIT)
+            except KafkaException as error:
+                return self._fail(batch, explained(error.args[0]))
+            except BaseException as error:
+                self._fail(batch, repr(error))
+                raise
+            else:
+                return None
 
     def _acknowledge(self, batch: Batch, error: Any, _message: Any) -> None:
         if error is not None:

@@ -209,9 +209,8 @@ class Reporter:
         with self._lock:
             self._check_open()
             full = self._waiting.add(Columns(level, reports, times), self._timer())
-            batches = self._seal(full)
-        for batch in batches:
-            self._outbox.send(batch)
+            self._seal(full)
+        self._outbox.send()
 
     def answer(
         self, asked: Round, value: ArrayLike, epsilon: ArrayLike, *, ledger: Ledger | None = None
@@ -274,9 +273,8 @@ class Reporter:
             part = slice(begin, begin + self._waiting.batch_reports)
             key = new_batch_id()
             payload = encode_batch(metric, level[part], answers[part], now, key, asked.number)
-            batch = Batch(key, payload, len(answers[part]))
-            self._outbox.register(batch)
-            self._outbox.send(batch)
+            self._outbox.put(Batch(key, payload, len(answers[part])))
+            self._outbox.send()
         return len(answers)
 
     def _check_open(self) -> None:
@@ -332,9 +330,8 @@ class Reporter:
     def send_aged(self) -> None:
         """Send the batches that have reached their age."""
         with self._lock:
-            batches = self._seal(self._waiting.aged(self._timer()))
-        for batch in batches:
-            self._outbox.send(batch)
+            self._seal(self._waiting.aged(self._timer()))
+        self._outbox.send()
 
     def flush(self, timeout: float = 30.0) -> None:
         """Send everything, also what has failed before, and wait for Kafka's acknowledgement.
@@ -351,9 +348,8 @@ class Reporter:
         """
         deadline = clocks.monotonic() + timeout
         with self._lock:
-            batches = self._seal(self._waiting.everything())
-        for batch in batches:
-            self._outbox.send(batch, deadline)
+            self._seal(self._waiting.everything())
+        self._outbox.send(deadline)
         self._outbox.resend(deadline)
         self._outbox.wait(deadline)
 
@@ -382,15 +378,11 @@ class Reporter:
             if self._owns_connection:
                 self._connection.close()
 
-    def _seal(self, ready: Iterable[Columns]) -> list[Batch]:
-        batches = []
+    def _seal(self, ready: Iterable[Columns]) -> None:
         for columns in ready:
             key, last = new_batch_id(), int(columns.time_ms.max())
             payload = encode_batch(self.metric, columns.level, columns.reports, last, key)
-            batch = Batch(key, payload, columns.level.size)
-            self._outbox.register(batch)
-            batches.append(batch)
-        return batches
+            self._outbox.put(Batch(key, payload, columns.level.size))
 
     def _values(self, value: ArrayLike) -> NDArray[Any]:
         values = np.asarray(value)

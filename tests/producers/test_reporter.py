@@ -14,7 +14,7 @@ import pytest
 from estimators import Metric
 from estimators.randomness import SeededBits
 from producers import Connection, Reporter
-from producers.delivery import Batch, Outbox
+from producers.delivery import Batch, DeliveryError, Outbox
 from tests.producers.broker import CARRIER, DELAY, LATE, METRICS, WORDS, Broker, count
 
 
@@ -101,8 +101,8 @@ def test_the_key_is_the_batch_id_and_decides_the_partition(broker: Broker, topic
     with Connection(broker.config) as connection:  # the same batches once more, by someone else
         outbox = Outbox(connection, topic)
         for message in first:
-            outbox.register(Batch(message.key, message.batch.SerializeToString(), 1))
-            outbox.send(Batch(message.key, message.batch.SerializeToString(), 1))
+            outbox.put(Batch(message.key, message.batch.SerializeToString(), 1))
+        outbox.send()
         reporter = Reporter(LATE, connection, topic=topic)
         outbox.wait(deadline=float("inf"))
     places: dict[bytes, set[int]] = {}
@@ -166,6 +166,44 @@ def test_threads_may_share_a_reporter(broker: Broker, topic: str) -> None:
     assert wrong == []
     statistic = count(LATE, broker.batches(topic))
     assert LATE.counts(statistic).tolist() == [2 * n for n in each]
+
+
+def test_an_older_batch_never_leaves_behind_a_newer_one(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever counts would close its pane, and refuse it as late."""
+    timer, held, go_on = Clock(0.0), threading.Event(), threading.Event()
+    with (
+        Connection(broker.config, background=False) as connection,
+        Reporter(
+            LATE, connection, topic=topic, key=b"one partition", batch_reports=2, timer=timer
+        ) as reporter,
+    ):
+        produce = connection.producer.produce
+
+        def hold_the_first(*arguments: Any, **options: Any) -> None:
+            if not held.is_set():
+                held.set()
+                assert go_on.wait(60)
+            produce(*arguments, **options)
+
+        monkeypatch.setattr(connection.producer, "produce", hold_the_first)
+        reporter.report(1.0, epsilon=1, time=30.0)
+        timer.now = 10.0
+        aged = threading.Thread(target=reporter.send_aged)
+        aged.start()
+        assert held.wait(60), "the old batch is sealed, and its thread sleeps"
+        new = threading.Thread(target=lambda: reporter.report([1.0, 1.0], epsilon=1, time=9000.0))
+        new.start()
+        new.join(0.2)
+        assert new.is_alive(), "it waits for its turn"
+        with pytest.raises(DeliveryError, match="3 reports in 2 batches"):
+            reporter.flush(timeout=0.1)  # and nobody waits longer than they said
+        go_on.set()
+        for thread in (aged, new):
+            thread.join()
+        reporter.flush()
+    assert [message.batch.time_ms for message in broker.read(topic)] == [30_000, 9_000_000]
 
 
 def test_reporters_share_a_connection(broker: Broker) -> None:

@@ -110,13 +110,13 @@ def test_a_reporter_answers_rounds_of_its_metric_alone(
     asked = metric(split="budget")
     first = Round.of(asked, Progress(), 0)
     sent: list[ReportBatch] = []
-    send = Outbox.send
+    put = Outbox.put
 
-    def watched(self: Outbox, batch: Batch, deadline: float | None = None) -> None:
+    def watched(self: Outbox, batch: Batch) -> None:
         sent.append(ReportBatch.FromString(batch.payload))
-        send(self, batch, deadline)
+        put(self, batch)
 
-    monkeypatch.setattr(Outbox, "send", watched)
+    monkeypatch.setattr(Outbox, "put", watched)
     with Reporter(asked, {"test.mock.num.brokers": 1}, clock=lambda: 1_700.5) as reporter:
         assert reporter.answer(first, 50.0, 1.0, ledger=ledger(tmp_path)) == 1
         assert reporter.answer(first, 50.0, 1.0, ledger=ledger(tmp_path)) == 0
