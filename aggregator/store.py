@@ -203,7 +203,7 @@ class Store:
         partition.saved()
         if outcome == b"known":
             return None
-        return sum(len(word) for word in words if isinstance(word, bytes))
+        return sum(len(word) for word in words if isinstance(word, bytes | memoryview))
 
     def partitions(self) -> list[int]:
         """Return the partitions that were ever counted, ascending."""
@@ -476,7 +476,7 @@ def _writes(
     for key, pane in partition.panes.items():
         if not pane.changed:
             continue
-        value = pane.statistic.astype("<i8", copy=False).tobytes()
+        value = pane.statistic.astype("<i8", copy=False).data.cast("B")  # not copied
         yield ["SET", f"{prefix}:{key}", value]
         index = f"{prefix}:index:{key.grain}:{key.metric}"
         yield ["ZADD", index, key.start, f"{key.start}:{pane.first_offset}"]

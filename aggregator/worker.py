@@ -209,7 +209,9 @@ class Worker:
         self._look_at_topic()
         for owned in list(self.owned.values()):
             self._commit(owned)
-        self._next_commit = self._clock.monotonic() + self._interval
+        now = self._clock.monotonic()
+        due = min(self._next_commit, now) + self._interval
+        self._next_commit = max(due, now + self._interval / 2)  # counting has its half
 
     def _bound_memory(self) -> None:
         """Halt the partition with the largest open panes if all together are too large."""

@@ -139,6 +139,7 @@ class RedisServer:
 
 ENCODED: dict[type, Callable[[Any], bytes]] = {
     bytes: lambda word: word,
+    memoryview: bytes,
     str: str.encode,
     int: lambda word: b"%d" % word,
 }
