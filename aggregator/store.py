@@ -129,7 +129,7 @@ class Store:
         with contextlib.suppress(redis.ResponseError):
             for member in self._members(f"{prefix}:open"):
                 name = member.rpartition(b":")[0].decode(errors="replace")
-                types |= {f"{prefix}:{name}": b"string", f"{prefix}:seen:{name}": b"set"}
+                types |= {f"{prefix}:{name}": b"string", f"{prefix}:seen:{name}": b"string"}
                 types[f"{prefix}:keys:{name}"] = b"hash"
         for key, kind in types.items():
             (found,) = self.ask([("TYPE", key)])
@@ -484,8 +484,8 @@ def _writes(
         member = f"{key}:{pane.first_offset}"
         if not pane.closed:
             yield ["SADD", f"{prefix}:open", member]
-            for i in range(0, len(pane.unsaved), WORDS_PER_WRITE):
-                yield ["SADD", f"{prefix}:seen:{key}", *pane.unsaved[i : i + WORDS_PER_WRITE]]
+            if pane.unsaved:
+                yield ["APPEND", f"{prefix}:seen:{key}", b"".join(pane.unsaved)]
             uses = [word for name in pane.unsaved_keys for word in (name, pane.used[name])]
             for i in range(0, len(uses), WORDS_PER_WRITE):
                 yield ["HSET", f"{prefix}:keys:{key}", *uses[i : i + WORDS_PER_WRITE]]

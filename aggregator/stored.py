@@ -153,6 +153,16 @@ def asked(key: str, value: bytes, metric: Metric) -> Round:
     return found
 
 
+def batch_ids(key: str, value: bytes) -> set[bytes]:
+    """Return the ids of the batches that were counted in a pane."""
+    starts = range(0, len(value), BATCH_ID_BYTES)
+    ids = {value[at : at + BATCH_ID_BYTES] for at in starts}
+    if len(ids) * BATCH_ID_BYTES != len(value):
+        found = f"{len(value)} bytes, with {len(ids)} different ids"
+        raise StateUnreadable(key, found, f"batch ids of {BATCH_ID_BYTES} bytes, each once")
+    return ids
+
+
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
     """A partition's state as the store has it, in one consistent piece.
@@ -192,10 +202,7 @@ class Snapshot:
             key, first = opened(f"{prefix}:open", member)
             if key in kept:
                 raise StateUnreadable(f"{prefix}:open", f"two of {key}", "every open pane once")
-            if wrong := next((one for one in seen if len(one) != BATCH_ID_BYTES), None):
-                expected = f"batch ids of {BATCH_ID_BYTES} bytes"
-                raise StateUnreadable(f"{prefix}:seen:{key}", repr(wrong), expected)
-            kept[key] = first, value or b"", set(seen)
+            kept[key] = first, value or b"", batch_ids(f"{prefix}:seen:{key}", seen or b"")
             if value is None:
                 gone = f"{prefix}:{key}"
             elif key.grain == "pane" and not seen:

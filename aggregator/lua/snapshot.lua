@@ -1,7 +1,7 @@
 -- The state that a worker needs to go on counting a partition, in one consistent piece.
 -- KEYS: the partition's owner, watermarks, counts and open panes; ARGV[1] a worker's name to take the
 -- partition over (raising the epoch), or the empty string to look only; ARGV[2] a token of its own.
--- A statistic is false where it is gone.
+-- A statistic, and the ids of a pane's batches, are false where they are gone.
 local tag = string.match(KEYS[1], '^(.*):owner$')
 if ARGV[1] ~= '' then
   redis.call('HINCRBY', KEYS[1], 'epoch', 1)
@@ -15,7 +15,7 @@ for _, member in ipairs(redis.call('SMEMBERS', KEYS[4])) do
   panes[#panes + 1] = {
     member,
     redis.call('GET', tag .. ':' .. name),
-    redis.call('SMEMBERS', tag .. ':seen:' .. name),
+    redis.call('GET', tag .. ':seen:' .. name),
     redis.call('HGETALL', tag .. ':keys:' .. name),
   }
 end

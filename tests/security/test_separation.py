@@ -30,7 +30,7 @@ ATTEMPTS: dict[str, tuple[Attempt, set[str]]] = {
     "write a pane": (lambda c, t: c.set(f"{tag(t, 0)}:pane:x@0:0", "1"), {"worker"}),
     "delete a partition's owner": (lambda c, t: c.delete(f"{tag(t, 0)}:owner:x"), {"worker"}),
     "see who asked for which batch": (
-        lambda c, t: c.smembers(f"{tag(t, 0)}:seen:x"),
+        lambda c, t: c.get(f"{tag(t, 0)}:seen:x"),
         {"worker", "reader", "publisher", "coordinator", "verifier"},
     ),
     "change the weights": (lambda c, t: c.hset(policies_key(t), "delay", "optimal"), {"operator"}),

@@ -114,6 +114,10 @@ class Database:
         self.keys[key] = value
         return b"OK"
 
+    def _append(self, key: Word, value: Word) -> int:
+        self.keys[key] = self._of(key, bytes) + value
+        return len(self.keys[key])
+
     def _del(self, *keys: Word) -> int:
         return sum(self.keys.pop(key, None) is not None for key in keys)
 
@@ -190,7 +194,18 @@ _compiled: dict[bytes, Any] = {}
 COMMANDS: dict[bytes, Callable[..., Any]] = {
     name.upper().encode(): getattr(Database, f"_{name}")
     for name in (
-        *("get", "set", "del", "exists", "pexpireat", "hset", "hmget", "hgetall", "hincrby"),
+        *(
+            "get",
+            "set",
+            "append",
+            "del",
+            "exists",
+            "pexpireat",
+            "hset",
+            "hmget",
+            "hgetall",
+            "hincrby",
+        ),
         *("sadd", "srem", "smembers", "zadd"),
     )
 }

@@ -255,7 +255,7 @@ def contents(state: Partition) -> dict[bytes, Any]:
         if not pane.closed:
             opened[f"{key}:{pane.first_offset}".encode()] = None
             if pane.seen:
-                found[f":seen:{key}"] = dict.fromkeys(pane.seen)
+                found[f":seen:{key}"] = b"".join(pane.unsaved)  # of a replay, all
     found[":indexed"] = {f"{grain}:{metric}".encode(): None for grain, metric in indexed}
     found[":open"] = opened
     found[":watermarks"] = {k.encode(): str(v).encode() for k, v in state.watermarks.items()}
