@@ -175,12 +175,12 @@ class Worker:
     # -- Counting -----------------------------------------------------------------------------
 
     def _count(self, messages: Sequence[Any]) -> None:
-        good = [message for message in messages if message.error() is None]
-        if len(good) < len(messages):
-            for message in messages:
-                if message.error() is not None:
-                    self._note(message.error(), message.partition())
-        for number, batch in kafka.by_partition(good).items():
+        errors = [message for message in messages if message.error() is not None]
+        for message in errors:
+            self._note(message.error(), message.partition())
+        if errors:
+            messages = [message for message in messages if message.error() is None]
+        for number, batch in kafka.by_partition(messages).items():
             owned = self.owned.get(number)
             if owned is None or not owned.is_counting:
                 continue

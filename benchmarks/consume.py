@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -31,6 +33,18 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
         )
 
 
+@contextmanager
+def collecting_seldom() -> Iterator[None]:
+    """Have Python look for garbage as seldom as in a worker, whoever consumes."""
+    before = gc.get_threshold()
+    kafka.collect_seldom()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
 Step = Callable[[Consumer], int]
 """Takes what comes from a consumer; returns how many messages that was."""
 
@@ -41,6 +55,10 @@ def consumption(
     """Return a side that reads a whole log with the worker's fetch settings."""
 
     def rate(_: float) -> float:
+        with collecting_seldom():
+            return consumed()
+
+    def consumed() -> float:
         step = begin()
         consumer: Consumer = kafka.consumer(
             Settings(kafka={"bootstrap.servers": places.kafka}), "bench"

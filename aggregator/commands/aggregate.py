@@ -51,6 +51,7 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
 
         runner = Supervisor(count, single_worker_command(sys.argv[1:]), died)
     else:
+        kafka.collect_seldom()
         runner = Worker(settings, metrics, store, f"{socket.gethostname()}:{os.getpid()}")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: runner.stop())

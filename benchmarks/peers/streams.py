@@ -17,8 +17,8 @@ from benchmarks.peers.environments import NotInstalledError
 from benchmarks.peers.process import serving
 from benchmarks.places import Places
 
-MESSAGES = 150_000
-PEERS = {"quixstreams": 30_000, "bytewax": MESSAGES}
+MESSAGES = 600_000
+PEERS = {"quixstreams": 30_000, "bytewax": 150_000}
 """How many of the messages each reads: enough for seconds."""
 
 
