@@ -378,7 +378,10 @@ class _Layout:
 
 def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:
     """Return the indices of the payloads of each length, ascending."""
-    lengths = np.array([0 if payload is None else len(payload) for payload in payloads])
+    try:
+        lengths = np.fromiter(map(len, payloads), np.intp, len(payloads))  # type: ignore[arg-type]
+    except TypeError:  # one without a value
+        return _by_length([payload or b"" for payload in payloads])
     order = np.argsort(lengths, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1)
 

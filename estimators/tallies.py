@@ -177,18 +177,28 @@ def _unpacked(rows: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
 
 
 def _added_in_words(rows: NDArray[np.uint8], columns: int) -> Counts:
-    filled = np.zeros((len(rows), -(-rows.shape[1] // 8) * 8), dtype=np.uint8)
-    filled[:, : rows.shape[1]] = rows
-    words, weight = filled.view(np.uint64), 1
+    words, weight = _as_words(rows), 1
     sums = np.zeros(columns, dtype=np.int64)
     while len(words):
         carries = [words[:0]]
         while len(words) > LEFT_ROWS:
             third = len(words) // 3
-            a, b, c, rest = np.split(words, [third, 2 * third, 3 * third])
+            a, b, c = (words[i * third : (i + 1) * third] for i in range(3))
             half = a ^ b
-            carries.append((a & b) | (half & c))
-            words = np.concatenate([half ^ c, rest])
+            carry = half & c
+            carry |= a & b
+            carries.append(carry)
+            half ^= c
+            words = np.concatenate([half, words[3 * third :]])
         sums += weight * _unpacked(words.view(np.uint8), columns).sum(axis=0, dtype=np.int64)
         words, weight = np.concatenate(carries), 2 * weight
     return sums
+
+
+def _as_words(rows: NDArray[np.uint8]) -> Words:
+    """Return rows of bytes as rows of words, zeros after them where need be."""
+    if rows.shape[1] % 8 == 0 and rows.flags.c_contiguous:
+        return rows.view(np.uint64)
+    filled = np.zeros((len(rows), -(-rows.shape[1] // 8) * 8), dtype=np.uint8)
+    filled[:, : rows.shape[1]] = rows
+    return filled.view(np.uint64)
