@@ -8,7 +8,7 @@ from tests.simulation.mutants import BREAKS
 from tests.simulation.runs import Tally, run, story
 from tests.simulation.schedule import AT_A_CALL, BETWEEN_CALLS, Schedule
 
-SCHEDULES = 2_000
+SCHEDULES = 1_000
 CHUNK = 500
 MANY = 20_000
 CAUGHT_WITHIN = 450
