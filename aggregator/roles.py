@@ -186,7 +186,7 @@ def _worker(topic: str) -> tuple[str, ...]:
         f"~{deaths_key(topic)}",
         f"%W~{stuck_key(topic)}",
         *_commands("ping evalsha script|load hgetall hmget smembers get exists type"),
-        *_commands("append sadd srem set zadd hset hincrby hdel del pexpire pexpireat incrby"),
+        *_commands("sadd srem set setrange zadd hset hincrby hdel del pexpire pexpireat incrby"),
     )
 
 

@@ -29,6 +29,7 @@ from aggregator.keys import (
 from aggregator.partition import Partition, Watermark
 from aggregator.stored import TORN, UNSET, Overview, Snapshot, Standing
 from aggregator.windows import Span
+from producers.batch import BATCH_ID_BYTES
 
 __all__ = ["TORN", "UNSET", "Overview", "Snapshot", "Standing", "Store", "connect", "script"]
 
@@ -485,7 +486,8 @@ def _writes(
         if not pane.closed:
             yield ["SADD", f"{prefix}:open", member]
             if pane.unsaved:
-                yield ["APPEND", f"{prefix}:seen:{key}", b"".join(pane.unsaved)]
+                stored_bytes = BATCH_ID_BYTES * (len(pane.seen) - len(pane.unsaved))
+                yield ["SETRANGE", f"{prefix}:seen:{key}", stored_bytes, b"".join(pane.unsaved)]
             uses = [word for name in pane.unsaved_keys for word in (name, pane.used[name])]
             for i in range(0, len(uses), WORDS_PER_WRITE):
                 yield ["HSET", f"{prefix}:keys:{key}", *uses[i : i + WORDS_PER_WRITE]]

@@ -90,6 +90,29 @@ def test_a_commit_whose_reply_was_lost_is_recognised(store: Store) -> None:
     assert store.snapshot(0).next_offset == 1
 
 
+def test_a_commit_to_the_offset_that_is_stored_may_run_twice(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the topic was made anew, the new one's next offset may be that of the old one."""
+    epoch, expected, partition = acquired(store)
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    store.commit(0, epoch, expected, partition, {})
+    run: Any = store._commit
+
+    def twice(*arguments: Any) -> Any:
+        run(*arguments)
+        return run(*arguments)
+
+    monkeypatch.setattr(store, "_commit", twice)
+    partition.next_offset = 0
+    partition.count(log(batch(DELAY, [1.0], seed=2)))
+    store.commit(0, epoch, 1, partition, {})
+    (seen,) = (seen for _, _, seen in store.snapshot(0).open.values())
+    (pane,) = partition.panes.values()
+    assert len(seen) == 2
+    assert seen == pane.seen
+
+
 def test_a_flushed_store_fences_until_the_partition_is_taken_again(store: Store) -> None:
     epoch, expected, partition = acquired(store)
     store.client.flushdb()

@@ -114,8 +114,10 @@ class Database:
         self.keys[key] = value
         return b"OK"
 
-    def _append(self, key: Word, value: Word) -> int:
-        self.keys[key] = self._of(key, bytes) + value
+    def _setrange(self, key: Word, offset: Word, value: Word) -> int:
+        before, start = self._of(key, bytes), int(offset)
+        after = before[start + len(value) :]
+        self.keys[key] = before[:start].ljust(start, b"\0") + value + after
         return len(self.keys[key])
 
     def _del(self, *keys: Word) -> int:
@@ -197,7 +199,7 @@ COMMANDS: dict[bytes, Callable[..., Any]] = {
         *(
             "get",
             "set",
-            "append",
+            "setrange",
             "del",
             "exists",
             "pexpireat",
