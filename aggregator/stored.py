@@ -157,7 +157,7 @@ def batch_ids(key: str, value: bytes) -> set[bytes]:
     """Return the ids of the batches that were counted in a pane."""
     starts = range(0, len(value), BATCH_ID_BYTES)
     ids = {value[at : at + BATCH_ID_BYTES] for at in starts}
-    if len(ids) * BATCH_ID_BYTES != len(value):
+    if not ids or len(ids) * BATCH_ID_BYTES != len(value):
         found = f"{len(value)} bytes, with {len(ids)} different ids"
         raise StateUnreadable(key, found, f"batch ids of {BATCH_ID_BYTES} bytes, each once")
     return ids
@@ -202,10 +202,11 @@ class Snapshot:
             key, first = opened(f"{prefix}:open", member)
             if key in kept:
                 raise StateUnreadable(f"{prefix}:open", f"two of {key}", "every open pane once")
-            kept[key] = first, value or b"", batch_ids(f"{prefix}:seen:{key}", seen or b"")
+            ids = set() if seen is None else batch_ids(f"{prefix}:seen:{key}", seen)
+            kept[key] = first, value or b"", ids
             if value is None:
                 gone = f"{prefix}:{key}"
-            elif key.grain == "pane" and not seen:
+            elif key.grain == "pane" and seen is None:
                 gone = f"{prefix}:seen:{key}"
             place = f"{prefix}:keys:{key}"
             used[key] = {name: integer(place, count, 1) for name, count in _pairs(uses).items()}

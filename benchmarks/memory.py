@@ -61,10 +61,11 @@ def _id_bytes(places: Places) -> float:
     number = places.sized(IDS)
     with Store(connect(places.redis), "ids") as store:
         before = store.client.info("memory")["used_memory"]
-        for _ in range(0, number, IDS_AT_ONCE):
-            store.client.append("ids", os.urandom(BATCH_ID_BYTES * IDS_AT_ONCE))
+        for held in range(0, number, IDS_AT_ONCE):
+            ids = os.urandom(BATCH_ID_BYTES * IDS_AT_ONCE)
+            store.client.setrange("ids", BATCH_ID_BYTES * held, ids)
         after = store.client.info("memory")["used_memory"]
-        held = store.client.strlen("ids") / BATCH_ID_BYTES
+        held = store.client.strlen("ids") // BATCH_ID_BYTES
         store.client.delete("ids")
     return float((after - before) / held)
 
