@@ -130,11 +130,10 @@ class Outbox:
     def resend(self, deadline: float) -> None:
         """Send again what has failed."""
         with self._lock:
-            again = list(self._failed.values())
+            self._under_way |= self._failed
+            self._sealed.extend(self._failed.values())
             self._failed.clear()
             self._first_error = ""
-        for batch in again:
-            self.put(batch)
         self.send(deadline)
 
     def wait(self, deadline: float) -> None:
