@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from benchmarks.metrics import LEVELS, reports_of
 from estimators import Metric
+from estimators.mechanisms.mechanism import Levels, Reports
 from producers.batch import encode_batch
 
 METRIC = Metric(
@@ -37,9 +39,18 @@ class LogMessage:
 
 
 def payloads(batches: int, reports: int) -> list[bytes]:
-    """Return batches of so many reports, each with an id of its own, all in one pane."""
-    level, answers = reports_of(METRIC, reports)
+    """Return batches of the same reports, each with an id of its own, all in one pane."""
+    return _encoded([reports_of(METRIC, reports)] * batches)
+
+
+def different_payloads(batches: int, reports: int) -> list[bytes]:
+    """Return batches that each have reports of their own: what is to be compressed."""
+    level, answers = (x.reshape(batches, -1) for x in reports_of(METRIC, batches * reports))
+    return _encoded(zip(level, answers, strict=True))
+
+
+def _encoded(columns: Iterable[tuple[Levels, Reports]]) -> list[bytes]:
     return [
         encode_batch(METRIC, level, answers, TIME_MS, number.to_bytes(16, "big"))
-        for number in range(batches)
+        for number, (level, answers) in enumerate(columns)
     ]

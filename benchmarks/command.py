@@ -129,6 +129,8 @@ def bench(
         raise click.UsageError(f"no benchmark has {only!r} in its name; --list names the stages")
     if file is not None:
         known = Record.read(file) if update and file.exists() else Record()
+        if only in STAGES:  # what has gone from it since is not kept
+            known = known.without(only)
         file.write_text(json.dumps((known | record).as_dict(), indent=1) + "\n")
 
 

@@ -13,24 +13,30 @@ from confluent_kafka import Consumer, TopicPartition
 from aggregator import kafka
 from aggregator.partition import Partition
 from aggregator.settings import Settings
-from benchmarks.batches import FUTURE_MS, METRICS, payloads
+from benchmarks.batches import FUTURE_MS, METRICS, different_payloads
 from benchmarks.measure import Benchmark, Side
 from benchmarks.places import PARTITIONS, Places
+from producers.connection import DEFAULTS
 
 BATCHES = {1: 150_000, 1_000: 30_000}
+COMPRESSIONS = ("none", str(DEFAULTS["compression.type"]))
+"""Nothing to uncompress; and as reporters send."""
 PATIENCE_SECONDS = 0.01
 """A fetch that finds fewer messages than asked for waits so long for more, at the end for none."""
 
 
 def benchmarks(places: Places) -> Iterator[Benchmark]:
     for reports, batches in BATCHES.items():
-        topic, messages = places.log(payloads(places.sized(batches), reports))
-        yield Benchmark(
-            f"consume/batches of {reports}/raw",
-            "reports/s",
-            consumption(places, topic, messages, reports, counting),
-            consumption(places, topic, messages, reports, lambda: raw),
-        )
+        for compression in COMPRESSIONS:
+            encoded = different_payloads(places.sized(batches), reports)
+            topic, messages = places.log(encoded, compression=compression)
+            name = f"batches of {reports}" + (f", {compression}" if compression != "none" else "")
+            yield Benchmark(
+                f"consume/{name}/raw",
+                "reports/s",
+                consumption(places, topic, messages, reports, counting),
+                consumption(places, topic, messages, reports, lambda: raw),
+            )
 
 
 @contextmanager

@@ -82,7 +82,9 @@ class Places:
             admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
         return topic
 
-    def log(self, payloads: list[bytes], key: bytes | None = None) -> tuple[str, int]:
+    def log(
+        self, payloads: list[bytes], key: bytes | None = None, *, compression: str = "none"
+    ) -> tuple[str, int]:
         """Fill a topic evenly; return its name and how many messages it holds.
 
         The in-process broker keeps little: there the log is shorter.
@@ -90,7 +92,8 @@ class Places:
         topic = self.topic()
         if self._embedded is not None:
             payloads = payloads[: SMALL_BYTES * PARTITIONS // len(payloads[0])]
-        producer = Producer({"bootstrap.servers": self.kafka, **FILLING})
+        filling = {**FILLING, "compression.type": compression}
+        producer = Producer({"bootstrap.servers": self.kafka, **filling})
         _fill(producer, topic, payloads, key)
         producer.flush()
         producer.close()

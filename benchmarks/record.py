@@ -38,6 +38,14 @@ class Record:
             self.machine | newer.machine,
         )
 
+    def without(self, stage: str) -> Record:
+        """Return the results of all other stages."""
+        found = Record(dict(self.results), dict(self.figures), dict(self.not_run), self.machine)
+        for kind in (found.results, found.figures, found.not_run):
+            for name in [name for name in kind if name.split("/")[0] == stage]:
+                del kind[name]
+        return found
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "benchmarks": {name: result.as_dict() for name, result in self.results.items()},

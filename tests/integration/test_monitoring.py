@@ -244,8 +244,12 @@ def test_fifty_metrics_and_two_thousand_series_are_scraped_quickly(watched: Watc
 def test_every_message_is_in_the_histograms_once_and_refused_ones_by_their_reason(
     watched: Watched,
 ) -> None:
-    (counted,) = watched.prometheus.at(watched.ended, "dither_end_to_end_latency_seconds_count")
-    assert counted["values"] == [sum(watched.deployment.log_ends().values())]
+    def each_is_in_once() -> bool:  # heartbeats may still have come since
+        counts = watched.prometheus.now("dither_end_to_end_latency_seconds_count")
+        messages = sum(watched.deployment.log_ends().values())
+        return [one["values"] for one in counts] == [[messages]]
+
+    wait_until(each_is_in_once, "every message is in the histogram once")
     dead = {
         one["labels"]["reason"]: one["values"][0]
         for one in watched.prometheus.at(watched.ended, "dither_deadletters_total")
