@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import itertools
 import logging
 import os
 import time
@@ -337,11 +338,9 @@ def by_partition(messages: Sequence[Any]) -> dict[int, list[Any]]:
     """Return the messages of each partition, in their order."""
     found: defaultdict[int, list[Any]] = defaultdict(list)
     numbers = [message.partition() for message in messages]
-    begin = 0
-    for end in [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(messages)]:
-        if begin < end:
-            found[numbers[begin]] += messages[begin:end]
-        begin = end
+    edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
+    for begin, end in itertools.pairwise(edges.tolist()):
+        found[numbers[begin]] += messages[begin:end]
     return found
 
 

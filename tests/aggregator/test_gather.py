@@ -42,7 +42,8 @@ def test_a_backlog_is_gathered_in_the_order_of_each_partition() -> None:
             messages += found
     grouped = kafka.by_partition(messages)
     assert sum(map(len, grouped.values())) == 5_500
-    for batch in grouped.values():
+    for number, batch in grouped.items():
+        assert {message.partition() for message in batch} == {number}
         assert [message.offset() for message in batch] == list(range(len(batch)))
 
 
