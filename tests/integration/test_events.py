@@ -14,7 +14,7 @@ from cloudevents.core.formats.json import JSONFormat
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from aggregator import kafka
+from aggregator import due, kafka
 from aggregator.answers import iso
 from aggregator.events import FINAL, Event
 from aggregator.lease import Lease
@@ -325,6 +325,7 @@ def test_a_topic_that_was_deleted_and_created_again_gets_every_event(counted: De
 
 def _run_until_it_crashes(deployment: Deployment, broken: pytest.MonkeyPatch) -> None:
     broken.setattr(Lease, "release", lambda self: None)
+    broken.setattr(due, "BATCH_SECONDS", 60.0)  # all panes in one transaction, at any speed
     publisher = Publisher(settings_of(deployment, lease="500ms"), reader_of(deployment))
     with pytest.raises(Crash):
         publisher.run()
