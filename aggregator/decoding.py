@@ -165,13 +165,17 @@ class Batches:
 
     def __init__(self, blocks: Sequence[Rows]) -> None:
         self._blocks = blocks
+        sizes = [len(block.ids) for block in blocks]
+        self.index, self.time_ms, self.ids = blocks[0].index, blocks[0].time_ms, blocks[0].ids
+        self._block, self._row = np.zeros(sizes[0], dtype=np.intp), np.arange(sizes[0])
+        if len(blocks) == 1:
+            return
         index = np.concatenate([block.index for block in blocks])
         order = np.argsort(index, kind="stable")
-        self.index: Integers = index[order]
-        self.time_ms: Integers = np.concatenate([block.time_ms for block in blocks])[order]
+        self.index = index[order]
+        self.time_ms = np.concatenate([block.time_ms for block in blocks])[order]
         ids = [identity for block in blocks for identity in block.ids]
-        self.ids = ids if len(blocks) == 1 else [ids[i] for i in order.tolist()]
-        sizes = [len(block.ids) for block in blocks]
+        self.ids = [ids[i] for i in order.tolist()]
         self._block = np.repeat(np.arange(len(blocks)), sizes)[order]
         self._row = np.concatenate([np.arange(size) for size in sizes])[order]
 
@@ -357,7 +361,10 @@ class _Layout:
         """Return which rows of a matrix have this layout."""
         above = matrix.take(self.places, axis=1)
         above -= self.least  # what is below wraps around
-        fitting: NDArray[np.bool_] = np.logical_and.reduce(above <= self.spread, axis=1)
+        within = above <= self.spread
+        if within.all():  # far faster than row by row
+            return np.ones(len(matrix), dtype=np.bool_)
+        fitting: NDArray[np.bool_] = np.logical_and.reduce(within, axis=1)
         return fitting
 
     def read(
@@ -379,9 +386,12 @@ class _Layout:
 def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:
     """Return the indices of the payloads of each length, ascending."""
     try:
-        lengths = np.fromiter(map(len, payloads), np.intp, len(payloads))  # type: ignore[arg-type]
+        found = list(map(len, payloads))  # type: ignore[arg-type]
     except TypeError:  # one without a value
         return _by_length([payload or b"" for payload in payloads])
+    if not found or found.count(found[0]) == len(found):
+        return [np.arange(len(found))]
+    lengths = np.array(found)
     order = np.argsort(lengths, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1)
 

@@ -68,7 +68,7 @@ def judge_in_turn(
     wrong: Bools,
     beats: Bools,
     watermark: Watermark,
-    seen: Mapping[int, set[bytes]],
+    seen: defaultdict[int, set[bytes]],
     used: Mapping[int, Uses],
 ) -> tuple[Verdict, dict[int, Uses]]:
     """Judge a metric's batches by those before them, and count what their keys add.
@@ -90,8 +90,10 @@ def judge_in_turn(
         Without a report: they only move the watermark.
     watermark : Watermark
         Before the first one.
-    seen, used : mapping by pane start
-        Of the open panes: the ids counted, and the reports of each key.
+    seen : defaultdict by pane start
+        The ids counted; those of batches that are counted now are added.
+    used : mapping by pane start
+        Of the open panes, the reports of each key.
 
     Returns
     -------
@@ -104,7 +106,6 @@ def judge_in_turn(
     over: dict[int, int] = {}
     late, repeated = np.zeros((2, len(keys)), dtype=np.bool_)
     passed = np.empty(len(keys) + 1, dtype=np.int64)
-    here: set[tuple[int, bytes]] = set()
     uses: defaultdict[int, Uses] = defaultdict(dict)
     time = watermark.time
     for row, (begin, key, identity) in enumerate(
@@ -119,7 +120,7 @@ def judge_in_turn(
         if begin + metric.pane_ms <= max(time - metric.lateness_ms, watermark.closed):
             late[row] = True
             continue
-        if identity in seen.get(begin, ()) or (begin, identity) in here:
+        if identity in seen[begin]:
             repeated[row] = True
             continue
         counted = uses[begin].get(key, used.get(begin, {}).get(key, 0))
@@ -127,7 +128,7 @@ def judge_in_turn(
             over[row] = counted
             continue
         uses[begin][key] = counted + batches.size(row)
-        here.add((begin, identity))
+        seen[begin].add(identity)
         time = max(time, int(reached[row]))
     passed[-1] = time
     return Verdict(late, repeated, passed, over), uses

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import itertools
 import logging
 import os
 import time
@@ -12,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, Self
 
-import numpy as np
 from confluent_kafka import (
     Consumer,
     KafkaError,
@@ -337,10 +335,8 @@ def gather(consumer: ReportsConsumer, patience: float) -> list[Any]:
 def by_partition(messages: Sequence[Any]) -> dict[int, list[Any]]:
     """Return the messages of each partition, in their order."""
     found: defaultdict[int, list[Any]] = defaultdict(list)
-    numbers = [message.partition() for message in messages]
-    edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
-    for begin, end in itertools.pairwise(edges.tolist()):
-        found[numbers[begin]] += messages[begin:end]
+    for message in messages:
+        found[message.partition()].append(message)
     return found
 
 

@@ -57,10 +57,8 @@ class Pane:
     values: list[bytes] = dataclasses.field(default_factory=list)
 
     def add(self, batches: Batches, which: NDArray[np.intp]) -> None:
-        """Put batches aside for :meth:`settle`, each counted once."""
-        ids = batches.ids if which.size == len(batches.ids) else [batches.ids[i] for i in which]
-        self.seen.update(ids)
-        self.unsaved += ids
+        """Put batches aside for :meth:`settle`, each counted once; `seen` has their ids already."""
+        self.unsaved += _chosen(batches.ids, which)
         for levels, values in batches.columns(which):
             self.levels.append(levels)
             self.values.append(values)
@@ -150,7 +148,8 @@ class Partition:
         if not fresh:
             return []
         found, refusals = self._decoder.decode(fresh)
-        arrived = np.array([message.timestamp()[1] for message in fresh], dtype=np.int64)
+        stamps = [message.timestamp()[1] for message in fresh]
+        arrived = np.fromiter(stamps, np.int64, len(fresh))
         self.arrivals.frombytes(arrived.tobytes())
         for (name, number), batches in found.items():
             key = self._keys[name][number - 1 if number else 0]
@@ -169,7 +168,8 @@ class Partition:
 
     def _fresh(self, messages: list[Message]) -> list[Message]:
         """Return the messages that were not counted before, each offset once, in their order."""
-        offsets = np.array([message.offset() for message in messages], dtype=np.int64)
+        found = [message.offset() for message in messages]
+        offsets = np.fromiter(found, np.int64, len(messages))
         if not offsets.size or (offsets[0] >= self.next_offset and (np.diff(offsets) > 0).all()):
             return messages
         fresh, following = [], self.next_offset
@@ -201,14 +201,14 @@ class Partition:
         watermark = self.watermarks[name]
         reached = np.minimum(time, kafka_ms)
         beats = _heartbeats(metric, batches)
+        panes = self._open(name, start)
+        seen = defaultdict(set, {begin: pane.seen for begin, pane in panes.items()})
         uses: dict[int, Uses] = {}
         if metric.max_key_reports is None:
             ids = batches.ids
-            verdict = self._judge(metric, name, ids, reached, start, wrong, beats, watermark)
+            verdict = _judge(metric, ids, reached, start, wrong, beats, watermark, seen)
         else:
             keys = [digest(messages[i].key()) for i in batches.index.tolist()]
-            panes = self._open(name, start)
-            seen = {begin: pane.seen for begin, pane in panes.items()}
             used = {begin: pane.used for begin, pane in panes.items()}
             verdict, uses = judge_in_turn(
                 metric, batches, keys, reached, start, wrong, beats, watermark, seen, used
@@ -226,7 +226,7 @@ class Partition:
             pane = self.panes.get(key)
             if pane is None:
                 first = messages[batches.index[inside[0]]].offset()
-                pane = self.panes[key] = Pane(metric, first, metric.zero())
+                pane = self.panes[key] = Pane(metric, first, metric.zero(), seen[begin])
             pane.add(batches, inside)
             pane.note(uses.get(begin, {}))
         refusals = []
@@ -246,46 +246,10 @@ class Partition:
             refusals.append(Refusal(message, error.reason, error.detail, metric.name, reports))
         return refusals
 
-    def _judge(
-        self,
-        metric: Metric,
-        name: str,
-        ids: list[bytes],
-        reached: Integers,
-        start: Integers,
-        wrong: NDArray[np.bool_],
-        beats: NDArray[np.bool_],
-        watermark: Watermark,
-    ) -> Verdict:
-        """Judge batches that have no limit, all at once."""
-        repeated = self._repeated(name, ids, start, wrong | beats)
-        moved = np.where(wrong | repeated, NEVER, reached)
-        passed = np.maximum.accumulate(np.concatenate(([watermark.time], moved)))
-        closed = np.maximum(passed[:-1] - metric.lateness_ms, watermark.closed)
-        late = ~(wrong | beats) & (start + metric.pane_ms <= closed)
-        return Verdict(late, repeated, passed)
-
     def _open(self, name: str, start: Integers) -> dict[int, Pane]:
         """Return the open panes of a key that begin at these times."""
         found = {begin: self.panes.get(PaneKey("pane", name, begin)) for begin in _different(start)}
         return {begin: pane for begin, pane in found.items() if pane is not None}
-
-    def _repeated(
-        self, name: str, ids: list[bytes], start: Integers, wrong: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
-        """Return which batches have the id of one before them in the same pane."""
-        repeated = np.zeros(len(ids), dtype=bool)
-        seen: defaultdict[int, set[bytes]] = defaultdict(set)
-        seen.update({begin: pane.seen for begin, pane in self._open(name, start).items()})
-        different = set(ids)
-        if len(different) == len(ids) and all(different.isdisjoint(s) for s in seen.values()):
-            return repeated
-        here: set[tuple[int, bytes]] = set()
-        for row, (begin, identity) in enumerate(zip(start.tolist(), ids, strict=True)):
-            if not wrong[row]:
-                repeated[row] = identity in seen[begin] or (begin, identity) in here
-                here.add((begin, identity))
-        return repeated
 
     def _misplaced(
         self,
@@ -355,6 +319,56 @@ class Partition:
         if metric is not None and key.metric in self._keys[metric.name]:
             vector = np.frombuffer(statistic, dtype="<i8").astype(np.int64)
             self.panes[key] = Pane(metric, first_offset, vector, seen, used=used, changed=False)
+
+
+def _judge(
+    metric: Metric,
+    ids: list[bytes],
+    reached: Integers,
+    start: Integers,
+    wrong: NDArray[np.bool_],
+    beats: NDArray[np.bool_],
+    watermark: Watermark,
+    seen: defaultdict[int, set[bytes]],
+) -> Verdict:
+    """Judge batches that have no limit, all at once; add the ids of those that count to `seen`."""
+    timely = ~(wrong | beats)
+    repeated = _claim(ids, start, timely, seen)
+    moved = np.where(wrong | repeated, NEVER, reached)
+    passed = np.maximum.accumulate(np.concatenate(([watermark.time], moved)))
+    closed = np.maximum(passed[:-1] - metric.lateness_ms, watermark.closed)
+    late = timely & (start + metric.pane_ms <= closed)
+    for row in np.flatnonzero(late & ~repeated).tolist():
+        seen[int(start[row])].discard(ids[row])
+    return Verdict(late, repeated, passed)
+
+
+def _claim(
+    ids: list[bytes],
+    start: Integers,
+    timely: NDArray[np.bool_],
+    seen: defaultdict[int, set[bytes]],
+) -> NDArray[np.bool_]:
+    """Add ids to those seen in their panes; return which were there, or come a second time."""
+    repeated = np.zeros(len(ids), dtype=np.bool_)
+    rows = np.flatnonzero(timely)
+    for begin, inside in _by_start(start[rows], rows):
+        there, new = seen[begin], _chosen(ids, inside)
+        if there.isdisjoint(new):
+            before = len(there)
+            there.update(new)
+            if len(there) == before + len(new):
+                continue
+            there.difference_update(new)
+        for row, identity in zip(inside.tolist(), new, strict=True):
+            repeated[row] = identity in there
+            there.add(identity)
+    return repeated
+
+
+def _chosen(ids: list[bytes], which: NDArray[np.intp]) -> list[bytes]:
+    """Return the ids of some rows, ascending; mostly of all."""
+    return ids if which.size == len(ids) else [ids[row] for row in which.tolist()]
 
 
 def _by_start(start: Integers, rows: NDArray[np.intp]) -> list[tuple[int, NDArray[np.intp]]]:

@@ -18,7 +18,8 @@ from benchmarks.measure import Benchmark, Side
 from benchmarks.places import PARTITIONS, Places
 from producers.connection import DEFAULTS
 
-BATCHES = {1: 150_000, 1_000: 30_000}
+BATCHES = {1: 900_000, 1_000: 120_000}
+"""A second or less of raw consumption: the first messages of a log are waited for."""
 COMPRESSIONS = ("none", str(DEFAULTS["compression.type"]))
 """Nothing to uncompress; and as reporters send."""
 PATIENCE_SECONDS = 0.01
