@@ -13,6 +13,9 @@ from tests import servers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+#: Folders of files that take long: last, one of them would run alone at the end.
+LONG = ("browser", "faults", "integration", "security", "simulation", "statistics")
+
 #: What the tests ran against, one line for each component.
 RAN_AGAINST = pytest.StashKey[dict[str, str]]()
 
@@ -39,11 +42,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         output["ran_against"] = session.config.stash[RAN_AGAINST]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give slow tests an hour instead of five minutes."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give slow tests an hour instead of five minutes; begin with the files that take longest."""
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(3600))
+    folders = [config.rootpath / "tests" / name for name in LONG]
+    items.sort(key=lambda item: not any(item.path.is_relative_to(folder) for folder in folders))
 
 
 @pytest.fixture(autouse=True)
