@@ -210,8 +210,7 @@ class Worker:
         for owned in list(self.owned.values()):
             self._commit(owned)
         now = self._clock.monotonic()
-        due = min(self._next_commit, now) + self._interval
-        self._next_commit = max(due, now + self._interval / 2)  # counting has its half
+        self._next_commit = _next_beat(self._next_commit, now, self._interval)
 
     def _bound_memory(self) -> None:
         """Halt the partition with the largest open panes if all together are too large."""
@@ -437,3 +436,21 @@ class Worker:
         for owned in self.owned.values():
             if owned.must_seek and owned.is_counting:
                 self._seek(owned)
+
+
+def _next_beat(due: float, now: float, interval: float) -> float:
+    """Return when to commit again, after a commit that was due then and is done now.
+
+    Examples
+    --------
+    On the beat, whatever a commit takes, but counting has half of the time at least:
+
+    >>> _next_beat(10.0, 10.2, 1.0), _next_beat(10.0, 10.9, 1.0)
+    (11.0, 11.4)
+
+    After one that came early, because much had been counted, an interval later:
+
+    >>> _next_beat(10.0, 9.25, 1.0)
+    10.25
+    """
+    return max(min(due, now) + interval, now + interval / 2)

@@ -22,7 +22,7 @@ from aggregator.decoding import Refusal
 from aggregator.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
 from tests.servers import Kafka
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @dataclasses.dataclass

@@ -57,7 +57,7 @@ def test_an_expired_lease_is_anothers_and_its_former_holder_cannot_touch_it(
 ) -> None:
     first, second = Lease(client, KEY, "first", 0.05), Lease(client, KEY, "second", 60)
     assert first.acquire()
-    wait_until(second.acquire, "the lease expires", 5)
+    wait_until(second.acquire, "the lease expires")
     assert not first.renew()
     with pytest.raises(LeaseLost):
         first.write([["SET", "test:{lease}:x", "1"]])
@@ -73,7 +73,7 @@ def test_it_stays_held_while_it_is_renewed_and_is_free_afterwards(client: redis.
     assert lease.acquire()
     until = lease._until
     with lease.renewals():
-        wait_until(lambda: lease._until > until + 0.5, "renewed past its first end", 10)
+        wait_until(lambda: lease._until > until + 0.5, "renewed past its first end")
         assert lease.held
         assert not other.acquire()
     assert other.acquire()

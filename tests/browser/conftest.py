@@ -25,7 +25,7 @@ from producers import Reporter
 from tests import servers
 from tests.integration.deployment import Deployment, wait_until
 
-PATIENCE = 30_000
+PATIENCE = 60_000
 """Milliseconds: of a machine that has other things to do."""
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 METRICS = f"""

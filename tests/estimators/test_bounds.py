@@ -245,9 +245,9 @@ def test_a_thousand_categories_at_any_scale_take_well_under_a_second(k: int, n: 
     law = mixed(n, epsilons=[1.0]) if n < 5 else mixed(n)
     observed = np.linspace(-1.2, 1.2, k)
     interval(law, observed, np.log(0.025 / k))
-    start = time.perf_counter()
+    start = time.process_time()
     lower, upper = interval(law, observed, np.log(0.025 / k))
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert np.all((lower >= -1) & (lower <= upper) & (upper <= 1))
     assert np.all(np.diff(lower) >= -2e-3 * (upper - lower)[1:])
 

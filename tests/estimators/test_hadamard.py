@@ -314,9 +314,9 @@ def test_a_million_categories_are_decoded_in_seconds(name: str) -> None:
     statistic = metric.zero()
     metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(1)))
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.process_time()
     estimate = metric.estimate(statistic)
-    seconds, peak = time.perf_counter() - start, tracemalloc.get_traced_memory()[1]
+    seconds, peak = time.process_time() - start, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert isinstance(estimate.value, np.ndarray)
     assert np.argsort(estimate.value)[-2:].tolist() == [999_999, 17]

@@ -138,9 +138,9 @@ def test_a_million_categories_are_decoded_in_seconds() -> None:
     for one in range(5):
         alone = np.where(np.arange(5)[:, None] == one, table, 0)
         tracemalloc.start()
-        start = time.perf_counter()
+        start = time.process_time()
         support = mechanism.support(alone)
-        seconds, peak = time.perf_counter() - start, tracemalloc.get_traced_memory()[1]
+        seconds, peak = time.process_time() - start, tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         geometry = mechanism.geometries[one]
         for category in (0, 17, 4711, 999_999):

@@ -72,7 +72,7 @@ class Servers:
             leader = self.leader()
             return leader is not None and leader.pid != other_than
 
-        wait_until(there, "a server has the lease", 60)
+        wait_until(there, "a server has the lease")
         leader = self.leader()
         assert leader is not None
         return leader
@@ -128,21 +128,21 @@ def test_another_server_takes_over_from_one_that_was_killed_and_from_one_that_wa
 ) -> None:
     deployment = events_deployment
     with servers(deployment) as both, panes_closing(deployment, 30, 8):
-        wait_until(lambda: bool(final_ids(deployment)), "the first final events", 60)
+        wait_until(lambda: bool(final_ids(deployment)), "the first final events")
         first = both.wait_for_leader()
         both.kill(first)
         killed = time.monotonic()
         second = both.wait_for_leader(other_than=first.pid)
-        assert time.monotonic() - killed < LEASE_SECONDS + 3
+        assert time.monotonic() - killed < LEASE_SECONDS + 10
 
         second.send_signal(signal.SIGSTOP)
         before = len(both.log(second))
         both.wait_for_leader(other_than=second.pid)
         published = len(final_ids(deployment))
-        wait_until(lambda: len(final_ids(deployment)) > published, "the other publishes", 60)
+        wait_until(lambda: len(final_ids(deployment)) > published, "the other publishes")
         second.send_signal(signal.SIGCONT)
         noticed = re.compile("lease lost|cannot publish")  # frozen while it asked Kafka, the latter
-        wait_until(lambda: bool(noticed.search(both.log(second)[before:])), "it has noticed", 30)
+        wait_until(lambda: bool(noticed.search(both.log(second)[before:])), "it has noticed")
         assert '"event": "published"' not in noticed.split(both.log(second)[before:])[0]
     found = final_ids(deployment)
     assert len(found) == 30

@@ -51,7 +51,7 @@ def count(deployment: Deployment, panes: range) -> None:
 
 
 def wait_for_finals(deployment: Deployment, panes: int) -> None:
-    wait_until(lambda: len(final_ids(deployment)) >= panes, f"{panes} final events", 30)
+    wait_until(lambda: len(final_ids(deployment)) >= panes, f"{panes} final events")
 
 
 def test_each_closed_pane_has_one_event_with_the_readers_answer(counted: Deployment) -> None:

@@ -60,9 +60,9 @@ def test_each_change_is_a_line_of_json_until_it_is_interrupted(
     with deployment.worker():
         count(deployment, range(2))
         with watching(deployment, output, "age", "--json") as process:
-            wait_until(lambda: reports()[-1:] == [240], "the first line", 30)
+            wait_until(lambda: reports()[-1:] == [240], "the first line")
             count(deployment, range(2, 3))
-            wait_until(lambda: reports()[-1] == 360, "another after the change", 30)
+            wait_until(lambda: reports()[-1] == 360, "another after the change")
             assert interrupt(process) == 0
     found = [json.loads(line) for line in output.read_text().splitlines()]
     assert all(answer["metric"] == "age" for answer in found)
@@ -80,7 +80,7 @@ def test_where_there_is_no_terminal_a_change_is_a_plain_line(
     with deployment.worker():
         count(deployment, range(3))
         with watching(deployment, output, "age", "--window", "10m") as process:
-            wait_until(lambda: "120 reports" in output.read_text(), "a line of the last pane", 30)
+            wait_until(lambda: "120 reports" in output.read_text(), "a line of the last pane")
             assert interrupt(process) == 0
     (line,) = {text.partition("  ")[2] for text in output.read_text().splitlines()}
     assert " in [" in line

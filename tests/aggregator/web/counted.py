@@ -24,7 +24,7 @@ from tests.messages import ARRIVAL, EPOCH, batch, log
 MINUTE, HOUR = 60_000, 3_600_000
 TOPIC = "dither.reports"
 IDLE_MS = 60_000
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 DEFINITIONS = """
 [metrics.delay]
