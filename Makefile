@@ -24,7 +24,7 @@ demo: setup      ## replay a year of flights as private telemetry; ARGS="--secon
 	@$(BIN)/dither demo $(ARGS)
 
 test: setup kafka ## run the tests, four at a time; ARGS="-k verify"
-	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 kafka: setup     ## fetch Apache Kafka's jars where Java 17 and Maven are there
 	@$(BIN)/python deploy/kafka/launcher.py fetch --if-possible
