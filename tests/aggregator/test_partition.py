@@ -125,6 +125,19 @@ def test_a_copy_of_a_batch_is_recognised_until_its_pane_is_closed_and_is_late_af
     assert partition.counts["accepted:delay"] == 2
 
 
+def test_the_ids_that_a_pane_remembers_are_of_what_it_counted() -> None:
+    """The store is told their place among all of the pane's, so that none may be there besides."""
+    first, after = batch(DELAY, [1.0], seed=1), batch(DELAY, [1.0], seed=3)
+    end = batch(DELAY, [1.0], time_ms=EPOCH + 2 * MINUTE, seed=2)
+    partition = new_partition()
+    refused = partition.count(log(first, first, end, first, after, after))
+    assert [refusal.reason for refusal in refused] == ["late", "late", "late"]
+    assert partition.counts["duplicate:delay"] == 1
+    pane = partition.panes[key(DELAY, EPOCH)]
+    assert pane.seen == set(pane.unsaved) == {first.batch_id}
+    assert len(pane.unsaved) == 1
+
+
 def test_messages_below_the_next_offset_are_passed_over() -> None:
     messages = log(batch(DELAY, [1.0], seed=1), batch(DELAY, [2.0], seed=2))
     partition = new_partition()
