@@ -5,6 +5,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
+# Tests start hundreds of processes: each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo test lint audit bench slow faults soak lock proto screenshots reproduction kafka clean
 
 help:            ## show this list
