@@ -8,8 +8,8 @@ from tests.simulation.mutants import BREAKS
 from tests.simulation.runs import Tally, run, story
 from tests.simulation.schedule import AT_A_CALL, BETWEEN_CALLS, Schedule
 
-SCHEDULES = 1_000
-CHUNK = 500
+SCHEDULES = 600
+CHUNK = 300
 MANY = 20_000
 CAUGHT_WITHIN = 450
 FLUSHES = ("redis flushed", "freeze", "session lost", "worker started")
