@@ -14,6 +14,9 @@ FAILED_TO_START = 3
 """The exit code, as uvicorn has it."""
 LEAVE_SECONDS = 5
 """What is under way may end before the process does; streams are closed at once."""
+KEEP_ALIVE_SECONDS = 75
+"""Longer than clients and balancers keep an idle connection: of the two sides, the one that asks
+should hang up, or its next request may meet a connection that has just been closed."""
 
 
 @click.command()
@@ -61,6 +64,7 @@ def serve(
         access_log=False,
         server_header=False,
         http=PunctualProtocol,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=LEAVE_SECONDS,
         ssl_certfile=certificate and certificate[0],
         ssl_keyfile=certificate and certificate[1],

@@ -145,14 +145,14 @@ def test_no_acknowledged_batch_is_lost_when_the_broker_is_killed(
     crowd = Crowd(endangered, gateway)
 
     async def story() -> None:
-        posting = asyncio.create_task(crowd.run())
-        await crowd.at_least(200)
-        own_kafka.kill(1)
-        await asyncio.sleep(1.5)
-        await asyncio.to_thread(own_kafka.restart, 1)
-        await crowd.at_least(200)
-        crowd.stopping = True
-        await posting
+        async with asyncio.TaskGroup() as posting:
+            posting.create_task(crowd.run())
+            await crowd.at_least(200)
+            own_kafka.kill(1)
+            await asyncio.sleep(1.5)
+            await asyncio.to_thread(own_kafka.restart, 1)
+            await crowd.at_least(200)
+            crowd.stopping = True
 
     asyncio.run(story())
     assert crowd.statuses[504] > 0, "some learned that the outcome is unknown"

@@ -9,7 +9,9 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from http.client import HTTPSConnection
 from pathlib import Path
 
 import httpx
@@ -20,6 +22,9 @@ from aggregator.cli import main
 from aggregator.local import free_port
 from aggregator.web import punctual
 from tests.integration.deployment import wait_until
+
+IDLE_SECONDS = 6
+"""httpx keeps a connection for 5 seconds."""
 
 METRICS = """
 [metrics.delay]
@@ -192,6 +197,22 @@ def test_a_key_with_a_passphrase_is_refused_rather_than_asked_for(
     files.key.write_bytes(plain.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, locked))
     told = failure(capsys, monkeypatch, certificate=files.certificate, key=files.key)
     assert "tls_key is encrypted: expected a key without a passphrase" in told
+
+
+def test_a_connection_may_idle_for_longer_than_clients_let_it(
+    serve: Callable[..., tuple[subprocess.Popen[bytes], int]], files: Files
+) -> None:
+    _, port = serve()
+    trusted = ssl.create_default_context()
+    files.authority.configure_trust(trusted)
+    connection = HTTPSConnection("localhost", port, context=trusted, timeout=30)
+    connection.connect()
+    connection.auto_open = 0  # an error, if this one was closed
+    for pause in (0, IDLE_SECONDS):
+        time.sleep(pause)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().read() == b'{"status":"alive"}'
+    connection.close()
 
 
 def test_whoever_does_not_finish_a_request_is_hung_up_on(
