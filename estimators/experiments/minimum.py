@@ -78,15 +78,8 @@ def worst_error(search: Search, users: int, runs: int, seed: int = 1) -> tuple[f
     return max(mean_and_error([error(x) for _ in range(runs)]) for x in PLACES.tolist())
 
 
-def guideline(epsilon: float, setting: Setting, users: int) -> float:
-    """Return MIN's Corollary 1 or 2 at alpha = 1: the root of ln^3 N / N, or of ln^6 N / N.
-
-    They take epsilon / rounds to be small. At epsilon = 4 it is not, and the rate is that of the
-    theorem they follow from: its gamma.
-    """
-    if epsilon > 1:
-        search = minimum((epsilon,), split="budget", critical="paper", **setting(users))
-        return search.critical_share((users,))
+def guideline(setting: Setting, users: int) -> float:
+    """Return MIN's Corollary 1 or 2 at alpha = 1: the root of ln^3 N / N, or of ln^6 N / N."""
     power = 3 if setting is lower_alpha_setting else 6
     return math.sqrt(math.log(users) ** power / users)
 
@@ -103,14 +96,13 @@ def figure_1(runs: int, seed: int, tick: Tick) -> Outcome:
             found.append(worst_error(search, users, runs, seed))
             tick((done + (i + 1) / len(SIZES)) / 4)
         errors, uncertain = zip(*found, strict=True)
-        rate, _ = slope(SIZES, [guideline(epsilon, setting, users) for users in SIZES])
+        rate, _ = slope(SIZES, [guideline(setting, users) for users in SIZES])
         label = f"epsilon = {epsilon:g}, {name}"
         numbers.append(
             Number(f"slope, {label}", *slope(SIZES, errors, uncertain), rate, SLOPES_WITHIN)
         )
         curves.append(Curve(label, SIZES, errors))
-    notes = ["At epsilon = 4, where epsilon / rounds is not small, the guideline is Theorem 2's."]
-    return Outcome(numbers, (), Plot("N", "mean absolute error", curves), notes)
+    return Outcome(numbers, (), Plot("N", "mean absolute error", curves))
 
 
 def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
