@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 
 from aggregator.partition import NEVER
-from aggregator.reader import Window
 from aggregator.searched import Searched, searched
+from aggregator.windows import Window
 from estimators import Estimate, Metric
 from estimators.domains import OPEN
 from estimators.estimate import Floats

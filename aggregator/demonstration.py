@@ -20,10 +20,11 @@ from aggregator import kafka
 from aggregator.errors import DitherError
 from aggregator.keys import metric_key
 from aggregator.local import LocalDeployment, free_port
-from aggregator.reader import Reader, Window
+from aggregator.reader import Reader
 from aggregator.settings import Settings
 from aggregator.store import Store, connect
 from aggregator.verify import verify
+from aggregator.windows import Window
 from estimators import Estimate, Metric
 from producers.flights import MIX, flight_metrics, flights
 from producers.produce import Produced, produce

@@ -10,9 +10,10 @@ from aggregator.events import Event
 from aggregator.keys import PaneKey, metric_key
 from aggregator.partition import NEVER
 from aggregator.published import Published
-from aggregator.reader import Reader, Window
+from aggregator.reader import Reader
 from aggregator.store import Overview
 from aggregator.unpublished import Unpublished
+from aggregator.windows import Window
 from estimators import Metric
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY

@@ -16,7 +16,8 @@ import msgspec
 from aggregator.answers import Answer, answer, iso
 from aggregator.keys import metric_key
 from aggregator.partition import NEVER
-from aggregator.reader import Reader, Window
+from aggregator.reader import Reader
+from aggregator.windows import Window
 
 if TYPE_CHECKING:
     from estimators import Estimate

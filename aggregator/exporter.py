@@ -18,9 +18,10 @@ from aggregator import exported
 from aggregator.errors import StateUnreadable
 from aggregator.exported import Exported
 from aggregator.measurements import Histogram, Measurements
-from aggregator.reader import Frame, Reader, Window, event_time
+from aggregator.reader import Reader
 from aggregator.searched import searched
 from aggregator.store import TORN, Overview, Standing
+from aggregator.windows import Frame, Window, event_time
 
 VERSION = version("dither")
 

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from aggregator.commands.estimate import digits, releasing, warns
-from aggregator.reader import Window
 from aggregator.searched import in_words
+from aggregator.windows import Window
 from estimators import Estimate
 
 HISTORY = 60

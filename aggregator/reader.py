@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import functools
 import hashlib
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
@@ -24,122 +22,19 @@ from aggregator.keys import (
 )
 from aggregator.partition import NEVER, Watermark
 from aggregator.releases import Release, Releases
+from aggregator.spans import spans
 from aggregator.store import UNSET, Overview, Standing, Store, connect
-from aggregator.windows import spans
+from aggregator.windows import Frame, Time, Window, edges, event_time, last_edges
 from estimators import Estimate, Metric
-from estimators.durations import milliseconds
 from estimators.errors import nearest
 from estimators.estimate import Counts
 from estimators.extremes import Progress
-from estimators.weights import DEFAULT_POLICY
 from producers.rounds import Round
 
-Time = float | datetime.datetime | None
 DEFAULT_TOPIC = "dither.reports"
 DEFAULT_IDLE_MS = 60_000
 EXPIRY_MS = 60_000
 """How long an answer from panes that expire is taken to be the same."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Frame:
-    """A window before its panes are read: what is asked of them, and how far they are counted.
-
-    Attributes
-    ----------
-    start_ms, end_ms : int or None
-        On panes' edges. None: unbounded.
-    status : str
-        ``not_ready`` (nothing was ever counted), ``provisional`` (more can come) or ``final``.
-    arrived_ms : int
-        When the last counted report of the metric reached Kafka; -1 for never.
-    policy : str
-        The weights in force.
-    watermarks : dict of int to Watermark
-        Of the partitions that counted the metric.
-    version : str
-        Another one whenever the sums of this window, or how they are read, may be others.
-    release : Release, optional
-        Of a metric that is collected in trust: the latest one in the window; None before it.
-    asked : Round, optional
-        Of a metric that is asked in rounds, the one that is open.
-    """
-
-    metric: Metric
-    start_ms: int | None
-    end_ms: int | None
-    status: str
-    arrived_ms: int
-    policy: str
-    watermarks: dict[int, Watermark]
-    version: str
-    release: Release | None = None
-    asked: Round | None = None
-
-    def filled(self, statistic: Counts) -> Window:
-        """Return the window with its statistic."""
-        return Window(
-            self.metric,
-            statistic,
-            self.start_ms,
-            self.end_ms,
-            self.status,
-            self.arrived_ms,
-            self.policy,
-            asked=self.asked,
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Window:
-    """The statistic of a metric over a stretch of event time.
-
-    Attributes
-    ----------
-    start_ms, end_ms : int or None
-        Where it really begins and ends: on panes' edges. None: unbounded.
-    status : str
-        ``not_ready`` (nothing was ever counted), ``provisional`` (more can come) or ``final``.
-    arrived_ms : int
-        When the last counted report of the metric reached Kafka; -1 for never.
-    released : Estimate, optional
-        What there is in place of the sums where the metric is collected in trust: these are never
-        read to be shown.
-    asked : Round, optional
-        Of a metric that is asked in rounds, the one that is open: `statistic` is of its answers.
-    """
-
-    metric: Metric
-    statistic: Counts
-    start_ms: int | None
-    end_ms: int | None
-    status: str
-    arrived_ms: int
-    policy: str = DEFAULT_POLICY
-    released: Estimate | None = None
-    asked: Round | None = None
-
-    @property
-    def reports(self) -> int:
-        """How many reports are counted in it; of a search, the answers to all rounds until now."""
-        decided = () if self.asked is None else self.asked.decisions
-        counted = int(self.metric.counts(self.statistic).sum())
-        return counted + sum(sum(decision.answers) for decision in decided)
-
-    @property
-    def panes(self) -> int | None:
-        """How many of the metric's panes it spans; None: unbounded."""
-        if self.start_ms is None or self.end_ms is None:
-            return None
-        return (self.end_ms - self.start_ms) // self.metric.pane_ms
-
-    @property
-    def bound(self) -> str:
-        """The bound that ``"auto"`` means here.
-
-        ``"fixed"`` for a closed window; ``"anytime"`` for whatever may be looked at while it grows.
-        """
-        return "fixed" if self.status == "final" else "anytime"
 
 
 class Reader:
@@ -355,9 +250,9 @@ class Reader:
             if key in standing.watermarks
         }
         if window is None:
-            first, last = _edges(metric, start, end)
+            first, last = edges(metric, start, end)
         elif start is None and end is None:
-            first, last = _last(metric, window, watermarks)
+            first, last = last_edges(metric, window, watermarks)
         else:
             raise ValueError(f"window = {window!r} beside a start or an end: expected one of both")
         status = self.status(overview, metric, watermarks, last)
@@ -576,49 +471,3 @@ def _version(*facts: object) -> str:
 
 def _watermark(standing: Standing | None, key: str) -> Watermark:
     return Watermark() if standing is None else standing.watermarks.get(key, Watermark())
-
-
-def event_time(watermarks: Mapping[int, Watermark]) -> int | None:
-    """Return the latest event time of partitions' watermarks; None before the first report."""
-    return max((mark.time for mark in watermarks.values()), default=None)
-
-
-def _last(
-    metric: Metric, window: str, watermarks: Mapping[int, Watermark]
-) -> tuple[int | None, int | None]:
-    """Return the edges of the last stretch of event time, up to the end of its newest pane."""
-    try:
-        length = milliseconds(window)
-    except ValueError as error:
-        raise ValueError(f"window = {window!r}: expected {error}") from None
-    if not length:
-        raise ValueError(f"window = {window!r}: expected a duration above zero")
-    newest = event_time(watermarks)
-    if newest is None:
-        return None, None
-    end = metric.pane_start(newest) + metric.pane_ms
-    return metric.pane_start(end - length), end
-
-
-def _edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | None]:
-    """Widen a window to whole panes, in milliseconds."""
-    first, last = _milliseconds(start), _milliseconds(end)
-    if first is not None and last is not None and first >= last:
-        raise ValueError(f"window from {start} to {end}: expected an end after its start")
-    first = None if first is None else metric.pane_start(first)
-    last = None if last is None else -metric.pane_start(-last)
-    return first, last
-
-
-def _milliseconds(moment: Time) -> int | None:
-    if moment is None:
-        return None
-    if isinstance(moment, datetime.datetime):
-        if moment.tzinfo is None:
-            raise ValueError(
-                f"time {moment.isoformat()}: expected one with a time zone, as in +00:00"
-            )
-        moment = moment.timestamp()
-    if not math.isfinite(moment):
-        raise ValueError(f"time {moment}: expected seconds since the epoch, or a datetime")
-    return round(moment * 1000)

@@ -20,10 +20,11 @@ from aggregator.events import Event
 from aggregator.keys import PaneKey, metric_key, tag
 from aggregator.partition import NEVER
 from aggregator.published import Published
-from aggregator.reader import Reader, Window
+from aggregator.reader import Reader
 from aggregator.settings import Settings
 from aggregator.store import Overview, Standing
 from aggregator.unpublished import Unpublished
+from aggregator.windows import Window
 from estimators import Metric
 from estimators.estimate import Counts
 from producers.batch import heartbeat

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from aggregator.reader import Window
+from aggregator.windows import Window
 from estimators.extremes import tail
 
 

@@ -20,9 +20,10 @@ from aggregator import steps
 from aggregator.answers import Moment, Numbers, Status, iso, plain
 from aggregator.keys import GRAINS_MS, metric_key
 from aggregator.known import KnownEstimates
-from aggregator.reader import Frame, Reader, Time, event_time
+from aggregator.reader import Reader
 from aggregator.releases import answered
-from aggregator.windows import COARSE, spans
+from aggregator.spans import COARSE, spans
+from aggregator.windows import Frame, Time, event_time
 from estimators import Estimate
 from estimators.estimate import Counts
 

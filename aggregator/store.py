@@ -27,8 +27,8 @@ from aggregator.keys import (
     tag,
 )
 from aggregator.partition import Partition, Watermark
+from aggregator.spans import Span
 from aggregator.stored import TORN, UNSET, Overview, Snapshot, Standing
-from aggregator.windows import Span
 from producers.batch import BATCH_ID_BYTES
 
 __all__ = ["TORN", "UNSET", "Overview", "Snapshot", "Standing", "Store", "connect", "script"]

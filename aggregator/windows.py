@@ -1,68 +1,190 @@
-"""Which panes make up a window: complete days, then complete hours, then the metric's own panes."""
+"""Windows of event time: what is asked of them, how far they are counted, what is in them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import dataclasses
+import datetime
+import math
+from collections.abc import Mapping
 
-from aggregator.keys import GRAINS_MS
-from estimators import Metric
+from aggregator.partition import Watermark
+from aggregator.releases import Release
+from estimators import Estimate, Metric
+from estimators.durations import milliseconds
+from estimators.estimate import Counts
+from estimators.weights import DEFAULT_POLICY
+from producers.rounds import Round
 
-COARSE = ("day", "hour")
-
-
-class Span(NamedTuple):
-    """Panes of one grain that begin in [start, end), in ms since the epoch; None: unbounded."""
-
-    grain: str
-    start: int | None
-    end: int | None
+Time = float | datetime.datetime | None
 
 
-def spans(
-    metric: Metric,
-    watermark_ms: int,
-    start: int | None,
-    end: int | None,
-    grains: tuple[str, ...] = COARSE,
-) -> Iterator[Span]:
-    """Cut a window into the spans with the fewest panes.
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """A window before its panes are read: what is asked of them, and how far they are counted.
+
+    Attributes
+    ----------
+    start_ms, end_ms : int or None
+        On panes' edges. None: unbounded.
+    status : str
+        ``not_ready`` (nothing was ever counted), ``provisional`` (more can come) or ``final``.
+    arrived_ms : int
+        When the last counted report of the metric reached Kafka; -1 for never.
+    policy : str
+        The weights in force.
+    watermarks : dict of int to Watermark
+        Of the partitions that counted the metric.
+    version : str
+        Another one whenever the sums of this window, or how they are read, may be others.
+    release : Release, optional
+        Of a metric that is collected in trust: the latest one in the window; None before it.
+    asked : Round, optional
+        Of a metric that is asked in rounds, the one that is open.
+    """
+
+    metric: Metric
+    start_ms: int | None
+    end_ms: int | None
+    status: str
+    arrived_ms: int
+    policy: str
+    watermarks: dict[int, Watermark]
+    version: str
+    release: Release | None = None
+    asked: Round | None = None
+
+    def filled(self, statistic: Counts) -> Window:
+        """Return the window with its statistic."""
+        return Window(
+            self.metric,
+            statistic,
+            self.start_ms,
+            self.end_ms,
+            self.status,
+            self.arrived_ms,
+            self.policy,
+            asked=self.asked,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """The statistic of a metric over a stretch of event time.
+
+    Attributes
+    ----------
+    start_ms, end_ms : int or None
+        Where it really begins and ends: on panes' edges. None: unbounded.
+    status : str
+        ``not_ready`` (nothing was ever counted), ``provisional`` (more can come) or ``final``.
+    arrived_ms : int
+        When the last counted report of the metric reached Kafka; -1 for never.
+    released : Estimate, optional
+        What there is in place of the sums where the metric is collected in trust: these are never
+        read to be shown.
+    asked : Round, optional
+        Of a metric that is asked in rounds, the one that is open: `statistic` is of its answers.
+    """
+
+    metric: Metric
+    statistic: Counts
+    start_ms: int | None
+    end_ms: int | None
+    status: str
+    arrived_ms: int
+    policy: str = DEFAULT_POLICY
+    released: Estimate | None = None
+    asked: Round | None = None
+
+    @property
+    def reports(self) -> int:
+        """How many reports are counted in it; of a search, the answers to all rounds until now."""
+        decided = () if self.asked is None else self.asked.decisions
+        counted = int(self.metric.counts(self.statistic).sum())
+        return counted + sum(sum(decision.answers) for decision in decided)
+
+    @property
+    def panes(self) -> int | None:
+        """How many of the metric's panes it spans; None: unbounded."""
+        if self.start_ms is None or self.end_ms is None:
+            return None
+        return (self.end_ms - self.start_ms) // self.metric.pane_ms
+
+    @property
+    def bound(self) -> str:
+        """The bound that ``"auto"`` means here.
+
+        ``"fixed"`` for a closed window; ``"anytime"`` for whatever may be looked at while it grows.
+        """
+        return "fixed" if self.status == "final" else "anytime"
+
+
+def event_time(watermarks: Mapping[int, Watermark]) -> int | None:
+    """Return the latest event time of partitions' watermarks; None before the first report."""
+    return max((mark.time for mark in watermarks.values()), default=None)
+
+
+def last_edges(
+    metric: Metric, window: str, watermarks: Mapping[int, Watermark]
+) -> tuple[int | None, int | None]:
+    """Return the edges of the last stretch of event time, up to the end of its newest pane.
 
     Parameters
     ----------
     metric : Metric
-    watermark_ms : int
-        How far event time has come: a coarse pane is complete, and never changes again, once its
-        end is older than that by the allowed lateness.
-    start, end : int or None
-        On edges of the metric's panes, in ms since the epoch.
-    grains : tuple of str
-        The coarse grains that may be used, the coarsest first.
+    window : str
+        A duration.
+    watermarks : mapping of int to Watermark
+        Of the partitions.
 
-    Examples
-    --------
-    >>> metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1],
-    ...                 pane="30m")
-    >>> hour = 3_600_000
-    >>> [(s.grain, s.start / hour, s.end / hour)
-    ...  for s in spans(metric, 50 * hour, 23 * hour, int(49.5 * hour))]
-    [('hour', 23.0, 24.0), ('day', 24.0, 48.0), ('hour', 48.0, 49.0), ('pane', 49.0, 49.5)]
+    Returns
+    -------
+    tuple of int, or of None before the first report
+        Milliseconds since the epoch.
+
+    Raises
+    ------
+    ValueError
+        If `window` is no duration above zero.
     """
-    if start is not None and end is not None and start >= end:
-        return
-    if not grains:
-        yield Span("pane", start, end)
-        return
-    grain, *finer = grains
-    width = GRAINS_MS[grain]
-    settled = watermark_ms - metric.lateness_ms
-    last = (settled if end is None else min(end, settled)) // width * width
-    first = None if start is None else -(-start // width) * width
-    exists = metric.pane_ms < width and width % metric.pane_ms == 0
-    if not exists or (first is not None and first >= last):
-        yield from spans(metric, watermark_ms, start, end, tuple(finer))
-        return
-    if first is not None:
-        yield from spans(metric, watermark_ms, start, first, tuple(finer))
-    yield Span(grain, first, last)
-    yield from spans(metric, watermark_ms, last, end, tuple(finer))
+    try:
+        length = milliseconds(window)
+    except ValueError as error:
+        raise ValueError(f"window = {window!r}: expected {error}") from None
+    if not length:
+        raise ValueError(f"window = {window!r}: expected a duration above zero")
+    newest = event_time(watermarks)
+    if newest is None:
+        return None, None
+    end = metric.pane_start(newest) + metric.pane_ms
+    return metric.pane_start(end - length), end
+
+
+def edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | None]:
+    """Return the edges of a window, widened to whole panes, in ms since the epoch.
+
+    Raises
+    ------
+    ValueError
+        If the window is empty, or an edge is not a moment.
+    """
+    first, last = _milliseconds(start), _milliseconds(end)
+    if first is not None and last is not None and first >= last:
+        raise ValueError(f"window from {start} to {end}: expected an end after its start")
+    first = None if first is None else metric.pane_start(first)
+    last = None if last is None else -metric.pane_start(-last)
+    return first, last
+
+
+def _milliseconds(moment: Time) -> int | None:
+    if moment is None:
+        return None
+    if isinstance(moment, datetime.datetime):
+        if moment.tzinfo is None:
+            raise ValueError(
+                f"time {moment.isoformat()}: expected one with a time zone, as in +00:00"
+            )
+        moment = moment.timestamp()
+    if not math.isfinite(moment):
+        raise ValueError(f"time {moment}: expected seconds since the epoch, or a datetime")
+    return round(moment * 1000)

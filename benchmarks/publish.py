@@ -16,9 +16,10 @@ from aggregator.lease import Lease
 from aggregator.outlet import Outlet
 from aggregator.partition import NEVER, Pane, Partition, Watermark
 from aggregator.published import Published
-from aggregator.reader import Reader, Window
+from aggregator.reader import Reader
 from aggregator.settings import Settings, Topics
 from aggregator.store import UNSET, Store, connect
+from aggregator.windows import Window
 from benchmarks.measure import Benchmark
 from benchmarks.metrics import reports_of
 from benchmarks.places import PARTITIONS, Places

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from aggregator.keys import GRAINS_MS, PaneKey, metric_key
 from aggregator.partition import Pane, Partition, Watermark
 from aggregator.reader import Reader
+from aggregator.spans import spans
 from aggregator.store import UNSET, Store, connect
-from aggregator.windows import spans
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.metrics import reports_of
 from benchmarks.places import Places

@@ -18,9 +18,10 @@ from aggregator.commands.options import (
     settings_options,
     table,
 )
-from aggregator.reader import Reader, Window
+from aggregator.reader import Reader
 from aggregator.searched import in_words
 from aggregator.settings import Settings
+from aggregator.windows import Window
 from estimators import Estimate, Metric
 from estimators.domains import OPEN
 from estimators.durations import milliseconds

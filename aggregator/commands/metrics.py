@@ -10,8 +10,9 @@ import click
 
 from aggregator.commands.options import defined_metrics, opened_store, settings_options, table
 from aggregator.errors import StoreUnreachable
-from aggregator.reader import Reader, event_time
+from aggregator.reader import Reader
 from aggregator.settings import Settings
+from aggregator.windows import event_time
 from estimators import Metric
 from estimators.domains import OPEN
 

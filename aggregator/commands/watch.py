@@ -21,8 +21,9 @@ from aggregator.commands.options import (
     opened_store,
     settings_options,
 )
-from aggregator.reader import Reader, Window
+from aggregator.reader import Reader
 from aggregator.settings import Settings
+from aggregator.windows import Window
 from estimators import Estimate
 from estimators.durations import milliseconds
 

@@ -22,11 +22,12 @@ import structlog
 
 from aggregator import status
 from aggregator.errors import StateUnreadable
-from aggregator.reader import Frame, Reader
+from aggregator.reader import Reader
 from aggregator.status import Rates
 from aggregator.store import Overview
 from aggregator.web.failures import away
 from aggregator.web.live import Event, Follower, Live, PolicyChange
+from aggregator.windows import Frame
 
 log = structlog.get_logger()
 

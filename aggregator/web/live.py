@@ -12,7 +12,7 @@ import structlog
 from sse_starlette import ServerSentEvent
 
 from aggregator.answers import answer
-from aggregator.reader import Window
+from aggregator.windows import Window
 from estimators import Estimate
 
 log = structlog.get_logger()

@@ -404,7 +404,8 @@ def test_an_unknown_policy_or_metric_names_the_nearest_and_changes_nothing(redis
 def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
     from aggregator.answers import as_dict
     from aggregator.commands.estimate import as_text
-    from aggregator.reader import Reader, Window
+    from aggregator.reader import Reader
+    from aggregator.windows import Window
     from estimators import Metric
 
     metric = Metric(

@@ -30,10 +30,11 @@ from aggregator.keys import (
 from aggregator.lease import Lease
 from aggregator.measurements import Measurements
 from aggregator.partition import NEVER
-from aggregator.reader import Frame, Reader, Window
+from aggregator.reader import Reader
 from aggregator.settings import Serve, Settings
 from aggregator.store import Store, connect
 from aggregator.web import application
+from aggregator.windows import Frame, Window
 from estimators import Metric
 from estimators.estimate import Counts
 from estimators.extremes import Decision, Progress

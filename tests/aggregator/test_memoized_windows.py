@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from aggregator import answers
-from aggregator.reader import Reader, Window
+from aggregator.reader import Reader
+from aggregator.windows import Window
 from estimators import Estimate, Metric
 from estimators.randomness import SeededBits
 

@@ -16,8 +16,8 @@ from aggregator import Reader
 from aggregator.errors import StoreUnreachable, UnknownMetric
 from aggregator.keys import PaneKey, metric_key
 from aggregator.partition import Partition
-from aggregator.reader import Window
 from aggregator.store import Store, connect
+from aggregator.windows import Window
 from estimators import Metric
 from estimators.estimate import Counts
 from tests.messages import ARRIVAL, DAY, EPOCH, batch, log

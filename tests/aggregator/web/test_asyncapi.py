@@ -13,9 +13,10 @@ import pytest
 from aggregator import events
 from aggregator.answers import answer
 from aggregator.deadletters import letters
-from aggregator.reader import Reader, Window
+from aggregator.reader import Reader
 from aggregator.settings import Settings, Topics
 from aggregator.web.asyncapi import document
+from aggregator.windows import Window
 from estimators import Metric
 from tests.messages import EPOCH, LogMessage
 
