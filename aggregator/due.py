@@ -76,15 +76,15 @@ class Due:
     def provisionals(self, overview: Overview) -> list[Event]:
         """Return the events of running totals that have changed.
 
-        Looks, too, for panes that have turned up where panes were final already: a partition that
-        held nothing back can still get a report of an old time. :meth:`finals` finds them then.
+        After a change, :meth:`finals` looks for panes that have turned up where panes were final
+        already: a partition that held nothing back can still get a report of an old time.
         """
         found = []
         for name in self._metrics:
             frame = self.reader.frame(overview, name)
             if frame.arrived_ms == NEVER or frame.version == self._versions.get(name):
                 continue
-            self._unpublished.look_back(frame.metric, [*overview.partitions])
+            self._unpublished.note_change(name)
             window = frame.filled(self.reader.sum(frame))
             event = events.provisional(window, self._top, self._source)
             if event.id != self.published.provisional(name):
