@@ -46,18 +46,23 @@ class Due:
         self._metrics = {n: m for n, m in reader.metrics.items() if m.trust == "local"}
         self._unpublished = Unpublished(reader.store, published, self._metrics, since_ms)
         self._versions: dict[str, str] = {}
+        self._changed: set[str] = set()
 
-    def finals(self, overview: Overview) -> Iterator[list[Event]]:
+    def finals(self) -> Iterator[list[Event]]:
         """Yield the events of panes that are final and have none yet, in batches.
 
         Every batch is to be published, and noted, before the next one is asked for.
         """
+        changed, self._changed = self._changed, set()  # what changes from now on: the next time
+        overview = self.reader.store.overview()
         for name, settled in self.reader.settled(overview).items():
             if name not in self._metrics:
                 continue
             metric = self._metrics[name]
             policy = overview.policies.get(name, DEFAULT_POLICY)
             partitions = [*overview.partitions]
+            if name in changed:
+                self._unpublished.look_back(metric, partitions)
             for starts in self._unpublished.starts(metric, partitions, settled - metric.pane_ms):
                 yield from self._events(self._windows(metric, partitions, starts, policy))
 
@@ -84,7 +89,7 @@ class Due:
             frame = self.reader.frame(overview, name)
             if frame.arrived_ms == NEVER or frame.version == self._versions.get(name):
                 continue
-            self._unpublished.note_change(name)
+            self._changed.add(name)
             window = frame.filled(self.reader.sum(frame))
             event = events.provisional(window, self._top, self._source)
             if event.id != self.published.provisional(name):

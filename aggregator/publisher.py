@@ -83,7 +83,7 @@ class Publisher(Leader):
     ) -> Iterator[list[Event]]:
         """Yield the final events that are due, releases before each batch of the others."""
         yield from self._releases(outlet, releasing, heartbeats)
-        for batch in due.finals(self.reader.store.overview()):
+        for batch in due.finals():
             yield batch
             yield from self._releases(outlet, releasing, heartbeats)
 

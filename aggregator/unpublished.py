@@ -50,18 +50,12 @@ class Unpublished:
     ) -> None:
         self._store, self._published, self._since = store, published, since_ms
         self._sweeps = {name: Sweep(since_ms) for name in metrics}
-        self._changed: set[str] = set()
-
-    def note_change(self, metric: str) -> None:
-        """Note that a metric has new reports: there may be panes where all were looked through."""
-        self._changed.add(metric)
 
     def starts(self, metric: Metric, partitions: Sequence[int], last: int) -> Iterator[list[int]]:
         """Yield where panes begin, up to `last`, that have no final event, in batches.
 
         A batch is looked for again unless the next one is asked for.
         """
-        self._look_back(metric, partitions)
         sweep = self._sweeps[metric.name]
         limit = max(1, min(BATCH_EVENTS, BATCH_BYTES // metric.zero().nbytes))
         key = metric_key(metric.name, metric.revision)
@@ -75,14 +69,11 @@ class Unpublished:
                 sweep.known += sum(start <= starts[-1] for start in entries)
             sweep.start = last + 1 if len(starts) < limit else starts[-1] + 1
 
-    def _look_back(self, metric: Metric, partitions: Sequence[int]) -> None:
-        """Begin anew if a metric has changed and has other panes than those that were seen.
+    def look_back(self, metric: Metric, partitions: Sequence[int]) -> None:
+        """Look through a metric's panes from the first on, if they are others than those seen.
 
-        Between two sweeps, not when the change is noted: the sweep under way may have passed by.
+        To be called between two sweeps: one that is under way may have passed by a new pane.
         """
-        if metric.name not in self._changed:
-            return
-        self._changed.remove(metric.name)
         sweep, key = self._sweeps[metric.name], metric_key(metric.name, metric.revision)
         if self._store.count_panes(key, partitions, self._since, sweep.start) != sweep.known:
             self._sweeps[metric.name] = Sweep(self._since)
