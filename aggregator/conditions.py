@@ -121,6 +121,13 @@ CONDITIONS = (
         r"WRONG_VERSION_NUMBER",
     ),
     Condition(
+        "Redis has ended TLS with this client",
+        "if it asks for a client's certificate (tls-auth-clients), name one that it trusts in "
+        "redis.url: rediss://...&ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key",
+        "redis-cannot-be-trusted",
+        r"_ALERT_|EOF occurred in violation of protocol",
+    ),
+    Condition(
         "a slot of the Redis Cluster is being moved",
         "wait until it has moved; `redis-cli --cluster fix` ends a move that was given up",
         "a-slot-is-being-moved",

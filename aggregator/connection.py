@@ -7,13 +7,14 @@ from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
 import redis
-from redis.backoff import ExponentialWithJitterBackoff
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import parse_url
 from redis.exceptions import ClusterError, RedisClusterException
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.sentinel import MasterNotFoundError, Sentinel
 
+from aggregator.conditions import AWAY, condition
 from aggregator.errors import SettingsError, StoreUnreachable
 from aggregator.settings import masked
 
@@ -53,6 +54,27 @@ class ClusterClient(RedisCluster):
             host, _, port = str(node_name).rpartition(":")
             found = ClusterNode(host, int(port), "primary")  # type: ignore[no-untyped-call]
         return found
+
+
+class Sentinels(Sentinel):
+    """Sentinels of which one after the other is asked; where none can be, that says why."""
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        """Return the address of a master; whoever knew it is asked first the next time."""
+        asked: list[Any] = self.sentinels
+        failures: list[Exception] = []
+        for sentinel in asked:
+            try:
+                master = sentinel.sentinel_masters().get(service_name)
+            except (redis.ConnectionError, redis.TimeoutError) as error:
+                failures.append(error)
+                continue
+            if master and self.check_master_state(master, service_name):  # type: ignore[no-untyped-call]
+                self.sentinels = [sentinel, *(one for one in asked if one is not sentinel)]
+                return master["ip"], master["port"]
+        if len(failures) == len(asked):
+            raise min(failures, key=lambda failure: condition(failure) is AWAY)
+        raise MasterNotFoundError(f"none that answers knows a master {service_name!r} that is up")
 
 
 def run(client: redis.Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
@@ -208,7 +230,8 @@ def _by_sentinel(places: SplitResult, urls: list[str]) -> redis.Redis:
         options["ssl"] = True
     shared = {k: v for k, v in options.items() if k.startswith(("socket_", "ssl"))}
     addresses = [_address(url, SENTINEL_PORT) for url in urls]
-    sentinel: Any = Sentinel(addresses, sentinel_kwargs={**shared, **access})  # type: ignore[no-untyped-call]
+    once = Retry(NoBackoff(), 0)
+    sentinel: Any = Sentinels(addresses, sentinel_kwargs={**shared, **access, "retry": once})  # type: ignore[no-untyped-call]
     client: redis.Redis = sentinel.master_for(name, retry=_retry(), **options)
     client.ping()
     return client

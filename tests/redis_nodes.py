@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlencode
 
 import redis
 
@@ -23,6 +24,12 @@ from aggregator.embedded import _GUARD
 from tests import servers
 
 READY_SECONDS = 30.0
+TLS = {
+    "ssl_ca_certs": "tls_ca_cert_file",
+    "ssl_certfile": "tls_cert_file",
+    "ssl_keyfile": "tls_key_file",
+}
+"""What a client calls the files that a server speaks TLS with; a node knows itself by the same."""
 SLOTS = 16_384
 NODE_TIMEOUT_MS = 1_000
 """After so long without an answer a node of a Cluster is taken to be dead."""
@@ -51,7 +58,8 @@ class RedisNode:
     Parameters
     ----------
     options : str
-        As on its command line, with underscores for dashes: ``maxmemory="4mb"``.
+        As on its command line, with underscores for dashes: ``maxmemory="4mb"``. With
+        ``tls_cert_file`` it speaks TLS alone.
     """
 
     def __init__(self, **options: str) -> None:
@@ -71,8 +79,15 @@ class RedisNode:
         return self.options.get("requirepass")
 
     @property
+    def tls(self) -> dict[str, str]:
+        """The files of a client that this server lets in; none: it speaks no TLS."""
+        return {name: self.options[own] for name, own in TLS.items() if own in self.options}
+
+    @property
     def url(self) -> str:
-        return f"redis://{f':{self.password}@' if self.password else ''}{self.address}/0"
+        scheme, query = ("rediss", f"?{urlencode(self.tls)}") if self.tls else ("redis", "")
+        password = f":{self.password}@" if self.password else ""
+        return f"{scheme}://{password}{self.address}/0{query}"
 
     @property
     def running(self) -> bool:
@@ -92,7 +107,8 @@ class RedisNode:
     def launch(self) -> None:
         """Start it, and wait for nothing."""
         command = [str(self.binary), *self.arguments]
-        command += ["--port", str(self.port), "--bind", "127.0.0.1"]
+        command += ["--port", "0", "--tls-port"] if self.tls else ["--port"]
+        command += [str(self.port), "--bind", "127.0.0.1"]
         command += ["--dir", str(self.folder)]
         for name, value in self.options.items():
             command += [f"--{name.replace('_', '-')}", *(value.split() or [""])]
@@ -127,7 +143,8 @@ class RedisNode:
     def ask(self, *command: str | int) -> Any:
         """Run a command on this very server."""
         options: Any = {"decode_responses": True, "socket_timeout": 10}
-        with redis.Redis(port=self.port, password=self.password, **options) as client:
+        options |= {"ssl": bool(self.tls), **self.tls}
+        with redis.Redis("127.0.0.1", self.port, password=self.password, **options) as client:
             return client.execute_command(*command)
 
     def follow(self, master: RedisNode) -> None:
@@ -181,7 +198,7 @@ class RedisSentinel(RedisNode):
         self.file = self.folder / "sentinel.conf"
         self.file.write_text("\n".join([*lines, ""]))
         self.arguments = [str(self.file), "--sentinel"]
-        self.options = {}
+        self.options = {k: v for k, v in master.options.items() if k.startswith("tls_")}
 
 
 class RedisCluster:

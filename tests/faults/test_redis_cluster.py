@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -15,6 +17,7 @@ from aggregator.conditions import told
 from aggregator.keys import metric_key, tag
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.test_counting import traffic
+from tests.integration.test_deadletters import command, counted, payload
 from tests.redis_nodes import RedisCluster
 from tests.servers import Kafka
 
@@ -152,3 +155,36 @@ def test_a_node_that_joins_takes_slots_over_during_ingestion(
     assert {cluster.master_of(tag(deployment.topic, n)) for n in range(deployment.partitions)} == {
         newcomer
     }
+
+
+def test_a_dead_letter_is_sent_again_and_counted_once_on_a_redis_cluster(
+    clustered: Deployment, kafka: Kafka
+) -> None:
+    deployment = clustered
+    deployment.deadletters = kafka.topic(3, prefix="dead")
+    deployment.settings.topics.deadletters = deployment.deadletters
+    age = deployment.metrics["age"]
+    deployment.produce([(number % 3, payload(age, number)) for number in range(9)])
+    deployment.produce([(0, b"\xffgarbage")])
+    assert "accepted:age" not in counted(deployment, ("delay",))
+
+    def ask(*arguments: str) -> Any:
+        found = command(deployment, *arguments, "--json")
+        assert found.exit_code == 0, (found.output, found.exception)
+        return json.loads(found.stdout)
+
+    listed = ask("list")
+    assert (listed["total"], listed["handled"]) == (10, 0)
+    place = next(one["place"] for one in listed["letters"] if one["metric"] == "age")
+    assert ask("explain", place)["now"] == "counted, unless a copy of it was"
+    assert ask("replay", "--dry-run")["sent"] == 9
+    assert ask("replay")["sent"] == 9
+    assert ask("replay")["sent"] == 0, "each is marked"
+    client: Any = deployment.store.client
+    client.delete(*client.scan_iter(match=f"*{deployment.deadletters}*handled*"))
+    assert ask("replay")["sent"] == 9, "as if it had been killed before it could mark"
+    totals = counted(deployment, ("delay", "age"))
+    assert (totals["accepted:age"], totals["duplicate:age"]) == (27, 27)
+    assert ask("drop", "--reason", "malformed", "--yes")["dropped"] == 1
+    listed = ask("list")
+    assert (listed["total"], listed["handled"]) == (0, 10)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
-from aggregator.errors import Fenced
+from aggregator.errors import Fenced, StoreUnreachable
 from aggregator.keys import tag
 from aggregator.partition import Partition
 from aggregator.store import UNSET, Store, connect
@@ -137,6 +140,30 @@ def test_sentinels_name_the_master_before_and_after_a_failover() -> None:
                 state.count(log(*LOG[10:], first=10))
                 wait_for(committed, "the replica is the master")
                 assert replica.ask("HGET", "{dither:reports:0}:owner", "next") == "40"
+
+
+def test_a_sentinel_that_hangs_up_is_asked_once_and_then_the_next(node: RedisNode) -> None:
+    asked = []
+    with RedisSentinel(node) as sentinel, socket.create_server(("127.0.0.1", 0)) as broken:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, address = broken.accept()
+                    asked.append(address)
+                    connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        places = f"redis+sentinel://127.0.0.1:{broken.getsockname()[1]},{sentinel.address}"
+        try:
+            connect(f"{places}/dither").close()
+            assert len(asked) == 1
+            with pytest.raises(StoreUnreachable, match="none that answers knows a master 'other'"):
+                connect(f"{places}/other")
+        finally:
+            broken.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 @pytest.mark.slow
