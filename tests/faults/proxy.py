@@ -40,6 +40,7 @@ class Proxy:
         self._network = network
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._passes = {"requests": asyncio.Event(), "replies": asyncio.Event()}
         self.heal()
 
@@ -73,6 +74,12 @@ class Proxy:
         if self._server is None:
             self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
 
+    async def finish(self) -> None:
+        """Give every connection up, in the network's thread."""
+        for task in self._tasks:
+            task.cancel()
+        await self._cut()
+
     async def _cut(self) -> None:
         for writer in list(self._writers):
             carrier = writer.get_extra_info("socket")
@@ -84,11 +91,19 @@ class Proxy:
     async def _refuse(self) -> None:
         server, self._server = self._server, None
         if server is not None:
+            for listening in server.sockets:  # asyncio loses what it accepts while a server closes
+                self._network.loop.remove_reader(listening.fileno())
+            await asyncio.sleep(0)
             server.close()
         await self._cut()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)  # at once: a task may be cancelled before it begins
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with contextlib.suppress(OSError):
                 there = await asyncio.open_connection("127.0.0.1", self.target())
@@ -140,10 +155,12 @@ class Network:
 
     async def _finish(self) -> None:
         mine = asyncio.current_task()
-        others = [task for task in asyncio.all_tasks() if task is not mine]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        while others := asyncio.all_tasks() - {mine}:  # some may be accepting a connection
+            for proxy in self.proxies:
+                await proxy.finish()
+            await asyncio.wait(others)
+        for proxy in self.proxies:
+            await proxy.finish()
 
     def __enter__(self) -> Self:
         return self
