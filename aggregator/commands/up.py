@@ -12,6 +12,7 @@ import click
 
 from aggregator.commands.options import defined_metrics, settings_options
 from aggregator.errors import DitherError
+from aggregator.masking import masked
 from aggregator.settings import DEFAULT_FILE, Settings
 
 MARK = "# Written by `dither up`, and removed when it ends: where its servers are.\n"
@@ -50,6 +51,8 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
     with local as deployment, _told(file, settings):
         deployment.wait_until_serving()
         click.echo(f"{', '.join(defined)} on {deployment.places}")
+        servers = settings.kafka["bootstrap.servers"]
+        click.echo(f"Kafka: {servers}  Redis: {masked('redis.url', settings.redis.url)}")
         click.echo(f"dashboard: {deployment.url}  (Ctrl-C ends it)")
         while not stop.wait(LOOK_SECONDS):
             deployment.check()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from estimators import load_metrics
 from tests.integration.deployment import Deployment, as_json
 from tests.servers import Kafka
 
@@ -41,12 +40,12 @@ def test_its_metric_its_reporter_and_its_reader_work_together(
     report = report.replace("localhost:9092", deployment.kafka.bootstrap_servers)
     report = report.replace('"}) as', f'"}}, topic="{deployment.topic}") as')
     assert deployment.topic in report
-    exec(compile(report, "README.md", "exec"), {})  # noqa: S102
+    names: dict[str, object] = {}
+    exec(compile(report, "README.md", "exec"), names)  # noqa: S102
     with deployment.worker():
         deployment.wait_until_counted()
     read = read.replace("redis://localhost:6379/0", deployment.redis_url)
     read = read.replace(", metrics)", f', metrics, topic="{deployment.topic}")')
-    names = {"metrics": load_metrics("metrics.toml")}
     exec(compile(read, "README.md", "exec"), names)  # noqa: S102
     shown = as_json(deployment.dither("estimate", "dep_delay", "--json"))
     assert shown["reports"] == 1
