@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,24 +18,12 @@ from aggregator.published import Published
 from aggregator.reader import Reader
 from aggregator.settings import Settings
 from aggregator.store import Store
-from estimators import Metric, load_metrics
-from tests.aggregator.web.counted import DEFINITIONS, IDLE_MS, Counting, connected
+from estimators import Metric
+from tests.aggregator.web.counted import IDLE_MS, Counting
 from tests.messages import ARRIVAL
 
 IDLE = ARRIVAL + 2 * IDLE_MS
 """When a partition was last committed that holds nothing back."""
-
-
-@pytest.fixture
-def metrics(tmp_path: Path) -> dict[str, Metric]:
-    file = tmp_path / "metrics.toml"
-    file.write_text(DEFINITIONS)
-    return load_metrics(file)
-
-
-@pytest.fixture
-def store(redis_url: str) -> Store:
-    return connected(redis_url)
 
 
 @pytest.fixture
@@ -53,9 +40,8 @@ def minutes(events: list[Event]) -> list[str]:
 
 
 def test_a_pane_that_turns_up_while_others_are_published_is_due_next(
-    store: Store, metrics: dict[str, Metric], published: Published
+    store: Store, metrics: dict[str, Metric], counting: Counting, published: Published
 ) -> None:
-    counting = Counting(store, metrics)
     due = Due(Reader(store, metrics, idle_ms=IDLE_MS), published, "dither", 0, 10)
     counting.count(0, *(counting.batch("delay", [1.0] * 20, at) for at in (0, 2)), updated=IDLE)
     under_way = due.finals()
@@ -77,6 +63,7 @@ def test_a_pane_that_turns_up_while_others_are_published_is_due_next(
 def test_every_pane_has_one_final_event_however_counting_and_publishing_interleave(
     store: Store,
     metrics: dict[str, Metric],
+    counting: Counting,
     published: Published,
     seed: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -84,7 +71,7 @@ def test_every_pane_has_one_final_event_however_counting_and_publishing_interlea
     """Partitions hold nothing back: each may still get a pane where all were final already."""
     monkeypatch.setattr(unpublished, "BATCH_EVENTS", 3)
     monkeypatch.setattr(due_module, "BATCH_SECONDS", -1)  # an event is a batch
-    rng, counting = random.Random(seed), Counting(store, metrics)
+    rng = random.Random(seed)
     reader = Reader(store, metrics, idle_ms=IDLE_MS)
     counted: set[int] = set()
     found: Counter[str] = Counter()

@@ -24,7 +24,6 @@ from tests.aggregator.web.counted import (
     IDLE_MS,
     MINUTE,
     Counting,
-    connected,
 )
 from tests.messages import ARRIVAL, DAY, EPOCH
 from tests.servers import Redis
@@ -35,16 +34,6 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Metric]:
     file: Path = tmp_path_factory.mktemp("series") / "metrics.toml"
     file.write_text(DEFINITIONS)
     return load_metrics(file)
-
-
-@pytest.fixture
-def store(redis_url: str) -> Store:
-    return connected(redis_url)
-
-
-@pytest.fixture
-def counting(store: Store, metrics: dict[str, Metric]) -> Counting:
-    return Counting(store, metrics)
 
 
 @pytest.fixture

@@ -1,37 +1,13 @@
-"""A store with the metrics of these tests, and a client of the application."""
+"""A client of the application."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from aggregator.settings import Access, Settings
 from aggregator.store import Store
-from estimators import Metric, load_metrics
-from tests.aggregator.web.counted import DEFINITIONS, Client, Counting, connected
-
-
-@pytest.fixture
-def metrics_file(tmp_path: Path) -> Path:
-    file = tmp_path / "metrics.toml"
-    file.write_text(DEFINITIONS)
-    return file
-
-
-@pytest.fixture
-def metrics(metrics_file: Path) -> dict[str, Metric]:
-    return load_metrics(metrics_file)
-
-
-@pytest.fixture
-def store(redis_url: str) -> Store:
-    return connected(redis_url)
-
-
-@pytest.fixture
-def counting(store: Store, metrics: dict[str, Metric]) -> Counting:
-    return Counting(store, metrics)
+from estimators import Metric
+from tests.aggregator.web.counted import Client
 
 
 @pytest.fixture
