@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from aggregator.store import Store, connect
 from estimators import Metric, load_metrics
 from tests.messages import batch, log
 
+ROOT = Path(__file__).parents[2]
 NOWHERE = ["--kafka", "127.0.0.1:1", "--redis", "redis://127.0.0.1:1/0"]
 METRICS = """
 [metrics.delay]
@@ -207,6 +209,20 @@ def test_a_missing_broker_is_one_message_that_says_what_to_do(
     assert told.count("\n") == 1
     for remedy in ("start one", "--kafka", "DITHER_KAFKA_BOOTSTRAP_SERVERS", "dither.toml"):
         assert remedy in told
+
+
+@pytest.mark.parametrize("arguments", [["topics"], *ON_KAFKA], ids=" ".join)
+def test_a_missing_broker_is_one_line_of_a_real_process(arguments: list[str]) -> None:
+    impatient = (
+        "import sys; from aggregator import kafka; kafka.ANSWER_SECONDS = 1.0; "
+        "from aggregator.cli import main; main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", impatient, *arguments, *NOWHERE]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, env=path)
+    assert process.returncode == 1
+    assert process.stderr.startswith("Error: no Kafka broker answers at 127.0.0.1:1 (")
+    assert process.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments", ON_REDIS, ids=" ".join)
