@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import numpy as np
 import pytest
 import redis
@@ -23,6 +25,7 @@ from aggregator.cli import COMMANDS, cli, main
 from aggregator.embedded import EmbeddedUnavailableError
 from aggregator.store import Store, connect
 from estimators import Metric, load_metrics
+from tests.integration.deployment import wait_until
 from tests.messages import batch, log
 
 ROOT = Path(__file__).parents[2]
@@ -223,6 +226,42 @@ def test_a_missing_broker_is_one_line_of_a_real_process(arguments: list[str]) ->
     assert process.returncode == 1
     assert process.stderr.startswith("Error: no Kafka broker answers at 127.0.0.1:1 (")
     assert process.stderr.count("\n") == 1
+
+
+def test_serve_tells_the_port_that_it_chose_and_nothing_of_a_missing_kafka_but_that(
+    redis_url: str, tmp_path: Path
+) -> None:
+    places = ["--kafka", "127.0.0.1:1", "--redis", redis_url]
+    command = [sys.executable, "-m", "aggregator", "serve", "--port=0", "--log-json", *places]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    log = tmp_path / "serve.log"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, stdout=stderr, stderr=stderr, env=path)
+    try:
+        wait_until(lambda: '"serving"' in log.read_text(), "the server tells where it listens")
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        (url,) = [line["url"] for line in lines if line["event"] == "serving"]
+        assert httpx.get(f"{url}healthz").status_code == 200
+    finally:
+        process.terminate()
+        process.wait(20)
+    assert "rdkafka" not in log.read_text()
+    assert all(json.loads(line) for line in log.read_text().splitlines())
+
+
+def test_serve_on_a_port_that_is_taken_says_what_to_do(redis_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = failure("serve", f"--port={port}", "--redis", redis_url)
+    assert told.startswith(f"Error: port {port} of 127.0.0.1: Address already in use")
+    assert told.endswith("choose another (--port, or serve.port)\n")
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid"])
+def test_serve_on_an_address_of_another_machine_says_what_to_do(host: str, redis_url: str) -> None:
+    told = failure("serve", f"--host={host}", "--redis", redis_url)
+    assert told.startswith(f"Error: host {host!r}: ")
+    assert told.endswith("choose an address of this machine (--host, or serve.host)\n")
 
 
 @pytest.mark.parametrize("arguments", ON_REDIS, ids=" ".join)
