@@ -17,7 +17,7 @@ from aggregator.web.failures import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json
 from aggregator.web.queries import AnyPolicy, EstimateQuery, SeriesQuery, moment, parse
 from aggregator.web.service import Service
-from estimators.errors import nearest
+from estimators.errors import meant
 from producers.problems import Problem
 from producers.rounds import Round
 
@@ -192,9 +192,7 @@ async def set_weights(service: Service, request: Request) -> Response:
         wanted = msgspec.json.decode(await request.body(), type=Weights)
         known = service.reader.metric(name).policies
         if wanted.policy not in known:
-            raise ValueError(
-                f"policy {wanted.policy!r}: did you mean {nearest(wanted.policy, known)}"
-            )
+            raise ValueError(f"policy {wanted.policy!r}: {meant(wanted.policy, known)}")
     await service.compute(service.reader.store.set_policy, name, wanted.policy)
     caller = request.scope.get("dither.caller")
     log.info("weights", metric=name, policy=wanted.policy, token=caller.name if caller else "")

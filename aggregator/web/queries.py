@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from estimators.errors import nearest
+from estimators.errors import meant
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
@@ -124,7 +124,7 @@ def parse(request: Request, query: type[Q]) -> Q:
     found: dict[str, Any] = {}
     for name in request.query_params:
         if name not in fields:
-            raise ValueError(f"parameter {name!r}: did you mean {nearest(name, fields)}")
+            raise ValueError(f"parameter {name!r}: {meant(name, fields)}")
         values = request.query_params.getlist(name)
         if get_origin(hints[fields[name].name]) is list:
             found[name] = values

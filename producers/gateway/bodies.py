@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Meta
 
 from estimators import Metric
-from estimators.errors import ReportError, nearest
+from estimators.errors import ReportError, meant
 from producers.batch import check_batch, check_size, encode_batch, new_batch_id, parse_batch
 from producers.delivery import Batch
 from producers.problems import Problem
@@ -133,8 +133,8 @@ def from_json(body: bytes, metrics: Mapping[str, Metric]) -> Batch:
         raise ValueError(f"not JSON: {error}") from None
     metric = metrics.get(given.metric)
     if metric is None:
-        known = nearest(given.metric[:80], metrics)
-        raise ReportError("unknown_metric", f"metric {given.metric[:80]!r}: did you mean {known}")
+        known = meant(given.metric[:80], metrics)
+        raise ReportError("unknown_metric", f"metric {given.metric[:80]!r}: {known}")
     if given.revision not in (None, metric.revision):
         raise ReportError(
             "wrong_revision",

@@ -296,6 +296,11 @@ def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else
     assert version() != before
 
 
+def test_an_unknown_metric_that_is_near_to_none_lists_those_there_are(store: Store) -> None:
+    with pytest.raises(UnknownMetric, match=r"not defined in metrics.toml: expected one of \w+, "):
+        reader_of(store).metric("qqq")
+
+
 def test_an_unknown_metric_names_the_nearest(store: Store) -> None:
     with pytest.raises(UnknownMetric, match=r"'dely' is not defined.*did you mean 'delay'\?"):
         reader_of(store).estimate("dely")
