@@ -135,12 +135,21 @@ def parse(request: Request, query: type[Q]) -> Q:
     given: dict[str, Any] = {}
     for name, value in found.items():
         field = fields[name]
+        kind = _present(field.type)
         try:
-            given[field.name] = msgspec.convert(value, _present(field.type), strict=False)
+            given[field.name] = msgspec.convert(value, kind, strict=False)
         except msgspec.ValidationError as error:
-            expected = str(error).replace("Expected ", "").replace("`", "")
-            raise ValueError(f"{name} = {value!r}: expected {expected}") from None
+            raise ValueError(f"{name} = {value!r}: {_wanted(kind, value, error)}") from None
     return query(**given)
+
+
+def _wanted(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
+    """Say what a parameter may be, which the error does not of words and patterns."""
+    if get_origin(kind) is Literal:
+        return meant(str(value), get_args(kind))
+    if kind == Duration:
+        return "expected a duration such as 30s, 5m, 1h or 1d"
+    return f"expected {str(error).replace('Expected ', '').replace('`', '')}"
 
 
 def _present(kind: Any) -> Any:

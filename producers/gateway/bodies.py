@@ -31,6 +31,7 @@ NO_VALUES = (
     "/static/dither.js do so, docs/gateway.md shows how; the gateway must never see what a person "
     "holds, and has kept nothing of this body"
 )
+SHOWN = "docs/gateway.md shows what a body looks like"
 
 
 class JsonReport(msgspec.Struct, forbid_unknown_fields=True):
@@ -89,7 +90,7 @@ def read_batch(media_type: str, body: bytes, metrics: Mapping[str, Metric]) -> B
     except ReportError as error:
         raise Problem(HTTPStatus.BAD_REQUEST, str(error), _remedy(error)) from None
     except ValueError as error:
-        raise Problem(HTTPStatus.BAD_REQUEST, str(error)) from None
+        raise Problem(HTTPStatus.BAD_REQUEST, str(error), SHOWN) from None
 
 
 def from_protobuf(body: bytes, metrics: Mapping[str, Metric]) -> Batch:
@@ -214,7 +215,7 @@ def _time_ms(time: float | str | None) -> int:
 
 
 def _remedy(error: ReportError) -> str:
-    return _REMEDIES.get(error.reason, "")
+    return _REMEDIES.get(error.reason, SHOWN)
 
 
 _REMEDIES = {
