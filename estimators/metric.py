@@ -37,7 +37,7 @@ TRUSTS = ("local", "central")
 LEVEL_DIGITS = 4
 ROUND_KEYS = ("rounds", "split", "beta", "critical", "round_reports", "round_time")
 """The keys of a definition that belong to a minimum or maximum alone."""
-
+DURATIONS = ("pane", "lateness", "retention", "round_time")
 _GIVEN = ("self", "epsilons")
 """What a mechanism takes of no definition's options."""
 
@@ -245,7 +245,7 @@ class Metric:
             self._refuse("rounds", f"the number of rounds, 1 to {MOST_ROUNDS}")
 
     def _check_times(self) -> None:
-        for key in ("pane", "lateness", "retention", "round_time"):
+        for key in DURATIONS:
             text = getattr(self, key)
             if text is None and key == "retention":
                 continue

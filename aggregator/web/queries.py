@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
+from estimators import durations
 from estimators.errors import meant
 
 Q = TypeVar("Q", bound=msgspec.Struct)
@@ -148,7 +149,7 @@ def _wanted(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
     if get_origin(kind) is Literal:
         return meant(str(value), get_args(kind))
     if kind == Duration:
-        return "expected a duration such as 30s, 5m, 1h or 1d"
+        return f"expected {durations.EXPECTED}"
     return f"expected {str(error).replace('Expected ', '').replace('`', '')}"
 
 

@@ -276,6 +276,13 @@ def test_a_missing_redis_is_one_message_that_says_what_to_do(
         assert remedy in told
 
 
+def test_a_redis_url_without_a_scheme_is_told_all_that_there_are() -> None:
+    told = failure("estimate", "delay", "--redis", "localhost:6379")
+    for text in (told, " ".join(run("estimate", "--help").stdout.split())):
+        for scheme in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):
+            assert f" {scheme}://" in text
+
+
 @pytest.mark.parametrize("arguments", EVERYWHERE, ids=" ".join)
 def test_a_missing_metrics_file_is_told_before_any_server_is_asked(arguments: list[str]) -> None:
     told = failure(*arguments, *NOWHERE, "--metrics", "nowhere.toml")
