@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from typing import Annotated, Any, Literal
 
@@ -10,6 +9,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
+from aggregator.moments import iso
 from aggregator.partition import NEVER
 from aggregator.searched import Searched, searched
 from aggregator.windows import Window
@@ -17,10 +17,8 @@ from estimators import Estimate, Metric
 from estimators.domains import OPEN
 from estimators.estimate import Floats
 
-EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 LYING = 0.01
 """The share of all reports of which an answer says what they could do, were they lies."""
-FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 Status = Literal["not_ready", "too_few_reports", "provisional", "final"]
 Number = float | None
 Numbers = Number | list[Number]
@@ -262,18 +260,3 @@ def plain(x: Any) -> Numbers:
 
 def _number(x: float) -> Number:
     return float(x) if np.isfinite(x) else None
-
-
-def iso(ms: int | None) -> str | None:
-    """Return a time in ms since the epoch as ISO 8601 in UTC, within the years 1 to 9999.
-
-    Examples
-    --------
-    >>> iso(1_357_000_000_000), iso(1_500)
-    ('2013-01-01T00:26:40Z', '1970-01-01T00:00:01.500Z')
-    """
-    if ms is None:
-        return None
-    moment = EPOCH + datetime.timedelta(milliseconds=max(FIRST_MS, min(ms, LAST_MS)))
-    precision = "milliseconds" if ms % 1000 else "seconds"
-    return moment.isoformat(timespec=precision).replace("+00:00", "Z")

@@ -76,9 +76,9 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from estimators.errors import nearest
+            from estimators.errors import meant
 
-            message = f"no command {args[0]!r}: did you mean {nearest(args[0], self.known)}"
+            message = f"no command {args[0]!r}: {meant(args[0], self.known)}"
             raise click.UsageError(message, ctx) from error
 
 

@@ -29,7 +29,8 @@ OPTIONS: dict[str, Any] = {
 SENTINEL_PORT = 26_379
 EXPECTED = (
     "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0, with special characters "
-    "percent-encoded, and redis-py's parameters (ssl_ca_certs=..., with rediss:// only)"
+    "percent-encoded, and redis-py's parameters (ssl_ca_certs=..., with rediss:// only); or, for "
+    "Sentinels, redis+sentinel:// or rediss+sentinel://, then HOST:PORT,HOST:PORT/NAME/0"
 )
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import structlog
 
 from aggregator import events, kafka
-from aggregator.answers import iso
 from aggregator.clock import SYSTEM, Clock
 from aggregator.errors import DitherError
 from aggregator.events import Event
 from aggregator.keys import coordinator_key, metric_key, round_key, rounds_key
 from aggregator.leader import Leader, Unreadable
+from aggregator.moments import iso
 from aggregator.outlet import Outlet
 from aggregator.reader import Reader
 from aggregator.settings import Settings

@@ -92,11 +92,17 @@ class StateUnreadable(DitherError):  # noqa: N818
 
 
 class UnknownMetric(DitherError):  # noqa: N818
-    """A metric that metrics.toml does not define."""
+    """A metric that metrics.toml does not define.
 
-    def __init__(self, name: str, expected: str) -> None:
+    Parameters
+    ----------
+    name, meant : str
+        What it may have been meant to be, as :func:`estimators.errors.meant` says it.
+    """
+
+    def __init__(self, name: str, meant: str) -> None:
         self.name = name
-        super().__init__(f"metric {name!r} is not defined in metrics.toml: did you mean {expected}")
+        super().__init__(f"metric {name!r} is not defined in metrics.toml: {meant}")
 
 
 class Fenced(DitherError):  # noqa: N818

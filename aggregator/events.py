@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aggregator.answers import Answer, answer, iso
+from aggregator.answers import Answer, answer
 from aggregator.keys import metric_key
+from aggregator.moments import iso
 from aggregator.partition import NEVER
 from aggregator.reader import Reader
 from aggregator.windows import Window

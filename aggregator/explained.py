@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.answers import iso
 from aggregator.letters import DeadLetter, printable
+from aggregator.moments import iso
 from aggregator.remedies import remedy
 from estimators import Metric
 

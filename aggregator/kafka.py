@@ -24,13 +24,17 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from aggregator import refusals
+from aggregator.complaints import Complaints
 from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
 from aggregator.settings import Settings
 from producers.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka_errors import ExplainingProducer, explained
 
 QUIET = logging.getLogger("aggregator.librdkafka")
-"""librdkafka's own lines; it repeats itself while a broker is away."""
+"""librdkafka's own lines, hundreds while a broker is away: for whoever adds a handler. What matters
+of them comes as an error, or from :class:`aggregator.complaints.Complaints`."""
+QUIET.addHandler(logging.NullHandler())
+QUIET.propagate = False
 
 ANSWER_SECONDS = 10.0
 LOOK_SECONDS = 1.0
@@ -382,7 +386,14 @@ class Clients:
         }
         unset: dict[str, Any] = {k: v for k, v in fetched.items() if k not in settings.kafka}
         return cls(
-            consumer(settings, group, on_commit=lambda *_: None, **FRESH, **unset),
+            consumer(
+                settings,
+                group,
+                on_commit=lambda *_: None,
+                error_cb=Complaints(),
+                **FRESH,
+                **unset,
+            ),
             consumer(settings, group, **FRESH),
             producer(settings, **{"message.max.bytes": 64_000_000}),
             TopicId(settings, settings.topics.reports),

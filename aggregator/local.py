@@ -14,6 +14,7 @@ from typing import Self
 from aggregator import kafka
 from aggregator.embedded import EmbeddedBroker, EmbeddedRedis
 from aggregator.errors import DitherError
+from aggregator.ports import refuse_taken
 from aggregator.settings import SCOPES, Settings, values
 from aggregator.variables import FILE
 
@@ -77,7 +78,7 @@ class LocalDeployment:
         with self._stack:
             self.places = f"{self._kafka()} and {self._redis()}"
             kafka.ensure_topics(self.settings)
-            _refuse_taken(self.settings.serve.port)
+            refuse_taken(LOOPBACK, self.settings.serve.port)
             self._stack.enter_context(self._process("aggregate", f"--workers={self.workers}"))
             self._stack.enter_context(self._process("serve"))
             if self.searches:
@@ -162,15 +163,6 @@ def free_port() -> int:
     """Return a port of the loopback interface that nobody listens on."""
     with socket.create_server((LOOPBACK, 0)) as server:
         return int(server.getsockname()[1])
-
-
-def _refuse_taken(port: int) -> None:
-    try:
-        socket.create_server((LOOPBACK, port)).close()
-    except OSError as error:
-        raise DitherError(
-            f"port {port} of {LOOPBACK}: {error.strerror}: choose another (--port, or serve.port)"
-        ) from None
 
 
 def _environment(settings: Settings) -> dict[str, str]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from aggregator.decoding import Batches, Decoder, Integers, Message, Refusal
 from aggregator.influence import Uses, Verdict, digest, judge_in_turn
 from aggregator.keys import PaneKey, counted_keys, rollups, width_ms
+from aggregator.moments import shown
 from estimators import Metric, ReportError
 from estimators.estimate import Counts
 
@@ -264,18 +265,18 @@ class Partition:
     ) -> ReportError:
         """Return why a batch that is well made was not counted."""
         if time < 0:
-            return ReportError("bad_time", f"event time {time} ms is before the epoch")
+            return ReportError("bad_time", f"event time {shown(time)} is before the epoch")
         if time > kafka_ms + self.future_ms:
             return ReportError(
                 "future",
-                f"event time {time} ms is {time - kafka_ms} ms ahead of Kafka's timestamp: "
+                f"event time {shown(time)} is {time - kafka_ms} ms ahead of Kafka's timestamp: "
                 f"at most {self.future_ms} ms are allowed; the device's clock is wrong",
             )
         if late:
             return ReportError(
                 "late",
-                f"the pane that begins at {start} ms was closed when event time reached "
-                f"{watermark} ms: {metric.name} allows a lateness of {metric.lateness}",
+                f"the pane that begins at {shown(start)} was closed when event time reached "
+                f"{shown(watermark)}: {metric.name} allows a lateness of {metric.lateness}",
             )
         return ReportError("duplicate", f"batch {batch_id.hex()} was counted before")
 
@@ -403,6 +404,6 @@ def _heartbeats(metric: Metric, batches: Batches) -> NDArray[np.bool_]:
 def _over_limit(metric: Metric, start: int, counted: int, reports: int) -> ReportError:
     return ReportError(
         "over_limit",
-        f"{reports} more reports of a key that has {counted} in the pane that begins at {start} "
-        f"ms: {metric.name} allows {metric.max_key_reports} (max_key_reports)",
+        f"{reports} more reports of a key that has {counted} in the pane that begins at "
+        f"{shown(start)}: {metric.name} allows {metric.max_key_reports} (max_key_reports)",
     )

@@ -26,7 +26,7 @@ from aggregator.spans import spans
 from aggregator.store import UNSET, Overview, Standing, Store, connect
 from aggregator.windows import Frame, Time, Window, edges, event_time, last_edges
 from estimators import Estimate, Metric
-from estimators.errors import nearest
+from estimators.errors import meant
 from estimators.estimate import Counts
 from estimators.extremes import Progress
 from producers.rounds import Round
@@ -91,7 +91,7 @@ class Reader:
             Naming the nearest known one.
         """
         if name not in self.metrics:
-            raise UnknownMetric(name, nearest(name, self.metrics))
+            raise UnknownMetric(name, meant(name, self.metrics))
         return self.metrics[name]
 
     def estimate(

@@ -17,9 +17,10 @@ from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
 from aggregator import steps
-from aggregator.answers import Moment, Numbers, Status, iso, plain
+from aggregator.answers import Moment, Numbers, Status, plain
 from aggregator.keys import GRAINS_MS, metric_key
 from aggregator.known import KnownEstimates
+from aggregator.moments import iso
 from aggregator.reader import Reader
 from aggregator.releases import answered
 from aggregator.spans import COARSE, spans

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from aggregator.errors import SettingsError
 from aggregator.masking import HASHED_TOKEN, HIDDEN, is_secret
 from aggregator.masking import masked as masked
 from aggregator.variables import FILE, PREFIX, variables
+from estimators import durations
 from estimators.durations import milliseconds
 from estimators.errors import nearest
 
@@ -166,6 +168,7 @@ DURATIONS = (
 SHORTEST_MS = {"publish.interval": 100, "publish.lease": 500, "coordinate.lease": 500}
 SMALLEST = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
 BROKERS_CHOICE = ("topics.replication", -1)
+ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
 CHOICES = {"aggregate.on_gap": ("stop", "skip")}
 
 
@@ -314,6 +317,8 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
             raise ValueError(f"a known key of [{section}]: {nearest(name, types)}")
         if types[name] == list[str] and isinstance(value, str):
             value = value.replace(",", " ").split()
+        if key in DURATIONS and not isinstance(value, str):
+            raise ValueError(durations.EXPECTED)
         converted = msgspec.convert(value, types[name], strict=False)
         _check(key, converted)
         setattr(getattr(settings, section), name, converted)
@@ -323,6 +328,14 @@ def _check(key: str, value: Any) -> None:
     if key in DURATIONS:
         if milliseconds(value) < (shortest := SHORTEST_MS.get(key, 0)):
             raise ValueError(f"a duration of {shortest}ms or more")
+    elif key == "serve.cors_origins":
+        if not all(ORIGIN.fullmatch(origin) for origin in value):
+            raise ValueError(
+                "origins as browsers send them, as in https://app.example or "
+                "http://localhost:3000: in lower case and without a path; or * for all"
+            )
+    elif key == "gateway.rate_limit":
+        _check_rate(value)
     elif key == "publish.since":
         publish_since_ms(value)
     elif key in CHOICES and value not in CHOICES[key]:
@@ -342,6 +355,15 @@ def _check(key: str, value: Any) -> None:
             raise ValueError(f"a number of {SMALLEST[key]} or more")
     elif type(value) is int and value < 1 and (key, value) != BROKERS_CHOICE:
         raise ValueError("a number of 1 or more")
+
+
+def _check_rate(rate: str) -> None:
+    from producers.gateway.clients import rate_limit  # which other commands need not load
+
+    try:
+        rate_limit(rate)
+    except ValueError:
+        raise ValueError("a rate such as 100/second or 5000 per hour, or nothing") from None
 
 
 def _token(value: Any) -> str:

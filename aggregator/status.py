@@ -10,8 +10,9 @@ from importlib.metadata import version
 
 import msgspec
 
-from aggregator.answers import Moment, iso
+from aggregator.answers import Moment
 from aggregator.keys import counted_keys
+from aggregator.moments import iso
 from aggregator.store import TORN, Overview
 from estimators import Metric
 

@@ -7,6 +7,7 @@ import datetime
 import math
 from collections.abc import Mapping
 
+from aggregator.moments import shown
 from aggregator.partition import Watermark
 from aggregator.releases import Release
 from estimators import Estimate, Metric
@@ -170,7 +171,9 @@ def edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | Non
     """
     first, last = _milliseconds(start), _milliseconds(end)
     if first is not None and last is not None and first >= last:
-        raise ValueError(f"window from {start} to {end}: expected an end after its start")
+        raise ValueError(
+            f"window from {shown(first)} to {shown(last)}: expected an end after its start"
+        )
     first = None if first is None else metric.pane_start(first)
     last = None if last is None else -metric.pane_start(-last)
     return first, last

@@ -9,9 +9,10 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from estimators import durations
 from estimators.errors import DefinitionError, nearest
 from estimators.extremes.search import KINDS as EXTREMES
-from estimators.metric import Metric
+from estimators.metric import DURATIONS, Metric
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Metric)}
 _REQUIRED = ("kind", "levels")
@@ -76,7 +77,8 @@ def define(name: str, table: Any, source: str = "") -> Metric:
         try:
             msgspec.convert(value, types[key])
         except msgspec.ValidationError as error:
-            raise DefinitionError(f"{name}.{key}", value, _readable(error), source) from None
+            expected = durations.EXPECTED if key in DURATIONS else _readable(error)
+            raise DefinitionError(f"{name}.{key}", value, expected, source) from None
     try:
         return Metric(name=name, **table)
     except DefinitionError as error:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.errors import DefinitionError, nearest
+from estimators.errors import DefinitionError, meant
 from estimators.estimate import Estimate
 
 LARGEST_DIMENSION = 2**14
@@ -185,8 +185,7 @@ class Categories:
         except KeyError as error:
             name = error.args[0]
             raise ValueError(
-                f"category {name!r} of {self.metric!r}: did you mean "
-                f"{nearest(str(name), self.labels)}"
+                f"category {name!r} of {self.metric!r}: {meant(str(name), self.labels)}"
             ) from None
         return np.asarray(indices, dtype=np.int64)
 

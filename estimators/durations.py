@@ -12,6 +12,7 @@ UNITS_MS = {
     "d": 86_400_000,
     "w": 604_800_000,
 }
+EXPECTED = "a duration such as 30s, 5m, 1h or 1d"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
 
@@ -31,7 +32,7 @@ def milliseconds(duration: str) -> int:
     """
     match = _DURATION.fullmatch(duration.strip())
     if match is None:
-        raise ValueError(f"a duration such as 30s, 5m, 1h or 1d, not {duration!r}")
+        raise ValueError(f"{EXPECTED}, not {duration!r}")
     number = float(match[1]) * UNITS_MS[match[2]]
     if number != int(number):
         raise ValueError(f"a duration of whole milliseconds, not {duration!r}")

@@ -45,14 +45,36 @@ class ReportError(ValueError):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Describe the allowed words, the one nearest to a mistaken word first.
+    """Describe the allowed words, to follow "expected": the one nearest to a mistaken word first.
 
     Examples
     --------
     >>> nearest("laplce", ["laplace", "rappor"])
     "'laplace'? (known: laplace, rappor)"
+    >>> nearest("noise", ["laplace", "rappor"]), nearest("noise", [])
+    ('one of laplace, rappor', 'none')
     """
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    guess = f"{close[0]!r}? " if close else ""
-    return f"{guess}(known: {', '.join(names)})"
+    if close := _closest(word, names):
+        return f"{close[0]!r}? (known: {', '.join(names)})"
+    return f"{'one of ' if len(names) > 1 else ''}{', '.join(names)}" or "none"
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Say what a mistaken word may have been meant to be, to follow a colon.
+
+    Examples
+    --------
+    >>> meant("laplce", ["laplace", "rappor"])
+    "did you mean 'laplace'? (known: laplace, rappor)"
+    >>> meant("noise", ["laplace", "rappor"]), meant("noise", [])
+    ('expected one of laplace, rappor', 'there are none')
+    """
+    names = sorted(known)
+    if not names:
+        return "there are none"
+    return f"{'did you mean' if _closest(word, names) else 'expected'} {nearest(word, names)}"
+
+
+def _closest(word: str, names: list[str]) -> list[str]:
+    return difflib.get_close_matches(word, names, n=1, cutoff=0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from estimators.central import COLLECTIONS, TrueValues
 from estimators.central.weights import POLICIES as RELEASE_POLICIES
 from estimators.domains import KEYS, KINDS, OPEN, Domain, domain_of
 from estimators.durations import milliseconds
-from estimators.errors import DefinitionError, ReportError, nearest
+from estimators.errors import DefinitionError, ReportError, meant, nearest
 from estimators.estimate import Counts, Estimate
 from estimators.extremes import Search
 from estimators.extremes.search import CRITICAL, MOST_ROUNDS, SPLITS
@@ -36,7 +37,9 @@ TRUSTS = ("local", "central")
 LEVEL_DIGITS = 4
 ROUND_KEYS = ("rounds", "split", "beta", "critical", "round_reports", "round_time")
 """The keys of a definition that belong to a minimum or maximum alone."""
-
+DURATIONS = ("pane", "lateness", "retention", "round_time")
+_GIVEN = ("self", "epsilons")
+"""What a mechanism takes of no definition's options."""
 
 BLOCK = 2**16
 """Numbers that are randomized together: intermediate arrays stay in the processor's cache."""
@@ -242,7 +245,7 @@ class Metric:
             self._refuse("rounds", f"the number of rounds, 1 to {MOST_ROUNDS}")
 
     def _check_times(self) -> None:
-        for key in ("pane", "lateness", "retention", "round_time"):
+        for key in DURATIONS:
             text = getattr(self, key)
             if text is None and key == "retention":
                 continue
@@ -313,7 +316,13 @@ class Metric:
                 raise ValueError(f"expected none, found {', '.join(self.options)}")
             return self.search.randomizer
         epsilons = [Fraction(round(e * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS) for e in self.levels]
-        return self._kind_of_mechanism(epsilons, **self.domain.parameters, **self.options)
+        kind, parameters = self._kind_of_mechanism, self.domain.parameters
+        own = type(kind.__new__(kind, **parameters))  # there may be one for each kind
+        known = inspect.signature(own.__init__).parameters.keys() - {*_GIVEN, *parameters}
+        for name in self.options:
+            if name not in known:
+                raise ValueError(f"no option {name!r}: {meant(name, known)}")
+        return kind(epsilons, **parameters, **self.options)
 
     @functools.cached_property
     def domain(self) -> Domain:

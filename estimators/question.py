@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from estimators.errors import nearest
+from estimators.errors import meant
 from estimators.weights import POLICIES
 
 BOUNDS = ("auto", "fixed", "anytime", "normal")
@@ -70,8 +70,7 @@ class Question:
         for key, known in (("weights", POLICIES), ("bound", BOUNDS), ("target", TARGETS)):
             if getattr(self, key) not in known:
                 raise ValueError(
-                    f"{key} = {getattr(self, key)!r}: did you mean "
-                    + nearest(str(getattr(self, key)), known)
+                    f"{key} = {getattr(self, key)!r}: {meant(str(getattr(self, key)), known)}"
                 )
 
     def log_p(self, numbers: int) -> float:

@@ -16,6 +16,9 @@ from producers.delivery import DeliveryError
 from producers.kafka_errors import ExplainingProducer, explained
 
 logger = logging.getLogger("producers")
+LIBRDKAFKA = logging.getLogger("producers.librdkafka")
+"""librdkafka's own lines, hundreds while a broker is away: only where logging is set up."""
+LIBRDKAFKA.addHandler(logging.NullHandler())
 
 TICK = 0.1  # seconds: how far past its age a batch may leave
 CLOSE_TIMEOUT = 30.0  # seconds for each reporter that is still open
@@ -74,7 +77,7 @@ class Connection:
                 f"Kafka properties {sorted(config)}: expected 'bootstrap.servers', "
                 "for instance {'bootstrap.servers': 'localhost:9092'}"
             )
-        self.config = {**DEFAULTS, "error_cb": self._note, "logger": logger, **config}
+        self.config = {**DEFAULTS, "error_cb": self._note, "logger": LIBRDKAFKA, **config}
         self.servers = str(next((config[key] for key in _SERVERS[:2] if key in config), "(mock)"))
         self.closed, self._process = False, os.getpid()
         self.last_error = ""

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from estimators.extremes import Decision, Progress
 from estimators.metric import Metric
-from producers.connection import PRODUCER_ONLY
+from producers.connection import LIBRDKAFKA, PRODUCER_ONLY
 from producers.kafka_errors import explained
 
 logger = logging.getLogger("producers")
@@ -137,7 +137,7 @@ class Rounds:
             "isolation.level": "read_committed",
         }
         try:
-            self._consumer = Consumer(self._properties, logger=logger)
+            self._consumer = Consumer(self._properties, logger=LIBRDKAFKA)
         except KafkaException as error:
             raise ValueError(f"Kafka properties: {error.args[0].str()}") from None
         self._process = os.getpid()
@@ -257,7 +257,8 @@ class Rounds:
 
     def _ends(self) -> dict[int, int]:
         """Return where the partitions that have something end, transactions under way included."""
-        asker = Consumer({**self._properties, "isolation.level": "read_uncommitted"}, logger=logger)
+        properties = {**self._properties, "isolation.level": "read_uncommitted"}
+        asker = Consumer(properties, logger=LIBRDKAFKA)
         try:
             marks = {
                 number: asker.get_watermark_offsets(

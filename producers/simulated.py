@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.domains import OPEN
-from estimators.errors import nearest
+from estimators.errors import meant
 from estimators.metric import Metric
 from producers.population import Arrivals, Column, Population
 
@@ -123,7 +123,7 @@ def _parse(distribution: str, kind: str) -> tuple[str, list[float]]:
     name, _, rest = distribution.partition(":")
     if name not in DISTRIBUTIONS[kind]:
         raise ValueError(
-            f"distribution {name!r} for kind {kind!r}: {nearest(name, DISTRIBUTIONS[kind])}"
+            f"distribution {name!r} for kind {kind!r}: {meant(name, DISTRIBUTIONS[kind])}"
         )
     try:
         parameters = [float(part) for part in rest.split(",")] if rest else []

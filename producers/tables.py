@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.domains import OPEN
-from estimators.errors import nearest
+from estimators.errors import meant
 from estimators.metric import Metric
 from producers.population import Arrivals, Column, Population
 from producers.times import event_times
@@ -108,7 +108,7 @@ def read_columns(
             header = next(rows, [])
             for name in names:
                 if name not in header:
-                    raise ValueError(f"{path}: no column {name!r}: {nearest(name, header)}")
+                    raise ValueError(f"{path}: no column {name!r}: {meant(name, header)}")
             return _columns(rows, header, names)
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: not UTF-8 text: {error}") from None
@@ -190,8 +190,8 @@ def read_values(metric: Metric, cells: Sequence[str], place: str) -> Column:
     except KeyError as error:
         name = error.args[0]
         raise ValueError(
-            f"{place}: category {name!r} is not one of {metric.name!r}: did you mean "
-            f"{nearest(name, metric.category_names)}"
+            f"{place}: category {name!r} is not one of {metric.name!r}: "
+            f"{meant(name, metric.category_names)}"
         ) from None
 
 

@@ -14,7 +14,7 @@ from aggregator.commands.options import defined_metrics, metric_argument, settin
 from aggregator.errors import UnknownMetric
 from aggregator.settings import Settings
 from estimators import Metric
-from estimators.errors import nearest
+from estimators.errors import meant
 from estimators.shuffling import shuffled_epsilon
 
 
@@ -80,7 +80,7 @@ def audit(
     """
     metrics = defined_metrics(settings)
     if metric is not None and metric not in metrics:
-        raise UnknownMetric(metric, nearest(metric, metrics))
+        raise UnknownMetric(metric, meant(metric, metrics))
     asked = metrics.values() if metric is None else [metrics[metric]]
     chosen = [each for each in asked if each.trust == "local"]
     for each in asked:

@@ -12,12 +12,12 @@ from typing import Any
 import click
 
 from aggregator import kafka
-from aggregator.answers import iso
 from aggregator.commands.estimate import Moment
 from aggregator.commands.options import defined_metrics, opened_store, settings_options, table
 from aggregator.explained import facts, lines
 from aggregator.handled import Handled
 from aggregator.letters import DeadLetter, DeadLetterTopic, Place, printable
+from aggregator.moments import iso
 from aggregator.remedies import remedy
 from aggregator.resending import Forecast
 from aggregator.resending import replay as send_again

@@ -10,7 +10,7 @@ import click
 import numpy as np
 from msgspec import UNSET
 
-from aggregator.answers import as_dict, iso, lies
+from aggregator.answers import as_dict, lies
 from aggregator.commands.options import (
     defined_metrics,
     metric_argument,
@@ -18,6 +18,7 @@ from aggregator.commands.options import (
     settings_options,
     table,
 )
+from aggregator.moments import iso
 from aggregator.reader import Reader
 from aggregator.searched import in_words
 from aggregator.settings import Settings

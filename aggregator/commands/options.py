@@ -24,7 +24,11 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--config", metavar="FILE", help="Settings file [default: dither.toml].")
     @click.option("--kafka", metavar="HOST:PORT", help="Kafka's bootstrap servers.")
-    @click.option("--redis", metavar="URL", help="Redis, as redis://, rediss:// or unix://.")
+    @click.option(
+        "--redis",
+        metavar="URL",
+        help="Redis, as redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel://.",
+    )
     @click.option("--metrics", metavar="FILE", help="Metric definitions [default: metrics.toml].")
     @click.option(
         "--set",

@@ -16,7 +16,7 @@ from aggregator.commands.options import defined_metrics, metric_argument, settin
 from aggregator.errors import DitherError, UnknownMetric
 from aggregator.settings import Settings
 from estimators import Metric
-from estimators.errors import nearest
+from estimators.errors import meant
 from producers.delivery import DeliveryError
 from producers.mix import Mix
 from producers.population import Arrivals, Population
@@ -92,7 +92,7 @@ def produce(
         raise click.UsageError("expected one of --csv FILE and --simulate DISTRIBUTION")
     metrics = defined_metrics(settings)
     if metric not in metrics:
-        raise UnknownMetric(metric, nearest(metric, metrics))
+        raise UnknownMetric(metric, meant(metric, metrics))
     definition = metrics[metric]
     if definition.has_rounds and speed is not None:
         raise click.UsageError(f"--speed: {metric} is asked in rounds; expected --seconds")

@@ -15,7 +15,7 @@ from aggregator.commands.options import table
 from aggregator.errors import DitherError
 from aggregator.experimenting import outcomes, read_all
 from aggregator.plotting import draw
-from estimators.errors import nearest
+from estimators.errors import meant
 from estimators.experiments import EXPERIMENTS, Experiment, Number, Outcome
 
 VERDICTS = {True: "agrees", False: "DIFFERS", None: ""}
@@ -73,7 +73,7 @@ def reproduce(
         click.echo(table(("name", "source", "what it shows"), rows))
         return
     if name != "all" and name not in EXPERIMENTS:
-        raise DitherError(f"no experiment {name!r}: did you mean {nearest(name, EXPERIMENTS)}")
+        raise DitherError(f"no experiment {name!r}: {meant(name, EXPERIMENTS)}")
     if name == "all" and plot is not None:
         raise DitherError("--plot draws one experiment: name it, instead of `all`")
     names = list(EXPERIMENTS) if name == "all" else [name]

@@ -11,7 +11,7 @@ from aggregator.commands.options import settings_options
 from aggregator.roles import Role, kafka_commands, redis_rule
 from aggregator.roles import roles as all_roles
 from aggregator.settings import Settings
-from estimators.errors import nearest
+from estimators.errors import meant
 
 KAFKA_HEAD = """\
 #!/bin/sh
@@ -37,7 +37,7 @@ def roles(settings: Settings, name: str | None, shown: str | None) -> None:
     """
     known = all_roles(settings)
     if name is not None and name not in known:
-        raise click.UsageError(f"no role {name!r}: did you mean {nearest(name, known)}")
+        raise click.UsageError(f"no role {name!r}: {meant(name, known)}")
     chosen = [role for role in known.values() if name in (None, role.name)]
     if shown == "json":
         found = {r.name: {**dataclasses.asdict(r), "user": r.user} for r in chosen}

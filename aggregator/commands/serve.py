@@ -43,9 +43,11 @@ def serve(
     import uvicorn
 
     from aggregator import logs
+    from aggregator.ports import refuse_taken
     from aggregator.publisher import Publisher
     from aggregator.reader import Reader
     from aggregator.web import application, reports, tls
+    from aggregator.web.listening import Server
     from aggregator.web.punctual import PunctualProtocol
     from estimators.durations import milliseconds
 
@@ -56,10 +58,12 @@ def serve(
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
     publisher = Publisher(settings, reader) if settings.publish.enabled else None
     certificate = tls.files(settings)
+    host, port = host or settings.serve.host, settings.serve.port if port is None else port
+    refuse_taken(host, port)
     config = uvicorn.Config(
         application(reader, settings, gateway=gateway, publisher=publisher),
-        host=host or settings.serve.host,
-        port=settings.serve.port if port is None else port,
+        host=host,
+        port=port,
         log_level="error" if log_level == "error" else "warning",
         access_log=False,
         server_header=False,
@@ -72,7 +76,7 @@ def serve(
     config.load()
     if certificate and config.ssl:
         tls.reload_on_hangup(config.ssl, *certificate)
-    server = uvicorn.Server(config)
+    server = Server(config)
     with contextlib.suppress(KeyboardInterrupt):
         server.run()
     if not server.started:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import click
 import redis
 
-from aggregator.answers import as_dict, iso
+from aggregator.answers import as_dict
 from aggregator.commands.estimate import digits, warns
 from aggregator.commands.options import (
     defined_metrics,
@@ -21,6 +21,7 @@ from aggregator.commands.options import (
     opened_store,
     settings_options,
 )
+from aggregator.moments import iso
 from aggregator.reader import Reader
 from aggregator.settings import Settings
 from aggregator.windows import Window

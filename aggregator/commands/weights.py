@@ -15,7 +15,7 @@ from aggregator.commands.options import (
 )
 from aggregator.reader import Reader
 from aggregator.settings import Settings
-from estimators.errors import nearest
+from estimators.errors import meant
 
 
 @click.command()
@@ -36,7 +36,7 @@ def weights(settings: Settings, metric: str | None, policy: str | None, as_json:
     if metric is not None:
         known = reader.metric(metric).policies
         if policy is not None and policy not in known:
-            raise click.UsageError(f"no policy {policy!r}: did you mean {nearest(policy, known)}")
+            raise click.UsageError(f"no policy {policy!r}: {meant(policy, known)}")
     if metric is not None and policy is not None:
         store.set_policy(metric, policy)
     found = store.policies()

@@ -96,7 +96,8 @@ class Guard:
             "WWW-Authenticate": f'{REALM}, error="insufficient_scope", scope="{scopes[0]}"'
         }
         detail = f"token {caller.name!r} has scopes {', '.join(sorted(caller.scopes))}"
-        return caller, Problem(403, f"{detail}: {needed} is needed", headers=challenge)
+        detail = f"{detail}: {needed} is needed"
+        return caller, Problem(403, detail, HELP.format(scopes[0]), headers=challenge)
 
 
 class AccessControl:

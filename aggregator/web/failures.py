@@ -22,6 +22,8 @@ log = structlog.get_logger("dither.serve")
 
 RETRY_SECONDS = 5
 LIST = "GET /v1/metrics lists the metrics"
+DESCRIBED = "GET /openapi.json has the parameters and what bodies look like"
+"""What to do about a question that nothing more is known of."""
 
 
 @contextlib.contextmanager
@@ -30,7 +32,7 @@ def asking() -> Iterator[None]:
     try:
         yield
     except (ValueError, msgspec.MsgspecError) as error:
-        raise Problem(400, str(error)) from None
+        raise Problem(400, str(error), DESCRIBED) from None
 
 
 def unavailable(detail: str, remedy: str = "") -> Problem:
@@ -61,7 +63,7 @@ def as_problem(error: Exception) -> Problem:
         remedy = condition(error).remedy if isinstance(error, redis.RedisError) else "try again"
         return unavailable(away(error), f"{remedy}; nothing counted is lost")
     if isinstance(error, HTTPException):
-        return Problem(error.status_code, error.detail, headers=error.headers)
+        return Problem(error.status_code, error.detail, DESCRIBED, headers=error.headers)
     # it is answered outside of all middleware
     return Problem(
         500,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from aggregator.web.failures import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json
 from aggregator.web.queries import AnyPolicy, EstimateQuery, SeriesQuery, moment, parse
 from aggregator.web.service import Service
-from estimators.errors import nearest
+from estimators.errors import meant
 from producers.problems import Problem
 from producers.rounds import Round
 
@@ -34,6 +35,12 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much each privacy level counts, from the next read on."""
 
     policy: AnyPolicy
+
+
+class GivenWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The same as it comes: a policy that there is not is refused in our own words."""
+
+    policy: str
 
 
 @Operation(
@@ -187,19 +194,27 @@ async def set_weights(service: Service, request: Request) -> Response:
     name = _name(service, request)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != JSON:
-        raise Problem(415, f"Content-Type {media!r}: expected {JSON}")
+        detail = f"Content-Type {media!r}: expected {JSON}"
+        raise Problem(415, detail, f"send the header Content-Type: {JSON}")
     with asking():
-        wanted = msgspec.json.decode(await request.body(), type=Weights)
-        known = service.reader.metric(name).policies
-        if wanted.policy not in known:
-            raise ValueError(
-                f"policy {wanted.policy!r}: did you mean {nearest(wanted.policy, known)}"
-            )
-    await service.compute(service.reader.store.set_policy, name, wanted.policy)
+        policy = _policy(await request.body(), service.reader.metric(name).policies)
+    await service.compute(service.reader.store.set_policy, name, policy)
     caller = request.scope.get("dither.caller")
-    log.info("weights", metric=name, policy=wanted.policy, token=caller.name if caller else "")
+    log.info("weights", metric=name, policy=policy, token=caller.name if caller else "")
     service.hub.wake()
-    return as_json(_definition(service, name, wanted.policy))
+    return as_json(_definition(service, name, policy))
+
+
+def _policy(body: bytes, known: Collection[str]) -> str:
+    """Return the policy that a body names; a ValueError says what was expected instead."""
+    try:
+        policy = msgspec.json.decode(body, type=GivenWeights).policy
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        why = str(error).replace("`", "").replace(" - at $.", " at ")
+        raise ValueError(f'body: {why}: expected JSON such as {{"policy": "optimal"}}') from None
+    if policy not in known:
+        raise ValueError(f"policy {policy!r}: {meant(policy, known)}")
+    return policy
 
 
 def _name(service: Service, request: Request) -> str:

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from estimators.errors import nearest
+from estimators import durations
+from estimators.errors import meant
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
@@ -124,7 +125,7 @@ def parse(request: Request, query: type[Q]) -> Q:
     found: dict[str, Any] = {}
     for name in request.query_params:
         if name not in fields:
-            raise ValueError(f"parameter {name!r}: did you mean {nearest(name, fields)}")
+            raise ValueError(f"parameter {name!r}: {meant(name, fields)}")
         values = request.query_params.getlist(name)
         if get_origin(hints[fields[name].name]) is list:
             found[name] = values
@@ -135,12 +136,21 @@ def parse(request: Request, query: type[Q]) -> Q:
     given: dict[str, Any] = {}
     for name, value in found.items():
         field = fields[name]
+        kind = _present(field.type)
         try:
-            given[field.name] = msgspec.convert(value, _present(field.type), strict=False)
+            given[field.name] = msgspec.convert(value, kind, strict=False)
         except msgspec.ValidationError as error:
-            expected = str(error).replace("Expected ", "").replace("`", "")
-            raise ValueError(f"{name} = {value!r}: expected {expected}") from None
+            raise ValueError(f"{name} = {value!r}: {_wanted(kind, value, error)}") from None
     return query(**given)
+
+
+def _wanted(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
+    """Say what a parameter may be, which the error does not of words and patterns."""
+    if get_origin(kind) is Literal:
+        return meant(str(value), get_args(kind))
+    if kind == Duration:
+        return f"expected {durations.EXPECTED}"
+    return f"expected {str(error).replace('Expected ', '').replace('`', '')}"
 
 
 def _present(kind: Any) -> Any:

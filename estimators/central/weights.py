@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from estimators.errors import nearest
+from estimators.errors import meant
 from estimators.estimate import Floats
 
 ADPM_NOISE = 8.0  # of |w|^2 / 4 + 2 |w/e|^2: twice the variance of noise over that of the data
@@ -240,7 +240,7 @@ def policy_named(policy: str, categories: int | None) -> Policy:
     """
     known = POLICIES["mean" if categories is None else "frequency"]
     if policy not in known:
-        raise ValueError(f"weights = {policy!r}: did you mean {nearest(str(policy), known)}")
+        raise ValueError(f"weights = {policy!r}: {meant(str(policy), known)}")
     return known[policy]
 
 

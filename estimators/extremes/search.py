@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.bounds.tails import log_tail
-from estimators.errors import nearest
+from estimators.errors import meant
 from estimators.estimate import Counts, Estimate
 from estimators.mechanisms import RandomizedResponse
 from estimators.mechanisms.mechanism import Reports
@@ -147,8 +147,7 @@ class Search:
         for key, known in (("kind", KINDS), ("split", SPLITS), ("critical", CRITICAL)):
             if getattr(self, key) not in known:
                 raise ValueError(
-                    f"{key} = {getattr(self, key)!r}: did you mean "
-                    + nearest(str(getattr(self, key)), known)
+                    f"{key} = {getattr(self, key)!r}: {meant(str(getattr(self, key)), known)}"
                 )
         if len(self.range) != 2 or not self.range[0] < self.range[1]:
             raise ValueError(f"range = {self.range!r}: expected two numbers, the lower one first")

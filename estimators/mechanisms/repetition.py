@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.errors import ReportError, nearest
+from estimators.errors import ReportError, meant
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.grr import Grr
@@ -98,7 +98,7 @@ class Repetition(Mechanism):
         """Build the mechanism `of`, one of those known, and lay out its reports."""
         names = {mechanism.name: mechanism for mechanism in known}
         if of is not None and of not in names:
-            raise ValueError(f"of = {of!r}: did you mean {nearest(str(of), names)}")
+            raise ValueError(f"of = {of!r}: {meant(str(of), names)}")
         self.repeats = [math.ceil(epsilon) for epsilon in self.epsilons]
         """r, per level."""
         parts = [epsilon / r for epsilon, r in zip(self.epsilons, self.repeats, strict=True)]

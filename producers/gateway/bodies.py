@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Meta
 
 from estimators import Metric
-from estimators.errors import ReportError, nearest
+from estimators.errors import ReportError, meant
 from producers.batch import check_batch, check_size, encode_batch, new_batch_id, parse_batch
 from producers.delivery import Batch
 from producers.problems import Problem
@@ -31,6 +31,7 @@ NO_VALUES = (
     "/static/dither.js do so, docs/gateway.md shows how; the gateway must never see what a person "
     "holds, and has kept nothing of this body"
 )
+SHOWN = "docs/gateway.md shows what a body looks like"
 
 
 class JsonReport(msgspec.Struct, forbid_unknown_fields=True):
@@ -89,7 +90,7 @@ def read_batch(media_type: str, body: bytes, metrics: Mapping[str, Metric]) -> B
     except ReportError as error:
         raise Problem(HTTPStatus.BAD_REQUEST, str(error), _remedy(error)) from None
     except ValueError as error:
-        raise Problem(HTTPStatus.BAD_REQUEST, str(error)) from None
+        raise Problem(HTTPStatus.BAD_REQUEST, str(error), SHOWN) from None
 
 
 def from_protobuf(body: bytes, metrics: Mapping[str, Metric]) -> Batch:
@@ -133,8 +134,8 @@ def from_json(body: bytes, metrics: Mapping[str, Metric]) -> Batch:
         raise ValueError(f"not JSON: {error}") from None
     metric = metrics.get(given.metric)
     if metric is None:
-        known = nearest(given.metric[:80], metrics)
-        raise ReportError("unknown_metric", f"metric {given.metric[:80]!r}: did you mean {known}")
+        known = meant(given.metric[:80], metrics)
+        raise ReportError("unknown_metric", f"metric {given.metric[:80]!r}: {known}")
     if given.revision not in (None, metric.revision):
         raise ReportError(
             "wrong_revision",
@@ -214,7 +215,7 @@ def _time_ms(time: float | str | None) -> int:
 
 
 def _remedy(error: ReportError) -> str:
-    return _REMEDIES.get(error.reason, "")
+    return _REMEDIES.get(error.reason, SHOWN)
 
 
 _REMEDIES = {

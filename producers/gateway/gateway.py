@@ -205,7 +205,9 @@ class Gateway:
     def _chunk(self, message: Message, hold: _Hold) -> bytes:
         if message["type"] == "http.disconnect":
             raise Problem(
-                HTTPStatus.BAD_REQUEST, "the client has gone before its body was complete"
+                HTTPStatus.BAD_REQUEST,
+                "the client has gone before its body was complete",
+                "post it again",
             )
         chunk: bytes = message.get("body", b"")
         hold.take(len(chunk))
@@ -305,6 +307,7 @@ def _headers(scope: MutableMapping[str, Any]) -> tuple[str, int]:
         raise Problem(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"Content-Type {media_type!r}: expected one of {', '.join(MEDIA_TYPES)}",
+            "send the header Content-Type with the one that the body has",
             headers={"Accept-Post": ", ".join(MEDIA_TYPES)},
         )
     return media_type, length

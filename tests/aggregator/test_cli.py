@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import numpy as np
 import pytest
 import redis
@@ -22,8 +25,10 @@ from aggregator.cli import COMMANDS, cli, main
 from aggregator.embedded import EmbeddedUnavailableError
 from aggregator.store import Store, connect
 from estimators import Metric, load_metrics
+from tests.integration.deployment import wait_until
 from tests.messages import batch, log
 
+ROOT = Path(__file__).parents[2]
 NOWHERE = ["--kafka", "127.0.0.1:1", "--redis", "redis://127.0.0.1:1/0"]
 METRICS = """
 [metrics.delay]
@@ -209,6 +214,56 @@ def test_a_missing_broker_is_one_message_that_says_what_to_do(
         assert remedy in told
 
 
+@pytest.mark.parametrize("arguments", [["topics"], *ON_KAFKA], ids=" ".join)
+def test_a_missing_broker_is_one_line_of_a_real_process(arguments: list[str]) -> None:
+    impatient = (
+        "import sys; from aggregator import kafka; kafka.ANSWER_SECONDS = 1.0; "
+        "from aggregator.cli import main; main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", impatient, *arguments, *NOWHERE]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, env=path)
+    assert process.returncode == 1
+    assert process.stderr.startswith("Error: no Kafka broker answers at 127.0.0.1:1 (")
+    assert process.stderr.count("\n") == 1
+
+
+def test_serve_tells_the_port_that_it_chose_and_nothing_of_a_missing_kafka_but_that(
+    redis_url: str, tmp_path: Path
+) -> None:
+    places = ["--kafka", "127.0.0.1:1", "--redis", redis_url]
+    command = [sys.executable, "-m", "aggregator", "serve", "--port=0", "--log-json", *places]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    log = tmp_path / "serve.log"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, stdout=stderr, stderr=stderr, env=path)
+    try:
+        wait_until(lambda: '"serving"' in log.read_text(), "the server tells where it listens")
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        (url,) = [line["url"] for line in lines if line["event"] == "serving"]
+        assert httpx.get(f"{url}healthz").status_code == 200
+    finally:
+        process.terminate()
+        process.wait(20)
+    assert "rdkafka" not in log.read_text()
+    assert all(json.loads(line) for line in log.read_text().splitlines())
+
+
+def test_serve_on_a_port_that_is_taken_says_what_to_do(redis_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = failure("serve", f"--port={port}", "--redis", redis_url)
+    assert told.startswith(f"Error: port {port} of 127.0.0.1: Address already in use")
+    assert told.endswith("choose another (--port, or serve.port)\n")
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid"])
+def test_serve_on_an_address_of_another_machine_says_what_to_do(host: str, redis_url: str) -> None:
+    told = failure("serve", f"--host={host}", "--redis", redis_url)
+    assert told.startswith(f"Error: host {host!r}: ")
+    assert told.endswith("choose an address of this machine (--host, or serve.host)\n")
+
+
 @pytest.mark.parametrize("arguments", ON_REDIS, ids=" ".join)
 def test_a_missing_redis_is_one_message_that_says_what_to_do(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
@@ -219,6 +274,13 @@ def test_a_missing_redis_is_one_message_that_says_what_to_do(
     assert told.count("\n") == 1
     for remedy in ("redis-server", "--redis", "DITHER_REDIS_URL", "dither.toml"):
         assert remedy in told
+
+
+def test_a_redis_url_without_a_scheme_is_told_all_that_there_are() -> None:
+    told = failure("estimate", "delay", "--redis", "localhost:6379")
+    for text in (told, " ".join(run("estimate", "--help").stdout.split())):
+        for scheme in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):
+            assert f" {scheme}://" in text
 
 
 @pytest.mark.parametrize("arguments", EVERYWHERE, ids=" ".join)

@@ -80,6 +80,7 @@ def test_a_key_adds_so_many_reports_to_a_pane_and_no_more() -> None:
     refused = partition.count(keyed(log(*batches), b"one", b"other"))
     assert [refusal.message.offset() for refusal in refused] == [4, 5, 6, 7]
     assert {refusal.reason for refusal in refused} == {"over_limit"}
+    assert "in the pane that begins at 20" in refused[0].detail
     assert "a key that has 4" in refused[0].detail
     assert reports(partition) == 8
     one_more = batch(LIMITED, [1.0], seed=90)

@@ -208,6 +208,30 @@ def test_a_wrong_clock_ahead_of_kafka_does_not_make_others_late() -> None:
     assert partition.count(log(ahead, on_time)) == []
 
 
+def test_a_refusal_tells_its_times_as_iso_8601() -> None:
+    times = [EPOCH + 5 * MINUTE, EPOCH + 1, -5_000, ARRIVAL + 11 * MINUTE, 2**63 - 1]
+    batches = [batch(DELAY, [1.0], time_ms=time, seed=i) for i, time in enumerate(times)]
+    refused = new_partition().count(log(*batches))
+    assert [refusal.detail for refusal in refused] == [
+        "the pane that begins at 2013-01-01T00:00:00Z was closed when event time reached "
+        "2013-01-01T00:05:00Z: delay allows a lateness of 1m",
+        "event time 1969-12-31T23:59:55Z is before the epoch",
+        "event time 2014-01-01T00:11:00Z is 660000 ms ahead of Kafka's timestamp: at most 600000 "
+        "ms are allowed; the device's clock is wrong",
+        f"event time {2**63 - 1} ms is {2**63 - 1 - ARRIVAL} ms ahead of Kafka's timestamp: "
+        "at most 600000 ms are allowed; the device's clock is wrong",
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**62))
+def test_a_batch_of_any_time_is_counted_or_refused_with_words(time: int, arrived: int) -> None:
+    one, two = (batch(DELAY, [1.0], time_ms=each, seed=each == time) for each in (time, EPOCH))
+    messages = [dataclasses.replace(m, arrived=arrived) for m in log(two, one)]
+    refused = new_partition().count(messages)
+    assert all(refusal.detail for refusal in refused)
+
+
 def test_metrics_with_other_event_times_do_not_close_each_other() -> None:
     partition = new_partition()
     new = batch(AGE, [50.0], time_ms=ARRIVAL, seed=1)

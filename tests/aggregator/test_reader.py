@@ -214,7 +214,8 @@ def test_a_window_may_be_given_as_datetimes_with_a_zone(store: Store) -> None:
 
 @pytest.mark.parametrize("end", [100.0, 99.0, 0.0])
 def test_an_empty_window_is_an_error(store: Store, end: float) -> None:
-    with pytest.raises(ValueError, match=rf"window from 100\.0 to {end}: expected an end after"):
+    told = f"window from 1970-01-01T00:01:40Z to 1970-01-01T00:0{end // 60:.0f}:{end % 60:02.0f}Z: "
+    with pytest.raises(ValueError, match=f"{told}expected an end after"):
         reader_of(store).estimate("delay", 100.0, end)
 
 
@@ -294,6 +295,11 @@ def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else
     assert version() == before
     store.set_policy("delay", "uniform")
     assert version() != before
+
+
+def test_an_unknown_metric_that_is_near_to_none_lists_those_there_are(store: Store) -> None:
+    with pytest.raises(UnknownMetric, match=r"not defined in metrics.toml: expected one of \w+, "):
+        reader_of(store).metric("qqq")
 
 
 def test_an_unknown_metric_names_the_nearest(store: Store) -> None:

@@ -11,8 +11,8 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.answers import iso
 from aggregator.known import KnownEstimates
+from aggregator.moments import iso
 from aggregator.reader import Reader
 from aggregator.series import Historian, Question
 from aggregator.steps import duration

@@ -139,6 +139,17 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(
     assert str(error) == f"command line: {key} = {value!r}: expected {error.expected}"
 
 
+@pytest.mark.parametrize("origin", ["*", "null", "http://localhost:3000", "https://a.example"])
+def test_an_origin_is_as_browsers_send_it(origin: str) -> None:
+    settings = load(f"[serve]\ncors_origins = ['{origin}', 'capacitor://localhost']")
+    assert settings.serve.cors_origins == [origin, "capacitor://localhost"]
+
+
+@pytest.mark.parametrize("rate", ["", "100/second", "5000 per hour"])
+def test_a_rate_is_as_the_gateway_reads_it(rate: str) -> None:
+    assert load(f"[gateway]\nrate_limit = '{rate}'").gateway.rate_limit == rate
+
+
 @pytest.mark.parametrize(
     ("toml", "key", "value", "expected"),
     [
@@ -147,9 +158,15 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(
         ("[serve]\nport = [80]", "serve.port", [80], "int"),
         ("[aggregate]\nworkers = 0", "aggregate.workers", 0, "a number of 1 or more"),
         ("[aggregate]\nworkers = 1.5", "aggregate.workers", 1.5, "int"),
-        ("[aggregate]\nfuture = 10", "aggregate.future", 10, "str"),
+        ("[aggregate]\nfuture = 10", "aggregate.future", 10, "a duration such as 30s"),
         ("[aggregate]\nidle = 'soon'", "aggregate.idle", "soon", "a duration such as 30s"),
         ("[aggregate]\non_gap = 'go'", "aggregate.on_gap", "go", "one of stop, skip"),
+        ("[gateway]\nrate_limit = 'lots'", "gateway.rate_limit", "lots", "a rate such as 100/sec"),
+        ("[serve]\ncors_origins = 'app'", "serve.cors_origins", "app", "origins as browsers send"),
+        (
+            "[serve]\ncors_origins = ['https://a.example/']",
+            *("serve.cors_origins", ["https://a.example/"], "origins as browsers send"),
+        ),
         ("[publish]\nlease = '1ms'", "publish.lease", "1ms", "a duration of 500ms or more"),
         ("[publish]\nsince = 'soon'", "publish.since", "soon", "a time such as 2013-01-31"),
         ("[topics]\nmanaged = 'perhaps'", "topics.managed", "perhaps", "bool"),

@@ -47,6 +47,7 @@ def test_metrics_are_read_in_the_order_of_the_file(tmp_path: Path) -> None:
     [
         ("mechanism =", "mechanisn =", "dep_delay.mechanisn", "'mechanism'?"),
         ('unit = "minutes"', "unit = 5", "dep_delay.unit", "str"),
+        ('pane = "1h"', "pane = 60", "dep_delay.pane", "a duration such as 30s, 5m, 1h or 1d"),
         ("[-60, 180]", '"wide"', "dep_delay.range", "array"),
         ("levels = [1.0]", "", "carrier.levels", "missing"),
         ("levels = [1.0]", "levels = [2, 1]", "carrier.levels", "ascending"),

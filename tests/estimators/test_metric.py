@@ -68,6 +68,37 @@ def test_bad_categories_are_refused(categories: Any, expected: str) -> None:
         Metric(name="f", kind="frequency", mechanism="rappor", levels=[1], categories=categories)
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "kind", "option", "expected"),
+    [
+        ("subset_selection", "frequency", "siz", "no option 'siz': did you mean 'size'?"),
+        ("subset_selection", "frequency", "grid", "no option 'grid': expected size"),
+        ("subset_selection", "frequency", "categories", "no option 'categories': expected size"),
+        ("auto", "frequency", "grid", "no option 'grid': expected report_bytes"),
+        ("auto", "mean", "grit", "no option 'grit': did you mean 'grid'? (known: grid, report_"),
+        ("repetition", "mean", "off", "no option 'off': did you mean 'of'?"),
+        ("count_sketch", "frequency", "x", "no option 'x': expected one of buckets, rows, seed"),
+        ("randomized_response", "mean", "grid", "no option 'grid': there are none"),
+    ],
+)
+def test_an_option_that_a_mechanism_does_not_have_names_those_it_has(
+    mechanism: str, kind: str, option: str, expected: str
+) -> None:
+    asked: dict[str, Any] = {"range": (0, 1)} if kind == "mean" else {"categories": ["a", "b", "c"]}
+    if mechanism == "count_sketch":
+        asked = {"categories": "open"}
+    with pytest.raises(DefinitionError) as refused:
+        Metric(name="m", kind=kind, mechanism=mechanism, levels=[1], options={option: 3}, **asked)
+    assert expected in refused.value.expected
+    assert "__init__" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["median", "x"])
+def test_a_word_that_is_near_to_none_is_told_those_there_are(kind: str) -> None:
+    with pytest.raises(DefinitionError, match=r"m\.kind = '\w+': expected (one of |'mean'\?)"):
+        Metric(name="m", kind=kind, mechanism="grr", levels=[1])
+
+
 def test_a_demand_is_rounded_down_to_a_level_and_a_stricter_one_refused() -> None:
     metric = Metric(**GOOD)
     assert metric.level_of([0.5, 0.99, 1.0, 100.0]).tolist() == [0, 0, 1, 2]
@@ -329,7 +360,7 @@ def test_categories_can_be_asked_for_by_name_or_index() -> None:
     assert metric.estimate(metric.zero(), categories=["c", "a"]).labels == ("c", "a")
     assert metric.estimate(metric.zero(), categories=[2, 0]).labels == ("c", "a")
     assert metric.estimate(metric.zero()).labels == ("a", "b", "c")
-    with pytest.raises(ValueError, match="category 'd' of 'm': did you mean"):
+    with pytest.raises(ValueError, match="category 'd' of 'm': expected one of a, "):
         metric.estimate(metric.zero(), categories=["d"])
     with pytest.raises(ValueError, match="each once"):
         metric.estimate(metric.zero(), categories=["a", "a"])

@@ -15,9 +15,9 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from aggregator import due, kafka
-from aggregator.answers import iso
 from aggregator.events import FINAL, Event
 from aggregator.lease import Lease
+from aggregator.moments import iso
 from aggregator.outlet import Outlet
 from aggregator.published import Published
 from aggregator.publisher import Publisher

@@ -129,7 +129,7 @@ def test_what_cannot_be_reported_costs_nothing(
     ledger = Ledger(path, budget=10)
     with (
         Reporter(metric, broker.config, topic=topic) as reporter,
-        pytest.raises(ValueError, match=r"NaN|not a number|offers|before|1970|did you mean"),
+        pytest.raises(ValueError, match=r"NaN|not a number|offers|before|1970|expected one of"),
     ):
         reporter.report(value, epsilon=epsilon, time=time, ledger=ledger)
     with pytest.raises(ValueError, match="closed"):

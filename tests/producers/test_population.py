@@ -103,8 +103,8 @@ def test_a_byte_order_mark_blank_lines_and_quotes_are_understood(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "columns", "time", "said"),
     [
-        ("t,minuets\n1,2\n", {"delay": "minutes"}, "t", "no column 'minutes': 'minuets'?"),
-        ("", {"delay": "minutes"}, "t", "no column 'minutes'"),
+        ("t,minuets\n1,2\n", {"delay": "minutes"}, "t", "'minutes': did you mean 'minuets'"),
+        ("", {"delay": "minutes"}, "t", "no column 'minutes': there are none"),
         ("t,v\n1,2\n1,2,3\n", {"delay": "v"}, "t", "row 2: 3 cells, expected 2"),
         ("t,v\n1,2\n1,two\n", {"delay": "v"}, "t", "column 'v', row 2: 'two': expected a finite"),
         ("t,v\n1,inf\n", {"delay": "v"}, "t", "column 'v', row 1: 'inf': expected a finite"),

@@ -145,6 +145,8 @@ class Client:
         assert problem["type"] == "about:blank"
         assert problem["title"]
         assert problem["detail"]
+        assert problem["remedy"]
+        assert not any(word in problem["detail"] for word in ("regex", "enum", "$.", "`"))
         return problem
 
 

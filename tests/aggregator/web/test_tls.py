@@ -130,6 +130,9 @@ def test_serve_speaks_tls_alone_and_reads_a_renewed_certificate_on_sighup(
         shown_name(port, old)
 
     assert shown_name(port, context) == "first"
+    told = (tmp_path / "serve.log").read_text()
+    assert told.count("serving") == 1
+    assert f"https://127.0.0.1:{port}/" in told
     files.issue("second")
     process.send_signal(signal.SIGHUP)
     wait_until(lambda: shown_name(port, context) == "second", "the renewed certificate")

@@ -97,6 +97,7 @@ def problem(answer: httpx.Response) -> dict[str, Any]:
     found: dict[str, Any] = answer.json()
     assert found["status"] == answer.status_code
     assert found["instance"] == "/v1/reports"
+    assert found["remedy"]
     return found
 
 

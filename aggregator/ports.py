@@ -1,0 +1,51 @@
+"""Whether a server's port is free."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from aggregator.errors import DitherError
+
+TAKEN = (errno.EADDRINUSE, errno.EACCES)
+
+
+def refuse_taken(host: str, port: int) -> None:
+    """Refuse a port that cannot be listened on, before anything is started to listen there.
+
+    Parameters
+    ----------
+    host : str
+        A name or an address; empty for all of this machine's.
+    port : int
+        0 for any that is free.
+
+    Raises
+    ------
+    DitherError
+    """
+    failures: list[OSError] = []
+    try:
+        kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
+        found = socket.getaddrinfo(host or None, port, type=kind, flags=flags)
+    except OSError as error:
+        raise _no_address(host, error) from None
+    for family, _, _, _, address in found:
+        try:
+            socket.create_server(address, family=family).close()
+        except OSError as error:
+            failures.append(error)
+    taken = [error for error in failures if error.errno in TAKEN]
+    if taken:
+        raise DitherError(
+            f"port {port} of {host}: {taken[0].strerror}: choose another (--port, or serve.port)"
+        )
+    if len(failures) == len(found):
+        raise _no_address(host, failures[0])
+
+
+def _no_address(host: str, error: OSError) -> DitherError:
+    return DitherError(
+        f"host {host!r}: {error.strerror}: choose an address of this machine (--host, or "
+        "serve.host)"
+    )

@@ -1,0 +1,36 @@
+"""What a worker's log says of Kafka while it is away."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+from structlog.testing import capture_logs
+
+from aggregator.complaints import Complaints
+
+REFUSED = KafkaError(KafkaError._TRANSPORT, "localhost:1: Connection refused")
+DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
+WRONG = KafkaError(KafkaError._AUTHENTICATION, "wrong password")
+
+
+def test_brokers_that_are_all_away_are_told_once_a_minute_with_the_cause() -> None:
+    now = [0.0]
+    complain = Complaints(lambda: now[0])
+    with capture_logs() as logs:
+        for second in range(119):
+            now[0] = float(second)
+            complain(REFUSED)
+            complain(DOWN)
+    assert [line["error"] for line in logs] == ["1/1 brokers are down"] * 2
+    assert logs[0]["cause"] == "localhost:1: Connection refused"
+
+
+def test_a_connection_that_breaks_alone_is_not_told() -> None:
+    with capture_logs() as logs:
+        Complaints()(REFUSED)
+    assert not logs
+
+
+def test_a_refusal_is_told_with_its_remedy() -> None:
+    with capture_logs() as logs:
+        Complaints()(WRONG)
+    assert "check sasl.username" in logs[0]["error"]
