@@ -383,6 +383,27 @@ def test_estimates_for_people_are_readable_before_the_first_report(redis_url: st
     assert run("estimate", "carrier", "--redis", redis_url, "--top", "2").exit_code == 0
 
 
+def test_the_largest_so_many_are_the_same_for_people_and_as_json(redis_url: str) -> None:
+    metric = load_metrics("metrics.toml")["carrier"]
+    count_one(redis_url, metric, ["AA"] * 100 + ["DL"] * 700 + ["B6"] * 200)
+    asked = ("estimate", "carrier", "--redis", redis_url)
+    whole = strict(run(*asked, "--json").stdout)
+    assert "left_out" not in whole
+    found = strict(run(*asked, "--json", "--simplex", "--top", "1").stdout)
+    assert (found["categories"], found["left_out"]) == (["DL"], 2)
+    assert found["value"] == [max(whole["value"])]
+    simplex = strict(run(*asked, "--json", "--simplex").stdout)["simplex"]
+    assert found["simplex"] == [max(simplex)]
+    assert "and 2 more categories" in run(*asked, "--top", "1").output
+
+
+@pytest.mark.parametrize("command", ["estimate", "watch"])
+@pytest.mark.parametrize("top", ["0", "-3"])
+def test_to_show_no_category_at_all_is_refused(command: str, top: str) -> None:
+    told = failure(command, "carrier", "--top", top, *NOWHERE[2:], exit_code=2)
+    assert f"Invalid value for '--top': {top} is not in the range x>=1" in told
+
+
 def test_vectors_are_not_simulated_but_read_from_a_file() -> None:
     place = """
 [metrics.place]
