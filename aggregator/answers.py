@@ -144,11 +144,13 @@ def answer(
     top : int, optional
         Keep so many categories or coordinates, the largest first; all of them by default.
     nearest : ndarray, optional
-        The nearest distribution, added as ``simplex``.
+        The nearest distribution, added as ``simplex``: as many of it as of the categories.
     """
     metric = window.metric
     shown = found if top is None else found.top(top)
     labels = list(shown.labels)
+    if nearest is not None:  # in the same order: the projection keeps it
+        nearest = nearest if top is None else np.sort(nearest)[::-1][:top]
     is_release = metric.trust == "central"
     losses = [UNSET] * len(found.levels) if found.privacy is None else map(_number, found.privacy)
     return Answer(

@@ -28,7 +28,8 @@ class Frame:
     start_ms, end_ms : int or None
         On panes' edges. None: unbounded.
     status : str
-        ``not_ready`` (nothing was ever counted), ``provisional`` (more can come) or ``final``.
+        ``not_ready`` (nothing was counted, or asked, yet), ``provisional`` (more can come) or
+        ``final``.
     arrived_ms : int
         When the last counted report of the metric reached Kafka; -1 for never.
     policy : str
@@ -77,7 +78,8 @@ class Window:
     start_ms, end_ms : int or None
         Where it really begins and ends: on panes' edges. None: unbounded.
     status : str
-        ``not_ready`` (nothing was ever counted), ``provisional`` (more can come) or ``final``.
+        ``not_ready`` (nothing was counted, or asked, yet), ``provisional`` (more can come) or
+        ``final``.
     arrived_ms : int
         When the last counted report of the metric reached Kafka; -1 for never.
     released : Estimate, optional

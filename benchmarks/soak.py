@@ -26,7 +26,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from aggregator import kafka, logs
+from aggregator import logs
 from aggregator.settings import Redis, Settings, Topics
 from aggregator.store import Store, connect
 from aggregator.verify import Verification, verify
@@ -245,7 +245,6 @@ def main() -> None:
     parser.add_argument("--kafka", help="bootstrap servers, instead of starting a broker")
     arguments = parser.parse_args()
     logs.configure("error")
-    kafka.QUIET.disabled = True
     with ExitStack() as stack:
         places = Places(stack)
         if not (arguments.kafka or places.is_real):

@@ -32,7 +32,7 @@ def respond(
     round_seconds: float = 0.0,
     seed: int = 0,
     stop: threading.Event | None = None,
-    progress: Callable[[Round], object] | None = None,
+    progress: Callable[[Round, int], object] | None = None,
 ) -> Produced:
     """Let each device of a population answer: its own round, or all, until the search is over.
 
@@ -54,7 +54,7 @@ def respond(
     stop : threading.Event, optional
         Once set, nobody answers any more.
     progress : callable, optional
-        Called with each round, once it is answered.
+        Called with a round and how many answers were given to it so far, a part of them at a time.
 
     Raises
     ------
@@ -72,15 +72,16 @@ def respond(
     with Reporter(metric, config, topic=topic) as reporter, Rounds(config, rounds_topic) as rounds:
         for asked in rounds.follow(metric, stop=over):
             is_asked = own == asked.number if metric.split == "users" else np.full(own.size, True)
+            answers = 0
             for part in np.array_split(np.flatnonzero(is_asked), PARTS):
                 if over.is_set():
                     break
-                reporter.answer(asked, values[part], epsilons[part])
+                answers += reporter.answer(asked, values[part], epsilons[part])
                 truth.add(values[part], metric.level_of(epsilons[part]))
                 reporter.flush()
+                if progress is not None:
+                    progress(asked, answers)
                 over.wait(round_seconds / PARTS)
-            if progress is not None:
-                progress(asked)
         reporter.flush()
         sent = reporter.delivered
     seconds = clocks.monotonic() - started

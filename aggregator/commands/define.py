@@ -39,7 +39,7 @@ def define(
     within: tuple[float, float] | None,
     levels: tuple[float, ...],
 ) -> None:
-    r"""Suggest a metric for a column of a CSV file: a table for metrics.toml.
+    """Suggest a metric for a column of a CSV file: a table for metrics.toml.
 
     Numbers become a mean, up to a thousand distinct strings a frequency of these categories, more
     strings an open vocabulary. Look it over: everybody can read a definition, so a range or a list
@@ -47,7 +47,7 @@ def define(
 
     \b
     dither define flights.csv --column dep_delay --range -60 180 > metrics.toml
-    """
+    """  # noqa: D301  click reads the backspace: these lines stay as they are
     try:
         text = suggest(
             table,

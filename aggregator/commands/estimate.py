@@ -33,6 +33,8 @@ from estimators.weights import POLICIES
 
 TINY = 1e-3
 """A p-value at which levels are said to differ: one metric in a thousand without a reason."""
+SHOWN = 20
+"""Categories in a table."""
 WARNING = (
     "warning    the values go with the privacy level: weights other than uniform then estimate\n"
     "           a different population (--weights uniform, or dither weights METRIC uniform)"
@@ -91,9 +93,8 @@ class Moment(click.ParamType[float]):
 )
 @click.option(
     "--top",
-    default=20,
-    show_default=True,
-    help="Categories (or coordinates) to show, largest first.",
+    type=click.IntRange(1),
+    help="Categories (or coordinates) to show, largest first [default: 20; with --json, all].",
 )
 @click.option(
     "--category",
@@ -111,7 +112,7 @@ class Moment(click.ParamType[float]):
     is_flag=True,
     help="Add the nearest frequencies that are at least 0 and sum to 1: biased, without bounds.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, every category.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
 def estimate(
     settings: Settings,
@@ -123,7 +124,7 @@ def estimate(
     weights: str | None,
     bound: str,
     target: str,
-    top: int,
+    top: int | None,
     categories: tuple[str, ...],
     pointwise: bool,
     simplex: bool,
@@ -156,9 +157,9 @@ def estimate(
         raise click.UsageError(str(error)) from None
     nearest = project(found.value) if simplex and found.reports else None
     if as_json:
-        click.echo(json.dumps(as_dict(read, found, nearest=nearest)))
+        click.echo(json.dumps(as_dict(read, found, top, nearest)))
     else:
-        click.echo(as_text(definition, found, top, nearest, read))
+        click.echo(as_text(definition, found, top or SHOWN, nearest, read))
 
 
 def as_text(

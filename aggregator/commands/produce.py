@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from aggregator import kafka
 from aggregator.commands.options import defined_metrics, metric_argument, settings_options
 from aggregator.errors import DitherError, UnknownMetric
 from aggregator.settings import Settings
+from aggregator.waiting import Waiting
 from estimators import Metric
 from estimators.errors import meant
 from producers.delivery import DeliveryError
@@ -30,6 +32,10 @@ from producers.tables import read_population
 from producers.truth import Truth
 
 REFRESH_SECONDS = 0.2
+COUNTED_ELSEWHERE = (
+    "delivered; the workers count it now, and `dither deadletters list` shows what they refused, "
+    "such as reports that come late"
+)
 
 
 @click.command()
@@ -77,7 +83,7 @@ def produce(
     seed: int,
     as_json: bool,
 ) -> None:
-    r"""Report a CSV column, or a simulated population, into Kafka.
+    """Report a CSV column, or a simulated population, into Kafka.
 
     Each device randomizes its own value, with the operating system's randomness, before anything
     leaves this process. The truth is printed at the end, to compare with `dither estimate`.
@@ -85,15 +91,20 @@ def produce(
     devices wait for their rounds, which `dither coordinate` opens, until the last one is decided.
 
     \b
-    dither produce delay --csv flights.csv --column dep_delay --time-column time_hour
-    dither produce delay --simulate normal:17,20 --devices 100000 --levels 0.5:0.3,1:0.7
-    """
+    dither produce dep_delay --csv flights.csv --time-column time_hour
+    dither produce dep_delay --simulate normal:17,20 --levels 0.5:0.3,1:0.7
+    """  # noqa: D301  click reads the backspace: these lines stay as they are
     if (table is None) == (simulate is None):
         raise click.UsageError("expected one of --csv FILE and --simulate DISTRIBUTION")
     metrics = defined_metrics(settings)
     if metric not in metrics:
         raise UnknownMetric(metric, meant(metric, metrics))
     definition = metrics[metric]
+    if simulate is not None and definition.kind == "vector_mean":
+        raise click.UsageError(
+            f"--simulate: {metric} is a vector_mean, of which none are drawn; expected --csv FILE "
+            "with one --column for each coordinate"
+        )
     if definition.has_rounds and speed is not None:
         raise click.UsageError(f"--speed: {metric} is asked in rounds; expected --seconds")
     try:
@@ -111,6 +122,8 @@ def produce(
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
     shown = _as_dict(definition, produced, population)
     click.echo(json.dumps(shown) if as_json else _as_text(definition, shown))
+    if produced.reports:
+        click.echo(COUNTED_ELSEWHERE, err=True)
 
 
 def _arrivals(rate: float, devices: int) -> Arrivals:
@@ -144,7 +157,9 @@ def _run(
     as_json: bool,
 ) -> Produced:
     stop = threading.Event()
+    ended = threading.Event()
     reached = [0]
+    waiting = Waiting(metric) if metric.has_rounds else None
 
     def progress(now: Progress, _: dict[str, Truth]) -> None:
         reached[0] = now.devices
@@ -152,8 +167,11 @@ def _run(
     outcome: list[Produced] = []
     failure: list[BaseException] = []
 
-    def answered(asked: Round) -> None:
-        reached[0] = len(population) * asked.number // asked.rounds
+    def answered(asked: Round, answers: int) -> None:
+        share = answers if metric.split == "users" else answers // asked.rounds
+        reached[0] = len(population) * (asked.number - 1) // asked.rounds + share
+        if waiting is not None:
+            waiting.answered(asked, answers)
 
     def run() -> None:
         try:
@@ -187,22 +205,27 @@ def _run(
             )
         except BaseException as error:  # it is raised again in the main thread
             failure.append(error)
+        finally:
+            ended.set()
         return None
 
     devices = threading.Thread(target=run, name="devices")
     devices.start()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it
+    hidden = as_json or not sys.stderr.isatty()
     with click.progressbar(
-        length=len(population),
-        label="reporting",
-        file=sys.stderr,
-        hidden=as_json or not sys.stderr.isatty(),
+        length=len(population), label="reporting", file=sys.stderr, hidden=hidden
     ) as bar:
-        while devices.is_alive():
+        # Not `devices.join`: where Ctrl-C breaks that off, CPython 3.11 takes the thread for ended.
+        while not ended.is_set():
             try:
-                devices.join(REFRESH_SECONDS)
+                ended.wait(REFRESH_SECONDS)
                 bar.update(reached[0] - bar.pos)
+                if waiting is not None and not ended.is_set() and (told := waiting.due()):
+                    click.echo(told if hidden else f"\n{told}", err=True)
             except KeyboardInterrupt:
                 stop.set()
+    devices.join()
     if failure:
         if isinstance(failure[0], DeliveryError | ValueError):
             raise DitherError(str(failure[0])) from failure[0]

@@ -38,7 +38,13 @@ Show = Callable[[Window, Estimate], None]
 @metric_argument()
 @click.option("--interval", default="1s", show_default=True, help="How often to look.")
 @click.option("--window", metavar="DURATION", help="Only the last 1h (30s, 1d, ...) counted.")
-@click.option("--top", default=10, show_default=True, help="Categories (or coordinates) to show.")
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Categories (or coordinates) to show.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, per change.")
 @settings_options
 def watch(

@@ -96,6 +96,14 @@ def test_every_command_explains_itself_and_each_of_its_options(name: str) -> Non
     assert all(len(line) <= 80 for line in result.output.splitlines())
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_keep_their_lines_in_the_help(name: str) -> None:
+    told = run(name, "--help").output
+    assert "\\b" not in told
+    examples = [line for line in told.splitlines() if re.match(rf"^ +dither {name} ", line)]
+    assert all(example.count(f"dither {name} ") == 1 for example in examples)
+
+
 def test_the_list_of_commands_tells_where_to_begin() -> None:
     result = run("--help")
     assert result.exit_code == 0
@@ -435,6 +443,41 @@ def test_estimates_for_people_are_readable_before_the_first_report(redis_url: st
     assert "not_ready" in told.output
     assert "nan" not in told.output
     assert run("estimate", "carrier", "--redis", redis_url, "--top", "2").exit_code == 0
+
+
+def test_the_largest_so_many_are_the_same_for_people_and_as_json(redis_url: str) -> None:
+    metric = load_metrics("metrics.toml")["carrier"]
+    count_one(redis_url, metric, ["AA"] * 100 + ["DL"] * 700 + ["B6"] * 200)
+    asked = ("estimate", "carrier", "--redis", redis_url)
+    whole = strict(run(*asked, "--json").stdout)
+    assert "left_out" not in whole
+    found = strict(run(*asked, "--json", "--simplex", "--top", "1").stdout)
+    assert (found["categories"], found["left_out"]) == (["DL"], 2)
+    assert found["value"] == [max(whole["value"])]
+    simplex = strict(run(*asked, "--json", "--simplex").stdout)["simplex"]
+    assert found["simplex"] == [max(simplex)]
+    assert "and 2 more categories" in run(*asked, "--top", "1").output
+
+
+@pytest.mark.parametrize("command", ["estimate", "watch"])
+@pytest.mark.parametrize("top", ["0", "-3"])
+def test_to_show_no_category_at_all_is_refused(command: str, top: str) -> None:
+    told = failure(command, "carrier", "--top", top, *NOWHERE[2:], exit_code=2)
+    assert f"Invalid value for '--top': {top} is not in the range x>=1" in told
+
+
+def test_vectors_are_not_simulated_but_read_from_a_file() -> None:
+    place = """
+[metrics.place]
+kind = "vector_mean"
+mechanism = "hemisphere"
+dimension = 3
+radius = 2
+levels = [8]
+"""
+    Path("metrics.toml").write_text(METRICS + place)
+    told = failure("produce", "place", "--simulate", "uniform", *NOWHERE, exit_code=2)
+    assert "expected --csv FILE with one --column for each coordinate" in told
 
 
 def test_weights_are_listed_and_set_from_now_on(redis_url: str) -> None:

@@ -17,6 +17,7 @@ from aggregator.partition import Partition
 from aggregator.reader import Reader
 from aggregator.settings import Settings
 from aggregator.status import Rates, status
+from aggregator.waiting import Waiting
 from aggregator.web.live import Live
 from estimators import Metric
 from estimators.extremes import Progress
@@ -122,6 +123,32 @@ def decided(rounds: int) -> Round:
         AGE.accumulate(statistic, [1] * 200, [0, 1] * 100)
         progress = AGE.search.decide(progress, statistic)
     return Round.of(AGE, progress, 1_700_000_000_000)
+
+
+def test_devices_tell_what_they_wait_for_once_nobody_has_answered_for_a_while() -> None:
+    now = [100.0]
+    waiting = Waiting(AGE, lambda: now[0])
+    assert waiting.due() is None
+    now[0] += 5
+    assert waiting.due() == "waiting for a round: `dither coordinate` opens it"
+    assert waiting.due() is None, "not again at once"
+    waiting.answered(decided(2), 1_234)
+    now[0] += 4
+    assert waiting.due() is None
+    now[0] += 1
+    told = waiting.due()
+    assert told == (
+        "round 3 of 4: 1,234 answers from here; it closes 1h after it was opened with 100 counted"
+    )
+    now[0] += 60
+    assert waiting.due() == told
+    enough = Metric(
+        name="age", kind="maximum", range=(0, 64), levels=[1], rounds=4, round_reports=30_000
+    )
+    waiting = Waiting(enough, lambda: now[0])
+    waiting.answered(decided(0), 29_950)
+    now[0] += 5
+    assert "29,950 answers from here; it closes with 30,000 counted, or 1h" in (waiting.due() or "")
 
 
 def test_an_estimate_follows_the_rounds_that_were_published(redis_url: str) -> None:

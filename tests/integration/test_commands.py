@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from tests.integration.deployment import Deployment, as_json, wait_until
 from tests.integration.processes import children, living
 from tests.integration.test_counting import traffic
 from tests.messages import EPOCH
+from tests.searching import METRICS as SEARCH
 from tests.servers import Kafka
 
 BATCHES = 40
@@ -165,6 +170,54 @@ def test_supervised_workers_commit_what_they_have_counted_when_they_are_stopped(
     assert counted == deployment.log_ends()
     assert deployment.counts()["malformed:"] == deployment.partitions
     assert deployment.verify().verified
+
+
+@contextlib.contextmanager
+def producing(
+    deployment: Deployment, *arguments: str
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """Run `dither produce`; its messages are in the file."""
+    errors = deployment.metrics_file.with_name("produce.log")
+    command = [sys.executable, "-m", "aggregator", "produce", *arguments, *deployment.flags]
+    with errors.open("wb") as file:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file)
+    try:
+        yield process, errors
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_production_that_is_interrupted_tells_what_was_delivered(deployment: Deployment) -> None:
+    command = ("delay", "--simulate", "uniform", "--devices=100000", "--seconds=600", "--json")
+    with producing(deployment, *command) as (process, errors):
+        wait_until(lambda: any(deployment.log_ends().values()), "something is delivered")
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    told = errors.read_text()
+    assert "Traceback" not in told
+    assert process.returncode == 0, told
+    found = json.loads(output)
+    assert 0 < found["reports"] < 100_000
+    assert -60 < found["truth"] < 180
+    assert "`dither deadletters list` shows what they refused" in told
+    with deployment.worker():
+        deployment.wait_until_counted()
+    assert accepted(deployment, "delay") == found["reports"]
+
+
+def test_devices_that_wait_for_a_round_say_so(kafka: Kafka, redis_url: str, tmp_path: Path) -> None:
+    file = tmp_path / "metrics.toml"
+    file.write_text(SEARCH)
+    deployment = Deployment(kafka, redis_url, file)
+    with producing(deployment, "longest", "--simulate", "uniform") as (process, errors):
+        wait_until(lambda: "waiting for a round" in errors.read_text(), "it is told")
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, errors.read_text()
+    assert output.startswith(b"0 reports of longest")
+    assert "refused" not in errors.read_text(), "nothing was delivered"
 
 
 QUESTIONS = """

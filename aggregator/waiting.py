@@ -1,0 +1,49 @@
+"""What devices wait for that answer rounds, told now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from estimators import Metric
+from producers.rounds import Round
+
+FIRST_SECONDS, AGAIN_SECONDS = 5.0, 60.0
+"""For how long nothing moves until it is told, and then how often."""
+
+
+class Waiting:
+    """Tells what is waited for once nobody has answered for a while.
+
+    Parameters
+    ----------
+    metric : Metric
+        With rounds.
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(self, metric: Metric, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metric, self._clock = metric, clock
+        self._told = "waiting for a round: `dither coordinate` opens it"
+        self._due = clock() + FIRST_SECONDS
+
+    def answered(self, asked: Round, answers: int) -> None:
+        """Note how many answers have been given to a round."""
+        metric = self._metric
+        enough = (
+            "" if metric.round_reports is None else f"with {metric.round_reports:,} counted, or "
+        )
+        self._told = (
+            f"round {asked.number} of {asked.rounds}: {answers:,} answers from here; it closes "
+            f"{enough}{metric.round_time} after it was opened with "
+            f"{metric.minimum_reports:,} counted"
+        )
+        self._due = self._clock() + FIRST_SECONDS
+
+    def due(self) -> str | None:
+        """Return what to tell now; None where there is nothing."""
+        if self._clock() < self._due:
+            return None
+        self._due = self._clock() + AGAIN_SECONDS
+        return self._told
