@@ -317,12 +317,16 @@ class Metric:
             return self.search.randomizer
         epsilons = [Fraction(round(e * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS) for e in self.levels]
         kind, parameters = self._kind_of_mechanism, self.domain.parameters
-        own = type(kind.__new__(kind, **parameters))  # there may be one for each kind
+        self._check_options(kind, parameters)
+        return kind(epsilons, **parameters, **self.options)
+
+    def _check_options(self, kind: type[Mechanism], parameters: Mapping[str, Any]) -> None:
+        """Refuse an option that the mechanism does not have."""
+        own = type(kind.__new__(kind, **parameters))  # a mechanism may have a class for each kind
         known = inspect.signature(own.__init__).parameters.keys() - {*_GIVEN, *parameters}
         for name in self.options:
             if name not in known:
                 raise ValueError(f"no option {name!r}: {meant(name, known)}")
-        return kind(epsilons, **parameters, **self.options)
 
     @functools.cached_property
     def domain(self) -> Domain:
