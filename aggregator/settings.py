@@ -22,7 +22,7 @@ from aggregator.masking import masked as masked
 from aggregator.variables import FILE, PREFIX, variables
 from estimators import durations
 from estimators.durations import milliseconds
-from estimators.errors import nearest
+from estimators.errors import nearest, readable
 
 DEFAULT_FILE = "dither.toml"
 MAX_PORT = 65_535
@@ -288,9 +288,7 @@ def _put(settings: Settings, key: str, value: Any, source: str) -> None:
     try:
         _assign(settings, key, value)
     except ValueError as error:
-        expected = str(error)
-        if isinstance(error, msgspec.ValidationError):
-            expected = expected.replace("Expected ", "").replace("`", "")
+        expected = readable(error) if isinstance(error, msgspec.ValidationError) else str(error)
         shown = HIDDEN if source.endswith(FILE) else masked(key, value)
         raise SettingsError(key, shown, expected, source) from None
     settings.sources[key] = source

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from estimators import durations
-from estimators.errors import DefinitionError, nearest
+from estimators.errors import DefinitionError, nearest, readable
 from estimators.extremes.search import KINDS as EXTREMES
 from estimators.metric import DURATIONS, Metric
 
@@ -77,13 +77,9 @@ def define(name: str, table: Any, source: str = "") -> Metric:
         try:
             msgspec.convert(value, types[key])
         except msgspec.ValidationError as error:
-            expected = durations.EXPECTED if key in DURATIONS else _readable(error)
+            expected = durations.EXPECTED if key in DURATIONS else readable(error)
             raise DefinitionError(f"{name}.{key}", value, expected, source) from None
     try:
         return Metric(name=name, **table)
     except DefinitionError as error:
         raise DefinitionError(error.key, error.value, error.expected, source) from None
-
-
-def _readable(error: msgspec.ValidationError) -> str:
-    return str(error).replace("Expected ", "").replace("`", "")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+import msgspec
+
 
 class DefinitionError(ValueError):
     """A metric's definition cannot be used.
@@ -42,6 +44,11 @@ class ReportError(ValueError):
     def __init__(self, reason: str, detail: str) -> None:
         self.reason, self.detail = reason, detail
         super().__init__(f"{reason}: {detail}")
+
+
+def readable(error: msgspec.ValidationError) -> str:
+    """Return what a value was expected to be, to follow "expected"."""
+    return str(error).replace("Expected ", "").replace("`", "")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

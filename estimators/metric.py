@@ -10,8 +10,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_type_hints
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -19,7 +20,7 @@ from estimators.central import COLLECTIONS, TrueValues
 from estimators.central.weights import POLICIES as RELEASE_POLICIES
 from estimators.domains import KEYS, KINDS, OPEN, Domain, domain_of
 from estimators.durations import milliseconds
-from estimators.errors import DefinitionError, ReportError, meant, nearest
+from estimators.errors import DefinitionError, ReportError, meant, nearest, readable
 from estimators.estimate import Counts, Estimate
 from estimators.extremes import Search
 from estimators.extremes.search import CRITICAL, MOST_ROUNDS, SPLITS
@@ -321,12 +322,17 @@ class Metric:
         return kind(epsilons, **parameters, **self.options)
 
     def _check_options(self, kind: type[Mechanism], parameters: Mapping[str, Any]) -> None:
-        """Refuse an option that the mechanism does not have."""
+        """Refuse an option that the mechanism does not have, or that is of another type."""
         own = type(kind.__new__(kind, **parameters))  # a mechanism may have a class for each kind
         known = inspect.signature(own.__init__).parameters.keys() - {*_GIVEN, *parameters}
         for name in self.options:
             if name not in known:
                 raise ValueError(f"no option {name!r}: {meant(name, known)}")
+            try:
+                msgspec.convert(self.options[name], get_type_hints(own.__init__)[name])
+            except msgspec.ValidationError as error:
+                why = readable(error).replace(" | null", "")
+                raise ValueError(f"{name} = {self.options[name]!r}: expected {why}") from None
 
     @functools.cached_property
     def domain(self) -> Domain:

@@ -11,7 +11,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from estimators import durations
-from estimators.errors import meant
+from estimators.errors import meant, readable
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
@@ -150,7 +150,7 @@ def _wanted(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
         return meant(str(value), get_args(kind))
     if kind == Duration:
         return f"expected {durations.EXPECTED}"
-    return f"expected {str(error).replace('Expected ', '').replace('`', '')}"
+    return f"expected {readable(error)}"
 
 
 def _present(kind: Any) -> Any:

@@ -93,6 +93,14 @@ def test_an_option_that_a_mechanism_does_not_have_names_those_it_has(
     assert "__init__" not in str(refused.value)
 
 
+@pytest.mark.parametrize("size", ["3", 2.5, True])
+def test_an_option_of_another_type_is_refused_in_words(size: Any) -> None:
+    asked: dict[str, Any] = {"kind": "frequency", "categories": ["a", "b", "c"], "levels": [1]}
+    with pytest.raises(DefinitionError) as refused:
+        Metric(name="m", mechanism="subset_selection", options={"size": size}, **asked)
+    assert f"size = {size!r}: expected int, got {type(size).__name__}" in refused.value.expected
+
+
 @pytest.mark.parametrize("kind", ["median", "x"])
 def test_a_word_that_is_near_to_none_is_told_those_there_are(kind: str) -> None:
     with pytest.raises(DefinitionError, match=r"m\.kind = '\w+': expected (one of |'mean'\?)"):
