@@ -13,7 +13,7 @@ from producers.kafka_errors import REFUSALS, explained
 REPEAT_SECONDS = 60.0
 """Between log lines that say the same."""
 
-log = structlog.get_logger("dither.worker")
+log = structlog.get_logger("dither.kafka")
 
 
 class Complaints:

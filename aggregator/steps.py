@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from estimators import Metric
-from estimators.durations import UNITS_MS, milliseconds
+from estimators.durations import UNITS_MS, above_zero, milliseconds
 
 MOST_POINTS = 1_000
 USUAL_POINTS = 200
@@ -21,13 +21,7 @@ def whole_panes(metric: Metric, step: str) -> int:
     ValueError
         If it is no duration above zero.
     """
-    try:
-        length = milliseconds(step)
-    except ValueError as error:
-        raise ValueError(f"step = {step!r}: expected {error}") from None
-    if not length:
-        raise ValueError(f"step = {step!r}: expected a duration above zero")
-    return -(-length // metric.pane_ms) * metric.pane_ms
+    return -(-above_zero("step", step) // metric.pane_ms) * metric.pane_ms
 
 
 def _points(first: int, last: int, step: int) -> int:

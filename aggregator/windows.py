@@ -11,7 +11,7 @@ from aggregator.moments import shown
 from aggregator.partition import Watermark
 from aggregator.releases import Release
 from estimators import Estimate, Metric
-from estimators.durations import milliseconds
+from estimators.durations import above_zero
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 from producers.rounds import Round
@@ -150,12 +150,7 @@ def last_edges(
     ValueError
         If `window` is no duration above zero.
     """
-    try:
-        length = milliseconds(window)
-    except ValueError as error:
-        raise ValueError(f"window = {window!r}: expected {error}") from None
-    if not length:
-        raise ValueError(f"window = {window!r}: expected a duration above zero")
+    length = above_zero("window", window)
     newest = event_time(watermarks)
     if newest is None:
         return None, None

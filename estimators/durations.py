@@ -37,3 +37,25 @@ def milliseconds(duration: str) -> int:
     if number != int(number):
         raise ValueError(f"a duration of whole milliseconds, not {duration!r}")
     return int(number)
+
+
+def above_zero(name: str, duration: str) -> int:
+    """Return a parameter's duration in whole milliseconds.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, if it is no duration above zero.
+
+    Examples
+    --------
+    >>> above_zero("step", "1m")
+    60000
+    """
+    try:
+        length = milliseconds(duration)
+    except ValueError as error:
+        raise ValueError(f"{name} = {duration!r}: expected {error}") from None
+    if not length:
+        raise ValueError(f"{name} = {duration!r}: expected a duration above zero")
+    return length

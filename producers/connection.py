@@ -77,7 +77,8 @@ class Connection:
                 f"Kafka properties {sorted(config)}: expected 'bootstrap.servers', "
                 "for instance {'bootstrap.servers': 'localhost:9092'}"
             )
-        self.config = {**DEFAULTS, "error_cb": self._note, "logger": LIBRDKAFKA, **config}
+        self.config = {**DEFAULTS, "logger": LIBRDKAFKA, **config, "error_cb": self._note}
+        self._told = config.get("error_cb")
         self.servers = str(next((config[key] for key in _SERVERS[:2] if key in config), "(mock)"))
         self.closed, self._process = False, os.getpid()
         self.last_error = ""
@@ -167,6 +168,8 @@ class Connection:
 
     def _note(self, error: Any) -> None:
         self.last_error = explained(error)
+        if self._told is not None:
+            self._told(error)
 
     def _at_exit(self) -> None:
         if self._process != os.getpid():  # forked: librdkafka's threads are the parent's

@@ -15,7 +15,7 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
-from estimators.durations import milliseconds
+from estimators.durations import above_zero
 from estimators.metric import LEVEL_DIGITS
 from producers.ledger_file import LedgerError, create, transaction
 from producers.plainly import told
@@ -167,9 +167,9 @@ class Ledger:
         given = {} if budget is None else {ALL: parts_of(budget, "budget")}
         for metric, number in (metrics or {}).items():
             given[metric] = parts_of(number, f"budget of {metric!r}")
-        wished = None if period is None else _period(period)
+        wished = None if period is None else above_zero("period", period)
         if budget is not None:
-            create(self.path, wished or _period("1d"), self._now())
+            create(self.path, wished or above_zero("period", "1d"), self._now())
         with transaction(self.path, write=bool(given)) as database:
             if (fault := database.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
                 raise sqlite3.DatabaseError(f"malformed: {fault}")
@@ -413,16 +413,6 @@ def _setting(database: sqlite3.Connection, name: str) -> int:
     if row is None:
         raise sqlite3.DatabaseError(f"malformed: no {name}")
     return int(row[0])
-
-
-def _period(text: str) -> int:
-    try:
-        length = milliseconds(text)
-    except ValueError as error:
-        raise ValueError(f"period = {text!r}: expected {error}") from None
-    if not length:
-        raise ValueError(f"period = {text!r}: expected a duration above zero")
-    return length
 
 
 __all__ = ["Account", "BudgetSpent", "Ledger", "LedgerError"]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from aggregator import kafka
+from aggregator.complaints import Complaints
 from aggregator.errors import DitherError
 from aggregator.settings import Settings
 from aggregator.web.operations import Content, Operation
@@ -54,7 +55,7 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
     try:
         return Gateway(
             metrics,
-            {"logger": kafka.QUIET, **kafka.reporting(settings)},
+            {"logger": kafka.QUIET, "error_cb": Complaints(), **kafka.reporting(settings)},
             settings.topics.reports,
             rate_limit=limits.rate_limit,
             max_body=limits.max_body,

@@ -45,6 +45,16 @@ categories = ["AA", "B6", "DL"]
 levels = [1]
 """
 
+PLACE = """
+[metrics.place]
+kind = "vector_mean"
+mechanism = "hemisphere"
+dimension = 3
+radius = 2
+levels = [8]
+unit = "km"
+"""
+
 
 @pytest.fixture(autouse=True)
 def _folder_with_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,15 +477,7 @@ def test_to_show_no_category_at_all_is_refused(command: str, top: str) -> None:
 
 
 def test_vectors_are_not_simulated_but_read_from_a_file() -> None:
-    place = """
-[metrics.place]
-kind = "vector_mean"
-mechanism = "hemisphere"
-dimension = 3
-radius = 2
-levels = [8]
-"""
-    Path("metrics.toml").write_text(METRICS + place)
+    Path("metrics.toml").write_text(METRICS + PLACE)
     told = failure("produce", "place", "--simulate", "uniform", *NOWHERE, exit_code=2)
     assert "expected --csv FILE with one --column for each coordinate" in told
 
@@ -551,16 +553,7 @@ def count_one(redis_url: str, metric: Metric, values: Sequence[Any]) -> None:
 
 
 def test_a_vector_is_shown_by_coordinate_with_its_radius(redis_url: str) -> None:
-    place = """
-[metrics.place]
-kind = "vector_mean"
-mechanism = "hemisphere"
-dimension = 3
-radius = 2
-levels = [8]
-unit = "km"
-"""
-    Path("metrics.toml").write_text(METRICS + place)
+    Path("metrics.toml").write_text(METRICS + PLACE)
     before = strict(run("estimate", "place", "--json", "--redis", redis_url).stdout)
     assert list(before) == [*ESTIMATE_KEYS, "coordinates", "radius"]
     assert (before["value"], before["upper"], before["radius"]) == ([None] * 3, [2] * 3, None)

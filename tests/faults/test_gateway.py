@@ -45,17 +45,24 @@ def endangered(own_kafka: launcher.KafkaCluster, redis_url: str, metrics_file: P
     return Deployment(kafka, redis_url, metrics_file)
 
 
+def log_of(deployment: Deployment) -> Path:
+    return deployment.metrics_file.with_name("serve.log")
+
+
 @contextlib.contextmanager
 def serving(deployment: Deployment, **settings: str) -> Iterator[str]:
     """Run `dither serve`; return its address."""
     port = free_port()
     sets = [word for k, v in settings.items() for word in ("--set", f"{k.replace('__', '.')}={v}")]
     command = [sys.executable, "-m", "aggregator", "serve", "--port", str(port)]
-    process = subprocess.Popen([*command, *deployment.flags, *sets], env=dict(os.environ))
+    with log_of(deployment).open("wb") as log:
+        process = subprocess.Popen(
+            [*command, *deployment.flags, *sets], env=dict(os.environ), stdout=log, stderr=log
+        )
     url = f"http://127.0.0.1:{port}"
 
     def answers() -> bool:
-        assert process.poll() is None
+        assert process.poll() is None, log_of(deployment).read_text()
         try:
             return httpx.get(f"{url}/healthz").status_code == 200
         except httpx.TransportError:
@@ -156,6 +163,9 @@ def test_no_acknowledged_batch_is_lost_when_the_broker_is_killed(
 
     asyncio.run(story())
     assert crowd.statuses[504] > 0, "some learned that the outcome is unknown"
+    log = log_of(endangered).read_text()
+    assert "brokers are down" in log
+    assert "FAIL [" not in log, "librdkafka's own lines would fill it"
     logged = keys_in(endangered)
     assert crowd.acknowledged.keys() <= logged.keys()
     assert logged.keys() == crowd.acknowledged.keys(), "each was posted until it was acknowledged"
