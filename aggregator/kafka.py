@@ -43,9 +43,15 @@ CONSUMER: dict[str, Any] = {
     "enable.auto.offset.store": False,
     "session.timeout.ms": 10_000,
     "fetch.queue.backoff.ms": 1,
+    "fetch.wait.max.ms": 100,
     "queued.min.messages": 100_000,
 }
-"""Defaults that [kafka] may override; the backoff of 1 ms was measured to be five times faster."""
+"""Defaults that [kafka] may override.
+
+Measured: the backoff of 1 ms is five times faster. A broker that holds a request for partitions in
+which nothing is new holds up those that the next request will ask for: of one that is assigned
+beside idle ones the first message comes after 50 ms, for 340 with librdkafka's 500.
+"""
 
 MANDATORY: dict[str, Any] = {
     "enable.auto.commit": False,
