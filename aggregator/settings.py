@@ -169,6 +169,7 @@ SHORTEST_MS = {"publish.interval": 100, "publish.lease": 500, "coordinate.lease"
 SMALLEST = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
 BROKERS_CHOICE = ("topics.replication", -1)
 ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
+HOST = re.compile(r"(\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\])")
 CHOICES = {"aggregate.on_gap": ("stop", "skip")}
 
 
@@ -331,6 +332,12 @@ def _check(key: str, value: Any) -> None:
             raise ValueError(
                 "origins as browsers send them, as in https://app.example or "
                 "http://localhost:3000: in lower case and without a path; or * for all"
+            )
+    elif key == "serve.hosts":
+        if not all(HOST.fullmatch(host) for host in value):
+            raise ValueError(
+                "host names without scheme and port, as in dither.example, 127.0.0.1 or [::1]; "
+                "*.example for all below example, or * for all"
             )
     elif key == "gateway.rate_limit":
         _check_rate(value)

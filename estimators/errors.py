@@ -7,6 +7,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+MOST_LISTED, FEW_LISTED = 40, 10
+"""Up to so many known words are all listed; of more, so few."""
+
 
 class DefinitionError(ValueError):
     """A metric's definition cannot be used.
@@ -60,11 +63,19 @@ def nearest(word: str, known: Iterable[str]) -> str:
     "'laplace'? (known: laplace, rappor)"
     >>> nearest("noise", ["laplace", "rappor"]), nearest("noise", [])
     ('one of laplace, rappor', 'none')
+
+    Of very many words, no more than the first are listed:
+
+    >>> nearest("c7777", [f"c{i}" for i in range(1000)])
+    "'c777'? (known: c0, c1, c10, c100, c101, c102, c103, c104, c105, c106 and 990 more)"
     """
     names = sorted(known)
+    listed = ", ".join(names)
+    if len(names) > MOST_LISTED:
+        listed = f"{', '.join(names[:FEW_LISTED])} and {len(names) - FEW_LISTED} more"
     if close := _closest(word, names):
-        return f"{close[0]!r}? (known: {', '.join(names)})"
-    return f"{'one of ' if len(names) > 1 else ''}{', '.join(names)}" or "none"
+        return f"{close[0]!r}? (known: {listed})"
+    return f"{'one of ' if len(names) > 1 else ''}{listed}" or "none"
 
 
 def meant(word: str, known: Iterable[str]) -> str:

@@ -145,6 +145,11 @@ def test_an_origin_is_as_browsers_send_it(origin: str) -> None:
     assert settings.serve.cors_origins == [origin, "capacitor://localhost"]
 
 
+@pytest.mark.parametrize("host", ["*", "*.a.example", "Localhost", "10.0.0.1", "[::1]"])
+def test_a_host_is_as_requests_name_it(host: str) -> None:
+    assert load(f"[serve]\nhosts = ['{host}', 'b.example']").serve.hosts == [host, "b.example"]
+
+
 @pytest.mark.parametrize("rate", ["", "100/second", "5000 per hour"])
 def test_a_rate_is_as_the_gateway_reads_it(rate: str) -> None:
     assert load(f"[gateway]\nrate_limit = '{rate}'").gateway.rate_limit == rate
@@ -167,6 +172,9 @@ def test_a_rate_is_as_the_gateway_reads_it(rate: str) -> None:
             "[serve]\ncors_origins = ['https://a.example/']",
             *("serve.cors_origins", ["https://a.example/"], "origins as browsers send"),
         ),
+        ("[serve]\nhosts = ['a.example:80']", "serve.hosts", ["a.example:80"], "host names"),
+        ("[serve]\nhosts = 'https://a.example'", "serve.hosts", "https://a.example", "host names"),
+        ("[serve]\nhosts = ['*a.example']", "serve.hosts", ["*a.example"], "host names"),
         ("[publish]\nlease = '1ms'", "publish.lease", "1ms", "a duration of 500ms or more"),
         ("[publish]\nsince = 'soon'", "publish.since", "soon", "a time such as 2013-01-31"),
         ("[topics]\nmanaged = 'perhaps'", "topics.managed", "perhaps", "bool"),
