@@ -10,9 +10,10 @@ from typing import Any, get_type_hints
 import msgspec
 
 from estimators import durations
+from estimators.checks import DURATIONS
 from estimators.errors import DefinitionError, nearest, readable
 from estimators.extremes.search import KINDS as EXTREMES
-from estimators.metric import DURATIONS, Metric
+from estimators.metric import Metric
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Metric)}
 _REQUIRED = ("kind", "levels")

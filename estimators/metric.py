@@ -5,25 +5,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import inspect
 import json
-import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, get_type_hints
+from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.central import COLLECTIONS, TrueValues
 from estimators.central.weights import POLICIES as RELEASE_POLICIES
-from estimators.domains import KEYS, KINDS, OPEN, Domain, domain_of
+from estimators.checks import LEVEL_DIGITS, check, check_options
+from estimators.domains import KEYS, OPEN, Domain, domain_of
 from estimators.durations import milliseconds
-from estimators.errors import DefinitionError, ReportError, meant, nearest, readable
+from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate
 from estimators.extremes import Search
-from estimators.extremes.search import CRITICAL, MOST_ROUNDS, SPLITS
 from estimators.extremes.search import KINDS as EXTREMES
 from estimators.influence import Influence, Reach, largest_shifts
 from estimators.mechanisms import MECHANISMS, Mechanism, RandomizedResponse
@@ -31,16 +28,6 @@ from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.question import Question
 from estimators.randomness import Bits, SystemBits
 from estimators.weights import POLICIES
-
-NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-MAX_LEVELS = 255
-TRUSTS = ("local", "central")
-LEVEL_DIGITS = 4
-ROUND_KEYS = ("rounds", "split", "beta", "critical", "round_reports", "round_time")
-"""The keys of a definition that belong to a minimum or maximum alone."""
-DURATIONS = ("pane", "lateness", "retention", "round_time")
-_GIVEN = ("self", "epsilons")
-"""What a mechanism takes of no definition's options."""
 
 BLOCK = 2**16
 """Numbers that are randomized together: intermediate arrays stay in the processor's cache."""
@@ -158,112 +145,20 @@ class Metric:
     description: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a definition that could not be counted or explained."""
-        if not NAME.fullmatch(self.name):
-            self._refuse(
-                "name", "a lower-case letter, then up to 63 lower-case letters, digits or _"
-            )
-        if self.kind not in KINDS:
-            self._refuse("kind", nearest(str(self.kind), KINDS))
-        if self.trust not in TRUSTS:
-            self._refuse("trust", nearest(str(self.trust), TRUSTS))
-        self._check_mechanism()
-        self._check_levels()
-        if "categories" in self.domain.parameters:
-            self._check_vocabulary()
+        """Refuse what could not be counted or explained; fill in what follows from the rest."""
+        check(self)
+        object.__setattr__(self, "mechanism", self.kind_of_mechanism.name)
         if self.kind == "vector_mean":
             object.__setattr__(self, "dimension", len(self.labels))
-        self._check_times()
-        self._check_rounds()
-        if self.memoized and not self._kind_of_mechanism.memoizable:
-            fitting = [name for name, m in MECHANISMS.items() if m.memoizable]
-            self._refuse("memoized", f"false, or one of the mechanisms {', '.join(fitting)}")
-        for key in ("minimum_reports", "max_batch_reports", "max_key_reports", "round_reports"):
-            if (least := getattr(self, key)) is not None and least < 1:
-                self._refuse(key, "a number of reports, 1 or more")
-        try:
-            self.randomizer  # noqa: B018
-        except (TypeError, ValueError) as error:
-            self._refuse("options", f"options of {self.mechanism}: {error}")
-
-    def _refuse(self, key: str, expected: str) -> None:
-        raise DefinitionError(f"{self.name}.{key}", getattr(self, key), expected)
-
-    def _check_mechanism(self) -> None:
-        if self.trust == "central":
-            if self.kind not in COLLECTIONS:
-                self._refuse("kind", f"{' or '.join(COLLECTIONS)} where trust is central")
-            if self.mechanism not in ("", TrueValues.name):
-                self._refuse("mechanism", "none where trust is central: devices send true values")
-            return object.__setattr__(self, "mechanism", TrueValues.name)
-        if self.has_rounds:
-            if self.mechanism not in ("", RandomizedResponse.name):
-                self._refuse("mechanism", f"none, or {RandomizedResponse.name!r}: answers are bits")
-            return object.__setattr__(self, "mechanism", RandomizedResponse.name)
-        if self.mechanism not in MECHANISMS:
-            self._refuse("mechanism", nearest(str(self.mechanism), MECHANISMS))
-        if self.kind not in MECHANISMS[self.mechanism].kinds:
-            fitting = [name for name, m in MECHANISMS.items() if self.kind in m.kinds]
-            self._refuse("mechanism", f"a mechanism for kind {self.kind!r}: {', '.join(fitting)}")
-        return None
-
-    def _check_levels(self) -> None:
-        if not 1 <= len(self.levels) <= MAX_LEVELS:
-            self._refuse("levels", f"1 to {MAX_LEVELS} epsilons")
-        for epsilon in self.levels:
-            if not 0 < epsilon <= 64:
-                self._refuse("levels", f"epsilons above 0 and at most 64, found {epsilon}")
-            if round(epsilon, LEVEL_DIGITS) != epsilon:
-                self._refuse("levels", f"at most {LEVEL_DIGITS} decimal digits, found {epsilon}")
-        if any(a >= b for a, b in zip(self.levels, self.levels[1:], strict=False)):
-            self._refuse("levels", "ascending epsilons, each once")
-
-    def _check_vocabulary(self) -> None:
-        is_open = self.domain.parameters["categories"] is None
-        if is_open and self.trust == "central":
-            self._refuse("categories", "names, or their number, where trust is central")
-        if is_open and not self._kind_of_mechanism.open_vocabulary:
-            fitting = [name for name, m in MECHANISMS.items() if m.open_vocabulary]
-            self._refuse("mechanism", f"one for an open vocabulary: {', '.join(fitting)}")
-        if not is_open and not self._kind_of_mechanism.closed_vocabulary:
-            self._refuse("categories", f"{OPEN!r} for {self.mechanism}, which needs no list")
-
-    def _check_rounds(self) -> None:
-        """Refuse what only belongs to a search, and a search that could not be made."""
-        if not self.has_rounds:
-            for key in ROUND_KEYS:
-                if getattr(self, key) != _DEFAULTS[key]:
-                    self._refuse(key, f"no {key} for kind {self.kind!r}: it is not asked in rounds")
-            return
-        if self.memoized:
-            self._refuse("memoized", "false: a device answers a round once")
-        for key, known in (("split", SPLITS), ("critical", CRITICAL)):
-            if getattr(self, key) not in known:
-                self._refuse(key, nearest(str(getattr(self, key)), known))
-        if not 0 < self.beta < 1:
-            self._refuse("beta", "a probability between 0 and 1")
-        if self.rounds is None or not 1 <= self.rounds <= MOST_ROUNDS:
-            self._refuse("rounds", f"the number of rounds, 1 to {MOST_ROUNDS}")
-
-    def _check_times(self) -> None:
-        for key in DURATIONS:
-            text = getattr(self, key)
-            if text is None and key == "retention":
-                continue
-            try:
-                length = milliseconds(text)
-            except ValueError as error:
-                self._refuse(key, str(error))
-            else:
-                if length == 0 and key != "lateness":
-                    self._refuse(key, "a duration above zero")
 
     # -- What the definition says -------------------------------------------------------------
 
     @property
-    def _kind_of_mechanism(self) -> type[Mechanism]:
-        trusted = self.trust == "central"
-        return COLLECTIONS[self.kind] if trusted else MECHANISMS[self.mechanism]
+    def kind_of_mechanism(self) -> type[Mechanism]:
+        """What the mechanism is an instance of."""
+        if self.trust == "central":
+            return COLLECTIONS[self.kind]
+        return RandomizedResponse if self.has_rounds else MECHANISMS[self.mechanism]
 
     @property
     def has_rounds(self) -> bool:
@@ -317,22 +212,9 @@ class Metric:
                 raise ValueError(f"expected none, found {', '.join(self.options)}")
             return self.search.randomizer
         epsilons = [Fraction(round(e * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS) for e in self.levels]
-        kind, parameters = self._kind_of_mechanism, self.domain.parameters
-        self._check_options(kind, parameters)
+        kind, parameters = self.kind_of_mechanism, self.domain.parameters
+        check_options(self.options, kind, parameters)
         return kind(epsilons, **parameters, **self.options)
-
-    def _check_options(self, kind: type[Mechanism], parameters: Mapping[str, Any]) -> None:
-        """Refuse an option that the mechanism does not have, or that is of another type."""
-        own = type(kind.__new__(kind, **parameters))  # a mechanism may have a class for each kind
-        known = inspect.signature(own.__init__).parameters.keys() - {*_GIVEN, *parameters}
-        for name in self.options:
-            if name not in known:
-                raise ValueError(f"no option {name!r}: {meant(name, known)}")
-            try:
-                msgspec.convert(self.options[name], get_type_hints(own.__init__)[name])
-            except msgspec.ValidationError as error:
-                why = readable(error).replace(" | null", "")
-                raise ValueError(f"{name} = {self.options[name]!r}: expected {why}") from None
 
     @functools.cached_property
     def domain(self) -> Domain:
@@ -731,6 +613,3 @@ class Metric:
             return released
         low, high = self.range
         return released.rescaled(low, high - low)
-
-
-_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Metric)}

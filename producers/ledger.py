@@ -15,8 +15,8 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
+from estimators.checks import LEVEL_DIGITS
 from estimators.durations import above_zero
-from estimators.metric import LEVEL_DIGITS
 from producers.ledger_file import LedgerError, create, transaction
 from producers.plainly import told
 

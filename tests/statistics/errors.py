@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from estimators.checks import MAX_LEVELS
 from estimators.mechanisms import (
     MECHANISMS,
     Grr,
@@ -31,7 +32,6 @@ from estimators.mechanisms import (
 )
 from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.frequencies import SupportCounts
-from estimators.metric import MAX_LEVELS
 from estimators.weights import level_weights
 from tests.estimators.cases import exact
 from tests.statistics.populations import Population, Symbols, symbol_cells, symbol_chances
