@@ -12,6 +12,9 @@ import pytest
 from deploy.kafka.cluster import free_ports
 from tests.faults.proxy import Network, Proxy
 
+PATIENCE_SECONDS = 30.0
+SILENCE_SECONDS = 0.3
+
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
@@ -45,9 +48,7 @@ def proxy() -> Iterator[Proxy]:
 
 
 def connect(proxy: Proxy) -> socket.socket:
-    client = socket.create_connection(("127.0.0.1", proxy.port), timeout=5)
-    client.settimeout(0.3)
-    return client
+    return socket.create_connection(("127.0.0.1", proxy.port), timeout=PATIENCE_SECONDS)
 
 
 def exchange(client: socket.socket, word: bytes) -> bytes:
@@ -86,8 +87,10 @@ def test_a_silent_proxy_says_nothing_and_gives_all_when_it_heals(
     with connect(proxy) as client:
         exchange(client, b"one")
         proxy.silence(*directions)
+        client.settimeout(SILENCE_SECONDS)
         with pytest.raises(TimeoutError):
             exchange(client, b"two")
+        client.settimeout(PATIENCE_SECONDS)
         proxy.heal()
         assert client.recv(1000) == b"two"
 
