@@ -169,7 +169,7 @@ SHORTEST_MS = {"publish.interval": 100, "publish.lease": 500, "coordinate.lease"
 SMALLEST = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
 BROKERS_CHOICE = ("topics.replication", -1)
 ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
-HOST = re.compile(r"(\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\])")
+HOST = re.compile(r"\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\]")
 CHOICES = {"aggregate.on_gap": ("stop", "skip")}
 
 
