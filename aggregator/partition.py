@@ -22,6 +22,8 @@ from estimators import Metric, ReportError
 from estimators.estimate import Counts
 
 NEVER = -1
+CONFIRMING_BATCHES = 1
+"""How many batches of a metric must have reached a time before its watermark does."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -104,6 +106,11 @@ class Watermark:
     def __str__(self) -> str:
         """Return it as the store keeps it."""
         return f"{self.time}:{self.arrived}:{self.closed}"
+
+    @property
+    def latest(self) -> int:
+        """The latest event time that any recent batch has reached, confirmed or not, ms."""
+        return self.time
 
     def reach(self, time: int, lateness_ms: int) -> None:
         """Note that event time has come so far."""
