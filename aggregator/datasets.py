@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from aggregator.errors import DitherError
 from estimators.experiments.records import LARGEST_AGE, Records, Task, ages, ratings
+from producers.csv_files import CsvFormat, open_table, read_columns
 from producers.flights import flights
-from producers.tables import open_table, read_columns
 
 FLIGHTS = "flights"
 """In place of a file: the table that the demo replays."""
@@ -41,7 +41,7 @@ def read_salaries(path: Path) -> Records:
 def read_cancers(path: Path) -> Records:
     """Read BYAREA.TXT of the U.S. Cancer Statistics: the ten most frequent sites in Colorado."""
     names = ["AREA", "YEAR", "EVENT_TYPE", "RACE", "SITE", "COUNT"]
-    columns = read_columns(path, names, delimiter="|")
+    columns = read_columns(path, names, CsvFormat(delimiter="|"))
     sites: dict[str, int] = {}
     for area, year, event, race, site, count in zip(*columns.values(), strict=True):
         wanted = (area, year, event, race) == (STATE, YEAR, "Incidence", "All Races")

@@ -1,8 +1,12 @@
-"""A metric's definition suggested from a column of a CSV file."""
+"""A metric's definition suggested from a column of a CSV file.
+
+Everybody can read a definition, so no value of the file gets into one unless its user says so: a
+range comes from rounded quantiles, and categories are listed only on demand.
+"""
 
 from __future__ import annotations
 
-import collections
+import dataclasses
 import json
 import re
 from collections.abc import Sequence
@@ -14,16 +18,45 @@ from numpy.typing import NDArray
 from estimators.domains import OPEN
 from estimators.durations import milliseconds
 from estimators.metric import Metric
-from producers.tables import MISSING, read_columns, read_times
+from producers.csv_files import detect_format, read_columns
+from producers.ranges import assess, describe, rank_ranges
+from producers.time_columns import (
+    MISSING,
+    UTC,
+    TimeFormat,
+    detect_time_format,
+    read_times,
+)
 
 MOST_CATEGORIES = 1_000
-"""With more distinct strings the vocabulary is left open."""
-WATCHED = 10
+"""Of so many distinct strings a list is offered; more can only be an open vocabulary."""
 LEVELS = (0.5, 1.0, 2.0, 4.0)
 PANES = ("1m", "5m", "15m", "1h", "6h", "1d", "1w", "4w")
 MOST_PANES = 400
+MOST_BYTES = 64_000_000
+"""Of all panes of the file's times in Redis, in as many partitions as a topic has by default."""
+PARTITIONS = 6
 CLOSED = "auto"
 """The mechanism for means and for listed categories."""
+SHOWN = 5
+"""Cells that an error lists."""
+KINDS = ("mean", "frequency")
+
+
+@dataclasses.dataclass(frozen=True)
+class Suggestion:
+    """A definition, and what was decided for it.
+
+    Attributes
+    ----------
+    text : str
+        A table of ``metrics.toml``.
+    notes : list of str
+        For whoever asked: they may quote the file.
+    """
+
+    text: str
+    notes: list[str]
 
 
 def suggest(
@@ -32,63 +65,98 @@ def suggest(
     *,
     name: str | None = None,
     unit: str = "",
+    kind: str | None = None,
     time: Sequence[str] = (),
+    time_format: str | None = None,
+    time_zone: str = UTC,
     within: tuple[float, float] | None = None,
+    categories: Sequence[str] = (),
+    list_categories: bool = False,
+    is_open: bool = False,
+    missing: Sequence[str] = (),
     levels: Sequence[float] = LEVELS,
-) -> str:
-    """Return a table of ``metrics.toml`` that fits a column of a CSV file.
+) -> Suggestion:
+    """Suggest a metric that fits a column of a CSV file.
 
-    A column of numbers becomes a mean, one of up to a thousand distinct strings a frequency of
-    these categories, one of more strings a frequency of an open vocabulary.
+    A column of numbers becomes a mean, one of strings a frequency: of the categories that are named
+    or listed, or of an open vocabulary.
 
     Parameters
     ----------
     path : path
-        A CSV file with a header, plain or zipped.
+        A CSV file with a header, plain or zipped; encoding and delimiter are detected.
     column : str
         Of the values.
     name : str, optional
         Of the metric; by default the column's, with underscores for what a name cannot have.
+    kind : str, optional
+        ``mean`` or ``frequency``; by default what the cells are.
     time : sequence of str, optional
-        The columns of event times: panes are then so wide that there are at most 400 of them.
+        The columns of event times: panes are then so wide that there are at most 400 of them, and
+        that all of them together fit into 64 MB.
+    time_format, time_zone : str, optional
+        As :func:`producers.tables.read_population` has them.
     within : (float, float), optional
-        The range of a mean; by default the smallest and the largest value of the file.
+        The range of a mean; by default rounded quantiles of the file.
+    categories : sequence of str
+        All that a frequency counts.
+    list_categories : bool
+        Whether to write the file's distinct strings into the definition.
+    is_open : bool
+        Whether to count strings that nobody lists.
+    missing : sequence of str
+        Further cells that mean: no value.
     levels : sequence of float
         The epsilons on offer.
 
     Raises
     ------
     ValueError
-        If there is no such column, or no value in it; or as :class:`estimators.Metric` has it.
+        If there is no such column, or no value in it; if some of its cells are numbers and others
+        are not; if nobody said what to do with strings; or as :class:`estimators.Metric` has it.
     """
-    columns = read_columns(path, [column, *time])
-    cells = [cell.strip() for cell in columns[column]]
-    values = [cell for cell in cells if cell not in MISSING]
+    if kind not in (None, *KINDS):
+        raise ValueError(f"kind {kind!r}: expected mean or frequency")
+    form = detect_format(path, [column, *time])
+    notes = [f"file: {form}"]
+    table = read_columns(path, [column, *time], form)
+    cells = [cell.strip() for cell in table[column]]
+    nothing = MISSING.union(missing)
+    rows = [row for row, cell in enumerate(cells, 1) if cell not in nothing]
+    values = [cells[row - 1] for row in rows]
+    place = f"{path}: column {column!r}"
     if not values:
-        raise ValueError(f"{path}: column {column!r} has no value: expected at least one")
+        raise ValueError(f"{place} has no value: expected at least one")
     named = name or _name(column)
     keys: dict[str, object] = {"description": f"{column} of {Path(path).name}"}
     if unit:
         keys["unit"] = unit
-    numbers = _numbers(values)
+    listing = bool(categories) + list_categories + is_open
+    numbers = None if kind == "frequency" or listing else _numbers(values, rows, place, kind)
     if numbers is not None:
-        low, high = within or (float(numbers.min()), float(numbers.max()))
-        keys |= {"kind": "mean", "mechanism": CLOSED, "range": [low, high]}
+        keys |= {"kind": "mean", "mechanism": CLOSED}
+        ranges = rank_ranges(numbers, levels)
+        chosen = assess(numbers, *within, levels) if within else ranges[0]
+        keys["range"] = list(chosen.edges)
+        notes += describe(ranges, chosen, numbers.size, unit)
     elif within is not None:
-        raise ValueError(f"{path}: column {column!r} is not of numbers: expected no range for it")
+        raise ValueError(f"{place} is not of numbers: expected no range for it")
     else:
-        counts = collections.Counter(values)
-        keys["kind"] = "frequency"
-        if len(counts) > MOST_CATEGORIES:
-            watch = [value for value, _ in counts.most_common(WATCHED)]
-            keys |= {"mechanism": "count_sketch", "categories": OPEN, "watch": watch}
-        else:
-            keys |= {"mechanism": CLOSED, "categories": sorted(counts)}
+        keys |= _vocabulary(values, place, categories, list_all=list_categories, is_open=is_open)
     keys["levels"] = list(levels)
-    keys["pane"] = _pane([" ".join(row) for row in zip(*(columns[c] for c in time), strict=True)])
+    texts = [" ".join(row) for row in zip(*(table[c] for c in time), strict=True)]
+    when = TimeFormat(time_format, time_zone) if time_format else None
+    if texts:
+        times = f"{path}: column {' '.join(time)!r}"
+        when = when or detect_time_format(texts, times, time_zone)
+        notes.append(f"times: {when}")
+        keys["pane"], said = _pane(read_times(texts, times, when), Metric(name=named, **keys))  # type: ignore[arg-type]
+        notes.append(said)
+    else:
+        keys["pane"] = PANES[0]
     Metric(name=named, **keys)  # type: ignore[arg-type]  # raises what loading it would
     lines = (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items())
-    return "\n".join([f"[metrics.{named}]", *lines])
+    return Suggestion("\n".join([f"[metrics.{named}]", *lines]), notes)
 
 
 def _name(column: str) -> str:
@@ -101,17 +169,80 @@ def _name(column: str) -> str:
     return (plain if plain[:1].isalpha() else f"m_{plain}")[:64]
 
 
-def _numbers(values: Sequence[str]) -> NDArray[np.float64] | None:
-    """Return values as numbers, or None if one is none."""
-    try:
-        numbers = np.array([float(value) for value in values])
-    except ValueError:
+def _numbers(
+    values: Sequence[str], rows: Sequence[int], place: str, kind: str | None
+) -> NDArray[np.float64] | None:
+    """Return values as numbers, or None if fewer than half of them are numbers."""
+    numbers = np.array([_number(value) for value in values])
+    wrong = np.flatnonzero(~np.isfinite(numbers))
+    if not wrong.size:
+        return numbers
+    if kind is None and 2 * wrong.size > len(values):
         return None
-    return numbers if np.isfinite(numbers).all() else None
+    shown = ", ".join(f"{values[i]!r} (row {rows[i]})" for i in wrong[:SHOWN].tolist())
+    more = f" and {wrong.size - SHOWN} more" if wrong.size > SHOWN else ""
+    raise ValueError(
+        f"{place}: {wrong.size:,} of {len(values):,} cells are no numbers: {shown}{more}. Correct "
+        "the file; or say that such a cell means no value, with --missing TEXT for each, here and "
+        "for dither produce; or count strings, with --kind frequency"
+    )
 
 
-def _pane(times: Sequence[str]) -> str:
-    """Return the narrowest pane that needs at most MOST_PANES of them."""
-    known = [time for time in read_times(sorted(set(times)), "event times").tolist() if time >= 0]
-    span = max(known) - min(known) if known else 0
-    return next((pane for pane in PANES if span <= MOST_PANES * milliseconds(pane)), PANES[-1])
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return float("nan")
+
+
+def _vocabulary(
+    values: Sequence[str], place: str, categories: Sequence[str], *, list_all: bool, is_open: bool
+) -> dict[str, object]:
+    """Return the keys of a frequency: what it counts, as somebody said it."""
+    distinct = sorted(set(values))
+    if categories:
+        if strange := sorted(set(distinct).difference(categories)):
+            raise ValueError(
+                f"{place}: {len(strange)} strings are none of the {len(categories)} categories, "
+                f"{strange[0]!r} for one. Name them with --category, too, or say that they mean no "
+                "value, with --missing TEXT"
+            )
+        return {"kind": "frequency", "mechanism": CLOSED, "categories": list(categories)}
+    if list_all:
+        if len(distinct) > MOST_CATEGORIES:
+            raise ValueError(
+                f"{place} has {len(distinct):,} different strings: expected at most "
+                f"{MOST_CATEGORIES:,} to list them; --open counts strings that nobody lists"
+            )
+        return {"kind": "frequency", "mechanism": CLOSED, "categories": distinct}
+    if is_open or len(distinct) > MOST_CATEGORIES:
+        return {"kind": "frequency", "mechanism": "count_sketch", "categories": OPEN}
+    raise ValueError(
+        f"{place} has {len(distinct):,} different strings. Everybody can read a definition, so "
+        "none of them is written into it unless you say so: --list-categories writes them all, "
+        "--category NAME (for each) names those that count, --open counts what nobody lists"
+    )
+
+
+def _pane(times: NDArray[np.int64], metric: Metric) -> tuple[str, str]:
+    """Return the narrowest pane that is not too costly, and what it costs in words."""
+    known = times[times >= 0]
+    for pane in PANES:
+        panes, stored = _count_panes(known, milliseconds(pane))
+        size = stored * metric.zero().nbytes * PARTITIONS
+        if panes <= MOST_PANES and size <= MOST_BYTES:
+            break
+    megabytes = max(1, round(size / 1e6))
+    return pane, (
+        f"pane: {pane}, so that the times span {panes} pane{'s' * (panes != 1)}: at most "
+        f"{megabytes} MB in Redis with {PARTITIONS} partitions (`retention` lets old panes expire)"
+    )
+
+
+def _count_panes(times: NDArray[np.int64], width_ms: int) -> tuple[int, int]:
+    """Return how many panes times span, and how many statistics are stored of them."""
+    if not times.size:
+        return 0, 0
+    spanned = -(-int(times.max() - times.min()) // width_ms) or 1
+    coarser = [grain for grain in (3_600_000, 86_400_000) if width_ms < grain]
+    return spanned, 1 + sum(np.unique(times // width).size for width in (width_ms, *coarser))

@@ -13,9 +13,11 @@ import numpy as np
 
 from estimators.definitions import load_metrics
 from estimators.metric import Metric
+from producers.csv_files import read_columns
 from producers.mix import Mix
 from producers.population import Column, Population
-from producers.tables import read_columns, read_times, read_values
+from producers.tables import read_values
+from producers.time_columns import read_times
 
 MIX = Mix.parse("0.25:0.1,0.5:0.2,1:0.4,2:0.2,4:0.1")
 LATE_MINUTES = 15

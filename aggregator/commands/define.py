@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from aggregator.errors import DitherError
-from producers.definitions import LEVELS, suggest
+from producers.definitions import KINDS, LEVELS, suggest
+from producers.time_columns import UTC
 
 
 @click.command()
@@ -15,12 +16,28 @@ from producers.definitions import LEVELS, suggest
 @click.option("--name", help="Of the metric [default: the column's].")
 @click.option("--unit", default="", help="Of a mean, for people.")
 @click.option(
+    "--time-format",
+    help="How times are written, as in %d/%m/%Y [default: the format that all cells have].",
+)
+@click.option(
+    "--time-zone", default=UTC, show_default=True, help="Of times that name none: Europe/Berlin."
+)
+@click.option(
+    "--kind", type=click.Choice(KINDS), help="[default: mean of numbers, frequency of strings]"
+)
+@click.option(
     "--range",
     "within",
     type=(float, float),
     metavar="LOW HIGH",
-    help="What a mean's values can be; others are clipped [default: the file's smallest, largest].",
+    help="What a mean's values can be; others are clipped [default: from rounded quantiles].",
 )
+@click.option(
+    "--category", "categories", multiple=True, help="A string that counts; may be repeated."
+)
+@click.option("--list-categories", is_flag=True, help="Write the file's strings into it.")
+@click.option("--open", "is_open", is_flag=True, help="Count strings that nobody lists.")
+@click.option("--missing", multiple=True, help="A cell that means: no value; may be repeated.")
 @click.option(
     "--level",
     "levels",
@@ -36,28 +53,45 @@ def define(
     time_column: tuple[str, ...],
     name: str | None,
     unit: str,
+    time_format: str | None,
+    time_zone: str,
+    kind: str | None,
     within: tuple[float, float] | None,
+    categories: tuple[str, ...],
+    list_categories: bool,
+    is_open: bool,
+    missing: tuple[str, ...],
     levels: tuple[float, ...],
 ) -> None:
     """Suggest a metric for a column of a CSV file: a table for metrics.toml.
 
-    Numbers become a mean, up to a thousand distinct strings a frequency of these categories, more
-    strings an open vocabulary. Look it over: everybody can read a definition, so a range or a list
-    of categories says something about the file that it was taken from.
+    Numbers become a mean, strings a frequency. Everybody can read a definition, so no value of the
+    file is written into it unless you say so: a range comes from rounded quantiles, and strings are
+    listed with --list-categories only. What was decided, and what each range costs, is told on the
+    error output.
 
     \b
     dither define flights.csv --column dep_delay --range -60 180 > metrics.toml
     """  # noqa: D301  click reads the backspace: these lines stay as they are
     try:
-        text = suggest(
+        found = suggest(
             table,
             column,
             name=name,
             unit=unit,
+            kind=kind,
             time=time_column,
+            time_format=time_format,
+            time_zone=time_zone,
             within=within,
+            categories=categories,
+            list_categories=list_categories,
+            is_open=is_open,
+            missing=missing,
             levels=sorted(levels),
         )
     except ValueError as error:
         raise DitherError(str(error)) from None
-    click.echo(text)
+    for note in found.notes:
+        click.echo(note, err=True)
+    click.echo(found.text)

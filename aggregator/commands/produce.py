@@ -29,6 +29,7 @@ from producers.respond import respond
 from producers.rounds import Round
 from producers.simulated import simulate as draw
 from producers.tables import read_population
+from producers.time_columns import UTC
 from producers.truth import Truth
 
 REFRESH_SECONDS = 0.2
@@ -49,6 +50,14 @@ COUNTED_ELSEWHERE = (
     "vector.",
 )
 @click.option("--time-column", multiple=True, help="Its column of event times; may be repeated.")
+@click.option(
+    "--time-format",
+    help="How times are written, as in %d/%m/%Y [default: the format that all cells have].",
+)
+@click.option(
+    "--time-zone", default=UTC, show_default=True, help="Of times that name none: Europe/Berlin."
+)
+@click.option("--missing", multiple=True, help="A cell that means: no value; may be repeated.")
 @click.option(
     "--simulate",
     metavar="DISTRIBUTION",
@@ -74,6 +83,9 @@ def produce(
     table: str | None,
     columns: tuple[str, ...],
     time_column: tuple[str, ...],
+    time_format: str | None,
+    time_zone: str,
+    missing: tuple[str, ...],
     simulate: str | None,
     devices: int,
     rate: float,
@@ -114,7 +126,16 @@ def produce(
             population = draw(definition, devices, simulate, arrivals, seed)
         else:
             assert table is not None  # noqa: S101
-            population = _read(definition, table, columns or (metric,), time_column, rate)
+            population = _read(
+                definition,
+                table,
+                columns or (metric,),
+                rate,
+                time=time_column,
+                time_format=time_format,
+                time_zone=time_zone,
+                missing=missing,
+            )
     except ValueError as error:
         raise DitherError(str(error)) from None
     needed = [settings.topics.rounds] if definition.has_rounds else []
@@ -136,13 +157,13 @@ def _read(
     metric: Metric,
     table: str,
     columns: tuple[str, ...],
-    time_column: tuple[str, ...],
     rate: float,
+    **cells: Any,
 ) -> Population:
     metrics, named = {metric.name: metric}, {metric.name: columns}
-    if time_column:
-        return read_population(table, metrics, named, time=time_column)
-    population = read_population(table, metrics, named, arrivals=Arrivals(1, rate))
+    if cells["time"]:
+        return read_population(table, metrics, named, **cells)
+    population = read_population(table, metrics, named, arrivals=Arrivals(1, rate), **cells)
     return population.starting(int(1000 * (time.time() - len(population) / rate)))
 
 

@@ -26,30 +26,91 @@ def table(folder: Path, *rows: str) -> Path:
     return file
 
 
-def test_numbers_become_a_mean_over_their_range(tmp_path: Path) -> None:
+def test_numbers_become_a_mean_over_rounded_quantiles(tmp_path: Path) -> None:
     file = table(tmp_path, "Delay (min),when", "3.5,60", "NA,99", "-2,600", "8,120060")
-    metric = defined(tmp_path, suggest(file, "Delay (min)", unit="minutes", time=["when"]))
+    found = suggest(file, "Delay (min)", unit="minutes", time=["when"])
+    metric = defined(tmp_path, found.text)
     assert (metric.name, metric.kind, metric.unit) == ("delay_min", "mean", "minutes")
     assert metric.range is not None
     assert list(metric.range) == [-2, 8]
     assert metric.pane == "5m", "120,000 s are 2,000 minutes: 400 panes of 5 minutes"
+    told = "\n".join(found.notes)
+    assert "file: UTF-8, separated by commas" in told
+    assert "times that name no zone are taken as UTC" in told
 
 
-def test_strings_become_categories(tmp_path: Path) -> None:
+def latencies() -> list[str]:
+    """Return 4,000 numbers below 500, mostly far below, and one outlier."""
+    body = [f"{500 * (i / 4000) ** 3:.1f}" for i in range(4000)]
+    return ["latency", *body[:70], "2105", *body[70:]]
+
+
+def test_an_outlier_does_not_widen_the_range_and_what_each_costs_is_told(tmp_path: Path) -> None:
+    file = table(tmp_path, *latencies())
+    found = suggest(file, "latency")
+    metric = defined(tmp_path, found.text)
+    assert metric.range is not None
+    assert max(metric.range) <= 550
+    assert "2105" not in found.text, "no value of the file is in the definition"
+    rows = [line.split() for line in found.notes if line.startswith("  ") and "from" not in line]
+    widths = {float(row[1]): float(row[4]) for row in rows}
+    assert widths[max(widths)] > 3 * widths[max(metric.range)]
+    (chosen,) = (row for row in rows if row[-1] == "chosen")
+    assert float(chosen[1]) == max(metric.range)
+
+
+def test_a_stated_range_is_taken_and_compared(tmp_path: Path) -> None:
+    found = suggest(table(tmp_path, *latencies()), "latency", within=(0, 2105))
+    assert "range = [0, 2105]" in found.text
+    (chosen,) = (line for line in found.notes if line.endswith("<- chosen"))
+    assert chosen.split()[1] == "2105"
+
+
+def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
+    rows = latencies()
+    rows[77] = "12 ms"
+    file = table(tmp_path, *rows)
+    with pytest.raises(ValueError, match=r"1 of 4,001 cells are no numbers: '12 ms' \(row 77\)"):
+        suggest(file, "latency")
+    assert 'kind = "mean"' in suggest(file, "latency", missing=["12 ms"]).text
+
+
+def test_strings_become_categories_only_if_somebody_says_so(tmp_path: Path) -> None:
     file = table(tmp_path, "c", 'B"6', "Zürich", "", 'B"6', "back\\slash")
-    metric = defined(tmp_path, suggest(file, "c", name="carrier", levels=[1, 3]))
+    with pytest.raises(ValueError, match="--list-categories writes them all"):
+        suggest(file, "c")
+    metric = defined(
+        tmp_path, suggest(file, "c", name="carrier", levels=[1, 3], list_categories=True).text
+    )
     assert metric.category_names == ('B"6', "Zürich", "back\\slash")
     assert tuple(metric.levels) == (1, 3)
+    with pytest.raises(ValueError, match="2 strings are none of the 1 categories"):
+        suggest(file, "c", categories=['B"6'])
+    named = suggest(file, "c", categories=["x", 'B"6'], missing=["Zürich", "back\\slash"])
+    assert defined(tmp_path, named.text).category_names == ("x", 'B"6')
+    opened = suggest(file, "c", is_open=True)
+    assert "Zürich" not in opened.text
 
 
-def test_many_strings_become_an_open_vocabulary(tmp_path: Path) -> None:
+def test_many_strings_become_an_open_vocabulary_that_names_none(tmp_path: Path) -> None:
     names = [f"N{i}" for i in range(MOST_CATEGORIES + 1)]
     file = table(tmp_path, "tail", *names, "N7", "N7", "N3")
-    metric = defined(tmp_path, suggest(file, "tail"))
+    text = suggest(file, "tail").text
+    metric = defined(tmp_path, text)
     assert metric.categories == "open"
-    assert metric.labels[:2] == ("N7", "N3")
+    assert "N7" not in text
     population = read_population(file, {"tail": metric}, {"tail": "tail"}, arrivals=Arrivals(1, 1))
     assert population.present("tail").all()
+    with pytest.raises(ValueError, match="expected at most 1,000 to list them"):
+        suggest(file, "tail", list_categories=True)
+
+
+def test_an_open_vocabulary_of_a_month_of_hours_does_not_fill_redis(tmp_path: Path) -> None:
+    rows = [f"u{i},2026-03-{1 + i % 28:02d} {i % 24:02d}:00" for i in range(2_000)]
+    found = suggest(table(tmp_path, "who,when", *rows), "who", time=["when"])
+    metric = defined(tmp_path, found.text)
+    panes = -(-28 * 86_400_000 // metric.pane_ms) + 1
+    assert panes * metric.zero().nbytes * 6 <= 64_000_000
 
 
 @pytest.mark.parametrize(
@@ -58,6 +119,7 @@ def test_many_strings_become_an_open_vocabulary(tmp_path: Path) -> None:
         ("missing", {}, "no column 'missing'"),
         ("empty", {}, "column 'empty' has no value"),
         ("text", {"within": (0, 1)}, "column 'text' is not of numbers"),
+        ("text", {"kind": "mean"}, "2 of 2 cells are no numbers: 'x' \\(row 1\\), 'y'"),
         ("number", {"within": (5, 1)}, "range"),
         ("number", {"name": "Not A Name"}, "name"),
         ("number", {"levels": [0]}, "levels"),

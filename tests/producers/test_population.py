@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import zipfile
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from producers.csv_files import detect_format
 from producers.population import Arrivals, Population
 from producers.simulated import simulate
 from producers.tables import read_population
@@ -108,8 +110,13 @@ def test_a_byte_order_mark_blank_lines_and_quotes_are_understood(tmp_path: Path)
         ("t,v\n1,2\n1,2,3\n", {"delay": "v"}, "t", "row 2: 3 cells, expected 2"),
         ("t,v\n1,2\n1,two\n", {"delay": "v"}, "t", "column 'v', row 2: 'two': expected a finite"),
         ("t,v\n1,inf\n", {"delay": "v"}, "t", "column 'v', row 1: 'inf': expected a finite"),
-        ("t,v\n1,AAA\n", {"carrier": "v"}, "t", "category 'AAA' is not one of 'carrier': did you"),
-        ("t,v\nsoon,1\n", {"delay": "v"}, "t", "'soon' is no event time: expected ISO 8601"),
+        (
+            "t,v\n1,AAA\n",
+            {"carrier": "v"},
+            "t",
+            "row 1: category 'AAA' is not one of 'carrier'",
+        ),
+        ("t,v\nsoon,1\n", {"delay": "v"}, "t", "row 1: 'soon' is no event time: expected ISO"),
         ("t,v\n-5,1\n", {"delay": "v"}, "t", "'-5' is no event time"),
         ("t,v\n1,1\n", {"delay": "v"}, (), "expected one of the two"),
     ],
@@ -125,9 +132,72 @@ def test_what_is_wrong_with_a_table_is_named(
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_bytes(b"t,v\n1,\xff\xfe\n")
-    with pytest.raises(ValueError, match="not UTF-8"):
+    path.write_bytes(b"t,v\n1,\xff\x81\n")
+    with pytest.raises(ValueError, match="neither UTF-8, nor UTF-16, nor Windows-1252"):
         read_population(path, METRICS, {"delay": "v"}, time="t")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_encoding_and_delimiter_are_detected(tmp_path: Path, encoding: str, delimiter: str) -> None:
+    path = tmp_path / "t.csv"
+    rows = [["when", "Größe"], ["1", "Zürich, HB; gare|x"], ["2", "AA"]]
+    with path.open("w", encoding=encoding, newline="") as text:
+        csv.writer(text, delimiter=delimiter).writerows(rows)
+    columns = {"words": "Größe"}
+    population = read_population(path, METRICS, columns, time="when")
+    assert population.columns["words"].tolist() == ["Zürich, HB; gare|x", "AA"]
+    found = detect_format(path, ["Größe", "when"])
+    assert found.delimiter == delimiter
+    assert found.encoding == {"utf-8": "utf-8-sig"}.get(encoding, encoding)
+
+
+@pytest.mark.parametrize(
+    ("cells", "options", "first"),
+    [
+        (["2013-01-31T10:00:00+01:00", "2013-01-31 09:00"], {}, "2013-01-31T09:00:00"),
+        (["1359622800000", "1359622800000"], {}, "2013-01-31T09:00:00"),
+        (["31/01/2013 09:00", "01/02/2013 10:00"], {}, "2013-01-31T09:00:00"),
+        (["1/31/2013 9:00 AM", "2/1/2013 9:00 PM"], {}, "2013-01-31T09:00:00"),
+        (["31.01.2013", "01.02.2013"], {}, "2013-01-31T00:00:00"),
+        (
+            ["31.01.2013 09:00", "NA"],
+            {"time_zone": "Europe/Berlin"},
+            "2013-01-31T08:00:00",
+        ),
+        (["02/01/2013", "03/01/2013"], {"time_format": "%m/%d/%Y"}, "2013-02-01T00:00:00"),
+    ],
+)
+def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(
+    tmp_path: Path, cells: list[str], options: dict[str, str], first: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("t,v\n" + "".join(f"{cell},1\n" for cell in cells), encoding="utf-8")
+    population = read_population(path, METRICS, {"delay": "v"}, time="t", **options)  # type: ignore[arg-type]
+    assert population.time_ms[0] == np.datetime64(first, "ms").astype(np.int64)
+
+
+def test_a_time_that_may_be_two_things_is_asked_about(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("t,v\n02/01/2013,1\n03/01/2013,2\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"fit '%d/%m/%Y' and '%m/%d/%Y': say which it is"):
+        read_population(path, METRICS, {"delay": "v"}, time="t")
+    with pytest.raises(ValueError, match="time zone 'Berlin': expected an IANA name"):
+        read_population(path, METRICS, {"delay": "v"}, time="t", time_zone="Berlin")
+
+
+def test_a_cell_can_be_said_to_mean_no_value(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("v,line\n1,AA\n12 ms,-\n3,B6\n", encoding="utf-8")
+    population = read_population(
+        path,
+        METRICS,
+        {"delay": "v", "carrier": "line"},
+        arrivals=Arrivals(1),
+        missing=["12 ms", "-"],
+    )
+    assert str(population.columns["delay"].tolist()) == "[1.0, nan, 3.0]"
+    assert population.columns["carrier"].tolist() == [0, -1, 1]
 
 
 def test_a_missing_file_is_a_missing_file(tmp_path: Path) -> None:

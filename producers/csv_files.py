@@ -1,0 +1,186 @@
+"""CSV files, plain or inside a zip: which encoding and delimiter they have, and their columns."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import dataclasses
+import io
+import itertools
+import operator
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from estimators.errors import meant
+
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+"""In the order in which they are tried, with their names."""
+UTF_8, UTF_16, WESTERN = "utf-8-sig", "utf-16", "cp1252"
+ENCODINGS = {UTF_8: "UTF-8", UTF_16: "UTF-16", WESTERN: "Windows-1252"}
+_BLOCK = 500  # rows turned into columns at once: measured, twice as fast as 20,000
+_CHUNK = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class CsvFormat:
+    """How a CSV file is written.
+
+    Attributes
+    ----------
+    encoding : str
+        A codec of Python's: UTF-8, UTF-16 where the file begins with its mark, else Windows-1252.
+    delimiter : str
+    """
+
+    encoding: str = UTF_8
+    delimiter: str = ","
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"{ENCODINGS[self.encoding]}, separated by {DELIMITERS[self.delimiter]}"
+
+
+def detect_format(path: str | Path, names: Sequence[str]) -> CsvFormat:
+    """Return the format of a file with columns of these names.
+
+    The delimiter is the first one with which the header has all of the names.
+
+    Raises
+    ------
+    ValueError
+        If no delimiter gives these names, or the bytes are no text.
+    """
+    path = Path(path)
+    encoding = _detect_encoding(path)
+    header = _first_line(path, encoding)
+    headers = {delimiter: _split(header, delimiter) for delimiter in DELIMITERS}
+    for delimiter, found in headers.items():
+        if found.issuperset(names):
+            return CsvFormat(encoding, delimiter)
+    nearest = max(headers.values(), key=len)
+    name = next(name for name in names if name not in nearest)
+    raise ValueError(f"{path}: no column {name!r}: {meant(name, nearest)}")
+
+
+def _detect_encoding(path: Path) -> str:
+    with _open_bytes(path) as raw:
+        start = raw.read(2)
+        if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return UTF_16
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            decoder.decode(start)
+            while chunk := raw.read(_CHUNK):
+                decoder.decode(chunk)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return WESTERN
+    return UTF_8
+
+
+def _first_line(path: Path, encoding: str) -> str:
+    with open_table(path, encoding) as text:
+        try:
+            return text.readline()
+        except UnicodeDecodeError as error:
+            raise _not_text(path, error) from None
+
+
+def _split(line: str, delimiter: str) -> set[str]:
+    return set(next(csv.reader([line], delimiter=delimiter), []))
+
+
+def read_columns(
+    path: str | Path, names: Sequence[str], form: CsvFormat | None = None
+) -> dict[str, list[str]]:
+    """Return columns of a CSV file as text, in the file's order of rows.
+
+    Parameters
+    ----------
+    path : path
+    names : sequence of str
+    form : CsvFormat, optional
+        By default what :func:`detect_format` finds.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, a row has another length than the header, or the bytes are no text.
+    """
+    path = Path(path)
+    form = form or detect_format(path, names)
+    with open_table(path, form.encoding) as text:
+        rows = csv.reader(text, delimiter=form.delimiter)
+        try:
+            header = next(rows, [])
+            for name in names:
+                if name not in header:
+                    raise ValueError(f"{path}: no column {name!r}: {meant(name, header)}")
+            return _columns(rows, header, names)
+        except UnicodeDecodeError as error:
+            raise _not_text(path, error) from None
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {rows.line_num}: {error}") from None
+        except _RowError as error:
+            raise ValueError(f"{path}, {error}") from None
+
+
+class _RowError(Exception):
+    pass
+
+
+def _not_text(path: Path, error: UnicodeDecodeError) -> ValueError:
+    return ValueError(
+        f"{path}: neither UTF-8, nor UTF-16, nor Windows-1252 ({error}): expected text, as a "
+        "spreadsheet saves it with 'CSV UTF-8'"
+    )
+
+
+def _columns(
+    rows: Iterator[list[str]], header: list[str], names: Sequence[str]
+) -> dict[str, list[str]]:
+    width, done = len(header), 0
+    picked = [operator.itemgetter(header.index(name)) for name in names]
+    columns: dict[str, list[str]] = {name: [] for name in names}
+    while block := list(itertools.islice(rows, _BLOCK)):
+        if set(map(len, block)) != {width}:
+            for row_number, row in enumerate(block, done + 1):
+                if row and len(row) != width:
+                    raise _RowError(
+                        f"row {row_number}: {len(row)} cells, expected {width} as the header has"
+                    )
+            block = [row for row in block if row]
+        for name, pick in zip(names, picked, strict=True):
+            columns[name].extend(map(pick, block))
+        done += len(block)
+    return columns
+
+
+@contextmanager
+def open_table(path: Path, encoding: str = UTF_8) -> Iterator[TextIO]:
+    """Open a CSV file, or the one in a zip, as text.
+
+    Raises
+    ------
+    ValueError
+        If a zip does not hold exactly one.
+    """
+    with _open_bytes(path) as raw, io.TextIOWrapper(raw, encoding=encoding, newline="") as text:
+        yield text
+
+
+@contextmanager
+def _open_bytes(path: Path) -> Iterator[BinaryIO]:
+    if not zipfile.is_zipfile(path):
+        with path.open("rb") as plain:
+            yield plain
+        return
+    with zipfile.ZipFile(path) as archive:
+        inside = [name for name in archive.namelist() if name.lower().endswith(".csv")]
+        if len(inside) != 1:
+            raise ValueError(f"{path}: expected one CSV file in the zip, found {inside}")
+        with archive.open(inside[0]) as packed:
+            yield packed  # type: ignore[misc]  # IO[bytes], which a TextIOWrapper takes as well

@@ -1,0 +1,158 @@
+"""Event times read from the cells of a table, in the format and zone that they are written in."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import zoneinfo
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from producers.times import END, event_times
+
+MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
+"""What tables write where they have no value."""
+STANDARD = "ISO 8601 or seconds since the epoch"
+MILLISECONDS = "milliseconds since the epoch"
+_DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
+FORMATS = tuple(date + clock for date in _DATES for clock in _CLOCKS)
+"""Of times that are not in ISO 8601, as `strptime` writes formats."""
+UTC = "UTC"
+
+
+@dataclasses.dataclass(frozen=True)
+class TimeFormat:
+    """How event times are written.
+
+    Attributes
+    ----------
+    form : str
+        `STANDARD`, `MILLISECONDS`, or a format of `strptime`.
+    zone : str
+        The IANA name of the time zone of times that name none themselves.
+    """
+
+    form: str = STANDARD
+    zone: str = UTC
+
+    def __post_init__(self) -> None:
+        """Refuse a zone that is not known here."""
+        try:
+            zoneinfo.ZoneInfo(self.zone)
+        except (ValueError, zoneinfo.ZoneInfoNotFoundError):
+            raise ValueError(
+                f"time zone {self.zone!r}: expected an IANA name such as Europe/Berlin, or UTC"
+            ) from None
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        if self.form == MILLISECONDS:
+            return self.form
+        return f"{self.form}; times that name no zone are taken as {self.zone}"
+
+    def parse(self, cell: str) -> int:
+        """Return a cell's time in ms since the epoch; -1 where it is missing.
+
+        Raises
+        ------
+        ValueError
+            If it is none of this format.
+        """
+        if any(part in MISSING for part in cell.split(" ")):
+            return -1
+        return int(event_times(self._moment(cell), 1, 0.0)[0])
+
+    def _moment(self, cell: str) -> float | datetime.datetime:
+        if self.form == MILLISECONDS:
+            return float(cell) / 1000
+        if self.form != STANDARD:
+            moment = datetime.datetime.strptime(cell, self.form)
+        else:
+            try:
+                return float(cell)
+            except ValueError:
+                moment = datetime.datetime.fromisoformat(cell)
+        return moment if moment.tzinfo else moment.replace(tzinfo=zoneinfo.ZoneInfo(self.zone))
+
+    def fits(self, cell: str) -> bool:
+        """Return whether a cell is a time of this format, or missing."""
+        try:
+            self.parse(cell)
+        except ValueError:
+            return False
+        return True
+
+
+def detect_time_format(cells: Sequence[str], place: str, zone: str = UTC) -> TimeFormat:
+    """Return the format that all cells have; of cells that have none, the standard one.
+
+    Raises
+    ------
+    ValueError
+        If they fit two formats that differ, as 01/02/2013 does: somebody has to say which it is.
+    """
+    distinct = {cell.strip() for cell in cells}
+    standard = TimeFormat(zone=zone)
+    wrong = next((cell for cell in distinct if not standard.fits(cell)), None)
+    if wrong is None:
+        return standard
+    if _is_milliseconds(wrong) and all(map(TimeFormat(MILLISECONDS).fits, distinct)):
+        return TimeFormat(MILLISECONDS)
+    likely = [form for text in FORMATS if (form := TimeFormat(text, zone)).fits(wrong)]
+    fitting = [form for form in likely if all(map(form.fits, distinct))]
+    if len(fitting) > 1:
+        forms = " and ".join(repr(form.form) for form in fitting)
+        raise ValueError(
+            f"{place}: {wrong!r} and all other cells fit {forms}: say which it is, with "
+            f"--time-format {fitting[0].form!r} for instance"
+        )
+    return fitting[0] if fitting else standard
+
+
+def _is_milliseconds(cell: str) -> bool:
+    try:
+        return float(cell) >= END
+    except ValueError:
+        return False
+
+
+def read_times(
+    cells: Sequence[str], place: str, form: TimeFormat | None = None
+) -> NDArray[np.int64]:
+    """Return event times in ms since the epoch; -1 where a cell is missing.
+
+    Parameters
+    ----------
+    cells : sequence of str
+    place : str
+        Of the cells, for errors.
+    form : TimeFormat, optional
+        By default what :func:`detect_time_format` finds.
+
+    Raises
+    ------
+    ValueError
+        Naming the place, the row and the cell that is not a time.
+
+    Examples
+    --------
+    >>> read_times(["1970-01-01T00:00:02Z", "NA", "1970-01-01 00:00:03", "4"], "x.csv")
+    array([2000,   -1, 3000, 4000])
+    >>> read_times(["31/12/2013 11:30 PM"], "x.csv", TimeFormat("%d/%m/%Y %I:%M %p", "Asia/Tokyo"))
+    array([1388500200000])
+    """
+    form = form or detect_time_format(cells, place)
+    known: dict[str, int] = {}
+    for row, cell in enumerate(cells, 1):
+        if cell not in known:
+            try:
+                known[cell] = form.parse(cell.strip())
+            except ValueError as error:
+                raise ValueError(
+                    f"{place}, row {row}: {cell.strip()!r} is no event time: expected {form.form} "
+                    f"({error})"
+                ) from None
+    return np.array([known[cell] for cell in cells], dtype=np.int64)
