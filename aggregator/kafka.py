@@ -350,6 +350,23 @@ def by_partition(messages: Sequence[Any]) -> dict[int, list[Any]]:
     return found
 
 
+def ends(events: Sequence[Any]) -> dict[int, int]:
+    """Return where nothing more could be read, of each partition that came to its end.
+
+    It is the end of the log, or where a transaction is open. All that is countable before it came
+    before it; it may be further on than the last message, by markers of transactions and by what
+    was aborted. Partitions of which messages came afterwards are left out.
+    """
+    found: dict[int, int] = {}
+    for event in events:
+        error = event.error()
+        if error is None:
+            found.pop(event.partition(), None)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            found[event.partition()] = event.offset()
+    return found
+
+
 def collect_seldom() -> None:
     """Have this process look for garbage seldom: it would at every 700th message that comes.
 
@@ -397,6 +414,7 @@ class Clients:
                 group,
                 on_commit=lambda *_: None,
                 error_cb=Complaints(),
+                **{"enable.partition.eof": True},
                 **FRESH,
                 **unset,
             ),

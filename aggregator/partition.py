@@ -174,6 +174,13 @@ class Partition:
         told = [refusal for refusal in refusals if refusal.reason != "duplicate"]
         return sorted(told, key=lambda refusal: refusal.message.offset())
 
+    def reach(self, offset: int) -> None:
+        """Pass over offsets that belong to no message: markers of transactions, what was aborted.
+
+        Nothing else changes: the same log gives the same state, whether they were passed or not.
+        """
+        self.next_offset = max(self.next_offset, offset)
+
     def _fresh(self, messages: list[Message]) -> list[Message]:
         """Return the messages that were not counted before, each offset once, in their order."""
         found = [message.offset() for message in messages]

@@ -94,7 +94,7 @@ def verify(
     """
     outcome = Verification()
     # Questions queue behind a fetch that waits: it must not wait long.
-    quick = {"fetch.wait.max.ms": 10}
+    quick = {"fetch.wait.max.ms": 10, "enable.partition.eof": True}
     consumer = kafka.consumer(settings, f"dither-verify-{uuid.uuid4()}", **quick)
     try:
         listed = store.partitions()
@@ -182,6 +182,7 @@ class _Replay:
                 yield good
             position = consumer.position([here])[0].offset
             reached = max(reached, position if position != OFFSET_INVALID else 0)
+            reached = max(reached, kafka.ends(messages).get(self.number, 0))
             progress(self.number, min(reached, end))
             if time.monotonic() - heard > SILENCE_SECONDS:
                 raise DitherError(

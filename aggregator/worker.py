@@ -174,23 +174,34 @@ class Worker:
 
     # -- Counting -----------------------------------------------------------------------------
 
-    def _count(self, messages: Sequence[Any]) -> None:
-        errors = [message for message in messages if message.error() is not None]
-        for message in errors:
-            self._note(message.error(), message.partition())
-        if errors:
-            messages = [message for message in messages if message.error() is None]
+    def _count(self, events: Sequence[Any]) -> None:
+        errors = [event for event in events if event.error() is not None]
+        for event in errors:
+            self._note(event.error(), event.partition())
+        ends = kafka.ends(events) if errors else {}
+        messages = [event for event in events if event.error() is None] if errors else events
         for number, batch in kafka.by_partition(messages).items():
-            owned = self.owned.get(number)
-            if owned is None or not owned.is_counting:
-                continue
-            if owned.jumped(batch[0].offset(), batch[-1].offset()):
-                self._seek(owned)
+            if not self._follows(number, batch[0].offset(), batch[-1].offset()):
+                ends.pop(number, None)
                 continue
             self._watchdog.at("counting", number, batch[0].offset())
+            owned = self.owned[number]
             owned.count(batch, self.settings.aggregate)
             if owned.excess:
                 owned.fence(self._clock.monotonic())  # dropped, taken again, and halted
+        for number, end in ends.items():
+            if self._follows(number, end, end):
+                self.owned[number].state.reach(end)
+
+    def _follows(self, number: int, first: int, last: int) -> bool:
+        """Whether what came of a partition may be counted; it is sought again if it jumped."""
+        owned = self.owned.get(number)
+        if owned is None or not owned.is_counting:
+            return False
+        if owned.jumped(first, last):
+            self._seek(owned)
+            return False
+        return True
 
     def _note(self, error: KafkaError, number: int | None) -> None:
         if error.code() == KafkaError._AUTO_OFFSET_RESET and number in self.owned:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 
 from aggregator import kafka
 from aggregator.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
@@ -54,3 +54,35 @@ def test_gathering_ends_at_either_limit(
     monkeypatch.setattr(kafka, limit, value)
     with backlog(5_500, 20) as consumer:
         assert 1_000 <= len(kafka.gather(consumer, 10.0)) <= 2_000
+
+
+class Event:
+    """What a consumer hands out: a message, or an error in its place."""
+
+    def __init__(self, partition: int, offset: int, code: int | None = None) -> None:
+        self._partition, self._offset, self._code = partition, offset, code
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
+
+    def error(self) -> KafkaError | None:
+        return None if self._code is None else KafkaError(self._code)
+
+
+def test_a_partitions_end_is_the_last_thing_that_came_of_it() -> None:
+    """An end that came before messages may be that of an earlier assignment."""
+    end = KafkaError._PARTITION_EOF
+    events = [
+        Event(0, 9, end),
+        Event(0, 3),
+        Event(1, 3),
+        Event(1, 9, end),
+        Event(2, 4, end),
+        Event(2, 4),
+        Event(2, 7, end),
+        Event(3, -1001, KafkaError._TRANSPORT),
+    ]
+    assert kafka.ends(events) == {1: 9, 2: 7}

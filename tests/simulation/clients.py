@@ -31,27 +31,33 @@ class Fetch:
 
     Attributes
     ----------
-    queue : list of Message
+    queue : list of Message or FetchError
         Fetched, and not handed out yet.
     told : bool
         Whether the client said that the position is out of range: it does so once.
+    end : int
+        The end of the log that the client has told of last.
     """
 
     position: int
     incarnation: int
-    queue: list[Message] = dataclasses.field(default_factory=list)
+    queue: list[Message | FetchError] = dataclasses.field(default_factory=list)
     paused: bool = False
     told: bool = False
+    end: int = -1
 
 
 class FetchError:
     """What comes instead of a message."""
 
-    def __init__(self, partition: int, code: int) -> None:
-        self._partition, self._error = partition, KafkaError(code)
+    def __init__(self, partition: int, code: int, offset: int = -1001) -> None:
+        self._partition, self._error, self._offset = partition, KafkaError(code), offset
 
     def partition(self) -> int:
         return self._partition
+
+    def offset(self) -> int:
+        return self._offset
 
     def error(self) -> KafkaError:
         return self._error
@@ -124,9 +130,13 @@ class ConsumerModel:
         log = cluster.logs[number]
         if not log.low <= fetch.position <= log.high:
             return False
-        fetch.queue = log.fetch(fetch.position, limit * self.world.rng.randrange(1, 3))
-        if fetch.queue:
-            fetch.position = fetch.queue[-1].at + 1
+        found = log.fetch(fetch.position, limit * self.world.rng.randrange(1, 3))
+        fetch.queue += found
+        if found:
+            fetch.position = found[-1].at + 1
+        if not log.fetch(fetch.position, 1) and fetch.end != log.high:
+            fetch.position = fetch.end = log.high
+            fetch.queue.append(FetchError(number, KafkaError._PARTITION_EOF, log.high))
         return True
 
     # -- What the callbacks and the worker ask for ----------------------------------------------
@@ -166,7 +176,7 @@ class ConsumerModel:
         fetch = self.fetches.get(partition.partition)
         if fetch is None or self.world.strikes("seek fails", self.process.name):
             raise KafkaException(KafkaError(KafkaError._STATE))
-        fetch.position, fetch.told = partition.offset, False
+        fetch.position, fetch.told, fetch.end = partition.offset, False, -1
         fetch.queue.clear()
 
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:

@@ -70,10 +70,11 @@ class Log:
         """Write what the devices send next."""
         for _ in range(count):
             sent = next(self._source)
-            at = self.high + sent.gap
+            before = sent.gap // 2
+            at = self.high + before
             self.messages.append(Message(self.number, at, sent))
             self.offsets.append(at)
-            self.high = at + 1
+            self.high = at + 1 + sent.gap - before
 
     def between(self, start: int, stop: int) -> list[Message]:
         """Return the messages with offsets in [start, stop)."""

@@ -342,8 +342,7 @@ class Schedule:
     def _is_done(self, number: int) -> bool:
         owner = self._owner(number)
         log = self.cluster.logs[number]
-        last = log.offsets[-1] if log.offsets else -1
-        return int(owner.get(b"next", b"-1")) > last
+        return int(owner.get(b"next", b"-1")) >= log.high
 
     def halted(self, number: int) -> str:
         """Return why a partition is not counted."""

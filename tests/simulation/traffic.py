@@ -44,7 +44,8 @@ class Sent:
     Attributes
     ----------
     gap : int
-        How many offsets before it belong to nothing (markers of transactions, compaction).
+        How many offsets around it belong to nothing (markers of transactions, what was aborted):
+        half of them, and the odd one, are behind it.
     cells : tuple of int
         The categories that its reports name.
     arrived : int
