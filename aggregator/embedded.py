@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from aggregator import guard
+
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
@@ -27,10 +29,6 @@ EMBEDDED_PARTITIONS = 4
 READY_TIMEOUT = 30.0
 #: Seconds for Redis to write its log before it is killed.
 STOP_GRACE = 5.0
-
-# The server leads a process group of its own. The group's other member waits for the end of our
-# pipe, which comes even when we are killed, and then ends the group.
-_GUARD = """exec 3<&0; (cat <&3 >/dev/null; kill -KILL 0) & exec "$@" 3<&- </dev/null"""
 
 
 class EmbeddedUnavailableError(RuntimeError):
@@ -166,13 +164,7 @@ class EmbeddedRedis:
         command = [str(binary), *address, *persistence]
         atexit.register(self.stop)
         with (self._scratch / "redis.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                ["sh", "-c", _GUARD, "sh", *command],  # noqa: S607  (every POSIX system has sh)
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            self._process = guard.start(command, stdout=log, stderr=subprocess.STDOUT)
         try:
             self._wait_until_ready(self._process)
         except BaseException:
@@ -216,8 +208,7 @@ class EmbeddedRedis:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        assert process.stdin is not None  # noqa: S101  (for the type checker)
-        process.stdin.close()
+        guard.release(process)
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + READY_TIMEOUT

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
@@ -53,8 +55,7 @@ def outcomes(
             progress.clear()
             yield key, outcome
         return
-    # fresh processes: a fork would take the threads of whoever calls this with it
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    with workers(jobs) as pool:
         futures = {key: pool.submit(run, key, runs, seed, records) for key, runs in repeats.items()}
         progress = _Progress()
         for key, future in futures.items():
@@ -63,6 +64,26 @@ def outcomes(
                 progress.tell(f"{done} of {len(futures)} experiments", done / len(futures))
             progress.clear()
             yield key, future.result()
+
+
+def workers(jobs: int) -> ProcessPoolExecutor:
+    """Return so many processes that compute; none of them outlives this one.
+
+    They are fresh ones: a fork would take the threads of whoever calls this with it.
+    """
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """Have this process end when its parent does: their queue would not tell."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # noqa: S101
+
+    def end() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end, name="parent", daemon=True).start()
 
 
 def run(

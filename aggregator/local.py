@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Self
 
-from aggregator import kafka
+from aggregator import guard, kafka
 from aggregator.embedded import EmbeddedBroker, EmbeddedRedis
 from aggregator.errors import DitherError
 from aggregator.ports import refuse_taken
@@ -19,6 +19,8 @@ from aggregator.settings import SCOPES, Settings, values
 from aggregator.variables import FILE
 
 LEAVE_SECONDS = 20.0
+ORPHAN_SECONDS = 5
+"""That a process has to end by itself when this one has ended without a word."""
 ANSWER_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 LOOPBACK = "127.0.0.1"
@@ -141,10 +143,10 @@ class LocalDeployment:
         """Run a command of ours beside this process, out of Ctrl-C's reach."""
         ours = _environment(self.settings)
         others = {k: v for k, v in os.environ.items() if k.removesuffix(FILE) not in ours}
-        process = subprocess.Popen(
+        process = guard.start(
             [sys.executable, "-m", "aggregator", command, *arguments, "--log-level=error"],
+            ORPHAN_SECONDS,
             env={**others, **ours},
-            start_new_session=True,
             stdout=subprocess.DEVNULL,
         )
         self._processes.append(process)
@@ -157,6 +159,7 @@ class LocalDeployment:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            guard.release(process)
 
 
 def free_port() -> int:

@@ -1,4 +1,7 @@
-"""Several workers on one machine: one process each, started again when one dies."""
+"""Several workers on one machine: one process each, started again when one dies.
+
+They end with the process that started them, however it ends.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,13 @@ from collections.abc import Callable
 
 import structlog
 
+from aggregator import guard
+
 POLL_SECONDS = 0.5
 RESTART_SECONDS = 2.0
 LEAVE_SECONDS = 30.0
+ORPHAN_SECONDS = 5
+"""That a worker has to commit and leave when its supervisor has ended without a word."""
 
 log = structlog.get_logger("dither.supervisor")
 
@@ -71,13 +78,14 @@ class Supervisor:
                 if time.monotonic() - started[index] < RESTART_SECONDS:
                     continue
                 log.warning("worker died", pid=process.pid, exit_code=process.returncode)
+                guard.release(process)
                 self.died()
                 self._processes[index] = self._start()
                 started[index] = time.monotonic()
         self._stop_all()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(self.command, start_new_session=True)
+        process = guard.start(self.command, ORPHAN_SECONDS)
         log.info("worker started", pid=process.pid)
         return process
 
@@ -93,3 +101,4 @@ class Supervisor:
                 log.warning("worker did not leave in time", pid=process.pid)
                 process.kill()
                 process.wait()
+            guard.release(process)

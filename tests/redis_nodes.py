@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 import redis
 
-from aggregator.embedded import _GUARD
+from aggregator import guard
 from tests import servers
 
 READY_SECONDS = 30.0
@@ -113,13 +113,7 @@ class RedisNode:
         for name, value in self.options.items():
             command += [f"--{name.replace('_', '-')}", *(value.split() or [""])]
         with (self.folder / "redis.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                ["sh", "-c", _GUARD, "sh", *command],  # noqa: S607
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            self._process = guard.start(command, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """End it as a crash would."""

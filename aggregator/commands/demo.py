@@ -12,8 +12,8 @@ import click
 from aggregator.commands.options import settings_options
 from aggregator.settings import Settings
 
-TERMINATED = 128 + signal.SIGTERM
-"""The exit code after SIGTERM, as shells have it."""
+SIGNALLED = 128
+"""And the number of a signal: the exit code after it, as shells have it."""
 
 
 @click.command()
@@ -47,7 +47,8 @@ def demo(
     Runs on a broker and a store of its own, inside this machine, unless --kafka or --redis (or the
     settings) name others. Ctrl-C ends it early, with the same summary.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # stops what it started
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # leaving stops what it started
+        signal.signal(ending, lambda number, _: sys.exit(SIGNALLED + number))
     from aggregator.demonstration import Demonstration
     from aggregator.screen import Screen, summary
 

@@ -34,7 +34,8 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
 
     Kafka and Redis are embedded ones, which forget everything at the end, unless --kafka and
     --redis (or the settings) name others. Meanwhile dither.toml in this folder tells the other
-    commands where they are: `dither produce` in another terminal reports to them. Ctrl-C ends it.
+    commands where they are: `dither produce` in another terminal reports to them. Ctrl-C ends it,
+    and so does closing the terminal.
     """
     from aggregator.local import LocalDeployment
 
@@ -42,7 +43,7 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
     if port is not None:
         settings.serve.port = port
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     file = Path(DEFAULT_FILE)
     _refuse_leftover(file)

@@ -147,6 +147,25 @@ def test_a_supervised_worker_that_is_killed_is_started_again(deployment: Deploym
     assert deployment.verify().verified
 
 
+def test_workers_whose_supervisor_is_killed_count_no_further(deployment: Deployment) -> None:
+    supervisor = deployment.start_worker("--workers", "2")
+    try:
+        wait_until(lambda: len(owners(deployment) - {""}) == 2, "two workers count")
+        workers = children(supervisor.pid)
+        deployment.produce(traffic(deployment, 20))
+        deployment.wait_until_counted()
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+    wait_until(lambda: not living(workers), "the workers have ended, too", 15)
+    counted = deployment.state()
+    deployment.produce(traffic(deployment, 20, seed=1))
+    assert deployment.state() == counted
+    with deployment.worker():
+        deployment.wait_until_counted()
+    assert deployment.verify().verified
+
+
 def test_supervised_workers_commit_what_they_have_counted_when_they_are_stopped(
     deployment: Deployment,
 ) -> None:

@@ -128,6 +128,28 @@ def test_a_second_service_in_the_folder_is_refused(
     assert service.poll() is None
 
 
+def test_closing_the_terminal_ends_the_service(
+    shell: Shell, service: subprocess.Popen[str]
+) -> None:
+    service.send_signal(signal.SIGHUP)
+    assert service.wait(60) == 0
+
+
+def test_nothing_of_a_service_that_is_killed_is_left(shell: Shell) -> None:
+    shell.run(commands()[1])
+    with shell.start(commands()[2]) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            told = [process.stdout.readline() for _ in range(3)]
+        finally:
+            seen = descendants(process.pid)
+            process.kill()
+    assert told[-1].startswith("dashboard: ")
+    assert len(seen) >= 3, "a worker, the HTTP server and Redis"
+    wait_until(lambda: not living(seen), "they have ended, too", 20)
+
+
 def test_a_port_that_is_taken_is_named(shell: Shell) -> None:
     shell.run(commands()[1])
     with socket.create_server(("127.0.0.1", shell.port)):
