@@ -99,8 +99,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """A metric as a device needs it to randomize, and the policy of weights in force.
 
     Where `trust` is "central" devices send their true values. `policies` are the weights that it
-    may have, the default first. `range` belongs to means, minimum and maximum, and `rounds` and
-    `split` to these two: devices answer the round that is open at `/v1/metrics/NAME/round`.
+    may have, the default first. `range` belongs to means, minimum and maximum, and `rounds`,
+    `split`, `beta` and `critical` to these two: devices answer the round that is open at
+    `/v1/metrics/NAME/round`.
     `categories` belongs to frequencies, with `watch` where they are "open"; `coordinates` and
     `radius` to vector means.
     """
@@ -124,6 +125,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     range: list[float] | UnsetType = UNSET
     rounds: int | UnsetType = UNSET
     split: str | UnsetType = UNSET
+    beta: float | UnsetType = UNSET
+    critical: str | UnsetType = UNSET
     categories: list[str] | Literal["open"] | UnsetType = UNSET
     watch: list[str] | UnsetType = UNSET
     coordinates: list[str] | UnsetType = UNSET
@@ -236,6 +239,8 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
         range=UNSET if metric.range is None else [float(x) for x in metric.range],
         rounds=UNSET if metric.rounds is None else metric.rounds,
         split=metric.split if metric.has_rounds else UNSET,
+        beta=float(metric.beta) if metric.has_rounds else UNSET,
+        critical=metric.critical if metric.has_rounds else UNSET,
         categories=categories,
         watch=list(metric.category_names) if is_open else UNSET,
         coordinates=list(metric.labels) if metric.kind == "vector_mean" else UNSET,

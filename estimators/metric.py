@@ -255,8 +255,12 @@ class Metric:
         return tuple(RELEASE_POLICIES[self.kind] if self.trust == "central" else POLICIES)
 
     @functools.cached_property
-    def revision(self) -> int:
-        """A 32-bit hash of all that a batch of reports and its pane mean; never zero."""
+    def canonical(self) -> str:
+        """All that a batch of reports and its pane mean, as one line of JSON in ASCII.
+
+        Keys are sorted, there are no spaces, and numbers are written as Python's `repr` does: the
+        browser's module writes the same.
+        """
         meaning: dict[str, Any] = {
             "kind": self.kind,
             "mechanism": self.mechanism,
@@ -278,8 +282,17 @@ class Metric:
             meaning |= {"coordinates": list(self.labels), "radius": float(self.radius)}
         if set(chosen := self.randomizer.chosen) != {self.mechanism}:
             meaning["chosen"] = chosen
-        text = json.dumps(meaning, sort_keys=True, separators=(",", ":"))
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") or 1
+        return json.dumps(meaning, sort_keys=True, separators=(",", ":"))
+
+    @functools.cached_property
+    def fingerprint(self) -> bytes:
+        """The SHA-256 of that, 32 bytes: nobody can make up another definition that has it."""
+        return hashlib.sha256(self.canonical.encode()).digest()
+
+    @functools.cached_property
+    def revision(self) -> int:
+        """The first 32 bits of the fingerprint, which batches carry; never zero."""
+        return int.from_bytes(self.fingerprint[:4], "big") or 1
 
     def pane_start(self, time_ms: int) -> int:
         """Return the start of the pane that an event time falls into, in ms since the epoch."""

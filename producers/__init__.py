@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from producers.delivery import DeliveryError
     from producers.ledger import BudgetSpent, Ledger, LedgerError
     from producers.memory import AlreadyAnswered
+    from producers.pins import DefinitionChanged
     from producers.reporter import Reporter
     from producers.rounds import Round, Rounds
 
@@ -20,6 +21,7 @@ __all__ = [
     "AlreadyAnswered",
     "BudgetSpent",
     "Connection",
+    "DefinitionChanged",
     "DeliveryError",
     "Ledger",
     "LedgerError",
@@ -32,6 +34,7 @@ _HOMES = {
     "AlreadyAnswered": "producers.memory",
     "BudgetSpent": "producers.ledger",
     "Connection": "producers.connection",
+    "DefinitionChanged": "producers.pins",
     "DeliveryError": "producers.delivery",
     "Ledger": "producers.ledger",
     "LedgerError": "producers.ledger",

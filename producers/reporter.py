@@ -241,19 +241,21 @@ class Reporter:
         Raises
         ------
         ValueError
-            If a value or an epsilon cannot be used, or the round is not one of this metric.
+            If a value or an epsilon cannot be used, or the round is not one that the metric's
+            definition allows: another number, or a threshold that its search cannot come to.
+        DefinitionChanged
+            If the ledger knows a search of this name by another definition.
         BudgetSpent, LedgerError
             As for :meth:`report`. Nothing is answered then.
         DeliveryError
             If more than 64 MiB of batches failed and wait for `flush`. Nothing is answered then.
         """
         metric = self.metric
-        if asked.threshold is None or not asked.asks(metric):
-            raise ValueError(
-                f"round {asked.number} of {asked.metric!r}, revision {asked.revision}, threshold "
-                f"{asked.threshold}: expected an open round of {metric.name!r}, revision "
-                f"{metric.revision}"
-            )
+        metric.check_has_rounds()
+        if fault := asked.fault(metric):
+            raise ValueError(f"{fault}; nothing was answered")
+        if asked.threshold is None:
+            raise ValueError(f"the search for {metric.name!r} is over: expected an open round")
         values = self._values(value)
         level = np.broadcast_to(metric.level_of(np.asarray(epsilon)), values.shape)
         if self._outbox.kept_bytes > KEPT_BYTES:

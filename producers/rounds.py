@@ -76,9 +76,34 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         known = len(other.decisions)
         return len(self.decisions) > known and self.decisions[:known] == other.decisions
 
-    def asks(self, metric: Metric) -> bool:
-        """Return whether this is a round of that very metric, as a device knows it."""
-        return (self.metric, self.revision) == (metric.name, metric.revision)
+    def fault(self, metric: Metric) -> str:
+        """Return why no device answers this as a round of a metric; empty if it may.
+
+        A device knows the definition and believes nobody else: not the coordinator, nor Kafka, nor
+        who serves it over HTTP. What it does not see is whether earlier rounds were decided so.
+        """
+        search = metric.search
+        told = (
+            f"round {self.number} of {self.rounds} of {self.metric!r}, revision {self.revision}, "
+            f"threshold {self.threshold}"
+        )
+        if (self.metric, self.revision, self.rounds) != (
+            metric.name,
+            metric.revision,
+            search.rounds,
+        ):
+            return (
+                f"{told}: expected a round of {metric.name!r}, revision {metric.revision}, which "
+                f"has {search.rounds}"
+            )
+        if not 1 <= self.number <= search.rounds:
+            return f"{told}: expected a number from 1 to {search.rounds}"
+        if self.threshold is not None and not search.could_ask(self.number, self.threshold):
+            return (
+                f"{told}: expected the middle of one of the {2 ** (self.number - 1)} intervals "
+                "that the search can have come to"
+            )
+        return ""
 
 
 def encode(asked: Round) -> bytes:
@@ -172,7 +197,8 @@ class Rounds:
     ) -> Iterator[Round]:
         """Yield each round of a metric as it is opened, from the one that is open now.
 
-        Ends when the last round is decided.
+        Ends when the last round is decided. What is no round of the metric is logged and passed
+        over.
 
         Parameters
         ----------
@@ -191,6 +217,9 @@ class Rounds:
         heard, last = clocks.monotonic(), 0
         while stop is None or not stop.is_set():
             asked = self.latest(metric)
+            if asked is not None and (fault := asked.fault(metric)):
+                self._warn(fault)
+                asked = None
             if asked is not None and asked.is_over:
                 return
             if asked is not None and asked.number != last:

@@ -1,4 +1,8 @@
-"""Which rounds a device answers, and has answered: kept in its ledger, whatever restarts."""
+"""Which rounds a device answers, and has answered: kept in its ledger, whatever restarts.
+
+Whoever asks is not believed: a search has the rounds of the definition that was answered first, and
+no other definition of its name begins it anew.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from estimators.metric import Metric
 from estimators.randomness import Bits
 from producers.ledger import PARTS, Ledger, total
 from producers.ledger_file import transaction
+from producers.pins import pin
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS rounds (
@@ -42,6 +47,10 @@ def take_turn(
 
     Raises
     ------
+    ValueError
+        If the metric has no such round.
+    DefinitionChanged
+        If the device has a turn in a search of this name by another definition.
     BudgetSpent, LedgerError
         As for :meth:`Ledger.spend`. The round is not answered then.
 
@@ -56,9 +65,12 @@ def take_turn(
     >>> sum(turns), sum(again)
     (1, 0)
     """
+    if not 1 <= number <= metric.search.rounds:
+        raise ValueError(f"round {number} of {metric.name!r}: expected 1 to {metric.search.rounds}")
     cost = metric.randomizer.epsilons[level]
     parts = math.ceil(cost * PARTS)
     with transaction(ledger.path, write=True) as database:
+        pin(database, metric)
         own, answered = _turn(database, metric, bits)
         if number <= answered or own not in (EVERY, number):
             return False

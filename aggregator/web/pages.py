@@ -29,7 +29,7 @@ CONTENT_TYPES = {
     "md": "text/plain; charset=utf-8",
 }
 PAGES = {"/": "index.html", "/try": "try.html"}
-RANDOMIZERS = "dither.js"
+RANDOMIZERS = ("dither.js", "definition.js")
 HEADERS = {
     **PROTECTIVE,
     "Content-Security-Policy": "; ".join(
@@ -76,8 +76,8 @@ class File:
 def routes() -> list[Route]:
     """Return the routes of the pages and of their files under ``/static/``."""
     files = dict(_files(importlib.resources.files("aggregator").joinpath("web", "static")))
-    randomizers = importlib.resources.files("producers").joinpath("browser", RANDOMIZERS)
-    files[RANDOMIZERS] = _file(randomizers)
+    randomizers = importlib.resources.files("producers").joinpath("browser")
+    files |= {name: _file(randomizers.joinpath(name)) for name in RANDOMIZERS}
 
     async def page(request: Request) -> Response:
         return files[PAGES[request.url.path]].response(request)

@@ -217,10 +217,10 @@ class Search:
 
     def _point(self, place: int, parts: int) -> float:
         """Return a point of the range that is place / parts of the way inwards."""
-        low, high = self.range
+        low, high = map(float, self.range)
         if self.kind == "maximum":
             low, high = high, low
-        return float(low + (high - low) * (place / parts))
+        return low + (high - low) * (place / parts)
 
     def threshold(self, progress: Progress) -> float:
         """Return what the next round asks about: the middle of the interval.
@@ -233,6 +233,42 @@ class Search:
         if self.finished(progress):
             raise ValueError(f"all {self.rounds} rounds have been decided: there is no next one")
         low, high = self.interval(progress)
+        return low + (high - low) / 2
+
+    def could_ask(self, number: int, threshold: float) -> bool:
+        """Return whether a round can ask about a threshold, after any decisions before it.
+
+        It is the middle of one of the 2^(number - 1) intervals that the search can have come to. A
+        device answers nothing else, whoever asks.
+
+        Parameters
+        ----------
+        number : int
+            The round, from 1 on.
+        threshold : float
+
+        Examples
+        --------
+        >>> search = Search(kind="minimum", range=(0, 64), levels=[1], rounds=3)
+        >>> [search.could_ask(2, threshold) for threshold in (16, 48, 32, 17)]
+        [True, True, False, False]
+        >>> search.could_ask(4, 4), search.could_ask(0, 32)
+        (False, False)
+        """
+        if not 1 <= number <= self.rounds:
+            return False
+        parts = 2 ** (number - 1)
+        first, beyond = 0, parts  # of places, which go inwards: up in a minimum's range
+        while first < beyond:
+            place = (first + beyond) // 2
+            middle = self._middle(place, parts)
+            is_before = middle < threshold if self.kind == "minimum" else middle > threshold
+            first, beyond = (place + 1, beyond) if is_before else (first, place)
+        return first < parts and self._middle(first, parts) == threshold
+
+    def _middle(self, place: int, parts: int) -> float:
+        """Return the middle of an interval, by its place among so many parts of the range."""
+        low, high = sorted((self._point(place, parts), self._point(place + 1, parts)))
         return low + (high - low) / 2
 
     # -- On the device ----------------------------------------------------------------------------

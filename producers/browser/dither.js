@@ -10,10 +10,15 @@
  * browser's cryptographic generator, compared with integer thresholds that are computed here, in
  * exact arithmetic, from epsilon alone: a server's definition names levels and categories, and
  * cannot make a report less private than the level that it says. The arithmetic, and the order in
- * which random words are used, are those of the Python package `estimators`.
+ * which random words are used, are those of the Python package `estimators`. What a definition allows
+ * to be asked is found out in `definition.js`, which this module needs beside it.
  *
  * @module dither
  */
+
+import { checkLevels, checkSearch, couldAsk } from "./definition.js";
+
+export { canonicalForm, fingerprintOf, revisionOf } from "./definition.js";
 
 /**
  * What `GET /v1/metrics/NAME` answers; other keys are not looked at.
@@ -27,8 +32,13 @@
  * @property {[number, number]} [range] Of a mean, minimum or maximum.
  * @property {number} [rounds] Of a minimum or maximum: see `answer`.
  * @property {string} [split]
- * @property {string[] | number} [categories] Of a frequency: names, or their number.
+ * @property {number} [beta]
+ * @property {string} [critical]
+ * @property {string[] | number | string} [categories] Of a frequency: names, or their number.
  * @property {object} [options]
+ * @property {string} [trust]
+ * @property {boolean} [memoized]
+ * @property {number} [pane_seconds]
  */
 
 /**
@@ -38,6 +48,7 @@
  * @property {string} metric
  * @property {number} revision
  * @property {number} number From 1 on.
+ * @property {number} rounds
  * @property {number | null} threshold Null once all rounds are decided.
  */
 
@@ -377,6 +388,13 @@ const built = new WeakMap();
 function mechanismOf(definition) {
   let mechanism = built.get(definition);
   if (mechanism === undefined) {
+    if (definition.trust !== undefined && definition.trust !== "local") {
+      throw new TypeError(
+        `${definition.name} is collected in trust: expected a metric that is randomized here; this ` +
+          "module never sends true values",
+      );
+    }
+    checkLevels(definition);
     if (!Object.hasOwn(MECHANISMS, definition.mechanism)) {
       throw new TypeError(
         `mechanism ${definition.mechanism} of ${definition.name}: this module has ` +
@@ -446,45 +464,90 @@ export function randomize(definition, value, epsilon, bits = systemBits) {
  * @throws {TypeError | RangeError} If the round, the value or the epsilon cannot be used.
  */
 export function randomizeAnswer(definition, round, value, epsilon, bits = systemBits) {
-  const { name, kind, range, revision } = definition;
-  const isOfMetric = round.metric === name && round.revision === revision;
-  if (round.threshold === null || !isOfMetric || range === undefined) {
-    throw new TypeError(`round ${round.number} of ${round.metric}: expected an open one of ${name}`);
-  }
+  const { name, kind, range } = definition;
+  const threshold = checkRound(definition, round);
+  if (range === undefined) throw new TypeError(`${name}: a definition without a range`);
   if (typeof value !== "number" || Number.isNaN(value)) {
     throw new TypeError(`value ${String(value)} of ${name}: expected a number`);
   }
   const inside = Math.min(Math.max(value, range[0]), range[1]);
-  const isBeyond = kind === "minimum" ? inside <= round.threshold : inside >= round.threshold;
+  const isBeyond = kind === "minimum" ? inside <= threshold : inside >= threshold;
   const level = levelOf(definition, epsilon);
   const report = mechanismOf(definition).randomize(isBeyond ? 1 : -1, level, bits);
   return { level, report };
 }
 
 /**
+ * Returns what a round asks about, if the definition allows it: who told of it is not believed.
+ *
+ * @param {Definition} definition
+ * @param {Round} round
+ * @returns {number}
+ * @throws {TypeError | RangeError}
+ */
+function checkRound(definition, round) {
+  const { name, revision, rounds } = definition;
+  checkSearch(definition);
+  const { metric, number, threshold } = round;
+  const isOfMetric = metric === name && round.revision === revision && round.rounds === rounds;
+  if (!isOfMetric || threshold === null) {
+    throw new TypeError(`round ${number} of ${metric}: expected an open one of ${name}`);
+  }
+  if (!couldAsk(definition, number, threshold)) {
+    throw new RangeError(
+      `round ${number} of ${name}, threshold ${threshold}: expected 1 to ${rounds}, and the middle ` +
+        "of an interval that the search can have come to",
+    );
+  }
+  return threshold;
+}
+
+/**
+ * What a browser keeps of a search, under the name of its metric.
+ *
+ * @typedef {object} Turn
+ * @property {string} fingerprint Of the definition that it was first asked by.
+ * @property {number} own The round that it drew for itself; 0 for all of them.
+ * @property {number} answered The last one that it has answered.
+ */
+
+/**
  * Returns whether this browser answers a round now, and notes that it has: a round is answered at
  * most once, also after a restart; where the users are split, only the one that it drew for itself.
+ * A search is that of its name: another definition is no new turn.
  *
  * @param {Definition} definition
  * @param {Round} round
  * @param {Pick<Storage, "getItem" | "setItem">} [storage] Of this person's browser.
  * @returns {boolean}
+ * @throws {TypeError | RangeError} If the definition does not allow the round, or is another one than
+ *   before.
  */
 export function takeTurn(definition, round, storage = localStorage) {
-  const key = `dither:${definition.name}@${definition.revision}`;
+  checkRound(definition, round);
+  const fingerprint = checkSearch(definition);
+  const key = `dither:${definition.name}`;
   const rounds = BigInt(definition.rounds ?? 1);
-  const known = JSON.parse(storage.getItem(key) ?? "null");
   const own = definition.split === "budget" ? 0 : 1 + Number(uniformBelow(systemBits, rounds));
-  const turn = known ?? { own, answered: 0 };
+  const known = storage.getItem(key);
+  /** @type {Turn} */
+  const turn = known === null ? { fingerprint, own, answered: 0 } : JSON.parse(known);
+  if (turn.fingerprint !== fingerprint) {
+    throw new TypeError(
+      `${definition.name}: another definition than the one that this browser has answered; a new ` +
+        "question needs another name",
+    );
+  }
   const isOwn = turn.own === 0 || turn.own === round.number;
-  const takes = isOwn && round.number > turn.answered && round.threshold !== null;
+  const takes = isOwn && round.number > turn.answered;
   if (takes) turn.answered = round.number;
   storage.setItem(key, JSON.stringify(turn));
   return takes;
 }
 
 /**
- * Answers a round, if it is this browser's turn, and posts the answer.
+ * Answers a round, if it is this browser's turn, and posts the answer. Two pages of one browser take
+ * turns one after the other (`navigator.locks`: not where a page came over plain HTTP).
  *
  * @param {string | URL} url Of the gateway: `/v1/reports`.
  * @param {Definition} definition
@@ -493,12 +556,15 @@ export function takeTurn(definition, round, storage = localStorage) {
  * @param {number} epsilon
  * @param {PostOptions} [options]
  * @returns {Promise<boolean>} Whether it has answered.
+ * @throws {TypeError | RangeError} As `randomizeAnswer` and `takeTurn`; nothing was answered.
  * @throws {DeliveryError}
  */
 export async function answer(url, definition, round, value, epsilon, options = {}) {
-  levelOf(definition, epsilon); // what cannot be answered takes no turn
-  if (!takeTurn(definition, round)) return false;
   const { level, report } = randomizeAnswer(definition, round, value, epsilon);
+  const turn = () => takeTurn(definition, round); // what cannot be answered takes none
+  const locks = globalThis.navigator?.locks;
+  const takes = locks ? await locks.request(`dither:${definition.name}`, turn) : turn();
+  if (!takes) return false;
   const batch = { round: round.number };
   await post(url, encodeBatch(definition, [level], [report], batch), options);
   return true;

@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 
 from aggregator.web import pages
 from aggregator.web.failures import HANDLERS
+from aggregator.web.pages import RANDOMIZERS
 
 STATIC = importlib.resources.files("aggregator").joinpath("web", "static")
 ROOT = Path(__file__).parents[2]
@@ -69,6 +70,7 @@ def test_the_types_are_those_that_browsers_insist_on(client: Client) -> None:
         "/": "text/html",
         "/static/dashboard.js": "text/javascript",
         "/static/dither.js": "text/javascript",
+        "/static/definition.js": "text/javascript",
         "/static/style.css": "text/css",
         "/static/logo.svg": "image/svg+xml",
         "/static/vendor/inter-latin-wght-normal.woff2": "font/woff2",
@@ -129,4 +131,4 @@ def test_the_files_are_in_the_wheel(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = set(archive.namelist())
     wanted = {f"aggregator/web/static/{name}" for name in files("")}
-    assert wanted | {"producers/browser/dither.js"} <= packed
+    assert wanted | {f"producers/browser/{name}" for name in RANDOMIZERS} <= packed

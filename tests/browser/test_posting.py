@@ -7,7 +7,6 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from aggregator.web.pages import RANDOMIZERS
 from producers.gateway import Gateway
 from producers.problems import Problem
 from producers.reports_pb2 import ReportBatch
+from tests.browser.served import module
 from tests.browser.test_randomizers import definition
 from tests.producers.broker import CARRIER, LATE, METRICS, Broker, count
 from tests.producers.gateway.server import serving
@@ -44,9 +45,8 @@ class Site:
     async def page(self, _: Request) -> Response:
         return HTMLResponse("<!doctype html><title>device</title>")
 
-    async def module(self, _: Request) -> Response:
-        source = resources.files("producers").joinpath("browser/dither.js").read_text()
-        return Response(source, media_type="text/javascript")
+    async def module(self, request: Request) -> Response:
+        return Response(module(request.url.path), media_type="text/javascript")
 
     async def guide(self, _: Request) -> Response:
         script = re.search(r"```html\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
@@ -61,7 +61,7 @@ class Site:
         return [
             Route("/", self.page),
             Route("/guide", self.guide),
-            Route("/static/dither.js", self.module),
+            *(Route(f"/static/{name}", self.module) for name in RANDOMIZERS),
             Route("/v1/metrics/late", self.definition),
             Route("/moody", self.moody, methods=["POST"]),
         ]

@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from estimators import Metric
 from estimators.mechanisms.hadamard_response import block_count
 from estimators.thresholds import miss_threshold
 from producers.batch import encode_batch
+from tests.browser.served import module
 
 SITE = "http://device.test/"
 LEVELS = [0.0001, 0.1, 0.5, 1, 1.3863, 2, 4.25, 8, 16, 64]
@@ -77,11 +77,10 @@ def definition(metric: Metric) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def device(chromium: Browser) -> Iterator[Page]:
     """A page that has loaded the module, as `dither`: one for all tests, none of which keeps."""
-    module = resources.files("producers").joinpath("browser/dither.js").read_text()
 
     def answer(route: Route) -> None:
         if route.request.url.endswith(".js"):
-            route.fulfill(body=module, content_type="text/javascript")
+            route.fulfill(body=module(route.request.url), content_type="text/javascript")
         else:
             route.fulfill(body="<!doctype html><title>device</title>", content_type="text/html")
 
@@ -262,6 +261,11 @@ def cell_probabilities(metric: Metric, level: int, value: int) -> list[float]:
         ({}, "yes", 1, "value yes of late: expected a number"),
         ({"mechanism": "laplace"}, 1, 1, "mechanism laplace of late: this module has randomized"),
         ({"range": None}, 1, 1, "late: a definition without a range"),
+        ({"levels": [0.5, 1e300]}, 1, 1, "levels of late: expected 1 to 255 ascending epsilons"),
+        ({"levels": [1, 0.5]}, 1, 1, "levels of late: expected"),
+        ({"levels": ["0.5"]}, 1, 1, "levels of late: expected"),
+        ({"trust": "central"}, 1, 1, "late is collected in trust: expected a metric that is"),
+        ({"mechanism": "true_values"}, 1, 1, "mechanism true_values of late: this module has"),
         ({"levels": [0.00001, 1]}, 1, 1, "epsilon = 0.00001: expected above 0, at most 4 decimal"),
         ({"mechanism": "rappor", "categories": ["a", "b"]}, "c", 1, "category c of late: expected"),
         ({"mechanism": "rappor", "categories": ["a", "b"]}, 2, 1, "an index from 0 to 1"),

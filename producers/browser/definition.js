@@ -1,0 +1,283 @@
+/**
+ * What a definition means, and what it allows to be asked: found out here, not believed.
+ *
+ * Whoever serves a definition may send any, and another one tomorrow. So the page derives by itself
+ * what batches call its revision, from the same text as the Python package, byte for byte, and which
+ * rounds and thresholds a search for a minimum or maximum can have.
+ *
+ * @module definition
+ */
+
+/** @typedef {import("./dither.js").Definition} Definition */
+
+const KINDS = ["minimum", "maximum"];
+const SPLITS = ["users", "budget"];
+const LARGEST_LEVEL = 64;
+const MOST_LEVELS = 255;
+const MOST_ROUNDS = 50;
+
+/**
+ * Throws unless a definition's levels are ascending epsilons, above 0 and at most 64.
+ *
+ * @param {Definition} definition
+ * @throws {RangeError}
+ */
+export function checkLevels({ name, levels }) {
+  const isList = Array.isArray(levels) && levels.length >= 1 && levels.length <= MOST_LEVELS;
+  const fits = (/** @type {number} */ level, /** @type {number} */ i) =>
+    typeof level === "number" && level > (i > 0 ? levels[i - 1] : 0) && level <= LARGEST_LEVEL;
+  if (!isList || !levels.every(fits)) {
+    throw new RangeError(
+      `levels of ${name}: expected 1 to ${MOST_LEVELS} ascending epsilons above 0, at most ` +
+        `${LARGEST_LEVEL}`,
+    );
+  }
+}
+
+// -- The canonical form ---------------------------------------------------------------------------
+
+/**
+ * Returns all that a report and its pane mean, as one line of JSON in ASCII: keys sorted, no
+ * spaces, numbers as Python writes them. It is `Metric.canonical` of the Python package.
+ *
+ * @param {Definition} definition As `GET /v1/metrics/NAME` answers, of a mean, a frequency, a minimum
+ *   or a maximum; not of the mechanism `auto`, which has more to say.
+ * @returns {string}
+ * @throws {TypeError} If something is missing.
+ */
+export function canonicalForm(definition) {
+  const { name, kind, mechanism, levels, range, categories, options = {} } = definition;
+  const pane = Math.round(Number(definition.pane_seconds) * 1000);
+  if (!(pane > 0) || typeof kind !== "string" || !Array.isArray(levels)) {
+    throw new TypeError(`${name}: expected a whole definition, as GET /v1/metrics/${name} answers`);
+  }
+  /** @type {Record<string, string>} */
+  const meaning = {
+    categories: listed(categories),
+    kind: quoted(kind),
+    levels: listOf(levels, float),
+    mechanism: quoted(mechanism),
+    options: object(Object.fromEntries(Object.entries(options).map(([k, v]) => [k, option(v)]))),
+    pane: String(pane),
+    range: range === undefined ? "null" : listOf(range, float),
+  };
+  if (definition.trust !== undefined && definition.trust !== "local") {
+    meaning.trust = quoted(definition.trust);
+  }
+  if (definition.memoized) meaning.memoized = "true";
+  if (KINDS.includes(kind)) {
+    meaning.rounds = whole(definition.rounds);
+    meaning.split = quoted(definition.split);
+    meaning.beta = float(definition.beta);
+    meaning.critical = quoted(definition.critical);
+  }
+  return object(meaning);
+}
+
+/** @param {unknown} categories Names, their number, "open", or nothing. */
+function listed(categories) {
+  if (categories === undefined) return "[]";
+  if (categories === "open") return quoted(categories);
+  if (typeof categories === "number") {
+    return listOf(Array.from({ length: categories }, (_, i) => String(i)), quoted);
+  }
+  return listOf(categories, quoted);
+}
+
+/** @param {Record<string, string>} entries */
+function object(entries) {
+  const keys = Object.keys(entries).sort();
+  return `{${keys.map((key) => `${quoted(key)}:${entries[key]}`).join(",")}}`;
+}
+
+/** @param {unknown} list @param {(element: unknown) => string} written */
+function listOf(list, written) {
+  if (!Array.isArray(list)) throw new TypeError(`${String(list)}: expected a list`);
+  return `[${list.map((element) => written(element)).join(",")}]`;
+}
+
+/** @param {unknown} text */
+function quoted(text) {
+  if (typeof text !== "string") throw new TypeError(`${String(text)}: expected a string`);
+  return JSON.stringify(text).replace(
+    /[^ -~]/g,
+    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+/** @param {unknown} number */
+function whole(number) {
+  if (!Number.isSafeInteger(number)) throw new TypeError(`${String(number)}: expected an integer`);
+  return String(number);
+}
+
+/** @param {unknown} value */
+function option(value) {
+  return typeof value === "string" ? quoted(value) : whole(value);
+}
+
+/**
+ * Writes a double as Python's `repr`: the fewest digits that give it back, an exponent below 1e-4
+ * and from 1e16 on.
+ *
+ * @param {unknown} number
+ */
+function float(number) {
+  if (typeof number !== "number" || !Number.isFinite(number)) {
+    throw new TypeError(`${String(number)}: expected a finite number`);
+  }
+  const sign = number < 0 || Object.is(number, -0) ? "-" : "";
+  const [mantissa, power] = Math.abs(number).toExponential().split("e");
+  const digits = mantissa.replace(".", "");
+  const exponent = Number(power);
+  if (exponent < -4 || exponent >= 16) {
+    const size = String(Math.abs(exponent)).padStart(2, "0");
+    return `${sign}${mantissa}e${exponent < 0 ? "-" : "+"}${size}`;
+  }
+  if (exponent < 0) return `${sign}0.${"0".repeat(-exponent - 1)}${digits}`;
+  const padded = digits.padEnd(exponent + 1, "0");
+  return `${sign}${padded.slice(0, exponent + 1)}.${padded.slice(exponent + 1) || "0"}`;
+}
+
+// -- The fingerprint ------------------------------------------------------------------------------
+
+/**
+ * Returns the SHA-256 of a definition's canonical form, as 64 hexadecimal digits: nobody can make up
+ * another definition that has it. A page that was written for one definition compares it.
+ *
+ * @param {Definition} definition
+ * @returns {string}
+ */
+export function fingerprintOf(definition) {
+  const words = sha256(new TextEncoder().encode(canonicalForm(definition)));
+  return Array.from(words, (word) => word.toString(16).padStart(8, "0")).join("");
+}
+
+/** The first 32 bits of the fingerprint, which batches carry; never zero. @param {Definition} definition */
+export function revisionOf(definition) {
+  return Number.parseInt(fingerprintOf(definition).slice(0, 8), 16) || 1;
+}
+
+/** Primes from 2 on. @param {number} count @returns {number[]} */
+function primes(count) {
+  /** @type {number[]} */
+  const found = [];
+  for (let n = 2; found.length < count; n += 1) if (found.every((p) => n % p !== 0)) found.push(n);
+  return found;
+}
+
+/** The first 32 bits of a root's fraction, exactly. @param {number} prime @param {bigint} degree */
+function rootFraction(prime, degree) {
+  const power = BigInt(prime) << (32n * degree);
+  let [low, high] = [0n, 1n << 40n];
+  while (high - low > 1n) {
+    const middle = (low + high) / 2n;
+    if (middle ** degree <= power) low = middle;
+    else high = middle;
+  }
+  return Number(low & 0xffffffffn);
+}
+
+const ROUND_CONSTANTS = Uint32Array.from(primes(64), (prime) => rootFraction(prime, 3n));
+const FIRST_STATE = Uint32Array.from(primes(8), (prime) => rootFraction(prime, 2n));
+
+/**
+ * SHA-256 (FIPS 180-4), as 8 words: `crypto.subtle` is missing where a page came over plain HTTP.
+ *
+ * @param {Uint8Array} message
+ * @returns {Uint32Array}
+ */
+function sha256(message) {
+  const padded = new Uint8Array(Math.ceil((message.length + 9) / 64) * 64);
+  padded.set(message);
+  padded[message.length] = 0x80;
+  const view = new DataView(padded.buffer);
+  view.setBigUint64(padded.length - 8, 8n * BigInt(message.length));
+  const state = FIRST_STATE.slice();
+  const words = new Uint32Array(64);
+  for (let block = 0; block < padded.length; block += 64) {
+    for (let i = 0; i < 16; i += 1) words[i] = view.getUint32(block + 4 * i);
+    for (let i = 16; i < 64; i += 1) {
+      const [far, near] = [words[i - 15], words[i - 2]];
+      const s0 = turned(far, 7) ^ turned(far, 18) ^ (far >>> 3);
+      const s1 = turned(near, 17) ^ turned(near, 19) ^ (near >>> 10);
+      words[i] = words[i - 16] + s0 + words[i - 7] + s1;
+    }
+    let [a, b, c, d, e, f, g, h] = state;
+    for (let i = 0; i < 64; i += 1) {
+      const s1 = turned(e, 6) ^ turned(e, 11) ^ turned(e, 25);
+      const first = (h + s1 + ((e & f) ^ (~e & g)) + ROUND_CONSTANTS[i] + words[i]) | 0;
+      const s0 = turned(a, 2) ^ turned(a, 13) ^ turned(a, 22);
+      const second = (s0 + ((a & b) ^ (a & c) ^ (b & c))) | 0;
+      [h, g, f, e, d, c, b, a] = [g, f, e, (d + first) | 0, c, b, a, (first + second) | 0];
+    }
+    [a, b, c, d, e, f, g, h].forEach((word, i) => {
+      state[i] += word;
+    });
+  }
+  return state;
+}
+
+/** A 32-bit word, turned to the right. @param {number} word @param {number} by */
+function turned(word, by) {
+  return (word >>> by) | (word << (32 - by));
+}
+
+// -- Rounds ---------------------------------------------------------------------------------------
+
+/**
+ * Returns the fingerprint of a search's definition, after looking at all that its rounds rely on.
+ *
+ * @param {Definition} definition
+ * @returns {string}
+ * @throws {TypeError | RangeError} If it is no definition of a search, or calls itself by a revision
+ *   that is not its own.
+ */
+export function checkSearch(definition) {
+  const { name, kind, range, rounds, split, revision } = definition;
+  checkLevels(definition);
+  const [low, high] = Array.isArray(range) ? range : [NaN, NaN];
+  const isSearch = KINDS.includes(String(kind)) && SPLITS.includes(String(split));
+  const isPossible = Number.isInteger(rounds) && Number(rounds) >= 1 && Number(rounds) <= MOST_ROUNDS;
+  if (!isSearch || !isPossible || !(low < high) || !Number.isFinite(high - low)) {
+    throw new TypeError(
+      `${name}: expected a minimum or maximum with a range, 1 to ${MOST_ROUNDS} rounds, and a ` +
+        `split of ${SPLITS.join(" or ")}`,
+    );
+  }
+  const fingerprint = fingerprintOf(definition);
+  const own = Number.parseInt(fingerprint.slice(0, 8), 16) || 1;
+  if (own !== revision) {
+    throw new TypeError(`revision ${revision} of ${name}: expected ${own}, by what it says`);
+  }
+  return fingerprint;
+}
+
+/**
+ * Returns whether a round can ask about a threshold: whether it is the middle of one of the
+ * 2^(number - 1) intervals that the search can have come to, in the same doubles as in Python.
+ *
+ * @param {Definition} definition Of a minimum or maximum.
+ * @param {number} number From 1 on.
+ * @param {number} threshold
+ * @returns {boolean}
+ */
+export function couldAsk({ kind, range, rounds }, number, threshold) {
+  if (!Number.isInteger(number) || number < 1 || number > Number(rounds)) return false;
+  if (typeof threshold !== "number" || range === undefined) return false;
+  const isMinimum = kind === "minimum";
+  const [outer, inner] = isMinimum ? range : [range[1], range[0]];
+  const parts = 2 ** (number - 1);
+  const point = (/** @type {number} */ place) => outer + (inner - outer) * (place / parts);
+  const middle = (/** @type {number} */ place) => {
+    const [low, high] = isMinimum ? [place, place + 1] : [place + 1, place];
+    return point(low) + (point(high) - point(low)) / 2;
+  };
+  let [first, beyond] = [0, parts];
+  while (first < beyond) {
+    const place = Math.floor((first + beyond) / 2);
+    if (isMinimum ? middle(place) < threshold : middle(place) > threshold) first = place + 1;
+    else beyond = place;
+  }
+  return first < parts && middle(first) === threshold;
+}

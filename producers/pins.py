@@ -1,0 +1,84 @@
+"""Pinned definitions: a search, or a repeated answer, is of one definition of its name for ever.
+
+A server may send any definition, and another one tomorrow. Whatever a device remembers about a
+metric must not be forgotten because its definition changed: which rounds it has answered, which
+answers it repeats, the threshold that it drew for itself. So the ledger keeps the first definition
+under which it remembers something, by the SHA-256 of all that the definition means, and refuses any
+other of the same name.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from estimators.metric import Metric
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS pins (
+    metric TEXT PRIMARY KEY, fingerprint BLOB NOT NULL
+) WITHOUT ROWID"""
+_KNOWN_BEFORE = (
+    ("rounds", "SELECT 1 FROM rounds WHERE metric = ? AND revision != ? AND answered > 0"),
+    ("answers", "SELECT 1 FROM answers WHERE metric = ? AND revision != ?"),
+)
+"""What a ledger from before there were pins may remember about another definition."""
+
+
+class DefinitionChanged(ValueError):  # noqa: N818
+    """Another definition of a metric than the one that the ledger has answered: it was refused.
+
+    Attributes
+    ----------
+    metric : str
+    """
+
+    def __init__(self, metric: str) -> None:
+        self.metric = metric
+        super().__init__(
+            f"the definition of {metric!r} is not the one that this device has answered: expected "
+            "the same definition for as long as the device remembers its rounds or answers. A new "
+            "question needs another name; nothing was reported"
+        )
+
+
+def pin(database: sqlite3.Connection, metric: Metric) -> None:
+    """Keep a metric's definition, if none of its name is kept yet.
+
+    Raises
+    ------
+    DefinitionChanged
+        If another one is, or was answered.
+    """
+    database.execute(_SCHEMA)
+    kept = database.execute(
+        "SELECT fingerprint FROM pins WHERE metric = ?", (metric.name,)
+    ).fetchone()
+    if kept is None:
+        _check_before(database, metric)
+        database.execute("INSERT INTO pins VALUES (?, ?)", (metric.name, metric.fingerprint))
+    elif kept[0] != metric.fingerprint:
+        raise DefinitionChanged(metric.name)
+
+
+def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> None:
+    """Raise DefinitionChanged if another definition of a name is kept."""
+    if not _has(database, "pins"):
+        return
+    kept = database.execute("SELECT fingerprint FROM pins WHERE metric = ?", (name,)).fetchone()
+    if kept is not None and kept[0] != fingerprint:
+        raise DefinitionChanged(name)
+
+
+def _check_before(database: sqlite3.Connection, metric: Metric) -> None:
+    for table, query in _KNOWN_BEFORE:
+        if not _has(database, table):
+            continue
+        if database.execute(query, (metric.name, metric.revision)).fetchone() is not None:
+            raise DefinitionChanged(metric.name)
+
+
+def _has(database: sqlite3.Connection, table: str) -> bool:
+    found = database.execute(
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)
+    ).fetchone()
+    return found is not None

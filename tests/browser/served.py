@@ -1,0 +1,25 @@
+"""What a browser gets of a definition, and the module that it asks."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from aggregator import answers
+from aggregator.web.pages import RANDOMIZERS
+from estimators import Metric
+
+
+def definition(metric: Metric) -> dict[str, Any]:
+    """Return what `GET /v1/metrics/NAME` answers."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answers.definition(metric)))
+    return found
+
+
+def module(address: str) -> str:
+    """Return the file of the randomizers that an address ends in."""
+    name = address.rpartition("/")[2]
+    assert name in RANDOMIZERS, address
+    return resources.files("producers").joinpath("browser", name).read_text(encoding="utf-8")
