@@ -30,6 +30,8 @@ POST_OVERHEAD = 4096
 ACKNOWLEDGE_TIMEOUT = 10.0
 BODY_SECONDS = 10.0
 RETRY_SECONDS = 2.0
+LOOK_SECONDS = 4.0
+"""That a question about readiness waits for Kafka's answer at most."""
 
 OVERHEARD = "true values of a metric that is collected in trust, over HTTP without TLS"
 USE_TLS = (
@@ -128,6 +130,11 @@ class Gateway:
         """Wait for what is under way, but not longer than the timeout."""
         await self._sender.close()
 
+    async def away(self) -> str:
+        """Ask Kafka, and return why posts cannot be taken now; empty if they can."""
+        await asyncio.to_thread(self._sender.presence.look, LOOK_SECONDS)
+        return self._sender.obstacle
+
     async def __aenter__(self) -> Self:
         self.start()
         return self
@@ -150,10 +157,10 @@ class Gateway:
         """
         media_type, length = _headers(scope)
         self._clients.admit(scope)
-        if not self._sender.ready:
+        if obstacle := self._sender.obstacle:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                "Kafka does not answer yet",  # why is in the log: addresses are not for devices
+                obstacle,
                 "post again after the time in Retry-After",
                 retry_after=RETRY_SECONDS,
             )
@@ -326,6 +333,13 @@ def _not_acknowledged(batch: Batch, error: KafkaError, seconds: float) -> Proble
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return _too_large_for_kafka()
     name = batch.key.hex()
+    if error.code() == KafkaError._ALL_BROKERS_DOWN:
+        return Problem(
+            HTTPStatus.GATEWAY_TIMEOUT,
+            f"Kafka does not answer: whether it has batch {name} is unknown",
+            SAME_BATCH,
+            retry_after=RETRY_SECONDS,
+        )
     if error.code() == KafkaError._MSG_TIMED_OUT:
         return Problem(
             HTTPStatus.GATEWAY_TIMEOUT,

@@ -14,12 +14,15 @@ from confluent_kafka import KafkaError, KafkaException
 
 from producers.connection import Connection
 from producers.delivery import Batch
+from producers.gateway.presence import Presence
 
 logger = logging.getLogger("producers")
 
 SWEEP_SECONDS = 0.1  # how much later than its time a post may learn that there was no answer
 PREPARE_AGAIN_SECONDS = 5.0
 RECONNECT_MS = 1000  # at most between two attempts; librdkafka's own 10 s would add to an outage
+ASK_SECONDS = 1.0
+DOUBT_SECONDS = 1.0  # without an acknowledgement: is Kafka there at all?
 
 Outcome = KafkaError | None
 """None: Kafka has it, in as many replicas as the topic asks for."""
@@ -50,11 +53,14 @@ class Sender:
     ) -> None:
         self.topic, self.timeout = topic, timeout
         self.ready = False
+        self.presence = Presence(self._ask, self._left)
+        self._told = config.get("error_cb")
         self.last_error = ""
         self._config = {
             "message.timeout.ms": max(1, round(timeout * 1000)),
             "reconnect.backoff.max.ms": RECONNECT_MS,
             **config,
+            "error_cb": self._complained,
         }
         self._prepare = prepare
         self._connection: Connection | None = None
@@ -70,6 +76,7 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._closing.clear()
         self._connection = Connection(self._config)
+        self.presence.start()
         if self._prepare is None:
             self.ready = True
         else:
@@ -80,6 +87,7 @@ class Sender:
         connection, self._connection = self._connection, None
         self.ready = False
         self._closing.set()
+        self.presence.close()
         if connection is None:
             return
         await asyncio.to_thread(connection.producer.flush, self.timeout)
@@ -90,6 +98,13 @@ class Sender:
             self._sweeper = None
         while self._awaited:
             _give_up(self._awaited.popleft()[1])
+
+    @property
+    def obstacle(self) -> str:
+        """Why nothing can be sent now; empty if it can. The log has more: this is for devices."""
+        if not self.ready:
+            return "Kafka does not answer yet"
+        return "Kafka does not answer" if self.presence.is_away else ""
 
     def send(self, batch: Batch, done: Callable[[], None]) -> asyncio.Future[Outcome]:
         """Hand a batch to librdkafka.
@@ -122,7 +137,7 @@ class Sender:
             key=batch.key,
             on_delivery=functools.partial(self._delivered, future, done),
         )
-        self._awaited.append((self._loop.time() + self.timeout, future))
+        self._awaited.append((self._loop.time(), future))
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
         return future
@@ -166,10 +181,41 @@ class Sender:
         """Give up what has waited for too long, which is what waits longest."""
         assert self._loop is not None  # noqa: S101
         now = self._loop.time()
-        while self._awaited and (self._awaited[0][1].done() or self._awaited[0][0] <= now):
+        overdue = now - self.timeout
+        while self._awaited and (self._awaited[0][1].done() or self._awaited[0][0] <= overdue):
             _give_up(self._awaited.popleft()[1])
+        if self._awaited and self._awaited[0][0] <= now - DOUBT_SECONDS:
+            self.presence.doubt()
         again = bool(self._awaited)
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep) if again else None
+
+    def _complained(self, error: KafkaError) -> None:
+        """Take in what Kafka's client says of the brokers."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self.presence.doubt(is_sure=True)  # or one has just closed an idle connection
+        if self._told is not None:
+            self._told(error)
+
+    def _ask(self) -> bool:
+        """Return whether a broker answers."""
+        connection = self._connection
+        if connection is None or not self.ready:  # asking for a topic may create it
+            return True
+        try:
+            connection.producer.list_topics(self.topic, timeout=ASK_SECONDS)
+        except KafkaException:
+            return False
+        return True
+
+    def _left(self) -> None:
+        """Give up what waits for a Kafka that is away: whoever posted it can post it again."""
+        logger.warning("Kafka does not answer: posts are refused until it does")
+        if self._loop is not None and not self._closing.is_set():
+            self._loop.call_soon_threadsafe(self._give_up_all)
+
+    def _give_up_all(self) -> None:
+        while self._awaited:
+            _give_up(self._awaited.popleft()[1], AWAY)
 
     def _get_ready(self) -> None:
         assert self._prepare is not None  # noqa: S101
@@ -187,11 +233,12 @@ class Sender:
 
 
 TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
+AWAY = KafkaError(KafkaError._ALL_BROKERS_DOWN)
 
 
-def _give_up(future: asyncio.Future[Outcome]) -> None:
+def _give_up(future: asyncio.Future[Outcome], why: KafkaError = TIMED_OUT) -> None:
     if not future.done():
-        future.set_result(TIMED_OUT)
+        future.set_result(why)
 
 
 def _abandon(connection: Connection, seconds: float) -> None:

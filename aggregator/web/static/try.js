@@ -8,6 +8,8 @@ import {problemNotice} from "./parts.js";
 import {place} from "./place.js";
 
 const REPLAY = 86_400; // a metric whose newest event is older than this, beyond its lateness, is a replay
+const ATTEMPTS = 2; // a person waits: more are for devices
+const SENDING = 20_000; // milliseconds until a server that says nothing is given up
 const PATIENCE = 60_000; // milliseconds until a report is looked for no longer
 const SHOWN_BITS = 128;
 const FINER = 3; // digits beyond the band's, so that one report shows
@@ -129,6 +131,7 @@ class Outcome {
   }
 
   async deliver(body) {
+    setText(this.state, "Sending …");
     try {
       await withToken(() => this.#post(body));
     } catch (error) {
@@ -150,8 +153,9 @@ class Outcome {
   async #post(body) {
     const token = authorization().Authorization?.replace("Bearer ", "");
     try {
-      return await post("/v1/reports", body, {token});
+      return await post("/v1/reports", body, {token, attempts: ATTEMPTS, signal: AbortSignal.timeout(SENDING)});
     } catch (error) {
+      if (error.message === "aborted") error.message = "The server does not answer: whether it has the report is unknown. The same one may be sent again.";
       if (error.status === 401 || error.status === 403) throw Object.assign(new Problem(error.status, error.message), {body});
       throw error;
     }
@@ -161,7 +165,7 @@ class Outcome {
     const {definition, before} = this;
     const deadline = performance.now() + PATIENCE;
     while (performance.now() < deadline) {
-      const now = await estimateOf(definition);
+      const now = await estimateOf(definition).catch(() => null); // Redis may be away; Kafka has the report
       if (now && now.reports > (before?.reports ?? 0)) return this.#moved(now);
       await new Promise((resolve) => setTimeout(resolve, 500));
     }
@@ -217,13 +221,13 @@ function picture({definition, report, index}) {
 const hex = (bytes) => [...bytes.slice(0, 32)].map((byte) => byte.toString(16).padStart(2, "0")).join("") + (bytes.length > 32 ? "…" : "");
 
 async function estimateOf(definition) {
-  const answer = await get(`${metricPath(definition.name)}/estimate`);
+  const answer = await get(`${metricPath(definition.name)}/estimate`, {}, {signal: AbortSignal.timeout(SENDING)});
   return answer.status === "not_ready" ? null : answer;
 }
 
 /** The event time to report with, in milliseconds: null for now; a replay goes on where it is. */
 async function eventTime(definition) {
-  const status = await get("/v1/status");
+  const status = await get("/v1/status", {}, {signal: AbortSignal.timeout(SENDING)});
   const newest = seconds(status.metrics[definition.name]?.event_time);
   const old = newest !== null && Date.now() / 1000 - newest > REPLAY + definition.lateness_seconds;
   return old ? newest * 1000 : null;

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import re
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +30,9 @@ ALL = {metric.name: metric for metric in [*METRICS, PLACE]}
 GUIDE = Path(__file__).parents[3] / "docs" / "gateway.md"
 NOWHERE = {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}
 PANE_MS = 1_700_000_000_000
+PROMPT_SECONDS, AT_ONCE_SECONDS = 4.0, 0.5
+"""Kafka's client knows in milliseconds that nobody is there, and one question of a second proves
+it; the rest is for a busy machine."""
 
 
 class Post:
@@ -385,8 +390,55 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
     raise AssertionError(f"still not: {what}")
 
 
-def test_while_kafka_is_away_nothing_is_acknowledged_and_memory_is_bounded() -> None:
-    served = Gateway(ALL, NOWHERE, "reports", acknowledge_timeout=1.5, max_in_flight=1_000_000)
+@pytest.fixture
+def silent() -> Iterator[dict[str, Any]]:
+    """A Kafka that takes connections and says nothing, as one that is frozen."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
+        port = server.getsockname()[1]
+        yield {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}
+
+
+def test_posts_to_a_kafka_that_is_away_are_refused_at_once() -> None:
+    served = Gateway(ALL, NOWHERE, "reports", acknowledge_timeout=PROMPT_SECONDS + 1)
+    key = new_batch_id()
+    with serving(served) as url, httpx.Client(timeout=30) as client:
+        post, began = Post(url, client), time.monotonic()
+        answer = post.batch(one_report(key))
+        assert time.monotonic() - began < PROMPT_SECONDS, "not after the ten of a slow Kafka"
+        assert answer.status_code == 504
+        assert f"whether it has batch {key.hex()} is unknown" in problem(answer)["detail"]
+        assert "post the same batch again" in problem(answer)["remedy"]
+        assert int(answer.headers["retry-after"]) >= 1
+        began = time.monotonic()
+        refused = post.batch(one_report())
+        assert time.monotonic() - began < AT_ONCE_SECONDS
+        assert refused.status_code == 503
+        assert problem(refused)["detail"] == "Kafka does not answer"
+        assert int(refused.headers["retry-after"]) >= 1
+        assert asyncio.run(served.away()) == "Kafka does not answer"
+
+
+def test_a_kafka_that_is_frozen_is_noticed_too(silent: dict[str, Any]) -> None:
+    served = Gateway(ALL, silent, "reports", acknowledge_timeout=2 * PROMPT_SECONDS + 1)
+    with serving(served) as url, httpx.Client(timeout=30) as client:
+        post, began = Post(url, client), time.monotonic()
+        assert post.batch(one_report()).status_code == 504
+        assert time.monotonic() - began < 2 * PROMPT_SECONDS
+        began = time.monotonic()
+        assert post.batch(one_report()).status_code == 503
+        assert time.monotonic() - began < AT_ONCE_SECONDS
+
+
+def test_a_gateway_whose_kafka_answers_says_so(broker: Broker, topic: str) -> None:
+    served = Gateway(ALL, broker.config, topic)
+    with serving(served):
+        assert asyncio.run(served.away()) == ""
+
+
+def test_while_kafka_is_slow_nothing_is_acknowledged_and_memory_is_bounded(
+    silent: dict[str, Any],
+) -> None:
+    served = Gateway(ALL, silent, "reports", acknowledge_timeout=1.5, max_in_flight=1_000_000)
     key = new_batch_id()
     with serving(served) as url, httpx.Client(timeout=30) as client:
         post = Post(url, client)
