@@ -30,7 +30,7 @@ test: setup kafka ## run the tests, four at a time; ARGS="-k verify"
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 kafka: setup     ## fetch Apache Kafka's jars where Java 17 and Maven are there
-	@$(BIN)/python deploy/kafka/launcher.py fetch --if-possible
+	@$(BIN)/dither kafka --fetch --if-possible
 
 lint: setup      ## ruff and mypy --strict
 	@$(BIN)/ruff check .

@@ -21,6 +21,7 @@ COMMANDS = {
     "watch": "Watch a metric's estimate and its bounds move.",
     "metrics": "List the metrics and how far they are counted.",
     "weights": "Show or change how much each privacy level counts.",
+    "kafka": "Run Apache Kafka on this machine, without Docker.",
     "topics": "Create the Kafka topics that are missing.",
     "roles": "List the rights that each role needs in Kafka and Redis.",
     "tokens": "Make tokens for the HTTP interface.",

@@ -24,8 +24,8 @@ class BrokerUnreachable(DitherError):  # noqa: N818
     def __init__(self, servers: str, detail: str) -> None:
         self.servers, self.detail = servers, detail
         super().__init__(
-            f"no Kafka broker answers at {servers} ({detail}): start one (`python "
-            "deploy/kafka/launcher.py run`, or deploy/compose.yaml), or name yours with --kafka, "
+            f"no Kafka broker answers at {servers} ({detail}): start one (`dither "
+            "kafka`, or deploy/compose.yaml), or name yours with --kafka, "
             "DITHER_KAFKA_BOOTSTRAP_SERVERS or [kafka] bootstrap.servers in dither.toml"
         )
 

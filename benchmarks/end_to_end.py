@@ -28,7 +28,7 @@ COMMIT_INTERVAL = "100ms"
 
 def benchmarks(places: Places) -> Iterator[Outcome]:
     if not places.is_real:
-        yield NotRun("end to end", "needs Apache Kafka: python deploy/kafka/launcher.py fetch")
+        yield NotRun("end to end", "needs Apache Kafka: dither kafka --fetch")
         return
     for reports, most in BATCHES.items():
         encoded = payloads(places.sized(most), reports)

@@ -41,7 +41,7 @@ QUANTILES = {"p50": 0.5, "p99": 0.99}
 
 def benchmarks(places: Places) -> Iterator[Outcome]:
     if not places.is_real:
-        yield NotRun("latency", "needs Apache Kafka: python deploy/kafka/launcher.py fetch")
+        yield NotRun("latency", "needs Apache Kafka: dither kafka --fetch")
         return
     for interval in INTERVALS:
         with tempfile.TemporaryDirectory() as folder:

@@ -248,7 +248,7 @@ def main() -> None:
     with ExitStack() as stack:
         places = Places(stack)
         if not (arguments.kafka or places.is_real):
-            sys.exit("needs Apache Kafka: python deploy/kafka/launcher.py fetch")
+            sys.exit("needs Apache Kafka: dither kafka --fetch")
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         found = run(arguments.minutes, arguments.kafka or places.kafka, places.redis, folder)
         if not found["verified"]:

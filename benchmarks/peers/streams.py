@@ -25,7 +25,7 @@ PEERS = {"quixstreams": 30_000, "bytewax": 150_000}
 def benchmarks(places: Places) -> Iterator[Outcome]:
     names = {peer: f"streams/windowed sum/{peer}" for peer in PEERS}
     if not places.is_real:
-        reason = "needs Apache Kafka: python deploy/kafka/launcher.py fetch"
+        reason = "needs Apache Kafka: dither kafka --fetch"
         yield from (NotRun(name, reason) for name in names.values())
         return
     encoded = payloads(places.sized(MESSAGES), 1)

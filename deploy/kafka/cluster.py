@@ -52,6 +52,8 @@ class KafkaCluster:
     doors : mapping of str to sequence of int
         Further listeners by name (capitals): the port that each broker tells its clients to use.
         Behind it somebody has to pass connections on to the broker's own (`Broker.doors`).
+    port : int, optional
+        Of the first broker; a free one by default.
 
     Examples
     --------
@@ -68,6 +70,7 @@ class KafkaCluster:
         heap: str = "384m",
         jvm_options: Sequence[str] = (),
         doors: Mapping[str, Sequence[int]] | None = None,
+        port: int | None = None,
     ) -> None:
         self.folder = folder
         self.brokers = brokers
@@ -76,6 +79,7 @@ class KafkaCluster:
         self.heap = heap
         self.jvm_options = jvm_options
         self.doors = doors or {}
+        self.port = port
         self.nodes: list[Broker] = []
 
     @property
@@ -120,6 +124,12 @@ class KafkaCluster:
             node.end(max(0.0, deadline - time.monotonic()))
         atexit.unregister(self._kill_all)
 
+    def check(self) -> None:
+        """Raise KafkaUnavailableError, with the end of its log, if a broker has ended."""
+        for node in self.nodes:
+            if not node.running:
+                _raise_if_failed(node, deadline=0.0)
+
     def kill(self, broker: int) -> None:
         """Kill a broker (1 is the first) with SIGKILL, as a crash would."""
         self._node(broker).end()
@@ -148,6 +158,7 @@ class KafkaCluster:
 
     def _start_all(self) -> None:
         ports = free_ports((2 + len(self.doors)) * self.brokers)
+        ports[0] = self.port or ports[0]
         behind = iter(ports[2 * self.brokers :])
         self.nodes = [
             Broker(

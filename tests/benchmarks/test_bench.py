@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from aggregator.commands import bench as command
+from aggregator.commands.clone import command_of_clone
 from aggregator.errors import DitherError
 from benchmarks import capacity, growth, tables
 from benchmarks import command as command_line
@@ -126,7 +126,7 @@ def test_without_the_repository_the_command_says_where_the_benchmarks_are(
         raise ModuleNotFoundError(name=lacking)
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    missing = command._found()
+    missing = command_of_clone("benchmarks.command", "bench", "the benchmarks", "run it there")
     assert missing.name == "bench"
     with pytest.raises(DitherError, match="clone the repository"):
         missing.main([], standalone_mode=False)

@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from aggregator.errors import DitherError
 from deploy.kafka import distribution, launcher
 from deploy.kafka.cluster import defaults, free_ports
+from deploy.kafka.command import kafka
 from deploy.kafka.launcher import KafkaCluster
 from tests import servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-LAUNCHER = Path(launcher.__file__)
 
 
 @pytest.fixture
@@ -93,10 +94,13 @@ def test_a_broker_that_fails_shows_the_end_of_its_log(needs_kafka: None, tmp_pat
 def test_the_command_runs_a_cluster_until_it_is_told_to_stop(
     needs_kafka: None, tmp_path: Path
 ) -> None:
-    command = [sys.executable, str(LAUNCHER), "run", "--folder", str(tmp_path)]
+    port = free_ports(1)[0]
+    command = [sys.executable, "-m", "aggregator", "kafka"]
+    command += ["--folder", str(tmp_path), "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         servers = process.stdout.readline().strip()
+        assert servers == f"127.0.0.1:{port}"
         admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
         assert len(admin.list_topics(timeout=10).brokers) == 1
         process.send_signal(signal.SIGTERM)
@@ -106,16 +110,16 @@ def test_the_command_runs_a_cluster_until_it_is_told_to_stop(
 
 
 def test_without_java_the_fetch_says_what_to_install_and_may_go_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(distribution, "java", lambda: None)
     assert not launcher.available()
-    monkeypatch.setattr(sys, "argv", ["launcher.py", "fetch", "--if-possible"])
-    assert launcher.main() == 0
-    assert "install Java 17" in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["launcher.py", "fetch"])
-    assert launcher.main() == 1
-    assert "install Java 17" in capsys.readouterr().err
+    passed = CliRunner().invoke(kafka, ["--fetch", "--if-possible"])
+    assert passed.exit_code == 0
+    assert "install Java 17" in passed.output
+    failed = CliRunner().invoke(kafka, ["--fetch"])
+    assert isinstance(failed.exception, DitherError)
+    assert "install Java 17" in str(failed.exception)
 
 
 def test_an_old_java_is_told_from_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,43 @@
+"""Commands whose code is in the repository and not in an installed package."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from aggregator.errors import DitherError
+
+
+def command_of_clone(module: str, name: str, what: str, remedy: str) -> click.Command:
+    """Return a command where the repository is there to have it; else one that says it is needed.
+
+    Parameters
+    ----------
+    module, name : str
+        Where the command is.
+    what : str
+        What is not installed, for the message.
+    remedy : str
+        What to do in a clone.
+    """
+    try:
+        command = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # the repository is there, and something else is missing
+        return _missing(
+            name,
+            f"{what}: not part of an installed package: clone the repository, "
+            f"`make setup`, and {remedy}",
+        )
+    assert isinstance(command, click.Command)  # noqa: S101
+    return command
+
+
+def _missing(name: str, message: str) -> click.Command:
+    @click.command(name, help="Needs a clone of the repository.")
+    def missing() -> None:
+        raise DitherError(message)
+
+    return missing

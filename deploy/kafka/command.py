@@ -1,0 +1,72 @@
+"""`dither kafka`: Apache Kafka on this machine, from Maven jars."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import tempfile
+import threading
+from pathlib import Path
+
+import click
+
+from aggregator.errors import DitherError
+from aggregator.ports import refuse_taken
+from deploy.kafka import launcher
+from deploy.kafka.cluster import KafkaCluster
+
+PORT = 9092
+LOOK_SECONDS = 0.5
+
+
+@click.command()
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=PORT,
+    show_default=True,
+    help="Of the first broker, on 127.0.0.1.",
+)
+@click.option("--brokers", type=click.IntRange(1), default=1, show_default=True, help="How many.")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="For data and logs [default: a temporary one, deleted at the end].",
+)
+@click.option("--fetch", is_flag=True, help="Fetch the jars with Maven, and start nothing.")
+@click.option("--if-possible", is_flag=True, help="With --fetch: say what is missing, exit with 0.")
+def kafka(port: int, brokers: int, folder: Path | None, *, fetch: bool, if_possible: bool) -> None:
+    """Run Apache Kafka on this machine until Ctrl-C. It needs Java 17, and Maven once.
+
+    The addresses of its brokers are printed once they answer.
+
+    \b
+    dither kafka --folder kafka-data
+    """  # noqa: D301  click reads the backspace: these lines stay as they are
+    version = f"Apache Kafka {launcher.kafka_version()}"
+    try:
+        if not (launcher.missing() or launcher.is_fetched()):
+            click.echo(f"{version}: fetching its jars with Maven into {launcher.JARS}", err=True)
+        launcher.fetch()
+        if fetch:
+            click.echo(f"{version}: ready in {launcher.JARS}")
+        else:
+            _run(port, brokers, folder)
+    except launcher.KafkaUnavailableError as error:
+        if not (fetch and if_possible):
+            raise DitherError(f"{version}: {error}") from None
+        click.echo(f"{version}: not here, {error}")
+
+
+def _run(port: int, brokers: int, folder: Path | None) -> None:
+    """Run a cluster until SIGINT or SIGTERM."""
+    refuse_taken("127.0.0.1", port)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    with contextlib.ExitStack() as closing:
+        place = folder or Path(closing.enter_context(tempfile.TemporaryDirectory()))
+        cluster = closing.enter_context(KafkaCluster(place, brokers, port=port))
+        click.echo(cluster.bootstrap_servers)
+        while not stop.wait(LOOK_SECONDS):
+            cluster.check()
