@@ -37,7 +37,6 @@ CHOSEN = (
     "publish.enabled",
     "serve.host",
     "serve.port",
-    "serve.hosts",
     "access.anonymous",
 )
 """What is named here or by the caller, so that it need not be set."""
@@ -171,8 +170,6 @@ def free_port() -> int:
 def _environment(settings: Settings) -> dict[str, str]:
     """Return what was set or chosen here as variables, for child processes."""
     settings.serve.host = LOOPBACK
-    if "serve.hosts" not in settings.sources:  # a page elsewhere whose name leads here is refused
-        settings.serve.hosts = [LOOPBACK, "localhost"]
     if "access.anonymous" not in settings.sources:
         settings.access.anonymous = list(
             SCOPES

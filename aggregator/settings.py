@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from aggregator import served
 from aggregator.errors import SettingsError
 from aggregator.masking import HASHED_TOKEN, HIDDEN, is_secret
 from aggregator.masking import masked as masked
@@ -60,9 +60,11 @@ class Serve(msgspec.Struct, forbid_unknown_fields=True):
     top_categories: int = 20
     gateway: bool = True
     hosts: list[str] = msgspec.field(default_factory=list)
+    trusted_proxies: list[str] = msgspec.field(default_factory=list)
     cors_origins: list[str] = msgspec.field(default_factory=list)
     max_request_bytes: int = 1_048_576
     max_streams: int = 1_000
+    max_streams_per_client: int = 50
 
 
 class Access(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,12 +75,16 @@ class Access(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Gateway(msgspec.Struct, forbid_unknown_fields=True):
-    """Where devices report over HTTP; `rate_limit` is of each client, sizes are in bytes.
+    """Where devices report over HTTP; sizes are in bytes.
+
+    `rate_limit` (posts), `rate_limit_bytes` and `rate_limit_reports` are of each client.
 
     `trusted_without_tls` lets in true values (metrics with ``trust = "central"``) over plain HTTP.
     """
 
     rate_limit: str = "100/second"
+    rate_limit_bytes: str = "1000000/second"
+    rate_limit_reports: str = "100000/second"
     max_body: int = 900_000
     max_in_flight: int = 67_108_864
     acknowledge_timeout: str = "10s"
@@ -168,8 +174,6 @@ DURATIONS = (
 SHORTEST_MS = {"publish.interval": 100, "publish.lease": 500, "coordinate.lease": 500}
 SMALLEST = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
 BROKERS_CHOICE = ("topics.replication", -1)
-ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
-HOST = re.compile(r"\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\]")
 CHOICES = {"aggregate.on_gap": ("stop", "skip")}
 
 
@@ -324,23 +328,11 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
 
 
 def _check(key: str, value: Any) -> None:
-    if key in DURATIONS:
+    if key in served.CHECKS:
+        served.CHECKS[key](value)
+    elif key in DURATIONS:
         if milliseconds(value) < (shortest := SHORTEST_MS.get(key, 0)):
             raise ValueError(f"a duration of {shortest}ms or more")
-    elif key == "serve.cors_origins":
-        if not all(ORIGIN.fullmatch(origin) for origin in value):
-            raise ValueError(
-                "origins as browsers send them, as in https://app.example or "
-                "http://localhost:3000: in lower case and without a path; or * for all"
-            )
-    elif key == "serve.hosts":
-        if not all(HOST.fullmatch(host) for host in value):
-            raise ValueError(
-                "host names without scheme and port, as in dither.example, 127.0.0.1 or [::1]; "
-                "*.example for all below example, or * for all"
-            )
-    elif key == "gateway.rate_limit":
-        _check_rate(value)
     elif key == "publish.since":
         publish_since_ms(value)
     elif key in CHOICES and value not in CHOICES[key]:
@@ -360,15 +352,6 @@ def _check(key: str, value: Any) -> None:
             raise ValueError(f"a number of {SMALLEST[key]} or more")
     elif type(value) is int and value < 1 and (key, value) != BROKERS_CHOICE:
         raise ValueError("a number of 1 or more")
-
-
-def _check_rate(rate: str) -> None:
-    from producers.gateway.clients import rate_limit  # which other commands need not load
-
-    try:
-        rate_limit(rate)
-    except ValueError:
-        raise ValueError("a rate such as 100/second or 5000 per hour, or nothing") from None
 
 
 def _token(value: Any) -> str:

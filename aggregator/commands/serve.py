@@ -58,15 +58,17 @@ def serve(
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
     publisher = Publisher(settings, reader) if settings.publish.enabled else None
     certificate = tls.files(settings)
-    host, port = host or settings.serve.host, settings.serve.port if port is None else port
-    refuse_taken(host, port)
+    settings.serve.host = host or settings.serve.host
+    port = settings.serve.port if port is None else port
+    refuse_taken(settings.serve.host, port)
     config = uvicorn.Config(
         application(reader, settings, gateway=gateway, publisher=publisher),
-        host=host,
+        host=settings.serve.host,
         port=port,
         log_level="error" if log_level == "error" else "warning",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # serve.trusted_proxies says whom the application believes
         http=PunctualProtocol,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=LEAVE_SECONDS,

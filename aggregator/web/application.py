@@ -11,15 +11,17 @@ import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.routing import BaseRoute
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from aggregator import served
 from aggregator.reader import Reader
 from aggregator.settings import Serve, Settings
 from aggregator.web import documents, events, metrics, pages, probes
 from aggregator.web.access import AccessControl, Guard
 from aggregator.web.events import Abortable
 from aggregator.web.failures import HANDLERS
+from aggregator.web.hosts import ExpectedHosts
 from aggregator.web.middleware import BodyLimit, ProtectiveHeaders
 from aggregator.web.operations import Operation
 from aggregator.web.reports import REPORTS
@@ -87,10 +89,11 @@ def application(
     guard = Guard(settings.access)
     most = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
+        *_proxies(settings.serve),
         Middleware(CountTraffic, traffic=service.traffic),
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
-        *_hosts(settings.serve),
+        Middleware(ExpectedHosts, serve=settings.serve),
         *_cors(settings.serve),
         Middleware(AccessControl, guard=guard, routes=routes, scopes=scopes),
         Middleware(BodyLimit, most=most),
@@ -105,11 +108,18 @@ def application(
     return app
 
 
-def _hosts(serve: Serve) -> list[Middleware]:
-    """Return what refuses requests for other host names, if ours are named (DNS rebinding)."""
-    if not serve.hosts:
+def _proxies(serve: Serve) -> list[Middleware]:
+    """Return what takes a client's address and scheme from proxies that are trusted, if any are."""
+    found = served.networks(serve.trusted_proxies)
+    if not found:
         return []
-    return [Middleware(TrustedHostMiddleware, allowed_hosts=serve.hosts, www_redirect=False)]
+    mapped = [  # as a socket that takes both IPv4 and IPv6 tells it
+        f"::ffff:{network.network_address}/{96 + network.prefixlen}"
+        for network in found
+        if network.version == 4
+    ]
+    trusted = [*(str(network) for network in found), *mapped]
+    return [Middleware(ProxyHeadersMiddleware, trusted_hosts=trusted)]
 
 
 def _cors(serve: Serve) -> list[Middleware]:

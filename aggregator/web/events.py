@@ -19,6 +19,7 @@ from aggregator.web.failures import RETRY_SECONDS, asking, away
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.queries import EventsQuery, parse
 from aggregator.web.service import Service
+from producers.gateway.clients import client_of
 from producers.problems import Problem
 
 HEARTBEAT_SECONDS = 15
@@ -58,14 +59,23 @@ async def show_status(service: Service, _: Request) -> Response:
             media=("text/event-stream",),
         )
     },
-    problems=(400, 404, 503),
+    problems=(400, 404, 429, 503),
 )
 async def events(service: Service, request: Request) -> Response:
     """Answer with a stream of events."""
     with asking():
         query = parse(request, EventsQuery)
     metrics = frozenset(service.reader.metric(name).name for name in query.metric)
-    most = service.settings.serve.max_streams
+    limits, client = service.settings.serve, client_of(request.scope)
+    most = limits.max_streams
+    if service.hub.streams_of(client) >= limits.max_streams_per_client:
+        raise Problem(
+            429,
+            f"{client} follows {limits.max_streams_per_client} streams already",
+            "close one of them, or raise [serve] max_streams_per_client; behind a proxy, name it "
+            "in [serve] trusted_proxies, so that its clients are told apart",
+            retry_after=RETRY_SECONDS,
+        )
     if len(service.hub) >= most:
         raise Problem(
             503,
@@ -102,7 +112,8 @@ class Stream(Response):
         with anyio.CancelScope() as stream:
             # the connection is gone with what waits in its buffer, where the server lets us
             cut = scope.get(ABORT) or stream.cancel
-            followed = self.service.hub.follow(self.metrics, self.top, self.last_id, cut)
+            client = client_of(scope)
+            followed = self.service.hub.follow(self.metrics, self.top, self.last_id, cut, client)
             with followed as follower:
                 leaving = anyio.Event()
 

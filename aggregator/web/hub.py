@@ -28,6 +28,7 @@ from aggregator.store import Overview
 from aggregator.web.failures import away
 from aggregator.web.live import Event, Follower, Live, PolicyChange
 from aggregator.windows import Frame
+from producers.gateway.clients import UNKNOWN, Client
 
 log = structlog.get_logger()
 
@@ -78,12 +79,21 @@ class Hub:
         """Return how many follow."""
         return len(self.followers) + len(self._joining)
 
+    def streams_of(self, client: Client) -> int:
+        """Return how many streams a client holds."""
+        return sum(each.client == client for each in (*self.followers, *self._joining))
+
     @contextlib.contextmanager
     def follow(
-        self, metrics: frozenset[str], top: int, last_id: str, cut: Callable[[], None]
+        self,
+        metrics: frozenset[str],
+        top: int,
+        last_id: str,
+        cut: Callable[[], None],
+        client: Client = UNKNOWN,
     ) -> Iterator[Follower]:
         """Follow metrics, from what is known now or what is newer than an event that was seen."""
-        follower = Follower(metrics, top, self._seen(last_id), self.room, cut)
+        follower = Follower(metrics, top, self._seen(last_id), self.room, cut, client)
         self._joining.add(follower)
         self.wake()
         if self._task is None or self._task.done():

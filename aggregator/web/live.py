@@ -14,6 +14,7 @@ from sse_starlette import ServerSentEvent
 from aggregator.answers import answer
 from aggregator.windows import Window
 from estimators import Estimate
+from producers.gateway.clients import UNKNOWN, Client
 
 log = structlog.get_logger()
 
@@ -97,12 +98,20 @@ class Follower:
         Events that may wait; with more it is cut off.
     cut : callable
         Ends its connection.
+    client : Client
+        Who it is.
     """
 
     def __init__(
-        self, metrics: frozenset[str], top: int, after: int, room: int, cut: Callable[[], None]
+        self,
+        metrics: frozenset[str],
+        top: int,
+        after: int,
+        room: int,
+        cut: Callable[[], None],
+        client: Client = UNKNOWN,
     ) -> None:
-        self.metrics, self.top, self.after = metrics, top, after
+        self.metrics, self.top, self.after, self.client = metrics, top, after, client
         self.queue: asyncio.Queue[Event | None] = asyncio.Queue(room)
         self.is_cut = False
         self._cut = cut

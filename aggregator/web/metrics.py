@@ -187,7 +187,7 @@ async def series(service: Service, request: Request) -> Response:
     scopes=("admin",),
     body=Content("The policy.", Weights),
     answers={200: Content("The definition, with the policy now in force.", Definition)},
-    problems=(400, 404, 413, 415, 503),
+    problems=(400, 404, 408, 413, 415, 503),
 )
 async def set_weights(service: Service, request: Request) -> Response:
     """Set the policy that is in force."""

@@ -1,6 +1,8 @@
-"""What every request passes through: protective headers, and a limit on its body."""
+"""What every request passes through: protective headers, and limits on its body."""
 
 from __future__ import annotations
+
+import asyncio
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,6 +15,8 @@ PROTECTIVE = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 """For answers to programs; a page brings a policy of its own."""
+BODY_SECONDS = 10.0
+"""For a whole body, from the request's head on: as long as for the head itself."""
 
 
 class ProtectiveHeaders:
@@ -35,7 +39,7 @@ class ProtectiveHeaders:
 
 
 class BodyLimit:
-    """Middleware: refuses a request's body above a size, announced or not.
+    """Middleware: refuses a body that is too large, announced or not, or comes too slowly.
 
     Parameters
     ----------
@@ -54,23 +58,51 @@ class BodyLimit:
             return
         announced = Headers(scope=scope).get("content-length", "")
         if announced.isdecimal() and int(announced) > self.most:
-            await self._problem().response(scope["path"])(scope, receive, send)
+            await self._too_large().response(scope["path"])(scope, receive, send)
             return
-        received = 0
+        deadline: float | None = asyncio.get_running_loop().time() + BODY_SECONDS
+        received, is_answered = 0, False
 
         async def limited() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self.most:
-                raise self._problem()
-            return message
+            nonlocal received, deadline
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+                received += len(message.get("body", b""))
+                if received > self.most:
+                    raise self._too_large()
+            except TimeoutError:
+                problem = _too_slow()
+            except Problem as too_large:
+                problem = too_large
+            else:
+                if not message.get("more_body", False):
+                    deadline = None
+                return message
+            if is_answered:  # there is nobody left to tell
+                return {"type": "http.disconnect"}
+            raise problem
 
-        await self.app(scope, limited, send)
+        async def answering(message: Message) -> None:
+            nonlocal is_answered
+            is_answered = True
+            await send(message)
 
-    def _problem(self) -> Problem:
+        await self.app(scope, limited, answering)
+
+    def _too_large(self) -> Problem:
         return Problem(
             413,
             f"a request of more than {self.most} bytes",
             "send less at a time, or raise [serve] max_request_bytes",
+            headers={"Connection": "close"},
         )
+
+
+def _too_slow() -> Problem:
+    return Problem(
+        408,
+        f"the body was not complete after {BODY_SECONDS:g} seconds",
+        "send the request again",
+        headers={"Connection": "close"},
+    )

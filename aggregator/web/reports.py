@@ -58,6 +58,8 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
             {"logger": kafka.QUIET, "error_cb": Complaints(), **kafka.reporting(settings)},
             settings.topics.reports,
             rate_limit=limits.rate_limit,
+            rate_limit_bytes=limits.rate_limit_bytes,
+            rate_limit_reports=limits.rate_limit_reports,
             max_body=limits.max_body,
             max_in_flight=limits.max_in_flight,
             acknowledge_timeout=milliseconds(limits.acknowledge_timeout) / 1000,

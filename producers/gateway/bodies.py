@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -145,17 +145,20 @@ def from_json(body: bytes, metrics: Mapping[str, Metric]) -> Batch:
     if not given.reports:
         raise ReportError("empty", "a batch without reports")
     check_size(metric, len(given.reports))
-    levels = [_level(metric, index, each) for index, each in enumerate(given.reports)]
-    rows = [_row(metric, index, each.report) for index, each in enumerate(given.reports)]
+    offered, shape = list(metric.levels), metric.randomizer.shape
+    levels = [_level(offered, index, each) for index, each in enumerate(given.reports)]
+    rows = [each.report for each in given.reports]
+    for index, row in enumerate(rows):
+        if shape != ((len(row),) if isinstance(row, list) else ()):
+            raise _misshapen(metric, index, row)
     key = new_batch_id() if given.batch_id is None else _batch_id(given.batch_id)
     time = _time_ms(given.time)
     payload = encode_batch(metric, np.array(levels), np.array(rows), time, key, given.round)
     return Batch(key, payload, len(levels))
 
 
-def _level(metric: Metric, index: int, given: JsonReport) -> int:
+def _level(offered: Sequence[float], index: int, given: JsonReport) -> int:
     """Return the level of a report, which is given by its index or by its epsilon."""
-    offered = list(metric.levels)
     if (given.level is None) == (given.epsilon is None):
         raise ReportError("bad_level", f"reports[{index}]: expected one of level and epsilon")
     if given.level is not None:
@@ -174,17 +177,15 @@ def _level(metric: Metric, index: int, given: JsonReport) -> int:
     return offered.index(given.epsilon)
 
 
-def _row(metric: Metric, index: int, report: int | list[int]) -> int | list[int]:
-    """Return a report that has the shape of the metric's."""
+def _misshapen(metric: Metric, index: int, report: int | list[int]) -> ReportError:
+    """Return what is wrong with a report that has not the shape of the metric's."""
     shape = metric.randomizer.shape
     expected = f"a list of {shape[0]} integers" if shape else "an integer"
-    if shape != ((len(report),) if isinstance(report, list) else ()):
-        shown = f"a list of {len(report)} integers" if isinstance(report, list) else "an integer"
-        raise ReportError(
-            "bad_length",
-            f"reports[{index}].report is {shown}: expected {expected} for {metric.mechanism}",
-        )
-    return report
+    shown = f"a list of {len(report)} integers" if isinstance(report, list) else "an integer"
+    return ReportError(
+        "bad_length",
+        f"reports[{index}].report is {shown}: expected {expected} for {metric.mechanism}",
+    )
 
 
 def _batch_id(text: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Who posts how often: a limit on the rate of each client, in bounded memory."""
+"""How much each client may post: posts, bytes and reports in a time, counted in bounded memory."""
 
 from __future__ import annotations
 
@@ -6,90 +6,156 @@ import ipaddress
 import time
 from collections.abc import Callable, MutableMapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 
 from limits import RateLimitItem, parse
-from limits.storage import Storage
-from limits.strategies import FixedWindowRateLimiter
 
 from producers.problems import Problem
 
 MOST_CLIENTS = 100_000
-"""Counted at a time; beyond it the one that was first seen is forgotten. About 30 MB."""
+"""Counted at a time; beyond it the one that was first seen is forgotten. About 30 MB a limit."""
 
 CALLER = "dither.caller"
 
 IPV6_NETWORK = 64
 """Bits of an address that name a client: the rest is its own to change."""
 
+CLOSES_ABOVE = 65_536
+"""Bytes of a refused body that are rather not received: the connection is closed instead."""
 
-class Counts(Storage):
-    """Counts of one kind of limit, forgotten when they expire, or oldest first above `most`.
 
-    All keys expire after the same time, so that they do so in the order in which they came.
+class Client(NamedTuple):
+    """Who asks. A token and an address are never the same client, whatever they are called.
+
+    Attributes
+    ----------
+    kind : str
+        ``"token"``, ``"address"``, or ``"unknown"`` where there is no address: these share one.
+    name : str
     """
 
-    STORAGE_SCHEME = None
+    kind: str
+    name: str
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.time) -> None:
-        super().__init__()
-        self._most, self._clock = most, clock
-        self._counts: dict[str, tuple[int, float]] = {}
-
-    @property
-    def base_exceptions(self) -> type[Exception]:
-        """Nothing here fails."""
-        return ValueError
-
-    def incr(self, key: str, expiry: float, amount: int = 1) -> int:
-        """Add to a key's count, which expires `expiry` seconds after its first, and return it."""
-        now = self._clock()
-        count, expires = self._counts.get(key, (0, 0.0))
-        if expires <= now:
-            self._counts.pop(key, None)
-            count, expires = 0, now + expiry
-            self._forget(now)
-        self._counts[key] = count + amount, expires
-        return count + amount
-
-    def _forget(self, now: float) -> None:
-        while self._counts:
-            oldest = next(iter(self._counts))
-            if self._counts[oldest][1] > now and len(self._counts) < self._most:
-                break
-            del self._counts[oldest]
-
-    def get(self, key: str) -> int:
-        """Return a key's count."""
-        count, expires = self._counts.get(key, (0, 0.0))
-        return count if expires > self._clock() else 0
-
-    def get_expiry(self, key: str) -> float:
-        """Return when a key's count expires, in seconds since the epoch."""
-        return self._counts.get(key, (0, self._clock()))[1]
-
-    def check(self) -> bool:
-        """Say that it works."""
-        return True
-
-    def reset(self) -> int:
-        """Forget everything; return how many keys that were."""
-        size = len(self._counts)
-        self._counts.clear()
-        return size
-
-    def clear(self, key: str) -> None:
-        """Forget a key."""
-        self._counts.pop(key, None)
+    def __str__(self) -> str:
+        """Return it as messages call it."""
+        return self.name if self.kind == "address" else f"{self.kind} {self.name}"
 
 
-class Clients:
-    """The limit on each client's rate of posts.
+UNKNOWN = Client("unknown", "address")
+
+
+def client_of(scope: MutableMapping[str, Any]) -> Client:
+    """Return who asks: a token's name, or else a network address.
+
+    Who checks tokens leaves the caller in the scope, as ``dither.caller``. An IPv4 address that is
+    mapped into IPv6 is the IPv4 address; of other IPv6 addresses the /64 network counts, because
+    whoever has one address of it has them all.
+
+    Examples
+    --------
+    >>> [str(client_of({"client": (address, 1)})) for address in ("192.0.2.7", "2001:db8::7:1")]
+    ['192.0.2.7', '2001:db8::/64']
+    >>> str(client_of({"client": ("::ffff:192.0.2.7", 1)}))
+    '192.0.2.7'
+    """
+    name = getattr(scope.get(CALLER), "name", "")
+    if name:
+        return Client("token", name)
+    try:
+        host = str((scope.get("client") or ("",))[0])
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return UNKNOWN
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is None:
+            network = ipaddress.ip_network((address, IPV6_NETWORK), strict=False)
+            return Client("address", str(network))
+        address = address.ipv4_mapped
+    return Client("address", str(address))
+
+
+class Allowance:
+    """What each client may use in a time that begins with its first use.
+
+    A use is admitted while the client has something left. One that is larger than what is left
+    also takes from the times that follow, so that the rate holds in the long run.
 
     Parameters
     ----------
-    rate : str
-        As the limits package writes it, ``"100/second"`` or ``"6000 per hour"``; empty: no limit.
+    limit : RateLimitItem
+    unit : str
+        What is counted, in the plural.
+    most : int
+        How many clients are counted at a time.
+    clock : callable
+        Seconds since the epoch.
+    """
+
+    def __init__(
+        self, limit: RateLimitItem, unit: str, most: int, clock: Callable[[], float]
+    ) -> None:
+        self.limit, self.unit = limit, unit
+        self._seconds = limit.get_expiry()
+        self._most, self._clock = most, clock
+        self._used: dict[Client, tuple[int, float]] = {}  # and when that began
+
+    def __len__(self) -> int:
+        """Return how many clients are counted."""
+        return len(self._used)
+
+    def check(self, client: Client) -> None:
+        """Refuse a client that has nothing left.
+
+        Raises
+        ------
+        Problem
+            429, with the time until it may go on.
+        """
+        used, began = self._used.get(client, (0, 0.0))
+        if used < self.limit.amount:
+            return
+        left = self._ends(used, began) - self._clock()
+        if left > 0:
+            amount, window = self.limit.amount, str(self.limit).partition(" per ")[2]
+            raise Problem(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"more than {amount} {self.unit} per {window} from {client}",
+                "post again after the time in Retry-After, the same batch if it has an id; "
+                "fewer, larger batches cost fewer posts",
+                retry_after=left,
+            )
+
+    def charge(self, client: Client, amount: int) -> None:
+        """Count a use."""
+        now = self._clock()
+        used, began = self._used.get(client, (0, now))
+        if self._ends(used, began) <= now:
+            self._used.pop(client, None)
+            used, began = 0, now
+        if client not in self._used:
+            self._forget(now)
+        self._used[client] = used + amount, began
+
+    def _ends(self, used: int, began: float) -> float:
+        return began + self._seconds * max(1.0, used / self.limit.amount)
+
+    def _forget(self, now: float) -> None:
+        while self._used:
+            oldest = next(iter(self._used))
+            if self._ends(*self._used[oldest]) > now and len(self._used) < self._most:
+                break
+            del self._used[oldest]
+
+
+class Clients:
+    """The limits on what each client posts.
+
+    Parameters
+    ----------
+    posts, sizes, reports : str
+        Of posts, bytes and reports, as the limits package writes rates: ``"100/second"`` or
+        ``"6000 per hour"``; empty: no limit.
     most : int
         How many clients are counted at a time.
     clock : callable
@@ -98,40 +164,77 @@ class Clients:
     Raises
     ------
     ValueError
-        If the rate cannot be read.
+        If a rate cannot be read.
     """
 
     def __init__(
-        self, rate: str, most: int = MOST_CLIENTS, clock: Callable[[], float] = time.time
+        self,
+        posts: str,
+        sizes: str = "",
+        reports: str = "",
+        *,
+        most: int = MOST_CLIENTS,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._limit = rate_limit(rate)
-        self._counts, self._clock = Counts(most, clock), clock
-        self._limiter = FixedWindowRateLimiter(self._counts)
+        def allowance(name: str, rate: str, unit: str) -> Allowance | None:
+            limit = rate_limit(rate, name)
+            return None if limit is None else Allowance(limit, unit, most, clock)
 
-    def admit(self, scope: MutableMapping[str, Any]) -> None:
-        """Count a post.
+        self._posts = allowance("rate_limit", posts, "posts")
+        self._bytes = allowance("rate_limit_bytes", sizes, "bytes")
+        self._reports = allowance("rate_limit_reports", reports, "reports")
+
+    def admit(self, scope: MutableMapping[str, Any], length: int = 0) -> Client:
+        """Count a post, and as many bytes as it announces; return its client.
 
         Raises
         ------
         Problem
             429, with the time until its client may post again.
         """
-        limit = self._limit
-        if limit is None:
-            return
         client = client_of(scope)
-        if not self._limiter.hit(limit, client):
-            left = self._limiter.get_window_stats(limit, client).reset_time - self._clock()
-            raise Problem(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                f"more than {limit} from {client}",
-                "post again after the time in Retry-After, the same batch if it has an id; put "
-                "more reports into a batch",
-                retry_after=left,
-            )
+        limits = (self._posts, 1), (self._bytes, length), (self._reports, 0)
+        try:
+            for limit, _ in limits:
+                if limit is not None:
+                    limit.check(client)
+        except Problem as problem:
+            if length > CLOSES_ABOVE:
+                problem.headers["Connection"] = "close"
+            raise
+        for limit, amount in limits:
+            if limit is not None and amount:
+                limit.charge(client, amount)
+        return client
+
+    def count_bytes(self, client: Client, amount: int) -> None:
+        """Count bytes that were not announced.
+
+        Raises
+        ------
+        Problem
+            429, as of :meth:`admit`.
+        """
+        _use(self._bytes, client, amount)
+
+    def count_reports(self, client: Client, amount: int) -> None:
+        """Count a batch's reports.
+
+        Raises
+        ------
+        Problem
+            429, as of :meth:`admit`; then the batch must go no further.
+        """
+        _use(self._reports, client, amount)
 
 
-def rate_limit(rate: str) -> RateLimitItem | None:
+def _use(limit: Allowance | None, client: Client, amount: int) -> None:
+    if limit is not None:
+        limit.check(client)
+        limit.charge(client, amount)
+
+
+def rate_limit(rate: str, name: str = "rate_limit") -> RateLimitItem | None:
     """Return a rate as the limits package knows it; None if it is empty.
 
     Examples
@@ -142,31 +245,12 @@ def rate_limit(rate: str) -> RateLimitItem | None:
     if not rate:
         return None
     try:
-        return parse(rate)
+        limit = parse(rate)
     except ValueError:
+        limit = None
+    if limit is None or limit.amount < 1:
         raise ValueError(
-            f"rate_limit = {rate!r}: expected a rate such as '100/second' or '5000 per hour', "
+            f"{name} = {rate!r}: expected a rate such as '100/second' or '5000 per hour', "
             "or nothing"
-        ) from None
-
-
-def client_of(scope: MutableMapping[str, Any]) -> str:
-    """Return what a client is called: its token's name, or else its network address.
-
-    Who checks tokens leaves the caller in the scope, as ``dither.caller``.
-
-    Examples
-    --------
-    >>> client_of({"client": ("192.0.2.7", 40000)}), client_of({"client": ("2001:db8::7:1", 1)})
-    ('192.0.2.7', '2001:db8::/64')
-    """
-    name = getattr(scope.get(CALLER), "name", "")
-    if name:
-        return f"token {name}"
-    address = (scope.get("client") or ("unknown",))[0]
-    if ":" not in address:
-        return str(address)
-    try:
-        return str(ipaddress.ip_network((address.partition("%")[0], IPV6_NETWORK), strict=False))
-    except ValueError:
-        return str(address)
+        )
+    return limit

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
@@ -16,12 +18,14 @@ from starlette.types import Message, Receive, Scope, Send
 from estimators import Metric
 from producers.delivery import Batch
 from producers.gateway.bodies import MEDIA_TYPES, read_batch
-from producers.gateway.clients import Clients
+from producers.gateway.clients import Client, Clients
 from producers.gateway.sender import Outcome, Sender, is_fatal
 from producers.problems import Problem
 
 PATH = "/v1/reports"
 RATE_LIMIT = "100/second"
+RATE_LIMIT_BYTES = "1000000/second"
+RATE_LIMIT_REPORTS = "100000/second"
 MAX_BODY = 900_000
 """Bytes; a batch of them fits into a message of Kafka's default size."""
 MAX_IN_FLIGHT = 64 * 2**20
@@ -29,15 +33,17 @@ POST_OVERHEAD = 4096
 """Bytes that a post takes beside its body: request, task, future, librdkafka's message."""
 ACKNOWLEDGE_TIMEOUT = 10.0
 BODY_SECONDS = 10.0
+CHECKED_AT_ONCE = 8192
+"""Bytes of a body that are checked in the event loop; a larger one is checked in a thread."""
 RETRY_SECONDS = 2.0
 LOOK_SECONDS = 4.0
 """That a question about readiness waits for Kafka's answer at most."""
 
 OVERHEARD = "true values of a metric that is collected in trust, over HTTP without TLS"
 USE_TLS = (
-    "whoever listened has seen them. Post to an https:// address (serve.tls_certificate, or a "
-    "proxy with TLS on the same machine); gateway.trusted_without_tls = true lets them in as they "
-    "are, where no network lies between"
+    "these values may have been intercepted. Post to an https:// address (serve.tls_certificate, "
+    "or a proxy with TLS that serve.trusted_proxies names); gateway.trusted_without_tls = true "
+    "lets them in as they are, where no network lies between"
 )
 SAME_BATCH = "post the same batch again, with the same batch_id and time: it is counted once"
 
@@ -54,8 +60,8 @@ class Gateway:
     config : mapping
         librdkafka's properties.
     topic : str
-    rate_limit : str
-        Of one client, as in ``"100/second"``; empty: none.
+    rate_limit, rate_limit_bytes, rate_limit_reports : str
+        Of one client: posts, bytes and reports, as in ``"100/second"``; empty: no limit.
     max_body : int
         Bytes of a post.
     max_in_flight : int
@@ -94,6 +100,8 @@ class Gateway:
         topic: str,
         *,
         rate_limit: str = RATE_LIMIT,
+        rate_limit_bytes: str = RATE_LIMIT_BYTES,
+        rate_limit_reports: str = RATE_LIMIT_REPORTS,
         max_body: int = MAX_BODY,
         max_in_flight: int = MAX_IN_FLIGHT,
         acknowledge_timeout: float = ACKNOWLEDGE_TIMEOUT,
@@ -114,8 +122,9 @@ class Gateway:
             for name, metric in metrics.items()
             if metric.trust == "local" or trusted_without_tls
         }
-        self._clients = Clients(rate_limit)
+        self._clients = Clients(rate_limit, rate_limit_bytes, rate_limit_reports)
         self._sender = Sender(config, topic, acknowledge_timeout, prepare)
+        self._checking: ThreadPoolExecutor | None = None
 
     @property
     def routes(self) -> list[Route]:
@@ -124,11 +133,14 @@ class Gateway:
 
     def start(self) -> None:
         """Begin to connect, in the running event loop; Kafka need not be there."""
+        self._checking = ThreadPoolExecutor(1, thread_name_prefix="dither-check")
         self._sender.start()
 
     async def close(self) -> None:
         """Wait for what is under way, but not longer than the timeout."""
         await self._sender.close()
+        if self._checking is not None:
+            self._checking.shutdown(wait=False)
 
     async def away(self) -> str:
         """Ask Kafka, and return why posts cannot be taken now; empty if they can."""
@@ -156,7 +168,9 @@ class Gateway:
             If Kafka has not acknowledged it.
         """
         media_type, length = _headers(scope)
-        self._clients.admit(scope)
+        if length > self.max_body:
+            raise self._too_large(f"{length} bytes")
+        client = self._clients.admit(scope, length)
         if obstacle := self._sender.obstacle:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
@@ -167,8 +181,9 @@ class Gateway:
         hold = _Hold(self)
         try:
             hold.take(POST_OVERHEAD)
-            body = await self._body(receive, length, hold)
-            batch = self._read(media_type, body, is_secret=scope["scheme"] == "https")
+            body = await self._body(receive, length, hold, client)
+            batch = await self._checked(media_type, body, is_secret=scope["scheme"] == "https")
+            self._clients.count_reports(client, batch.reports)
             acknowledged = self._send(batch, hold)
         except BaseException:
             hold.free()
@@ -178,6 +193,13 @@ class Gateway:
             raise _not_acknowledged(batch, refused, self._sender.timeout)
         told = b'{"batch_id":"%b","reports":%d}' % (batch.key.hex().encode(), batch.reports)
         return Response(told, HTTPStatus.ACCEPTED, media_type="application/json")
+
+    async def _checked(self, media_type: str, body: bytes, *, is_secret: bool) -> Batch:
+        """Return a body as what goes to Kafka; others are answered while a large one is checked."""
+        read = functools.partial(self._read, media_type, body, is_secret=is_secret)
+        if len(body) <= CHECKED_AT_ONCE:
+            return read()
+        return await asyncio.get_running_loop().run_in_executor(self._checking, read)
 
     def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> Batch:
         """Return a body as what goes to Kafka; true values only if nobody can have listened."""
@@ -189,16 +211,16 @@ class Gateway:
             read_batch(media_type, body, self.metrics)  # if it is of none, this says so
             raise Problem(HTTPStatus.FORBIDDEN, OVERHEARD, USE_TLS) from None
 
-    async def _body(self, receive: Receive, length: int, hold: _Hold) -> bytes:
+    async def _body(self, receive: Receive, length: int, hold: _Hold, client: Client) -> bytes:
         """Return the whole body, counted as it comes."""
-        if length > self.max_body:
-            raise self._too_large(f"{length} bytes")
         chunks, more = [], True
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 while more:
                     message = await receive()
                     chunks.append(self._chunk(message, hold))
+                    if not length:
+                        self._clients.count_bytes(client, len(chunks[-1]))
                     more = message.get("more_body", False)
         except TimeoutError:
             raise Problem(

@@ -25,6 +25,7 @@ MINUTE, HOUR = 60_000, 3_600_000
 TOPIC = "dither.reports"
 IDLE_MS = 60_000
 PATIENCE = 60.0
+HERE = "http://localhost"
 
 DEFINITIONS = """
 [metrics.delay]
@@ -118,7 +119,7 @@ class Client:
 
         async def ask() -> httpx.Response:
             transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://dither") as client:
+            async with httpx.AsyncClient(transport=transport, base_url=HERE) as client:
                 return await client.request(method, path, **options)
 
         return asyncio.run(ask())

@@ -51,7 +51,7 @@ def wide_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def crowded(wide_file: Path, redis_url: str) -> Iterator[tuple[Server, Counting]]:
     counting = Counting(connected(redis_url), load_metrics(wide_file))
-    with serving(wide_file, redis_url) as server:
+    with serving(wide_file, redis_url, "--set", "serve.max_streams_per_client=1000") as server:
         yield server, counting
 
 

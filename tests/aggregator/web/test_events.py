@@ -323,7 +323,8 @@ def test_a_quiet_stream_has_a_heartbeat(client: Client, monkeypatch: pytest.Monk
                 enough.set()
 
         path = {"path": "/v1/events", "raw_path": b"/v1/events", "query_string": b"metric=silent"}
-        scope = {"type": "http", "method": "GET", "headers": [], **path}
+        headers = [(b"host", b"localhost")]
+        scope = {"type": "http", "method": "GET", "headers": headers, **path}
         await asyncio.wait_for(client.app(scope, receive, send), PATIENCE)
 
     asyncio.run(ask())
@@ -383,6 +384,30 @@ def test_streams_are_limited_and_wrong_questions_are_problems(server: Server) ->
             with client.stream("GET", "/v1/events") as again:
                 if again.status_code == 200:
                     break
+            assert time.monotonic() < deadline, "whoever has left makes room"
+
+
+def test_one_client_cannot_hold_all_streams(metrics_file: Path, redis_url: str) -> None:
+    proxied = ("--set", "serve.trusted_proxies=127.0.0.1")
+    one, other = ({"X-Forwarded-For": address} for address in ("192.0.2.1", "192.0.2.2"))
+    with (
+        serving(metrics_file, redis_url, "--set", "serve.max_streams_per_client=2", *proxied) as at,
+        httpx.Client(base_url=at.url, timeout=60) as client,
+        client.stream("GET", "/v1/events", headers=one) as first,
+        client.stream("GET", "/v1/events", headers=one) as second,
+    ):
+        assert [first.status_code, second.status_code] == [200, 200]
+        refused = client.get("/v1/events", headers=one)
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) > 0
+        told = refused.json()
+        assert told["detail"] == "192.0.2.1 follows 2 streams already"
+        assert "max_streams_per_client" in told["remedy"]
+        with client.stream("GET", "/v1/events", headers=other) as third:
+            assert third.status_code == 200
+        second.close()
+        deadline = time.monotonic() + PATIENCE
+        while client.head("/v1/events", headers=one).status_code != 200:
             assert time.monotonic() < deadline, "whoever has left makes room"
 
 

@@ -400,7 +400,7 @@ def test_more_questions_than_can_be_answered_in_time_are_refused(
 
     async def crowd() -> list[httpx.Response]:
         transport = httpx.ASGITransport(client.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://dither") as asking:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking:
             path = "/v1/metrics/delay/estimate"
             waiting = [asyncio.create_task(asking.get(path)) for _ in range(20)]
             await asyncio.to_thread(began.acquire)

@@ -17,7 +17,9 @@ from producers.gateway import Gateway
 
 
 @contextlib.contextmanager
-def serving(gateway: Gateway, beside: Sequence[BaseRoute] = ()) -> Iterator[str]:
+def serving(
+    gateway: Gateway, beside: Sequence[BaseRoute] = (), *, behind_proxy: bool = False
+) -> Iterator[str]:
     """Serve a gateway and whatever else, and return the address to post to."""
 
     @contextlib.asynccontextmanager
@@ -29,7 +31,9 @@ def serving(gateway: Gateway, beside: Sequence[BaseRoute] = ()) -> Iterator[str]
     app = Starlette(
         routes=[*gateway.routes, *beside], lifespan=lifespan, exception_handlers=handlers
     )
-    config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=10)
+    config = uvicorn.Config(
+        app, port=0, log_level="error", timeout_graceful_shutdown=10, proxy_headers=behind_proxy
+    )
     started = threading.Event()
 
     class Announced(uvicorn.Server):

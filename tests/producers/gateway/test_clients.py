@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Any
 
 import pytest
@@ -21,6 +22,10 @@ class Clock:
 
 def from_address(address: str) -> dict[str, Any]:
     return {"client": (address, 4000)}
+
+
+def address(number: int) -> str:
+    return str(ipaddress.IPv4Address("10.0.0.0") + number)
 
 
 def with_token(name: str, address: str) -> dict[str, Any]:
@@ -63,6 +68,73 @@ def test_a_token_is_counted_wherever_it_comes_from() -> None:
     assert admitted(clients, from_address("192.0.2.2"))
 
 
+@pytest.mark.parametrize("name", ["token phones", "phones", "192.0.2.1"])
+def test_an_address_never_counts_as_a_token_whatever_either_is_called(name: str) -> None:
+    clients = Clients("1/second", clock=Clock())
+    assert admitted(clients, from_address(name))
+    for token in {"phones", name}:
+        assert admitted(clients, with_token(token, "192.0.2.9"))
+    assert not admitted(clients, from_address(name))
+
+
+def test_clients_whose_address_is_none_are_one_client() -> None:
+    clients = Clients("1/second", clock=Clock())
+    assert admitted(clients, from_address("anything"))
+    assert not admitted(clients, from_address("_hidden"))
+    assert not admitted(clients, {"client": None})
+
+
+def test_an_ipv4_address_is_the_same_client_within_ipv6_and_no_other() -> None:
+    clients = Clients("1/second", clock=Clock())
+    assert admitted(clients, from_address("::ffff:192.0.2.1"))
+    assert admitted(clients, from_address("::ffff:192.0.2.2")), "not all of ::/64 at once"
+    assert not admitted(clients, from_address("192.0.2.1"))
+    assert not admitted(clients, from_address("::ffff:c000:202"))
+
+
+def test_bytes_that_are_announced_are_counted_before_they_come() -> None:
+    clock = Clock()
+    clients = Clients("", "1000/second", clock=clock)
+    one = from_address("192.0.2.1")
+    clients.admit(one, 600)
+    clients.admit(one, 600)
+    with pytest.raises(Problem, match="more than 1000 bytes per 1 second from 192"):
+        clients.admit(one, 1)
+    assert admitted(clients, from_address("192.0.2.2"))
+    clock.now += 1
+    with pytest.raises(Problem):
+        clients.admit(one, 1)
+    clock.now += 0.2
+    assert admitted(clients, one), "1,200 bytes are paid for after 1.2 seconds"
+
+
+def test_bytes_of_unknown_number_and_reports_are_counted_as_they_come() -> None:
+    clock = Clock()
+    clients = Clients("", "1000/second", "10/second", clock=clock)
+    client = clients.admit(from_address("192.0.2.1"))
+    clients.count_bytes(client, 1000)
+    with pytest.raises(Problem, match="bytes"):
+        clients.count_bytes(client, 1)
+    clock.now += 1
+    clients.count_reports(client, 25)
+    with pytest.raises(Problem, match="more than 10 reports per 1 second") as caught:
+        clients.count_reports(client, 1)
+    assert caught.value.headers["Retry-After"] == "2", "25 reports are those of 2.5 seconds"
+    assert not admitted(clients, from_address("192.0.2.1")), "nothing more is read meanwhile"
+    clock.now += 2.5
+    assert admitted(clients, from_address("192.0.2.1"))
+
+
+def test_a_large_body_that_is_refused_is_not_received() -> None:
+    clients = Clients("1/second", clock=Clock())
+    one = from_address("192.0.2.1")
+    clients.admit(one, 900_000)
+    for length, closes in ((900_000, True), (100, False)):
+        with pytest.raises(Problem) as caught:
+            clients.admit(one, length)
+        assert ("Connection" in caught.value.headers) is closes
+
+
 def test_addresses_of_one_ipv6_network_are_one_client() -> None:
     clients = Clients("1/second", clock=Clock())
     assert admitted(clients, from_address("2001:db8:0:1::1"))
@@ -75,13 +147,15 @@ def test_a_crowd_is_forgotten_oldest_first() -> None:
     clients = Clients("1/hour", most=100, clock=clock)
     for number in range(1000):
         clock.now += 0.001
-        assert admitted(clients, from_address(f"client {number}"))
-    assert clients._counts.reset() == 100
+        assert admitted(clients, from_address(address(number)))
+    assert clients._posts is not None
+    assert len(clients._posts) == 100
     for number in (900, 999):
-        assert admitted(clients, from_address(f"client {number}"))
+        assert not admitted(clients, from_address(address(number)))
+    assert admitted(clients, from_address(address(899))), "it was forgotten"
     clock.now += 3601
-    assert admitted(clients, from_address("another"))
-    assert clients._counts.reset() == 1
+    assert admitted(clients, from_address("192.0.2.1"))
+    assert len(clients._posts) == 1
 
 
 def test_no_rate_is_no_limit() -> None:

@@ -17,10 +17,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from estimators import Metric
 from producers.batch import encode_batch, heartbeat, new_batch_id
-from producers.gateway import Gateway, gateway
+from producers.gateway import Gateway, bodies, gateway
 from producers.gateway.bodies import JSON, PROTOBUF
 from producers.reports_pb2 import ReportBatch
 from tests.producers.broker import LATE, METRICS, PLACE, Broker, count
@@ -83,6 +85,13 @@ def test_true_values_of_a_trusted_metric_are_taken_over_tls_alone(
             assert "gateway.trusted_without_tls" in told["remedy"]
         assert problem(post.json({**as_json, "metric": "paid"}))["status"] == 400
         assert post.batch(one_report()).status_code == 202, "private reports may come"
+        claimed = post.batch(true, **{"X-Forwarded-Proto": "https"})
+        assert claimed.status_code == 403, "anybody can say so"
+    with (
+        serving(Gateway(known, broker.config, topic), behind_proxy=True) as url,
+        httpx.Client() as client,
+    ):
+        post = Post(url, client)
         behind_tls = post.batch(true, **{"X-Forwarded-Proto": "https"})  # a proxy of this machine
         assert behind_tls.status_code == 202
         empty = post.batch(heartbeat(PAY, PANE_MS), **{"X-Forwarded-Proto": "https"})
@@ -438,7 +447,15 @@ def test_a_gateway_whose_kafka_answers_says_so(broker: Broker, topic: str) -> No
 def test_while_kafka_is_slow_nothing_is_acknowledged_and_memory_is_bounded(
     silent: dict[str, Any],
 ) -> None:
-    served = Gateway(ALL, silent, "reports", acknowledge_timeout=1.5, max_in_flight=1_000_000)
+    served = Gateway(
+        ALL,
+        silent,
+        "reports",
+        rate_limit_bytes="",
+        rate_limit_reports="",
+        acknowledge_timeout=1.5,
+        max_in_flight=1_000_000,
+    )
     key = new_batch_id()
     with serving(served) as url, httpx.Client(timeout=30) as client:
         post = Post(url, client)
@@ -503,8 +520,55 @@ def test_a_client_that_posts_too_often_is_told_when_to_go_on(broker: Broker, top
         answers = [post.batch(one_report()) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [202, 202, 202, 429]
         assert 1 <= int(answers[3].headers["retry-after"]) <= 60
-        assert "more than 3 per 1 minute from 127.0.0.1" in problem(answers[3])["detail"]
+        assert "more than 3 posts per 1 minute from 127.0.0.1" in problem(answers[3])["detail"]
     assert len(broker.read(topic)) == 3
+
+
+def test_a_client_that_reports_too_much_is_told_when_to_go_on(broker: Broker, topic: str) -> None:
+    limited = {
+        "bytes": Gateway(ALL, broker.config, topic, rate_limit_bytes="2000/minute"),
+        "reports": Gateway(ALL, broker.config, topic, rate_limit_reports="600/minute"),
+    }
+    for unit, served in limited.items():
+        ones = np.ones(1500 if unit == "bytes" else 400, dtype=int)
+        with serving(served) as url, httpx.Client() as client:
+            headers = {"Content-Type": PROTOBUF}
+            bodies = [encode_batch(LATE, ones, ones, PANE_MS) for _ in range(3)]
+            first = client.post(url, content=chunks(bodies[0]), headers=headers)
+            others = [client.post(url, content=body, headers=headers) for body in bodies[1:]]
+            codes = [answer.status_code for answer in (first, *others)]
+            assert codes == ([202, 429, 429] if unit == "bytes" else [202, 202, 429])
+            assert f"{unit} per 1 minute from 127.0.0.1" in problem(others[-1])["detail"]
+            assert served.in_flight == 0
+
+
+def test_others_are_answered_while_a_large_body_is_checked(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, read = threading.Event(), threading.Event(), bodies.read_batch
+
+    def read_slowly(*args: Any) -> Any:
+        begun.set()
+        assert go_on.wait(30)
+        return read(*args)
+
+    monkeypatch.setattr(gateway, "read_batch", read_slowly)
+    ones = np.ones(50_000, dtype=int)
+    large = encode_batch(LATE, ones, ones, PANE_MS)
+    beside = [Route("/healthz", lambda _: PlainTextResponse("alive"))]
+    served = Gateway(ALL, broker.config, topic)
+    with (
+        serving(served, beside) as url,
+        httpx.Client(timeout=30) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        waiting = pool.submit(Post(url, client).batch, large)
+        try:
+            assert begun.wait(30)
+            assert httpx.get(str(httpx.URL(url).join("/healthz")), timeout=10).text == "alive"
+        finally:
+            go_on.set()
+        assert waiting.result().status_code == 202
 
 
 def test_a_producer_that_failed_for_good_is_replaced(broker: Broker, topic: str) -> None:

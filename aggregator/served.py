@@ -1,0 +1,76 @@
+"""Checks of settings that say who may ask over HTTP: names, origins, proxies and rates."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
+HOST = re.compile(r"\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\]")
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def check_origins(origins: list[str]) -> None:
+    """Refuse what is no origin."""
+    if not all(ORIGIN.fullmatch(origin) for origin in origins):
+        raise ValueError(
+            "origins as browsers send them, as in https://app.example or "
+            "http://localhost:3000: in lower case and without a path; or * for all"
+        )
+
+
+def check_hosts(hosts: list[str]) -> None:
+    """Refuse what no request can name as its host."""
+    if not all(HOST.fullmatch(host) for host in hosts):
+        raise ValueError(
+            "host names without scheme and port, as in dither.example, 127.0.0.1 or [::1]; "
+            "*.example for all below example, or * for all"
+        )
+
+
+def networks(proxies: list[str]) -> list[Network]:
+    """Return the networks of trusted proxies.
+
+    Raises
+    ------
+    ValueError
+        If one is neither an address nor a network, or is everybody's.
+
+    Examples
+    --------
+    >>> [str(network) for network in networks(["127.0.0.1", "10.1.0.0/16", "::1"])]
+    ['127.0.0.1/32', '10.1.0.0/16', '::1/128']
+    """
+    try:
+        found = [ipaddress.ip_network(proxy) for proxy in proxies]
+    except ValueError:
+        found = None
+    if found is None or any(not network.prefixlen for network in found):
+        raise ValueError(
+            "addresses or networks of the proxies, as in 127.0.0.1 or 10.0.3.0/24, never all: "
+            "a client that is trusted like a proxy can name any address as its own"
+        )
+    return found
+
+
+def _check_rate(rate: str) -> None:
+    from producers.gateway.clients import rate_limit  # which other commands need not load
+
+    try:
+        rate_limit(rate)
+    except ValueError:
+        raise ValueError("a rate such as 100/second or 5000 per hour, or nothing") from None
+
+
+CHECKS: Mapping[str, Callable[[Any], object]] = {
+    "serve.cors_origins": check_origins,
+    "serve.hosts": check_hosts,
+    "serve.trusted_proxies": networks,
+    "gateway.rate_limit": _check_rate,
+    "gateway.rate_limit_bytes": _check_rate,
+    "gateway.rate_limit_reports": _check_rate,
+}
+"""By setting: a ValueError says what was expected instead."""

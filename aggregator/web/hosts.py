@@ -1,0 +1,126 @@
+"""For which host names the server answers: a web page that is led here brings its own name.
+
+DNS rebinding: a page of ``evil.example`` waits until that name leads to a private address, and then
+reads what is served there as if it were its own. The request still says ``Host: evil.example``.
+An IP address cannot be led anywhere, so that a request for one is never such a page's.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Sequence
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from aggregator.settings import Serve
+from producers.problems import Problem
+
+PROBES = ("/healthz", "/readyz")
+"""They tell no data, and are asked for by balancers that name hosts as they like."""
+SHOWN = 100
+HOST_AND_PORT = re.compile(r"(\[[^\[\]]+\]|[^\[\]:@/\s]+)(?::\d*)?")
+WITHOUT_DOT = r"[^.]+"
+
+
+class ExpectedHosts:
+    """Middleware: refuses requests for hosts that are not expected.
+
+    Parameters
+    ----------
+    app : ASGI application
+    serve : Serve
+        The settings: `hosts`, or where that is empty what follows from `host` and the certificate.
+    """
+
+    def __init__(self, app: ASGIApp, serve: Serve) -> None:
+        self.app, self.expected = app, expected(serve)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or say what host was expected."""
+        if scope["type"] == "http" and scope["path"] not in PROBES:
+            given = Headers(scope=scope).get("host", "")
+            if not is_expected(given, self.expected):
+                await self._problem(given).response(scope["path"])(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _problem(self, given: str) -> Problem:
+        return Problem(
+            421,
+            f"the request is for host {given[:SHOWN]!r}, which is none of this server's names",
+            "add the name to hosts in [serve] of dither.toml, or to DITHER_SERVE_HOSTS, if it is "
+            "this server's or its proxy's; IP addresses are always answered",
+        )
+
+
+def expected(serve: Serve) -> re.Pattern[str]:
+    """Return a pattern of the host names that are answered, beside IP addresses.
+
+    With a certificate of its own a server needs no names: a browser shows a page nothing that came
+    under another name than the certificate's. On the loopback interface only loopback names are
+    expected, whatever the network's name servers say of others. Elsewhere names without a dot are
+    expected too: they are of the network that the server is in, as the names of containers are, and
+    nobody outside can register one.
+
+    Examples
+    --------
+    >>> names = expected(Serve(hosts=["dither.example", "*.lab.example"]))
+    >>> [bool(names.fullmatch(host)) for host in ("localhost", "dither.example", "a.lab.example")]
+    [True, True, True]
+    >>> bool(expected(Serve()).fullmatch("evil.example"))
+    False
+    """
+    local = ["localhost", "*.localhost"]
+    if serve.hosts:
+        names = [*local, *serve.hosts]
+    elif serve.tls_certificate:
+        names = ["*"]
+    elif is_loopback(serve.host):
+        names = local
+    else:
+        return _pattern([*local, serve.host, socket.gethostname()], WITHOUT_DOT)
+    return _pattern(names)
+
+
+def _pattern(names: Sequence[str], *others: str) -> re.Pattern[str]:
+    written = [re.escape(name.rstrip(".")).replace(r"\*", ".+") for name in names]
+    return re.compile("|".join([*written, *others]), re.IGNORECASE)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches a server that listens there.
+
+    Examples
+    --------
+    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "")]
+    [True, True, True, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_expected(given: str, names: re.Pattern[str]) -> bool:
+    """Return whether the header Host, which may have a port, has an IP address or a name.
+
+    Examples
+    --------
+    >>> names = expected(Serve(hosts=["dither.example"]))
+    >>> [is_expected(host, names) for host in ("dither.example:80", "10.0.0.7:80", "[::1]:80")]
+    [True, True, True]
+    >>> [is_expected(host, names) for host in ("", "evil.example", "dither.example:80@evil")]
+    [False, False, False]
+    """
+    found = HOST_AND_PORT.fullmatch(given)
+    if found is None:
+        return False
+    host = found[1]
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return names.fullmatch(host.rstrip(".")) is not None
+    return True
