@@ -6,7 +6,6 @@ randomized and reported: a crash between the two loses the report, never the acc
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import sqlite3
 import time as clocks
@@ -17,7 +16,9 @@ from pathlib import Path
 
 from estimators.checks import LEVEL_DIGITS
 from estimators.durations import above_zero
+from producers.accounts import Account, BudgetSpent
 from producers.ledger_file import LedgerError, create, transaction
+from producers.pins import check_pin
 from producers.plainly import told
 
 PARTS = 10**LEVEL_DIGITS
@@ -28,81 +29,6 @@ ALL = ""
 Number = float | str | Decimal | Fraction
 Recent = tuple[int, int, int, int | None]
 """Of a metric, in the last period: parts, reports, permanent answers, and when the oldest was."""
-
-
-class BudgetSpent(RuntimeError):  # noqa: N818
-    """A report that would cost more than is left: it was refused, and nothing was randomized.
-
-    Attributes
-    ----------
-    metric : str
-    asked, left, budget : Fraction
-        Epsilon. Of the budget that is the tightest: the metric's own, or that of all metrics.
-    of_metric : bool
-        Whether that is the metric's own.
-    free_at : datetime or None
-        When enough will be left; None if the whole budget is less than what was asked.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        metric: str,
-        asked: Fraction,
-        left: Fraction,
-        budget: Fraction,
-        free_at: datetime.datetime | None,
-        *,
-        of_metric: bool,
-        behind: str = "",
-    ) -> None:
-        self.path, self.metric, self.asked, self.left = path, metric, asked, left
-        self.budget, self.free_at, self.of_metric = budget, free_at, of_metric
-        whose = f"the budget of {metric!r}" if of_metric else "the budget of all metrics"
-        then = (
-            "the whole budget is less than that: ask for less, or raise it"
-            if free_at is None
-            else f"enough is free again from {free_at:%Y-%m-%d %H:%M:%S} UTC"
-        )
-        super().__init__(
-            f"epsilon = {float(asked):g} for {metric!r}: {float(left):g} is left of {whose}, "
-            f"{float(budget):g} (ledger {path}); {then}{behind}; nothing was reported"
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Account:
-    """What was spent on one metric, or on all of them.
-
-    Attributes
-    ----------
-    metric : str
-        Empty for all metrics together.
-    budget : Fraction or None
-        Epsilon per period; None: not limited.
-    spent : Fraction
-        Epsilon in the last period.
-    left : Fraction or None
-        Of the budget; at least 0. None: not limited.
-    reports : int
-        Randomized reports in the last period.
-    permanent : int
-        How many permanent answers were among them, or were what they were made of.
-    ever_spent, ever_reports : Fraction, int
-        Since the ledger began.
-    more_at : datetime or None
-        When some of what was spent is free again; None if nothing was spent.
-    """
-
-    metric: str
-    budget: Fraction | None
-    spent: Fraction
-    left: Fraction | None
-    reports: int
-    permanent: int
-    ever_spent: Fraction
-    ever_reports: int
-    more_at: datetime.datetime | None
 
 
 class Ledger:
@@ -184,7 +110,14 @@ class Ledger:
     def __str__(self) -> str:
         return self.summary()
 
-    def spend(self, metric: str, epsilon: Number, reports: int = 1) -> None:
+    def spend(
+        self,
+        metric: str,
+        epsilon: Number,
+        reports: int = 1,
+        *,
+        fingerprint: bytes | None = None,
+    ) -> None:
         """Spend epsilon on reports of a metric; on disk when this returns.
 
         Parameters
@@ -193,9 +126,13 @@ class Ledger:
         epsilon : number or str
             Of all these reports together, with at most 4 decimal digits.
         reports : int
+        fingerprint : bytes, optional
+            Of the metric's definition.
 
         Raises
         ------
+        DefinitionChanged
+            If the ledger remembers answers of another definition of that name.
         BudgetSpent
             If it is more than is left. Nothing is spent then.
         LedgerError
@@ -203,6 +140,8 @@ class Ledger:
         """
         parts = parts_of(epsilon, "epsilon")
         with transaction(self.path, write=True) as database:
+            if fingerprint is not None:
+                check_pin(database, metric, fingerprint)
             now = self.advance(database)
             self.charge(database, now, metric, parts, reports)
             total(database, now, metric, parts, reports)
@@ -280,7 +219,7 @@ class Ledger:
         reports: int,
         answer: int | None = None,
     ) -> None:
-        """Spend, or raise BudgetSpent; on one use of a permanent answer, if there is one."""
+        """Spend, or raise BudgetSpent; `answer` marks what is reserved for a permanent answer."""
         self._require(database, now, metric, parts)
         database.execute(
             "INSERT INTO spent VALUES (?, ?, ?, ?, ?)", (now, metric, parts, reports, answer)

@@ -1,8 +1,14 @@
 """Permanent answers on the device: drawn once for each value, kept in its ledger, and repeated.
 
 What they cost is what `estimators.memoization` proves: the permanent epsilon once for each distinct
-value, however often it is reported. The ledger charges it in each period in which the answer is
-used, because whoever sees only that period learns it there.
+value, however often it is reported, in each period in which the answer is used, because whoever
+sees only that period learns it there.
+
+**No value decides what is charged, or whether a report appears.** A period has room for a number of
+different answers that is fixed beforehand, two unless the application says otherwise: the value
+that was held, and one change. The first reports of a period are charged for them, repeated or not,
+until that room is paid for. A value for which there is no room left is answered with the answer
+that was sent last; once an earlier one has not been used for a period, there is room again.
 """
 
 from __future__ import annotations
@@ -20,8 +26,16 @@ from estimators.metric import Metric
 from estimators.randomness import Bits, SystemBits
 from producers.ledger import PARTS, Ledger, moment, total
 from producers.ledger_file import transaction
+from producers.pins import pin
 
 NEVER = -1
+_USES = """
+CREATE TABLE IF NOT EXISTS uses (
+    answer INTEGER PRIMARY KEY, used_ms INTEGER NOT NULL, number INTEGER NOT NULL
+)"""
+"""When each answer was last sent, on the ledger's clock, and in which order."""
+Kept = tuple[int, bytes]
+"""A permanent answer: its id, and its bytes."""
 
 
 class AlreadyAnswered(RuntimeError):  # noqa: N818
@@ -52,11 +66,12 @@ def remembered(
     level: NDArray[np.uint8],
     times: NDArray[np.int64],
     permanent: Fraction | None,
+    changes: int,
     bits: Bits | None,
 ) -> Reports:
     """Return one report for each value, made from permanent answers; all of them, or none.
 
-    The answers that are new, and what they cost, are on disk when this returns.
+    The answers that are new, and what is charged, are on disk when this returns.
 
     Parameters
     ----------
@@ -67,13 +82,17 @@ def remembered(
         As reported, levels and event times in ms; each time in a later pane than the one before.
     permanent : Fraction, optional
         The epsilon of the answers; by default that of each level.
+    changes : int
+        How many different answers a period has room for beside the first; all of them are charged.
     bits : Bits, optional
         The source of randomness; the operating system's by default.
 
     Raises
     ------
     ValueError
-        If a value or `permanent` cannot be used.
+        If a value, `permanent` or `changes` cannot be used.
+    DefinitionChanged
+        If the ledger has answers of another definition of that name.
     AlreadyAnswered
         If the device has a report in one of the panes, or in a later one.
     BudgetSpent, LedgerError
@@ -87,19 +106,26 @@ def remembered(
     >>> values, level, times = np.full(3, 7), np.zeros(3, np.uint8), 60_000 * np.arange(3)
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(f"{folder}/ledger", budget=2)
-    ...     reports = remembered(ledger, metric, values, level, times, None, None)
+    ...     reports = remembered(ledger, metric, values, level, times, None, 1, None)
     ...     len(set(reports.tolist())), float(ledger.accounts()[""].spent)
-    (1, 1.0)
+    (1, 2.0)
     """
+    if changes < 0:
+        raise ValueError(f"changes = {changes}: expected 0 or more a period")
     source = SystemBits() if bits is None else bits
     own = metric.domain.own_units(values)
     ways = {index: Memoization(metric, index, permanent) for index in set(level.tolist())}
+    room = min(changes + 1, 2 if metric.kind == "mean" else len(metric.labels))
     with transaction(ledger.path, write=True) as database:
+        database.execute(_USES)
+        pin(database, metric)
         now = ledger.advance(database)
         held = values_of(metric, own, _threshold(database, metric, source))
         _answer_once(database, metric, times)
         reports = [
-            ways[index].report(_answer(ledger, database, now, ways[index], value, source), source)
+            ways[index].report(
+                _answer(ledger, database, now, ways[index], value, room, source), source
+            )
             for value, index in zip(held, level.tolist(), strict=True)
         ]
     return np.concatenate(reports)
@@ -140,30 +166,86 @@ def _answer(
     now: int,
     way: Memoization,
     value: int,
+    room: int,
     bits: Bits,
 ) -> Reports:
-    """Return the permanent answer to a value, charged to this period."""
-    metric, mechanism = way.metric, way.metric.randomizer
+    """Return the permanent answer to a value, or the last one if there is no room for it."""
     assert way.epsilon is not None  # noqa: S101
     parts = int(way.epsilon * PARTS)
+    (number,) = database.execute("SELECT coalesce(max(number), 0) + 1 FROM uses").fetchone()
+    _reserve(ledger, database, now, way.metric, parts, room, number)
+    kept = _recent(database, way.metric, parts, value, now - ledger.period_ms, room)
+    is_new = False
+    if kept is None:
+        kept, is_new = _kept(database, way, parts, value, bits)
+    total(database, now, way.metric.name, parts if is_new else 0, 1)
+    database.execute(
+        "INSERT INTO uses VALUES (?, ?, ?) ON CONFLICT (answer) DO UPDATE SET "
+        "used_ms = excluded.used_ms, number = excluded.number",
+        (kept[0], now, number),
+    )
+    return way.metric.randomizer.decode(kept[1])
+
+
+def _reserve(
+    ledger: Ledger,
+    database: sqlite3.Connection,
+    now: int,
+    metric: Metric,
+    parts: int,
+    room: int,
+    number: int,
+) -> None:
+    """Charge a report until all the room of a period is paid for; then only move the oldest charge.
+
+    So n reports within a period are charged min(n, room) times, and the latest ones say until when.
+    """
+    charged = database.execute(
+        "SELECT rowid FROM spent WHERE metric = ? AND parts = ? AND answer IS NOT NULL "
+        "ORDER BY time_ms, rowid",
+        (metric.name, parts),
+    ).fetchall()
+    if len(charged) < room:
+        ledger.charge(database, now, metric.name, parts, 1, -number)
+        return
+    database.execute(
+        "UPDATE spent SET time_ms = ?, reports = reports + 1 WHERE rowid = ?", (now, *charged[0])
+    )
+
+
+def _recent(
+    database: sqlite3.Connection, metric: Metric, parts: int, value: int, since: int, room: int
+) -> Kept | None:
+    """Return the value's answer if it was used in this period, the last used if there is no room.
+
+    None if there is room for the value's own.
+    """
+    recent = database.execute(
+        "SELECT id, report, value FROM answers JOIN uses ON answer = id "
+        "WHERE metric = ? AND revision = ? AND parts = ? AND used_ms > ? ORDER BY number DESC",
+        (metric.name, metric.revision, parts, since),
+    ).fetchall()
+    own = next((each[:2] for each in recent if each[2] == value), None)
+    return recent[0][:2] if own is None and len(recent) >= room else own
+
+
+def _kept(
+    database: sqlite3.Connection, way: Memoization, parts: int, value: int, bits: Bits
+) -> tuple[Kept, bool]:
+    """Return the permanent answer to a value, and whether it was drawn just now."""
+    metric = way.metric
     key = (metric.name, metric.revision, parts, value)
     found = database.execute(
         "SELECT id, report FROM answers "
         "WHERE metric = ? AND revision = ? AND parts = ? AND value = ?",
         key,
     ).fetchone()
-    if found is None:
-        kept = mechanism.encode(way.answer(value, bits))
-        identity = database.execute(
-            "INSERT INTO answers (metric, revision, parts, value, report) VALUES (?, ?, ?, ?, ?)",
-            (*key, kept),
-        ).lastrowid
-    else:
-        identity, kept = found
-    total(database, now, metric.name, parts if found is None else 0, 1)
-    repeated = database.execute(
-        "UPDATE spent SET time_ms = ?, reports = reports + 1 WHERE answer = ?", (now, identity)
-    ).rowcount
-    if not repeated:
-        ledger.charge(database, now, metric.name, parts, 1, identity)
-    return mechanism.decode(kept)
+    if found is not None:
+        return found, False
+    drawn = metric.randomizer.encode(way.answer(value, bits))
+    identity = database.execute(
+        "INSERT INTO answers (metric, revision, parts, value, report) VALUES (?, ?, ?, ?, ?)",
+        (*key, drawn),
+    ).lastrowid
+    assert identity is not None  # noqa: S101
+    return (identity, drawn), True

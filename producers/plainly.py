@@ -20,22 +20,25 @@ _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds
 def told(accounts: Mapping[str, Account], period_ms: int, began: datetime.datetime) -> str:
     """Return one paragraph for the person whose ledger it is."""
     whole, *metrics = accounts.values()
-    sentences = [_given(metrics, whole, spoken(period_ms))]
-    if repeated := [each.metric for each in metrics if each.permanent]:
+    repeated = [each.metric for each in metrics if each.permanent]
+    of_what = "which values you had" if repeated else "anything about you"
+    sentences = [_given(metrics, whole, spoken(period_ms), of_what)]
+    if repeated:
         sentences.append(
-            f"That is about which values you had of {' and '.join(repeated)}: answers are drawn "
-            "once for each value and repeated, which does not hide when a value changed."
+            f"Answers about {' and '.join(repeated)} are repeated while a value stays, so that "
+            "they show when it changed: that is not counted. They are charged as if it had changed."
         )
     sentences += _left(whole, metrics)
     if whole.ever_reports > whole.reports:
         sentences.append(
             f"Since {began:%Y-%m-%d} it gave {_answers(whole.ever_reports)}, at a cost of "
-            f"{number(whole.ever_spent)} in all."
+            f"{number(whole.ever_spent)} in all"
+            + (", where an answer that was repeated costs once." if repeated else ".")
         )
     return " ".join(sentences)
 
 
-def _given(metrics: list[Account], whole: Account, period: str) -> str:
+def _given(metrics: list[Account], whole: Account, period: str, of_what: str) -> str:
     if not whole.reports:
         return f"In the last {period} this device gave no answers."
     about = " and ".join(
@@ -45,8 +48,8 @@ def _given(metrics: list[Account], whole: Account, period: str) -> str:
     )
     return (
         f"In the last {period} this device gave {about}. Whoever has seen all of them can be at "
-        f"most e^{number(whole.spent)} = {times(whole.spent)} times surer of anything about you "
-        "than before."
+        f"most e^{number(whole.spent)} = {times(whole.spent)} times surer of {of_what} than "
+        "before."
     )
 
 

@@ -148,6 +148,7 @@ class Reporter:
         *,
         ledger: Ledger | None = None,
         permanent: float | None = None,
+        changes: int = 1,
     ) -> None:
         """Randomize values and put the reports into their batches.
 
@@ -169,11 +170,18 @@ class Reporter:
             With a ledger and a memoized metric: the epsilon of the permanent answers, from which
             each report is drawn anew at `epsilon`. By default reports are the permanent answers.
             See :class:`estimators.memoization.Memoization`.
+        changes : int
+            With a ledger and a memoized metric: how often the answer may change in a period of the
+            ledger. The period is charged for that many answers and one, whatever the values do; a
+            value beyond is answered with the answer before it.
 
         Raises
         ------
         ValueError
             If a value, an epsilon or a time cannot be used. Nothing is reported then.
+        DefinitionChanged
+            If the ledger remembers answers of another definition of that name. Nothing is reported
+            then.
         BudgetSpent
             If it would cost more than is left in the ledger. Nothing is reported then.
         AlreadyAnswered
@@ -205,7 +213,7 @@ class Reporter:
         if values.size == 0:
             return
         self._check_open()
-        reports = self._randomize(values, level, times, ledger, permanent)
+        reports = self._randomize(values, level, times, ledger, permanent, changes)
         with self._lock:
             self._check_open()
             full = self._waiting.add(Columns(level, reports, times), self._timer())
@@ -295,6 +303,7 @@ class Reporter:
         times: NDArray[np.int64],
         ledger: Ledger | None,
         permanent: float | None,
+        changes: int,
     ) -> Reports:
         """Return the reports; with a ledger, once they are paid for."""
         metric = self.metric
@@ -314,12 +323,12 @@ class Reporter:
             from producers.memory import remembered
 
             answers = None if permanent is None else Fraction(str(permanent))
-            return remembered(ledger, metric, values, level, times, answers, self.bits)
+            return remembered(ledger, metric, values, level, times, answers, changes, self.bits)
         metric.domain.own_units(values)  # what cannot be reported costs nothing
         epsilons = metric.randomizer.epsilons
         counts = np.bincount(level, minlength=len(epsilons)).tolist()
         cost = sum(epsilon * count for epsilon, count in zip(epsilons, counts, strict=True))
-        ledger.spend(metric.name, Fraction(cost), len(values))
+        ledger.spend(metric.name, Fraction(cost), len(values), fingerprint=metric.fingerprint)
         return metric.randomize(values, level, self.bits)
 
     def poll(self, timeout: float = 0.0) -> None:

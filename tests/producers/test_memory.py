@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from estimators import Metric
-from producers import AlreadyAnswered, BudgetSpent, Ledger, Reporter
+from producers import AlreadyAnswered, BudgetSpent, DefinitionChanged, Ledger, Reporter
 from producers.memory import remembered
 from tests.producers.broker import LATE, Broker
 from tests.producers.test_reporter import Clock
@@ -52,13 +54,17 @@ class Device:
         self.ledger, self.metric, self.pane = ledger, metric, 0
 
     def report(
-        self, value: float | str, epsilon: float = 1, permanent: Fraction | None = None
+        self,
+        value: float | str,
+        epsilon: float = 1,
+        permanent: Fraction | None = None,
+        changes: int = 8,
     ) -> bytes:
         self.pane += 1
         level = np.atleast_1d(self.metric.level_of([epsilon]))
         times = np.array([60_000 * self.pane])
         reports = remembered(
-            self.ledger, self.metric, np.array([value]), level, times, permanent, None
+            self.ledger, self.metric, np.array([value]), level, times, permanent, changes, None
         )
         return self.metric.randomizer.encode(reports)
 
@@ -67,17 +73,104 @@ def cost(ledger: Ledger) -> float:
     return float(ledger.accounts()[""].spent)
 
 
-def test_the_same_value_has_the_same_answer_and_costs_once(ledger: Ledger) -> None:
+def test_the_same_value_has_the_same_answer_and_costs_what_others_would(ledger: Ledger) -> None:
     device = Device(ledger, CARRIER)
-    first = {name: device.report(name) for name in ("AA", "B6", "DL")}
+    first = {name: device.report(name, changes=2) for name in ("AA", "B6", "DL")}
     assert cost(ledger) == 3
     for _ in range(5):
         for name, answer in first.items():
-            assert device.report(name) == answer
+            assert device.report(name, changes=2) == answer
     assert cost(ledger) == 3
     account = ledger.accounts()["carrier"]
     assert (account.reports, account.permanent, float(account.ever_spent)) == (18, 3, 3.0)
     assert len(set(first.values())) > 1  # alike with probability below 1e-3
+
+
+@pytest.mark.parametrize("changes", [0, 1, 2, 8])
+def test_a_period_is_charged_for_its_room_whether_or_not_the_value_changed(
+    tmp_path: Path, clock: Clock, changes: int
+) -> None:
+    for number, values in enumerate((["AA"] * 12, ["AA", "B6", "DL", "UA"] * 3)):
+        device = Device(Ledger(tmp_path / str(number), budget=20, clock=clock), CARRIER)
+        costs = []
+        for value in values:
+            device.report(value, changes=changes)
+            costs.append(cost(device.ledger))
+        assert costs == [min(report, changes + 1) for report in range(1, 13)]
+
+
+def test_a_value_that_there_is_no_room_for_is_answered_with_the_one_before_it(
+    ledger: Ledger, clock: Clock
+) -> None:
+    device = Device(ledger, CARRIER)
+    one, two = device.report("AA", changes=1), device.report("B6", changes=1)
+    assert device.report("DL", changes=1) == two
+    assert device.report("AA", changes=1) == one  # one of the two that there is room for
+    assert device.report("DL", changes=1) == one
+    clock.now += 0.6 * DAY
+    assert device.report("B6", changes=1) == two
+    clock.now += 0.6 * DAY  # the first answer was not sent for a day: there is room again
+    device.report("DL", changes=1)
+    assert device.report("B6", changes=1) == two
+    assert ledger.accounts()["carrier"].ever_spent == 3
+    assert cost(ledger) == 2
+
+
+def test_without_changes_a_device_that_goes_on_reporting_keeps_its_answer(
+    ledger: Ledger, clock: Clock
+) -> None:
+    device = Device(ledger, CARRIER)
+    sent = {device.report("AA", changes=0)}
+    for value in ("B6", "DL", "UA"):
+        clock.now += 0.9 * DAY
+        sent.add(device.report(value, changes=0))
+    assert len(sent) == 1
+    assert cost(ledger) == 1
+    clock.now += 1.1 * DAY
+    device.report("B6", changes=0)
+    assert cost(ledger) == 1
+    assert ledger.accounts()["carrier"].ever_spent == 2
+
+
+def test_no_period_has_more_answers_than_are_charged(ledger: Ledger, clock: Clock) -> None:
+    """Of any stretch of a day, distinct answers are at most the charges at its end."""
+    device, generator = Device(ledger, CARRIER), np.random.default_rng(5)
+    sent: list[tuple[float, bytes, float]] = []
+    for _ in range(80):
+        clock.now += float(generator.choice([60, 0.2 * DAY, 0.9 * DAY, 1.5 * DAY]))
+        value = str(generator.choice(["AA", "B6", "DL", "UA", "WN"]))
+        answer = device.report(value, changes=1)
+        sent.append((clock.now, answer, cost(ledger)))
+        recent = {each for at, each, _ in sent if at > clock.now - DAY}
+        assert len(recent) <= cost(ledger) <= 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pane": "2m"},
+        {"levels": [1, 2, 3]},
+        {"memoized": False},
+        {"mechanism": "oue"},
+    ],
+)
+def test_a_changed_definition_draws_no_new_answer(
+    broker: Broker, topic: str, ledger: Ledger, changes: dict[str, Any]
+) -> None:
+    with Reporter(CARRIER, broker.config, topic=topic) as reporter:
+        reporter.report("AA", 1, time=60.0, ledger=ledger)
+    other = dataclasses.replace(CARRIER, **changes)
+    before = cost(ledger)
+    with (
+        Reporter(other, broker.config, topic=topic) as reporter,
+        pytest.raises(DefinitionChanged, match="'carrier' is not the one"),
+    ):
+        reporter.report("AA", 1, time=600.0, ledger=ledger)
+    assert cost(ledger) == before
+    renamed = dataclasses.replace(CARRIER, name="carrier_2", pane="2m")
+    with Reporter(renamed, broker.config, topic=topic) as reporter:
+        reporter.report("AA", 1, time=600.0, ledger=ledger)
+    assert cost(ledger) == before + 1
 
 
 def test_a_mean_has_two_answers_at_most_however_the_value_moves(ledger: Ledger) -> None:
@@ -104,37 +197,41 @@ def test_an_answer_is_charged_in_each_period_in_which_it_is_used(
     ledger: Ledger, clock: Clock
 ) -> None:
     device = Device(ledger, CARRIER)
-    device.report("AA")
+    device.report("AA", changes=0)
     clock.now += 0.9 * DAY
-    device.report("AA")
+    device.report("AA", changes=0)
     assert cost(ledger) == 1
     clock.now += 0.9 * DAY  # the answer was used within the last day, though drawn before
     assert cost(ledger) == 1
-    device.report("B6")
-    assert cost(ledger) == 2
+    device.report("AA", changes=1)
+    assert cost(ledger) == 2  # a change would be charged
     clock.now += 0.2 * DAY
     assert cost(ledger) == 1
-    device.report("AA")
+    device.report("AA", changes=1)
     assert cost(ledger) == 2
-    assert ledger.accounts()["carrier"].ever_spent == 2
+    assert ledger.accounts()["carrier"].ever_spent == 1
 
 
-def test_a_new_answer_is_refused_over_budget_and_an_old_one_repeated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", ["AA", "B6"])
+def test_over_budget_the_same_value_is_refused_as_another_one_is(
+    tmp_path: Path, value: str
+) -> None:
     ledger = Ledger(tmp_path / "ledger", budget=1)
     device = Device(ledger, CARRIER)
     answer = device.report("AA")
     with pytest.raises(BudgetSpent):
-        device.report("B6")
+        device.report(value)
     device.pane -= 1  # the refused report did not take the pane
-    assert device.report("AA") == answer
+    assert device.report(value, changes=0) == answer
 
 
 def test_reports_are_drawn_anew_from_a_permanent_answer(ledger: Ledger) -> None:
     device = Device(ledger, CARRIER)
-    sent = [device.report("AA", 1, Fraction(2)) for _ in range(20)]
+    sent = [device.report("AA", 1, Fraction(2), changes=0) for _ in range(20)]
     assert len(set(sent)) > 10
     assert cost(ledger) == 2
-    assert device.report("AA", 2) == device.report("AA", 2)  # the permanent answer itself
+    again = [device.report("AA", 2, changes=0) for _ in range(2)]
+    assert again[0] == again[1]  # the permanent answer itself
     assert cost(ledger) == 2
 
 
@@ -177,11 +274,11 @@ def test_a_permanent_epsilon_needs_a_ledger_and_a_memoized_metric(
 
 def test_the_ledger_says_what_repeated_answers_do_not_hide(ledger: Ledger) -> None:
     device = Device(ledger, CARRIER)
-    device.report("AA")
-    device.report("AA")
+    device.report("AA", changes=1)
+    device.report("AA", changes=1)
     assert (
-        "2 randomized answers about carrier (1). Whoever has seen all of them can be at most e^1 = "
-        "2.8 times surer of anything about you than before. That is about which values you had of "
-        "carrier: answers are drawn once for each value and repeated, which does not hide when a "
-        "value changed."
+        "2 randomized answers about carrier (2). Whoever has seen all of them can be at most e^2 = "
+        "7.4 times surer of which values you had than before. Answers about carrier are repeated "
+        "while a value stays, so that they show when it changed: that is not counted. They are "
+        "charged as if it had changed."
     ) in str(ledger)

@@ -1,0 +1,84 @@
+"""What a ledger tells: its accounts, and the refusal of what is over budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from fractions import Fraction
+from pathlib import Path
+
+
+class BudgetSpent(RuntimeError):  # noqa: N818
+    """A report that would cost more than is left: it was refused, and nothing was randomized.
+
+    Attributes
+    ----------
+    metric : str
+    asked, left, budget : Fraction
+        Epsilon. Of the budget that is the tightest: the metric's own, or that of all metrics.
+    of_metric : bool
+        Whether that is the metric's own.
+    free_at : datetime or None
+        When enough will be left; None if the whole budget is less than what was asked.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        metric: str,
+        asked: Fraction,
+        left: Fraction,
+        budget: Fraction,
+        free_at: datetime.datetime | None,
+        *,
+        of_metric: bool,
+        behind: str = "",
+    ) -> None:
+        self.path, self.metric, self.asked, self.left = path, metric, asked, left
+        self.budget, self.free_at, self.of_metric = budget, free_at, of_metric
+        whose = f"the budget of {metric!r}" if of_metric else "the budget of all metrics"
+        then = (
+            "the whole budget is less than that: ask for less, or raise it"
+            if free_at is None
+            else f"enough is free again from {free_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+        super().__init__(
+            f"epsilon = {float(asked):g} for {metric!r}: {float(left):g} is left of {whose}, "
+            f"{float(budget):g} (ledger {path}); {then}{behind}; nothing was reported"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Account:
+    """What was spent on one metric, or on all of them.
+
+    Attributes
+    ----------
+    metric : str
+        Empty for all metrics together.
+    budget : Fraction or None
+        Epsilon per period; None: not limited.
+    spent : Fraction
+        Epsilon in the last period.
+    left : Fraction or None
+        Of the budget; at least 0. None: not limited.
+    reports : int
+        Randomized reports in the last period.
+    permanent : int
+        How many permanent answers are charged among them: as many as there may have been, whatever
+        the values were.
+    ever_spent, ever_reports : Fraction, int
+        Since the ledger began; an answer that is repeated costs once.
+    more_at : datetime or None
+        When some of what was spent is free again; None if nothing was spent.
+    """
+
+    metric: str
+    budget: Fraction | None
+    spent: Fraction
+    left: Fraction | None
+    reports: int
+    permanent: int
+    ever_spent: Fraction
+    ever_reports: int
+    more_at: datetime.datetime | None
