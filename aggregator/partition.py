@@ -174,6 +174,10 @@ class Partition:
         told = [refusal for refusal in refusals if refusal.reason != "duplicate"]
         return sorted(told, key=lambda refusal: refusal.message.offset())
 
+    def has_changed(self, panes: int) -> bool:
+        """Return whether the next commit will write more panes than that."""
+        return len(self.panes) > panes < sum(pane.changed for pane in self.panes.values())
+
     def reach(self, offset: int) -> None:
         """Pass over offsets that belong to no message: markers of transactions, what was aborted.
 

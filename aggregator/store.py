@@ -6,7 +6,7 @@ import contextlib
 import importlib.resources
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import redis
@@ -14,7 +14,7 @@ from redis.cluster import RedisCluster
 
 from aggregator import stored
 from aggregator.connection import connect, run
-from aggregator.errors import Fenced, StateUnreadable, Torn
+from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable, Torn
 from aggregator.keys import (
     PaneKey,
     coordinator_key,
@@ -29,12 +29,10 @@ from aggregator.keys import (
 from aggregator.partition import Partition, Watermark
 from aggregator.spans import Span
 from aggregator.stored import TORN, UNSET, Overview, Snapshot, Standing
-from producers.batch import BATCH_ID_BYTES
+from aggregator.writes import MOST_ARGUMENTS, keys_of, writes
 
 __all__ = ["TORN", "UNSET", "Overview", "Snapshot", "Standing", "Store", "connect", "script"]
 
-WORDS_PER_WRITE = 4_000
-"""Lua unpacks at most about 8,000 values at once."""
 STUCK_MS = 60_000
 """A worker that was said to be stuck so long ago has ended."""
 LOOKS = 3
@@ -178,6 +176,8 @@ class Store:
             If the store is not where this state came from. Nothing was written.
         Torn
             If a write failed after others were made.
+        CommitTooLarge
+            If Redis would not take it in one call. Nothing was written.
         """
         prefix = tag(self.topic, number)
         owner, name = f"{prefix}:owner", f"{self.topic}:{number}"
@@ -185,9 +185,11 @@ class Store:
         words: list[Any] = [epoch, expected, partition.next_offset]
         words.append(token if taken == epoch else "")
         keys = {owner: None}
-        for command in _writes(prefix, partition, facts):
+        for command in writes(prefix, partition, facts):
             words += [len(command), *command]
-            keys[command[1]] = None
+            keys.update(dict.fromkeys(keys_of(command)))
+        if len(keys) + len(words) > MOST_ARGUMENTS:
+            raise CommitTooLarge(name, sum(pane.changed for pane in partition.panes.values()))
         self._enlist(number)  # a Redis Cluster may have lost that, and nothing else
         try:
             outcome, stored_epoch, rest = self._commit([*keys], words)
@@ -468,47 +470,6 @@ def _readable(reply: Any) -> Any:
     if isinstance(reply, StateUnreadable):
         raise reply
     return reply
-
-
-def _writes(
-    prefix: str, partition: Partition, facts: Mapping[str, str | int]
-) -> Iterator[list[Any]]:
-    """Yield the Redis commands that bring the store to a partition's state."""
-    for key, pane in partition.panes.items():
-        if not pane.changed:
-            continue
-        value = pane.statistic.astype("<i8", copy=False).data.cast("B")  # not copied
-        yield ["SET", f"{prefix}:{key}", value]
-        index = f"{prefix}:index:{key.grain}:{key.metric}"
-        yield ["ZADD", index, key.start, f"{key.start}:{pane.first_offset}"]
-        yield ["SADD", f"{prefix}:indexed", f"{key.grain}:{key.metric}"]
-        member = f"{key}:{pane.first_offset}"
-        if not pane.closed:
-            yield ["SADD", f"{prefix}:open", member]
-            if pane.unsaved:
-                stored_bytes = BATCH_ID_BYTES * (len(pane.seen) - len(pane.unsaved))
-                yield ["SETRANGE", f"{prefix}:seen:{key}", stored_bytes, b"".join(pane.unsaved)]
-            uses = [word for name in pane.unsaved_keys for word in (name, pane.used[name])]
-            for i in range(0, len(uses), WORDS_PER_WRITE):
-                yield ["HSET", f"{prefix}:keys:{key}", *uses[i : i + WORDS_PER_WRITE]]
-            continue
-        yield ["SREM", f"{prefix}:open", member]
-        yield ["DEL", f"{prefix}:seen:{key}"]
-        yield ["DEL", f"{prefix}:keys:{key}"]
-        if pane.metric.retention_ms is not None:
-            arrived = partition.watermarks[key.metric].arrived
-            yield ["PEXPIREAT", f"{prefix}:{key}", arrived + pane.metric.retention_ms]
-    if partition.watermarks:
-        marks = {name: str(mark) for name, mark in partition.watermarks.items()}
-        yield ["HSET", f"{prefix}:watermarks", *_flat(marks)]
-    if partition.counts:
-        yield ["HSET", f"{prefix}:counts", *_flat(partition.counts)]
-    if facts:
-        yield ["HSET", f"{prefix}:owner", *_flat(facts)]
-
-
-def _flat(fields: Mapping[str, str | int]) -> list[str | int]:
-    return [word for pair in fields.items() for word in pair]
 
 
 def script(name: str) -> str:

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from aggregator import kafka
 from aggregator.clock import SYSTEM, Clock
 from aggregator.deadletters import DeadLetters
-from aggregator.errors import BrokerUnreachable, Fenced, StateUnreadable
+from aggregator.errors import BrokerUnreachable, CommitTooLarge, Fenced, StateUnreadable
 from aggregator.outage import AWAY, Outage
 from aggregator.ownership import Owned, take
 from aggregator.settings import Settings
@@ -31,6 +31,12 @@ LEAVE_RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 20.0
 LOOK_AGAIN_SECONDS = 15.0
 """At a partition whose stored state could not be read: somebody may have mended it."""
+
+SLICE_MESSAGES, MANY_PANES = 16_000, 10_000
+"""Messages are counted in slices; beyond so many changed panes a commit comes before the next one.
+
+Three panes a message (its own, an hour and a day) of 15 words each then fit into a commit.
+"""
 
 log = structlog.get_logger("dither.worker")
 
@@ -140,6 +146,7 @@ class Worker:
         return (
             sum(owned.state.unsaved for owned in every) >= aggregate.commit_reports
             or sum(owned.refused_bytes for owned in every) * kafka.QUEUE_SHARE >= aggregate.memory
+            or any(owned.state.has_changed(MANY_PANES) for owned in every)
         )
 
     def _go_on(self) -> None:
@@ -184,14 +191,28 @@ class Worker:
             if not self._follows(number, batch[0].offset(), batch[-1].offset()):
                 ends.pop(number, None)
                 continue
-            self._watchdog.at("counting", number, batch[0].offset())
-            owned = self.owned[number]
-            owned.count(batch, self.settings.aggregate)
-            if owned.excess:
-                owned.fence(self._clock.monotonic())  # dropped, taken again, and halted
+            if not self._count_batch(self.owned[number], batch):
+                ends.pop(number, None)
         for number, end in ends.items():
             if self._follows(number, end, end):
                 self.owned[number].state.reach(end)
+
+    def _count_batch(self, owned: Owned, batch: Sequence[Any]) -> bool:
+        """Count what came of a partition; return whether all of it was counted.
+
+        What is left is fetched again, once the panes that changed so far are committed.
+        """
+        for first in range(0, len(batch), SLICE_MESSAGES):
+            if owned.state.has_changed(MANY_PANES):
+                self._seek(owned)
+                return False
+            part = batch[first : first + SLICE_MESSAGES]
+            self._watchdog.at("counting", owned.number, part[0].offset())
+            owned.count(part, self.settings.aggregate)
+            if owned.excess:
+                owned.fence(self._clock.monotonic())  # dropped, taken again, and halted
+                return False
+        return True
 
     def _follows(self, number: int, first: int, last: int) -> bool:
         """Whether what came of a partition may be counted; it is sought again if it jumped."""
@@ -256,8 +277,10 @@ class Worker:
         except Fenced as fence:
             self._fenced(owned, fence)
             return
-        except StateUnreadable:
-            owned.fence(self._clock.monotonic())  # halted when it is taken again, saying why
+        except (CommitTooLarge, StateUnreadable) as error:  # halted when it is taken again
+            if isinstance(error, CommitTooLarge):
+                owned.excess = str(error)
+            owned.fence(self._clock.monotonic())
             return
         seconds = self._clock.monotonic() - started
         owned.measured = owned.measured.committed(seconds, written)

@@ -10,6 +10,7 @@
 -- when they start for the second time. 'begun' and 'done' tell: each commit counts the one up, and
 -- sets the other to it at the end.
 -- The token is there because epochs come again where Redis lost some of them.
+local MOST = 4000
 local owner = KEYS[1]
 local stored = redis.call('HMGET', owner, 'epoch', 'next', 'begun', 'done', 'token')
 local epoch, next_offset = stored[1] or '0', stored[2] or '-1'
@@ -22,9 +23,15 @@ if next_offset ~= ARGV[2] then
   if next_offset == ARGV[3] then return {'known', epoch, next_offset} end
   return {'fenced', epoch, next_offset}
 end
+local i = 5
+while i <= #ARGV do -- what Lua could not unpack must not be found out half-way
+  local words = tonumber(ARGV[i])
+  if words > MOST then return redis.error_reply('a write of ' .. words .. ' words: at most ' .. MOST) end
+  i = i + words + 1
+end
 redis.call('HSET', owner, 'next', -2)
 local begun = redis.call('HINCRBY', owner, 'begun', 1)
-local i = 5
+i = 5
 while i <= #ARGV do
   local words = tonumber(ARGV[i])
   local reply = redis.pcall(unpack(ARGV, i + 1, i + words))

@@ -6,6 +6,7 @@
 -- write: ARGV[4...] Redis commands, each as the number of its words and the words; returns as above.
 -- swap: sets field ARGV[4] of the hash KEYS[3] from ARGV[5] ('' where there is none) to ARGV[6]; returns as above, or -1 if it
 -- has another value.
+local MOST = 4000
 local verb, token = ARGV[1], ARGV[2]
 if verb == 'acquire' then
   if redis.call('EXISTS', KEYS[1]) == 1 then return '' end
@@ -23,6 +24,12 @@ elseif verb == 'swap' then
   redis.call('HSET', KEYS[3], ARGV[4], ARGV[6])
 else
   local i = 4
+  while i <= #ARGV do -- before anything is written
+    local words = tonumber(ARGV[i])
+    if words > MOST then return redis.error_reply('a write of ' .. words .. ' words: at most ' .. MOST) end
+    i = i + words + 1
+  end
+  i = 4
   while i <= #ARGV do
     local words = tonumber(ARGV[i])
     redis.call(unpack(ARGV, i + 1, i + words))

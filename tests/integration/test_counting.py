@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from aggregator import worker as worker_module
 from aggregator.exporter import Exporter
 from aggregator.reader import Reader
 from producers.reports_pb2 import ReportBatch
@@ -186,3 +187,17 @@ def test_batches_that_come_twice_are_counted_once(deployment: Deployment, copies
         latest[name] = counts[f"accepted:{name}"]
         assert counts[f"duplicate:{name}"] == (copies - 1) * latest[name]
     assert deployment.verify().verified
+
+
+def test_a_backlog_that_changes_many_panes_is_committed_in_parts(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "SLICE_MESSAGES", 3)
+    monkeypatch.setattr(worker_module, "MANY_PANES", 2)
+    deployment.settings.aggregate.commit_interval = "1h"
+    deployment.produce(traffic(deployment, 60))
+    with deployment.worker():
+        deployment.wait_until_counted()
+    outcome = deployment.verify()
+    assert outcome.verified, outcome.differences
+    assert outcome.messages == 180

@@ -164,10 +164,11 @@ class Database:
     def _smembers(self, key: Word) -> list[bytes]:
         return list(self._of(key, Members))
 
-    def _zadd(self, key: Word, score: Word, member: Word) -> int:
+    def _zadd(self, key: Word, *ranks: Word) -> int:
         found = self._of(key, Ranks, create=True)
         before = len(found)
-        found[member] = int(score)
+        for score, member in zip(ranks[::2], ranks[1::2], strict=True):
+            found[member] = int(score)
         return len(found) - before
 
 

@@ -56,7 +56,7 @@ _script, _partition, _take = store.script, Snapshot.partition, ownership.take
 TOKENS = " or (stored[5] or '') ~= ARGV[4]"
 EPOCHS = f"if epoch ~= ARGV[1]{TOKENS} then return {{'fenced', epoch, next_offset}} end"
 KNOWN = "if next_offset == ARGV[3] then return {'known', epoch, next_offset} end"
-STALE = "  return {'fenced', epoch, next_offset}\nend\nredis.call"
+STALE = "  return {'fenced', epoch, next_offset}\nend\nlocal i"
 _patched("commits of an older epoch are taken", store, "script", _without(EPOCHS))
 _patched("an epoch that came again is believed", store, "script", _without(TOKENS))
 _patched("a commit whose reply was lost is not known again", store, "script", _without(KNOWN))
@@ -64,7 +64,7 @@ _patched(
     "the offset that a commit was built on is not compared",
     store,
     "script",
-    lambda name: _script(name).replace(STALE, "end\nredis.call"),
+    lambda name: _script(name).replace(STALE, "end\nlocal i"),
 )
 _patched("messages of an earlier assignment are believed", Owned, "jumped", lambda *_: False)
 _patched(

@@ -110,6 +110,7 @@ class Schedule:
         self.workers: dict[str, tuple[Process, list[Worker], list[ConsumerModel]]] = {}
         self.started = 0
         self.on_gap = rng.choice(("stop", "skip"))
+        self.slice_messages, self.many_panes = rng.choice(((16_000, 10_000), (2, 1)))
         self.world.chances = {k: v for k, v in AT_A_CALL.items() if rng.random() < 0.4}
         self.faults = {k: v for k, v in BETWEEN_CALLS.items() if rng.random() < 0.5}
         self.rate = rng.choice((0.0, 0.03, 0.08, 0.15)) if self.faults else 0.0
@@ -250,6 +251,8 @@ class Schedule:
             patch.object(worker_module, "log", TraceLog(world)),
             patch.object(outage, "log", TraceLog(world)),
             patch.object(worker_module, "random", world.rng),
+            patch.object(worker_module, "SLICE_MESSAGES", self.slice_messages),
+            patch.object(worker_module, "MANY_PANES", self.many_panes),
         ):
             try:
                 self._run()
