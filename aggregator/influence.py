@@ -19,7 +19,7 @@ from aggregator.decoding import Batches, Integers
 from estimators import Metric
 
 if TYPE_CHECKING:
-    from aggregator.partition import Watermark
+    from aggregator.watermark import Watermark
 
 DIGEST_BYTES = 16
 Bools = NDArray[np.bool_]
@@ -34,15 +34,15 @@ class Verdict:
     Attributes
     ----------
     late, repeated : ndarray of bool, shape (n,)
-    passed : ndarray of int64, shape (n + 1,)
-        The watermark before each batch, and after the last.
+    passed : dict of int to int
+        Of the batches that are late: the watermark before them.
     over : dict of int to int
         Of the batches whose key has reached the limit: how many reports it has in the pane.
     """
 
     late: Bools
     repeated: Bools
-    passed: Integers
+    passed: Mapping[int, int]
     over: Mapping[int, int] = dataclasses.field(default_factory=dict)
 
 
@@ -89,7 +89,7 @@ def judge_in_turn(
     beats : ndarray of bool
         Without a report: they only move the watermark.
     watermark : Watermark
-        Before the first one.
+        Before the first one; it is moved by those that count.
     seen : defaultdict by pane start
         The ids counted; those of batches that are counted now are added.
     used : mapping by pane start
@@ -105,20 +105,18 @@ def judge_in_turn(
     assert limit is not None  # noqa: S101
     over: dict[int, int] = {}
     late, repeated = np.zeros((2, len(keys)), dtype=np.bool_)
-    passed = np.empty(len(keys) + 1, dtype=np.int64)
+    passed: dict[int, int] = {}
     uses: defaultdict[int, Uses] = defaultdict(dict)
-    time = watermark.time
     for row, (begin, key, identity) in enumerate(
         zip(start.tolist(), keys, batches.ids, strict=True)
     ):
-        passed[row] = time
         if wrong[row]:
             continue
         if beats[row]:
-            time = max(time, int(reached[row]))
+            watermark.take(int(reached[row]))
             continue
-        if begin + metric.pane_ms <= max(time - metric.lateness_ms, watermark.closed):
-            late[row] = True
+        if begin + metric.pane_ms <= max(watermark.time - metric.lateness_ms, watermark.closed):
+            late[row], passed[row] = True, watermark.time
             continue
         if identity in seen[begin]:
             repeated[row] = True
@@ -129,6 +127,5 @@ def judge_in_turn(
             continue
         uses[begin][key] = counted + batches.size(row)
         seen[begin].add(identity)
-        time = max(time, int(reached[row]))
-    passed[-1] = time
+        watermark.take(int(reached[row]))
     return Verdict(late, repeated, passed, over), uses

@@ -18,12 +18,11 @@ from aggregator.decoding import Batches, Decoder, Integers, Message, Refusal
 from aggregator.influence import Uses, Verdict, digest, judge_in_turn
 from aggregator.keys import PaneKey, counted_keys, rollups, width_ms
 from aggregator.moments import shown
+from aggregator.watermark import CONFIRMING_BATCHES, NEVER, Watermark
 from estimators import Metric, ReportError
 from estimators.estimate import Counts
 
-NEVER = -1
-CONFIRMING_BATCHES = 1
-"""How many batches of a metric must have reached a time before its watermark does."""
+__all__ = ["CONFIRMING_BATCHES", "NEVER", "Pane", "Partition", "Watermark"]
 
 
 @dataclasses.dataclass(eq=False)
@@ -82,39 +81,6 @@ class Pane:
         self.values.clear()
         self.changed = True
         return len(levels)
-
-
-@dataclasses.dataclass
-class Watermark:
-    """How far a metric's event time has come in a partition.
-
-    Attributes
-    ----------
-    time : int
-        The latest event time of a counted batch, or of a heartbeat (never beyond Kafka's own
-        timestamp for it), ms.
-    arrived : int
-        The latest Kafka timestamp of a counted batch, ms.
-    closed : int
-        Panes that end by then are closed, ms, and stay so if more lateness is allowed later on.
-    """
-
-    time: int = NEVER
-    arrived: int = NEVER
-    closed: int = NEVER
-
-    def __str__(self) -> str:
-        """Return it as the store keeps it."""
-        return f"{self.time}:{self.arrived}:{self.closed}"
-
-    @property
-    def latest(self) -> int:
-        """The latest event time that any recent batch has reached, confirmed or not, ms."""
-        return self.time
-
-    def reach(self, time: int, lateness_ms: int) -> None:
-        """Note that event time has come so far."""
-        self.time, self.closed = time, max(self.closed, time - lateness_ms)
 
 
 class Partition:
@@ -232,12 +198,12 @@ class Partition:
             verdict, uses = judge_in_turn(
                 metric, batches, keys, reached, start, wrong, beats, watermark, seen, used
             )
-        late, passed = verdict.late, verdict.passed
+        late = verdict.late
         refused = wrong | late | verdict.repeated
         if verdict.over:
             refused[list(verdict.over)] = True
         good = np.flatnonzero(~(refused | beats))
-        watermark.reach(int(passed[-1]), metric.lateness_ms)
+        watermark.close(metric.lateness_ms)
         if good.size:
             watermark.arrived = max(watermark.arrived, int(kafka_ms[good].max()))
         for begin, inside in _by_start(start[good], good):
@@ -255,9 +221,8 @@ class Partition:
                 int(time[row]),
                 int(kafka_ms[row]),
                 int(start[row]),
-                int(passed[row]),
                 batches.ids[row],
-                late=bool(late[row]),
+                verdict.passed.get(row),
             )
             message, reports = messages[batches.index[row]], batches.size(row)
             if row in verdict.over:
@@ -276,12 +241,10 @@ class Partition:
         time: int,
         kafka_ms: int,
         start: int,
-        watermark: int,
         batch_id: bytes,
-        *,
-        late: bool,
+        passed: int | None,
     ) -> ReportError:
-        """Return why a batch that is well made was not counted."""
+        """Return why a batch that is well made was not counted; `passed` if it is late."""
         if time < 0:
             return ReportError("bad_time", f"event time {shown(time)} is before the epoch")
         if time > kafka_ms + self.future_ms:
@@ -290,11 +253,11 @@ class Partition:
                 f"event time {shown(time)} is {time - kafka_ms} ms ahead of Kafka's timestamp: "
                 f"at most {self.future_ms} ms are allowed; the device's clock is wrong",
             )
-        if late:
+        if passed is not None:
             return ReportError(
                 "late",
                 f"the pane that begins at {shown(start)} was closed when event time reached "
-                f"{shown(watermark)}: {metric.name} allows a lateness of {metric.lateness}",
+                f"{shown(passed)}: {metric.name} allows a lateness of {metric.lateness}",
             )
         return ReportError("duplicate", f"batch {batch_id.hex()} was counted before")
 
@@ -350,16 +313,54 @@ def _judge(
     watermark: Watermark,
     seen: defaultdict[int, set[bytes]],
 ) -> Verdict:
-    """Judge batches that have no limit, all at once; add the ids of those that count to `seen`."""
+    """Judge batches that have no limit, all at once, and move the watermark by those that count.
+
+    The ids of these are added to `seen`.
+    """
     timely = ~(wrong | beats)
     repeated = _claim(ids, start, timely, seen)
-    moved = np.where(wrong | repeated, NEVER, reached)
-    passed = np.maximum.accumulate(np.concatenate(([watermark.time], moved)))
-    closed = np.maximum(passed[:-1] - metric.lateness_ms, watermark.closed)
-    late = timely & (start + metric.pane_ms <= closed)
-    for row in np.flatnonzero(late & ~repeated).tolist():
-        seen[int(start[row])].discard(ids[row])
+    moving = ~(wrong | repeated)
+    late = _late(metric, reached, start, timely, moving, watermark)
+    passed = {}
+    if late.any():
+        moving &= ~late
+        along = watermark.along(reached[moving])
+        before = np.cumsum(moving)
+        for row in np.flatnonzero(late).tolist():
+            passed[row] = int(along[before[row]])
+            if not repeated[row]:
+                seen[int(start[row])].discard(ids[row])
+    watermark.take_all(reached[moving])
     return Verdict(late, repeated, passed)
+
+
+def _late(
+    metric: Metric,
+    reached: Integers,
+    start: Integers,
+    timely: NDArray[np.bool_],
+    moving: NDArray[np.bool_],
+    watermark: Watermark,
+) -> NDArray[np.bool_]:
+    """Return which batches come after the watermark has closed their pane.
+
+    The oldest pane first: whether it closes depends on no batch of a later one being late.
+    """
+    past = start + (metric.pane_ms + metric.lateness_ms)
+    late = timely & ((start + metric.pane_ms <= watermark.closed) | (past <= watermark.time))
+    open_still = timely & ~late
+    if not open_still.any():
+        return late
+    latest = max(watermark.latest, int(reached[moving].max(initial=NEVER)))
+    for begin in _different(start[open_still]):
+        close = begin + metric.pane_ms + metric.lateness_ms
+        rows = np.flatnonzero(moving & ~late)
+        place = None if latest < close else watermark.reaches(close, reached[rows])
+        if place is None:
+            break
+        inside = np.flatnonzero(open_still & (start == begin))
+        late[inside[inside > rows[place]]] = True
+    return late
 
 
 def _claim(

@@ -295,7 +295,7 @@ class Reader:
         for number, standing in overview.partitions.items():
             marks = [standing.watermarks[key] for key in keys if key in standing.watermarks]
             if marks:
-                latest = (max(m.time for m in marks), max(m.arrived for m in marks))
+                latest = (max(m.latest for m in marks), max(m.arrived for m in marks))
                 watermarks[number] = Watermark(*latest)
         status = "not_ready" if asked is None else "final" if asked.is_over else "provisional"
         counted = [
@@ -364,7 +364,7 @@ class Reader:
         cut = [
             (number, span)
             for number, mark in frame.watermarks.items()
-            for span in spans(metric, mark.time, frame.start_ms, frame.end_ms)
+            for span in spans(metric, mark.closed, frame.start_ms, frame.end_ms)
         ]
         for _, pane in self.panes(metric, self.store.find(key, cut)):
             statistic += pane

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, Producer
 from aggregator import events, kafka, stored
 from aggregator.events import Event
 from aggregator.keys import PaneKey, metric_key, tag
-from aggregator.partition import NEVER
+from aggregator.partition import CONFIRMING_BATCHES, NEVER
 from aggregator.published import Published
 from aggregator.reader import Reader
 from aggregator.settings import Settings
@@ -102,7 +102,8 @@ class Releasing:
                 sent, when = self._sent.get((name, number), (NEVER, 0.0))
                 if sent < close or now - when > REPEAT_SECONDS:
                     self._sent[name, number] = close, now
-                    yield number, heartbeat(metric, close)
+                    for _ in range(CONFIRMING_BATCHES):
+                        yield number, heartbeat(metric, close)
 
     def _sums(
         self, metric: Metric, partitions: Sequence[int], starts: Sequence[int]

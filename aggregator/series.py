@@ -188,8 +188,7 @@ class Historian:
             behind = tuple(
                 (number, standing.counts.get(f"accepted:{metric.name}", 0))
                 for number, standing in overview.partitions.items()
-                if number not in frame.watermarks
-                or frame.watermarks[number].time < end + metric.lateness_ms
+                if number not in frame.watermarks or frame.watermarks[number].closed < end
             )
             found.append(Step(start, end, status, behind))
         return Plan(question, frame, step, found)
@@ -325,7 +324,7 @@ class Historian:
         cut = [
             (number, span)
             for number, mark in frame.watermarks.items()
-            for span in spans(metric, mark.time, first, last, grains)
+            for span in spans(metric, mark.closed, first, last, grains)
         ]
         origin, wanted = plan.steps[0].start_ms, set(group)
         found = [

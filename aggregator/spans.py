@@ -21,7 +21,7 @@ class Span(NamedTuple):
 
 def spans(
     metric: Metric,
-    watermark_ms: int,
+    closed_ms: int,
     start: int | None,
     end: int | None,
     grains: tuple[str, ...] = COARSE,
@@ -31,9 +31,8 @@ def spans(
     Parameters
     ----------
     metric : Metric
-    watermark_ms : int
-        How far event time has come: a coarse pane is complete, and never changes again, once its
-        end is older than that by the allowed lateness.
+    closed_ms : int
+        Panes that end by then are closed: a coarse one is complete, and never changes again.
     start, end : int or None
         On edges of the metric's panes, in ms since the epoch.
     grains : tuple of str
@@ -55,14 +54,13 @@ def spans(
         return
     grain, *finer = grains
     width = GRAINS_MS[grain]
-    settled = watermark_ms - metric.lateness_ms
-    last = (settled if end is None else min(end, settled)) // width * width
+    last = (closed_ms if end is None else min(end, closed_ms)) // width * width
     first = None if start is None else -(-start // width) * width
     exists = metric.pane_ms < width and width % metric.pane_ms == 0
     if not exists or (first is not None and first >= last):
-        yield from spans(metric, watermark_ms, start, end, tuple(finer))
+        yield from spans(metric, closed_ms, start, end, tuple(finer))
         return
     if first is not None:
-        yield from spans(metric, watermark_ms, start, first, tuple(finer))
+        yield from spans(metric, closed_ms, start, first, tuple(finer))
     yield Span(grain, first, last)
-    yield from spans(metric, watermark_ms, last, end, tuple(finer))
+    yield from spans(metric, closed_ms, last, end, tuple(finer))

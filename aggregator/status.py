@@ -14,6 +14,7 @@ from aggregator.answers import Moment
 from aggregator.keys import counted_keys
 from aggregator.moments import iso
 from aggregator.store import TORN, Overview
+from aggregator.watermark import NEVER
 from estimators import Metric
 
 RATE_SECONDS = 15.0
@@ -137,7 +138,7 @@ def _metric(
 ) -> MetricStatus:
     keys, standings = counted_keys(metric), overview.partitions.values()
     marks = [s.watermarks[key] for s in standings for key in keys if key in s.watermarks]
-    times = [] if metric.has_rounds else [mark.time for mark in marks]
+    times = [] if metric.has_rounds else [m.latest for m in marks if m.latest != NEVER]
     return MetricStatus(
         outcomes,
         speed,

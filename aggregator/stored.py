@@ -16,7 +16,8 @@ import numpy as np
 from aggregator.errors import StateUnreadable
 from aggregator.influence import Uses
 from aggregator.keys import GRAINS_MS, PaneKey, counted_keys
-from aggregator.partition import NEVER, Partition, Watermark
+from aggregator.partition import Partition
+from aggregator.watermark import CONFIRMING_BATCHES, NEVER, RECENT_BATCHES, Ahead, Watermark
 from estimators import Metric
 from estimators.estimate import Counts
 from producers.rounds import Round, decode
@@ -82,14 +83,28 @@ def owner(key: str, found: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 def watermarks(key: str, found: Mapping[bytes, bytes]) -> dict[str, Watermark]:
-    """Return watermarks by metric key."""
+    """Return watermarks by metric key; where nothing is said of batches ahead, there are none."""
     marks = {}
     for name, value in texts(key, found).items():
-        times, place = value.split(":"), f"{key}, field {name}"
-        if len(times) != 3:
+        (*times, ahead), place = [*value.split(":"), ""][:4], f"{key}, field {name}"
+        if len(times) != 3 or value.count(":") > 3:
             raise StateUnreadable(place, repr(value), "three times in ms, with colons between")
-        marks[name] = Watermark(*(integer(place, time, NEVER) for time in times))
+        time, arrived, closed = (integer(place, time, NEVER) for time in times)
+        marks[name] = Watermark(time, arrived, closed, _ahead(place, ahead, time))
     return marks
+
+
+def _ahead(place: str, value: str, time: int) -> Ahead:
+    """Return the batches that are ahead of a watermark."""
+    found: list[tuple[int, int]] = []
+    for pair in filter(None, value.split(",")):
+        age, _, beyond = pair.partition("+")
+        most = RECENT_BATCHES - 1 if not found else found[-1][0] - 1
+        found.append((integer(place, age, 0, most), time + integer(place, beyond, 1, INT64 - time)))
+    if len(found) >= CONFIRMING_BATCHES:
+        expected = f"fewer than {CONFIRMING_BATCHES} batches ahead of the watermark"
+        raise StateUnreadable(place, repr(value), expected)
+    return tuple(found)
 
 
 def counts(key: str, found: Mapping[bytes, bytes]) -> dict[str, int]:

@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping
 
 from aggregator.moments import shown
-from aggregator.partition import Watermark
 from aggregator.releases import Release
+from aggregator.watermark import NEVER, Watermark
 from estimators import Estimate, Metric
 from estimators.durations import above_zero
 from estimators.estimate import Counts
@@ -123,8 +123,9 @@ class Window:
 
 
 def event_time(watermarks: Mapping[int, Watermark]) -> int | None:
-    """Return the latest event time of partitions' watermarks; None before the first report."""
-    return max((mark.time for mark in watermarks.values()), default=None)
+    """Return the latest event time in any partition, confirmed or not; None: there is none yet."""
+    latest = max((mark.latest for mark in watermarks.values()), default=NEVER)
+    return None if latest == NEVER else latest
 
 
 def last_edges(

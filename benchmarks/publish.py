@@ -86,7 +86,7 @@ def _fill(store: Store) -> Counts:
             key = PaneKey("pane", name, pane * MINUTE_MS)
             partition.panes[key] = Pane(METRIC, pane, statistic, closed=True)
         end = PANES * MINUTE_MS
-        partition.watermarks[name] = Watermark(end, end)
+        partition.watermarks[name] = Watermark(end, end, end)
         partition.next_offset = PANES
         store.commit(number, epoch, UNSET, partition, {})
     return statistic * PARTITIONS

@@ -84,6 +84,6 @@ def _fill(store: Store, metric: Metric, statistic: Counts, reached: int) -> None
         for grain, start in starts:
             key = PaneKey(grain, name, start)
             partition.panes[key] = Pane(metric, 0, statistic, closed=True)
-        partition.watermarks[name] = Watermark(reached, reached)
+        partition.watermarks[name] = Watermark(reached, reached, reached)
         partition.next_offset = 1
         store.commit(number, epoch, UNSET, partition, {})

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from aggregator.watermark import CONFIRMING_BATCHES
 from estimators import Metric
 from estimators.randomness import SeededBits
 from producers.reports_pb2 import ReportBatch
@@ -70,3 +71,11 @@ def log(*payloads: ReportBatch | bytes | None, first: int = 0) -> list[LogMessag
         data = payload.SerializeToString() if isinstance(payload, ReportBatch) else payload
         found.append(LogMessage(first + index, data))
     return found
+
+
+def agreeing(question: Metric, time_ms: int, seed: int) -> list[ReportBatch]:
+    """Return as many batches of one report as confirm a time: with the last one it is reached."""
+    return [
+        batch(question, [1], time_ms=time_ms, seed=seed + place)
+        for place in range(CONFIRMING_BATCHES)
+    ]

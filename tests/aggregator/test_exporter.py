@@ -126,14 +126,17 @@ def count_something(store: Store) -> None:
         messages: list[ReportBatch | bytes] = [
             one,
             one,
-            batch(DELAY, [6.0] * 100, 0.5, EPOCH + 9 * MINUTE, seed + 2),
+            *(
+                batch(DELAY, [6.0] * size, 0.5, EPOCH + 9 * MINUTE, seed + 10 + place)
+                for place, size in enumerate([12] * 7 + [16])
+            ),
             batch(CARRIER, [0] * 300 + [1] * 200 + [2] * 100, 8, EPOCH, seed + 3),
             batch(DELAY, [1.0] * 7, 1, EPOCH, seed + 4),
             b"\xff not a batch",
         ]
         partition.count(log(*messages))
         facts: dict[str, str | int] = {
-            "high": 10 + number,
+            "high": 17 + number,
             "updated": ARRIVAL,
             "halted": "why" * number,
             "gap": 5,
@@ -159,9 +162,9 @@ def wages(store: Store) -> None:
         snapshot = store.acquire(number, "test")
         partition = snapshot.partition({**METRICS, WAGE.name: WAGE}, 10 * MINUTE)
         batches = [
-            batch(WAGE, [4.0] * 100, epsilon, EPOCH + pane * WAGE.pane_ms, 900 + 2 * pane + place)
+            batch(WAGE, [4.0] * 25, epsilon, EPOCH + pane * WAGE.pane_ms, 900 + 8 * pane + place)
             for pane in range(3)
-            for place, epsilon in enumerate(WAGE.levels)
+            for place, epsilon in enumerate([*WAGE.levels] * 4)
         ]
         before = snapshot.next_offset
         partition.count(log(*batches, first=max(0, before)))

@@ -26,7 +26,7 @@ from tests.aggregator.test_partition import (
     of_a_fleet,
 )
 from tests.estimators.cases import CASES, metric_for, values_for
-from tests.messages import EPOCH, LogMessage, batch, log
+from tests.messages import EPOCH, LogMessage, agreeing, batch, log
 
 LIMITED = dataclasses.replace(DELAY, max_key_reports=5)
 SMALL = dataclasses.replace(DELAY, max_batch_reports=3)
@@ -180,13 +180,13 @@ def test_a_captured_batch_that_is_sent_a_thousand_times_changes_nothing() -> Non
     """Neither while its pane is open nor afterwards, and not under other keys either."""
     captured = batch(DELAY, [10.0] * 50, seed=1)
     others = [batch(DELAY, [1.0, 4.0], seed=seed) for seed in range(2, 40)]
-    later = batch(DELAY, [2.0], time_ms=EPOCH + 5 * MINUTE, seed=50)
+    later = agreeing(DELAY, EPOCH + 5 * MINUTE, 50)
     honest, attacked = counting(DELAY), counting(DELAY)
     honest.count(log(captured, *others))
     attacked.count(keyed(log(captured, *others, *[captured] * 1_000), b"x", b"y", None))
     assert attacked.panes[key(DELAY, EPOCH)].seen == honest.panes[key(DELAY, EPOCH)].seen
     for partition in (honest, attacked):
-        partition.count(log(later, first=partition.next_offset))
+        partition.count(log(*later, first=partition.next_offset))
     refused = attacked.count(log(*[captured] * 1_000, first=attacked.next_offset))
     assert {refusal.reason for refusal in refused} == {"late"}
     assert attacked.counts.pop("duplicate:delay") == attacked.counts.pop("late:delay") == 50_000

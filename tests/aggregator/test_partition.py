@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from aggregator import decoding
 from aggregator.keys import PaneKey, metric_key
-from aggregator.partition import Pane, Partition
+from aggregator.partition import CONFIRMING_BATCHES, Pane, Partition
 from estimators import Metric
 from estimators.randomness import SeededBits
 from producers.batch import heartbeat
 from tests.bad_batches import bad_batches
-from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch, log
+from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
 
 MINUTE = 60_000
 HOUR = 3_600_000
@@ -118,19 +118,19 @@ def test_a_batch_that_comes_twice_is_counted_once() -> None:
 def test_a_copy_of_a_batch_is_recognised_until_its_pane_is_closed_and_is_late_afterwards() -> None:
     one = batch(DELAY, [1.0], seed=1)
     partition = new_partition()
-    partition.count(log(one, batch(DELAY, [1.0], time_ms=EPOCH + 2 * MINUTE, seed=2)))
+    partition.count(log(one, *agreeing(DELAY, EPOCH + 2 * MINUTE, 2)))
     partition.saved()
-    refused = partition.count(log(one, first=2))
+    refused = partition.count(log(one, first=partition.next_offset))
     assert [refusal.reason for refusal in refused] == ["late"]
-    assert partition.counts["accepted:delay"] == 2
+    assert partition.counts["accepted:delay"] == 9
 
 
 def test_the_ids_that_a_pane_remembers_are_of_what_it_counted() -> None:
     """The store is told their place among all of the pane's, so that none may be there besides."""
-    first, after = batch(DELAY, [1.0], seed=1), batch(DELAY, [1.0], seed=3)
-    end = batch(DELAY, [1.0], time_ms=EPOCH + 2 * MINUTE, seed=2)
+    first, after = batch(DELAY, [1.0], seed=1), batch(DELAY, [1.0], seed=2)
+    end = agreeing(DELAY, EPOCH + 2 * MINUTE, 3)
     partition = new_partition()
-    refused = partition.count(log(first, first, end, first, after, after))
+    refused = partition.count(log(first, first, *end, first, after, after))
     assert [refusal.reason for refusal in refused] == ["late", "late", "late"]
     assert partition.counts["duplicate:delay"] == 1
     pane = partition.panes[key(DELAY, EPOCH)]
@@ -163,9 +163,11 @@ def test_offsets_may_have_gaps() -> None:
 def test_a_pane_closes_when_event_time_passes_its_end_and_the_allowed_lateness() -> None:
     partition = new_partition()
     partition.count(log(batch(DELAY, [1.0], seed=1)))
-    partition.count(log(batch(DELAY, [1.0], time_ms=EPOCH + 2 * MINUTE - 1, seed=2), first=1))
+    almost = agreeing(DELAY, EPOCH + 2 * MINUTE - 1, 2)
+    *before, last = agreeing(DELAY, EPOCH + 2 * MINUTE, 10)
+    partition.count(log(*almost, *before, first=1))
     assert not partition.panes[key(DELAY, EPOCH)].closed
-    partition.count(log(batch(DELAY, [1.0], time_ms=EPOCH + 2 * MINUTE, seed=3), first=2))
+    partition.count(log(last, first=partition.next_offset))
     assert partition.panes[key(DELAY, EPOCH)].closed
     closed = partition.saved()
     assert set(closed) == {key(DELAY, EPOCH)}
@@ -209,9 +211,9 @@ def test_a_wrong_clock_ahead_of_kafka_does_not_make_others_late() -> None:
 
 
 def test_a_refusal_tells_its_times_as_iso_8601() -> None:
-    times = [EPOCH + 5 * MINUTE, EPOCH + 1, -5_000, ARRIVAL + 11 * MINUTE, 2**63 - 1]
+    times = [EPOCH + 1, -5_000, ARRIVAL + 11 * MINUTE, 2**63 - 1]
     batches = [batch(DELAY, [1.0], time_ms=time, seed=i) for i, time in enumerate(times)]
-    refused = new_partition().count(log(*batches))
+    refused = new_partition().count(log(*agreeing(DELAY, EPOCH + 5 * MINUTE, 9), *batches))
     assert [refusal.detail for refusal in refused] == [
         "the pane that begins at 2013-01-01T00:00:00Z was closed when event time reached "
         "2013-01-01T00:05:00Z: delay allows a lateness of 1m",
@@ -339,15 +341,16 @@ def test_a_heartbeat_of_a_trusted_metric_closes_its_panes_and_is_nothing_else(
     partition, time = new_partition(), EPOCH + MINUTE + metric.lateness_ms
     partition.count(log(batch(metric, [1], time_ms=EPOCH, seed=1)))
     before = everything(partition)
-    early = LogMessage(1, heartbeat(metric, time - 1))
-    assert not partition.count([early])
+    early, enough = heartbeat(metric, time - 1), [heartbeat(metric, time)] * CONFIRMING_BATCHES
+    assert not partition.count(log(*[early] * 20, *enough[1:], first=1))
     assert everything(partition)["panes"] == before["panes"]
     arrived = partition.watermarks[metric_key(metric.name, metric.revision)].arrived
-    assert not partition.count([LogMessage(2, heartbeat(metric, time), arrived=ARRIVAL + 1)])
+    assert not partition.count([LogMessage(partition.next_offset, enough[0], arrived=ARRIVAL + 1)])
     assert partition.panes[key(metric, EPOCH)].closed
     assert {k.grain for k in partition.panes} == {"pane", "hour", "day", "total"}, "no other pane"
     assert partition.watermarks[metric_key(metric.name, metric.revision)].arrived == arrived
-    (refusal,) = partition.count(log(batch(metric, [1], time_ms=EPOCH, seed=2), first=3))
+    straggler = batch(metric, [1], time_ms=EPOCH, seed=2)
+    (refusal,) = partition.count(log(straggler, first=partition.next_offset))
     assert refusal.reason == "late"
     assert dict(partition.counts) == {f"accepted:{metric.name}": 1, f"late:{metric.name}": 1}
 
@@ -355,13 +358,13 @@ def test_a_heartbeat_of_a_trusted_metric_closes_its_panes_and_is_nothing_else(
 def test_a_heartbeat_is_never_ahead_of_kafka_never_late_and_of_trusted_metrics_alone() -> None:
     partition = new_partition()
     mark = partition.watermarks[metric_key("pay", PAY.revision)]
-    partition.count([LogMessage(0, heartbeat(PAY, ARRIVAL + MINUTE))])
+    partition.count(log(*[heartbeat(PAY, ARRIVAL + MINUTE)] * CONFIRMING_BATCHES))
     assert mark.time == ARRIVAL
-    assert not partition.count([LogMessage(1, heartbeat(PAY, EPOCH))])
+    assert not partition.count(log(*[heartbeat(PAY, EPOCH)] * CONFIRMING_BATCHES, first=8))
     assert mark.time == ARRIVAL
-    (future,) = partition.count([LogMessage(2, heartbeat(PAY, ARRIVAL + 2 * FUTURE_MS))])
+    (future,) = partition.count([LogMessage(16, heartbeat(PAY, ARRIVAL + 2 * FUTURE_MS))])
     assert future.reason == "future"
-    (empty,) = partition.count([LogMessage(3, heartbeat(DELAY, EPOCH))])
+    (empty,) = partition.count([LogMessage(17, heartbeat(DELAY, EPOCH))])
     assert empty.reason == "empty"
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from aggregator import Reader
 from aggregator.errors import StoreUnreachable, UnknownMetric
 from aggregator.keys import PaneKey, metric_key
-from aggregator.partition import Partition
+from aggregator.partition import CONFIRMING_BATCHES, Partition
 from aggregator.store import Store, connect
 from aggregator.windows import Window
 from estimators import Metric
@@ -52,10 +52,19 @@ Report = tuple[int, str, int]
 
 
 class Counted:
-    """Partitions counted into the store, and every pane of theirs in memory."""
+    """Partitions counted into the store, and every pane of theirs in memory.
 
-    def __init__(self, store: Store, reports: Sequence[Report], commit_every: int = 7) -> None:
-        self.store = store
+    Each of these reports comes in so many batches: as many as confirm its time, or one.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        reports: Sequence[Report],
+        commit_every: int = 7,
+        batches: int = CONFIRMING_BATCHES,
+    ) -> None:
+        self.store, self.batches = store, batches
         self.panes: dict[int, dict[PaneKey, Counts]] = {}
         for number in sorted({report[0] for report in reports}):
             mine = [report for report in reports if report[0] == number]
@@ -67,12 +76,16 @@ class Counted:
         epoch, expected = int(snapshot.owner["epoch"]), snapshot.next_offset
         panes = self.panes.setdefault(number, {})
         for offset, (_, name, minute) in enumerate(reports):
-            seed = number * 10**6 + offset
-            one = batch(METRICS[name], [1.0, 9.0], 1, EPOCH + minute * MINUTE, seed)
-            partition.count(log(one, first=offset))
+            first = offset * self.batches
+            same = [
+                batch(METRICS[name], [1.0, 9.0], 1, EPOCH + minute * MINUTE, seed)
+                for seed in range(number * 10**6 + first, number * 10**6 + first + self.batches)
+            ]
+            partition.count(log(*same, first=first))
             panes |= statistics(partition)
             if offset % commit_every == 0 or offset == len(reports) - 1:
-                self.store.commit(number, epoch, expected, partition, {"high": len(reports)})
+                facts = {"high": len(reports) * self.batches}
+                self.store.commit(number, epoch, expected, partition, facts)
                 expected = partition.next_offset
 
     def by_hand(self, metric: Metric, start: int | None, end: int | None) -> Counts:
@@ -126,6 +139,7 @@ EDGE = st.one_of(
     in_order=st.booleans(),
     windows=st.lists(st.tuples(st.sampled_from(sorted(METRICS)), EDGE, EDGE), min_size=6),
     commit_every=st.integers(1, 20),
+    batches=st.sampled_from([1, CONFIRMING_BATCHES]),
 )
 def test_a_window_equals_the_sum_of_its_panes_over_all_partitions(
     redis_server: Redis,
@@ -133,13 +147,14 @@ def test_a_window_equals_the_sum_of_its_panes_over_all_partitions(
     in_order: bool,
     windows: list[tuple[str, int | None, int | None]],
     commit_every: int,
+    batches: int,
 ) -> None:
     redis_server.clear()
     with connect(redis_server.url) as client:
         store = Store(client, TOPIC)
         if in_order:
             reports = sorted(reports, key=lambda report: report[2])
-        counted = Counted(store, reports, commit_every)
+        counted = Counted(store, reports, commit_every, batches)
         reader = reader_of(store)
         for name, first, last in windows:
             if first is not None and last is not None and first >= last:
@@ -191,7 +206,7 @@ def test_the_running_total_is_everything_accepted(store: Store) -> None:
 
 
 def test_the_edges_of_a_window_are_widened_to_whole_panes(store: Store) -> None:
-    Counted(store, every_minute(0, range(10)))
+    Counted(store, every_minute(0, range(10)), batches=1)
     reader = reader_of(store)
     window = reader.window("delay", EPOCH / 1000 + 90, EPOCH / 1000 + 181)
     assert (window.start_ms, window.end_ms) == (EPOCH + MINUTE, EPOCH + 4 * MINUTE)
@@ -229,7 +244,9 @@ def test_the_last_hour_ends_with_the_pane_of_the_newest_event_time(store: Store)
     reader = reader_of(store)
     assert reader.window("delay", window="1h").end_ms is None
     assert reader.estimate("delay", window="1h").status == "not_ready"
-    counted = Counted(store, [*every_minute(0, range(100)), *every_minute(1, range(50, 90))])
+    counted = Counted(
+        store, [*every_minute(0, range(100)), *every_minute(1, range(50, 90))], batches=1
+    )
     window = reader.window("delay", window="1h")
     assert (window.start_ms, window.end_ms) == (EPOCH + 40 * MINUTE, EPOCH + 100 * MINUTE)
     by_hand = counted.by_hand(DELAY, window.start_ms, window.end_ms)
@@ -309,7 +326,7 @@ def test_an_unknown_metric_names_the_nearest(store: Store) -> None:
 
 def test_a_reader_takes_a_url_a_topic_and_metrics(redis_url: str) -> None:
     with Reader(redis_url, METRICS, topic="mine") as reader:
-        Counted(reader.store, every_minute(0, range(10)))
+        Counted(reader.store, every_minute(0, range(10)), batches=1)
         estimate = reader.estimate("delay", start=None, end=None, beta=0.1)
     assert (estimate.reports, estimate.beta, estimate.status) == (20, 0.1, "provisional")
     assert 0 <= estimate.lower <= estimate.upper <= 10
@@ -405,9 +422,9 @@ def test_before_the_first_report_nothing_is_ready(store: Store) -> None:
 
 
 def test_few_reports_are_told_apart_from_none(store: Store) -> None:
-    Counted(store, [(0, "delay", 1)])
+    Counted(store, [(0, "delay", 1)], batches=1)
     assert status(store) == "too_few_reports"
-    Counted(store, [(1, "delay", 1)])
+    Counted(store, [(1, "delay", 1)], batches=1)
     assert status(store) == "provisional"
 
 
@@ -474,7 +491,7 @@ def test_what_nobody_has_counted_since_the_windows_end_is_not_called_idle(store:
 def test_an_answer_read_before_is_estimated_without_reading_again(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Counted(store, every_minute(0, range(100)))
+    Counted(store, every_minute(0, range(100)), batches=1)
     reader = reader_of(store)
     window: Window = reader.window("delay")
     monkeypatch.delattr(store, "client")

@@ -269,7 +269,7 @@ def test_a_final_point_is_estimated_once(
 def test_a_point_that_was_final_because_a_partition_was_idle_can_still_change(
     counting: Counting, reader: Reader
 ) -> None:
-    counting.count(0, *[counting.batch("delay", [1.0] * 20, minute) for minute in range(10)])
+    counting.count(0, *[counting.batch("delay", [1.0] * 20, minute) for minute in range(20)])
     counting.count(1, counting.batch("delay", [1.0] * 20, 0), updated=ARRIVAL + IDLE_MS)
     historian = Historian(reader)
     question = Question(metric="delay", step="1m", start=at(0), end=at(5))

@@ -15,7 +15,7 @@ from aggregator.partition import Partition
 from aggregator.store import TORN, UNSET, Store, connect
 from estimators import Metric
 from tests.aggregator.test_partition import DELAY, FUTURE_MS, HOUR, METRICS, MINUTE
-from tests.messages import ARRIVAL, EPOCH, batch, log
+from tests.messages import ARRIVAL, EPOCH, agreeing, batch, log
 
 TOPIC = "reports"
 
@@ -151,7 +151,8 @@ def test_expired_panes_leave_by_themselves(store: Store) -> None:
     )
     snapshot = store.acquire(0, "one")
     partition = snapshot.partition({"kept": kept}, FUTURE_MS)
-    partition.count(log(*(batch(kept, [0.5], 1, EPOCH + i * HOUR, i) for i in range(3))))
+    hours = [one for i in range(3) for one in agreeing(kept, EPOCH + i * HOUR, 10 * i)]
+    partition.count(log(*hours))
     store.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
     key = f"{{dither:{TOPIC}:0}}:pane:{metric_key(kept.name, kept.revision)}:"
     client: Any = store.client
@@ -202,7 +203,7 @@ def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(store: Store)
     store.commit(0, epoch, expected, restored, {})
     assert store.snapshot(0).used[key] == restored.panes[key].used
     assert sum(restored.panes[key].used.values()) == 5_200
-    restored.count(log(batch(DELAY, [1.0], time_ms=EPOCH + HOUR, seed=9_999), first=2_600))
+    restored.count(log(*agreeing(DELAY, EPOCH + HOUR, 9_000), first=2_600))
     store.commit(0, epoch, 2_600, restored, {})
     client: Any = store.client
     assert len(list(client.scan_iter(match="*:keys:*"))) == 1, "that of the open pane"
@@ -225,16 +226,18 @@ def test_a_pane_that_is_closed_stays_closed_when_more_lateness_is_allowed(
     punctual = dataclasses.replace(DELAY, lateness="0s", max_key_reports=most)
     patient = dataclasses.replace(punctual, lateness="1d")
     assert metric_key("delay", punctual.revision) == metric_key("delay", patient.revision)
-    messages = log(*(batch(punctual, [1.0], 1, EPOCH + at, at) for at in (0, HOUR, 1, HOUR + 1)))
+    hour_later = agreeing(punctual, EPOCH + HOUR, 100)
+    stragglers = [batch(punctual, [1.0], 1, EPOCH + at, at) for at in (1, HOUR + 1)]
+    messages = log(batch(punctual, [1.0]), *hour_later, *stragglers)
     snapshot = store.acquire(0, "one")
     partition = snapshot.partition({"delay": punctual}, FUTURE_MS)
-    assert partition.count(messages[:2]) == []
+    assert partition.count(messages[:9]) == []
     store.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
     before = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key_of(punctual)}:{EPOCH}")
     snapshot = store.acquire(0, "two")
     partition = snapshot.partition({"delay": patient}, FUTURE_MS)
-    assert [refusal.reason for refusal in partition.count(messages[2:])] == ["late"]
-    store.commit(0, int(snapshot.owner["epoch"]), 2, partition, {})
+    assert [refusal.reason for refusal in partition.count(messages[9:])] == ["late"]
+    store.commit(0, int(snapshot.owner["epoch"]), 9, partition, {})
     after = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key_of(punctual)}:{EPOCH}")
     assert before == after is not None
 

@@ -57,7 +57,7 @@ def test_no_write_is_longer_than_lua_takes(
         partition.panes[PaneKey("pane", f"m{number % (names + 1)}", number)] = made
     partition.panes[PaneKey("pane", "last", 0)] = pane(0, ids, keys, closed=False)
     for number in range(names):
-        partition.watermarks[f"m{number}"].reach(number, 0)
+        partition.watermarks[f"m{number}"].take(number)
         partition.counts[f"accepted:m{number}"] = number
     with patch.object(writes_module, "MOST_WORDS", FEW):
         found = list(writes("{p}", partition, {f"f{number}": number for number in range(facts)}))

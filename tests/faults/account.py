@@ -55,6 +55,7 @@ def reckon(
     for partition, messages in logs.items():
         seen: set[tuple[str, int, bytes]] = set()
         watermarks: defaultdict[str, int] = defaultdict(lambda: -1)
+        recent: defaultdict[str, list[int]] = defaultdict(list)
         for message in messages:
             if (reason := bad.get(message.value())) is not None:
                 account.refused[partition, message.offset()] = reason
@@ -69,9 +70,11 @@ def reckon(
                 outcome = "duplicate"
             else:
                 seen.add((one.metric, pane, one.batch_id))
-                watermarks[one.metric] = max(
-                    watermarks[one.metric], min(one.time_ms, message.timestamp()[1])
-                )
+                times = [*recent[one.metric], min(one.time_ms, message.timestamp()[1])][-32:]
+                recent[one.metric] = times
+                if len(times) >= 8:
+                    eighth = sorted(times, reverse=True)[7]
+                    watermarks[one.metric] = max(watermarks[one.metric], eighth)
                 total = account.totals.setdefault((partition, one.metric), metric.zero())
                 levels = np.frombuffer(one.levels, np.uint8)
                 metric.accumulate(total, levels, metric.randomizer.decode(one.values))

@@ -21,7 +21,7 @@ from aggregator.letters import DeadLetterTopic
 from aggregator.resending import Forecast, replay
 from estimators import Metric
 from tests.integration.deployment import Deployment
-from tests.messages import DAY, EPOCH, batch
+from tests.messages import DAY, EPOCH, agreeing, batch
 from tests.servers import Kafka
 
 HOUR = 3_600_000
@@ -152,7 +152,8 @@ def test_what_is_late_by_now_is_not_sent_and_a_round_of_it_is_counted(
 ) -> None:
     delay = deployment.metrics["delay"]
     old = payload(delay, 1, EPOCH)
-    deployment.produce([(0, payload(delay, 2, EPOCH + DAY)), (0, old)])
+    after = [(0, one.SerializeToString()) for one in agreeing(delay, EPOCH + DAY, 2)]
+    deployment.produce([*after, (0, old)])
     counted(deployment)
     (kept,) = ask("replay")["kept"]
     assert (kept["reason"], kept["letters"]) == ("late", 1)
@@ -167,9 +168,9 @@ def test_what_is_late_by_now_is_not_sent_and_a_round_of_it_is_counted(
     with DeadLetterTopic(deployment.settings) as topic:
         assert replay(deployment.settings, list(topic.letters()), blind, handled).sent == 1
     deployment.store.client.flushdb()
-    assert counted(deployment)["accepted:delay"] == 3
+    assert counted(deployment)["accepted:delay"] == 8
     letters = {one["from"]: one["replays"] for one in ask("list")["letters"]}
-    assert letters == {"0:1": 0, "0:2": 1}
+    assert letters == {"0:8": 0, "0:9": 1}
     kept = ask("replay", "--rounds", "1")["kept"]
     assert {one["reason"] for one in kept} == {"late", "replayed"}
 

@@ -23,7 +23,7 @@ from tests.aggregator.web.counted import Client
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.events import IDLE_MS, Found, on_topic, publishing, settings_of
 from tests.integration.stopping import STEPS
-from tests.messages import EPOCH, batch
+from tests.messages import EPOCH, agreeing, batch
 from tests.servers import Kafka
 from tests.trusted import MINUTE, PANE, definitions
 
@@ -163,10 +163,9 @@ def closed(trusted: Deployment, apache_kafka: Kafka) -> Deployment:
     wage = trusted.metrics["wage"]
     messages = []
     for partition in range(trusted.partitions):
-        for pane in (0, 2):
-            time = EPOCH + pane * PANE
-            one = batch(wage, [10 * partition] * 20, 4, time, 10 * pane + partition)
-            messages.append((partition, one.SerializeToString()))
+        one = batch(wage, [10 * partition] * 20, 4, EPOCH, partition)
+        after = agreeing(wage, EPOCH + 2 * PANE, 100 + 10 * partition)
+        messages += [(partition, each.SerializeToString()) for each in (one, *after)]
     trusted.produce(messages)
     with trusted.worker():
         trusted.wait_until_counted()

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from aggregator.partition import CONFIRMING_BATCHES
 from aggregator.reader import Reader
 from aggregator.settings import Settings
 from aggregator.store import Store, connect
@@ -95,9 +96,10 @@ class Counting:
         return batch(self.metrics[name], answers, epsilon, at, self._seed)
 
     def some(self, minutes: int = 90) -> None:
-        """Two partitions: a batch of delays a minute, some carriers, places and pages."""
+        """Two partitions: eight batches of delays a minute, some carriers, places and pages."""
         for number in (0, 1):
-            delays = [self.batch("delay", [minute % 10] * 40, minute) for minute in range(minutes)]
+            each = [minute for minute in range(minutes) for _ in range(CONFIRMING_BATCHES)]
+            delays = [self.batch("delay", [minute % 10] * 5, minute) for minute in each]
             once = self.batch("delay", [1.0] * 3, minutes - 1)
             carriers = self.batch("carrier", [0] * 300 + [1] * 200 + [3] * 100, 1, 8)
             places = self.batch("place", [[0.1, -1.5, 0.5]] * 300, 1, 8)
