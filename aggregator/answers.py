@@ -28,7 +28,8 @@ Moment = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 class LevelShare(msgspec.Struct, frozen=True):
     """A privacy level's reports, and its share in the estimate.
 
-    `loss` is there for a release: the epsilon that it really costs a user of this level.
+    `loss` is there for a release: the epsilon that it really costs one report of this level. A
+    person with m reports in the pane loses up to m times that; devices with a ledger have one.
     """
 
     epsilon: float

@@ -45,8 +45,8 @@ class Estimate:
         It fails with probability beta by itself, apart from `lower` and `upper`. NaN where no
         report has arrived.
     privacy : ndarray of float64, shape (levels,), optional
-        Of a release: what a user of each level loses by it, at most the level; zero where there is
-        no report.
+        Of a release: what one report of each level loses by it, at most the level; zero where there
+        is no report. A person with m reports in it loses up to m times that: see docs/trusted.md.
     saturation : float, optional
         Of a release: levels above this epsilon buy nothing; their users lose no more than it.
     labels : tuple of str

@@ -568,8 +568,8 @@ class Metric:
     ) -> Estimate:
         """Draw a private release from the sums of a trusted collection.
 
-        **Each call draws anew and costs every user what `privacy` says.** Release a statistic once,
-        and keep the result.
+        **Each call draws anew and costs every report what `privacy` says.** Release a statistic
+        once, and keep the result.
 
         Parameters
         ----------

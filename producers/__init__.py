@@ -9,10 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from producers.accounts import BudgetSpent
     from producers.connection import Connection
     from producers.delivery import DeliveryError
-    from producers.ledger import BudgetSpent, Ledger, LedgerError
-    from producers.memory import AlreadyAnswered
+    from producers.ledger import Ledger, LedgerError
+    from producers.once import AlreadyAnswered
     from producers.pins import DefinitionChanged
     from producers.reporter import Reporter
     from producers.rounds import Round, Rounds
@@ -31,8 +32,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AlreadyAnswered": "producers.memory",
-    "BudgetSpent": "producers.ledger",
+    "AlreadyAnswered": "producers.once",
+    "BudgetSpent": "producers.accounts",
     "Connection": "producers.connection",
     "DefinitionChanged": "producers.pins",
     "DeliveryError": "producers.delivery",

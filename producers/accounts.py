@@ -71,6 +71,9 @@ class Account:
         Since the ledger began; an answer that is repeated costs once.
     more_at : datetime or None
         When some of what was spent is free again; None if nothing was spent.
+    trusted : bool
+        Whether its reports are true values, for a collector that is trusted: what was spent then
+        counts what releases may tell others.
     """
 
     metric: str
@@ -82,3 +85,9 @@ class Account:
     ever_spent: Fraction
     ever_reports: int
     more_at: datetime.datetime | None
+    trusted: bool = False
+
+
+def moment(time_ms: int) -> datetime.datetime:
+    """Return a time in milliseconds as a datetime in UTC."""
+    return datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from estimators.checks import LEVEL_DIGITS
 from estimators.durations import above_zero
-from producers.accounts import Account, BudgetSpent
-from producers.ledger_file import LedgerError, create, transaction
+from producers.accounts import Account, BudgetSpent, moment
+from producers.ledger_file import LedgerError, create, has_table, transaction
 from producers.pins import check_pin
 from producers.plainly import told
 
@@ -164,6 +164,7 @@ class Ledger:
             now = max(self._now(), _setting(database, "latest_ms"))
             budgets = dict(database.execute("SELECT metric, parts FROM budgets"))
             spent = _spent(database, now - self.period_ms)
+            trusted = true_values_of(database)
             ever = {
                 name: (parts, reports)
                 for name, parts, reports in database.execute(
@@ -179,7 +180,13 @@ class Ledger:
         )
         ever[ALL] = (sum(row[0] for row in ever.values()), sum(row[1] for row in ever.values()))
         return {
-            name: self._account(name, budgets.get(name), spent.get(name), ever.get(name, (0, 0)))
+            name: self._account(
+                name,
+                budgets.get(name),
+                spent.get(name),
+                ever.get(name, (0, 0)),
+                trusted=name in trusted,
+            )
             for name in (ALL, *names)
         }
 
@@ -281,6 +288,8 @@ class Ledger:
         budget: int | None,
         spent: Recent | None,
         ever: tuple[int, int],
+        *,
+        trusted: bool,
     ) -> Account:
         parts, reports, permanent, oldest = spent or (0, 0, 0, None)
         return Account(
@@ -293,6 +302,7 @@ class Ledger:
             ever_spent=Fraction(ever[0], PARTS),
             ever_reports=ever[1],
             more_at=None if oldest is None else moment(oldest + self.period_ms),
+            trusted=trusted,
         )
 
     def _now(self) -> int:
@@ -324,11 +334,6 @@ def parts_of(number: Number, what: str) -> int:
     return int(parts)
 
 
-def moment(time_ms: int) -> datetime.datetime:
-    """Return a time in milliseconds as a datetime in UTC."""
-    return datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
-
-
 def total(database: sqlite3.Connection, now: int, metric: str, parts: int, reports: int) -> None:
     """Add to what a metric has cost since the ledger began."""
     database.execute(
@@ -345,6 +350,13 @@ def _spent(database: sqlite3.Connection, horizon: int) -> dict[str, Recent]:
         (horizon,),
     )
     return {metric: tuple(recent) for metric, *recent in rows}
+
+
+def true_values_of(database: sqlite3.Connection) -> set[str]:
+    """Return the metrics of which true values were reported, to a collector that is trusted."""
+    if not has_table(database, "trusted"):
+        return set()
+    return {name for (name,) in database.execute("SELECT metric FROM trusted")}
 
 
 def _setting(database: sqlite3.Connection, name: str) -> int:

@@ -138,6 +138,14 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
                 raise LedgerError(path, _explained(error)) from None
 
 
+def has_table(database: sqlite3.Connection, name: str) -> bool:
+    """Return whether a ledger has a table: some are made when they are first needed."""
+    found = database.execute(
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)
+    ).fetchone()
+    return found is not None
+
+
 def _check(path: Path, database: sqlite3.Connection) -> None:
     (identity,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()

@@ -24,11 +24,11 @@ from estimators.mechanisms.mechanism import Reports
 from estimators.memoization import Memoization, values_of
 from estimators.metric import Metric
 from estimators.randomness import Bits, SystemBits
-from producers.ledger import PARTS, Ledger, moment, total
+from producers.ledger import PARTS, Ledger, total
 from producers.ledger_file import transaction
+from producers.once import NEVER, answer_once
 from producers.pins import pin
 
-NEVER = -1
 _USES = """
 CREATE TABLE IF NOT EXISTS uses (
     answer INTEGER PRIMARY KEY, used_ms INTEGER NOT NULL, number INTEGER NOT NULL
@@ -36,27 +36,6 @@ CREATE TABLE IF NOT EXISTS uses (
 """When each answer was last sent, on the ledger's clock, and in which order."""
 Kept = tuple[int, bytes]
 """A permanent answer: its id, and its bytes."""
-
-
-class AlreadyAnswered(RuntimeError):  # noqa: N818
-    """A second report of a memoized metric in a pane, or one of an earlier pane: it was refused.
-
-    Reports of one pane have to come from different devices, or bounds would be too narrow.
-
-    Attributes
-    ----------
-    metric : str
-    next_ms : int
-        Where the next pane begins, in ms since the epoch.
-    """
-
-    def __init__(self, metric: str, next_ms: int) -> None:
-        self.metric, self.next_ms = metric, next_ms
-        super().__init__(
-            f"this device has answered {metric!r} already, in the pane that ends at "
-            f"{moment(next_ms):%Y-%m-%d %H:%M:%S} UTC: a memoized metric takes one answer for each "
-            "pane, in order of time; nothing was reported"
-        )
 
 
 def remembered(
@@ -121,7 +100,7 @@ def remembered(
         pin(database, metric)
         now = ledger.advance(database)
         held = values_of(metric, own, _threshold(database, metric, source))
-        _answer_once(database, metric, times)
+        answer_once(database, metric, times.tolist())
         reports = [
             ways[index].report(
                 _answer(ledger, database, now, ways[index], value, room, source), source
@@ -142,22 +121,6 @@ def _threshold(database: sqlite3.Connection, metric: Metric, bits: Bits) -> int:
         database.execute("INSERT INTO devices VALUES (?, ?, ?, ?)", (*key, word, NEVER))
         found = (word,)
     return int.from_bytes(found[0], "little")
-
-
-def _answer_once(database: sqlite3.Connection, metric: Metric, times: NDArray[np.int64]) -> None:
-    """Note the panes as answered; AlreadyAnswered unless each is later than all before."""
-    key = (metric.name, metric.revision)
-    (answered,) = database.execute(
-        "SELECT answered_ms FROM devices WHERE metric = ? AND revision = ?", key
-    ).fetchone()
-    for time in times.tolist():
-        pane = metric.pane_start(time)
-        if pane <= answered:
-            raise AlreadyAnswered(metric.name, answered + metric.pane_ms)
-        answered = pane
-    database.execute(
-        "UPDATE devices SET answered_ms = ? WHERE metric = ? AND revision = ?", (answered, *key)
-    )
 
 
 def _answer(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sqlite3
 
 from estimators.metric import Metric
+from producers.ledger_file import has_table
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pins (
@@ -62,7 +63,7 @@ def pin(database: sqlite3.Connection, metric: Metric) -> None:
 
 def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> None:
     """Raise DefinitionChanged if another definition of a name is kept."""
-    if not _has(database, "pins"):
+    if not has_table(database, "pins"):
         return
     kept = database.execute("SELECT fingerprint FROM pins WHERE metric = ?", (name,)).fetchone()
     if kept is not None and kept[0] != fingerprint:
@@ -71,14 +72,7 @@ def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> No
 
 def _check_before(database: sqlite3.Connection, metric: Metric) -> None:
     for table, query in _KNOWN_BEFORE:
-        if not _has(database, table):
+        if not has_table(database, table):
             continue
         if database.execute(query, (metric.name, metric.revision)).fetchone() is not None:
             raise DefinitionChanged(metric.name)
-
-
-def _has(database: sqlite3.Connection, table: str) -> bool:
-    found = database.execute(
-        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)
-    ).fetchone()
-    return found is not None

@@ -41,16 +41,26 @@ def told(accounts: Mapping[str, Account], period_ms: int, began: datetime.dateti
 def _given(metrics: list[Account], whole: Account, period: str, of_what: str) -> str:
     if not whole.reports:
         return f"In the last {period} this device gave no answers."
-    about = " and ".join(
-        f"{_answers(each.reports)} about {each.metric} ({number(each.spent)})"
-        for each in metrics
-        if each.reports
-    )
-    return (
-        f"In the last {period} this device gave {about}. Whoever has seen all of them can be at "
+    about = " and ".join(_about(each) for each in metrics if each.reports)
+    trusted = [each.metric for each in metrics if each.trusted and each.reports]
+    seen = "all of them"
+    if trusted:
+        seen = "all the collector's releases, and the randomized answers,"
+    sentence = (
+        f"In the last {period} this device gave {about}. Whoever has seen {seen} can be at "
         f"most e^{number(whole.spent)} = {times(whole.spent)} times surer of {of_what} than "
         "before."
     )
+    if trusted:
+        sentence += f" The collector itself knows the true values of {' and '.join(trusted)}."
+    return sentence
+
+
+def _about(account: Account) -> str:
+    if not account.trusted:
+        return f"{_answers(account.reports)} about {account.metric} ({number(account.spent)})"
+    values = f"{account.reports} true value{'' if account.reports == 1 else 's'}"
+    return f"{values} of {account.metric} to a collector that is trusted ({number(account.spent)})"
 
 
 def _left(whole: Account, metrics: list[Account]) -> list[str]:

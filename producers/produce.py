@@ -61,7 +61,10 @@ def open_reporters(
         At the end, if something was not acknowledged.
     """
     with Connection(config) as connection:
-        yield {name: Reporter(metric, connection, **options) for name, metric in metrics.items()}
+        yield {
+            name: Reporter(metric, connection, trusted=metric.trust == "central", **options)
+            for name, metric in metrics.items()
+        }
 
 
 def produce(

@@ -7,20 +7,19 @@ import os
 import threading
 import time as clocks
 from collections.abc import Callable, Iterable, Mapping
-from fractions import Fraction
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from estimators.mechanisms.mechanism import Reports
 from estimators.metric import Metric
 from estimators.randomness import Bits
 from producers.batch import encode_batch, new_batch_id
 from producers.connection import Connection
 from producers.delivery import Batch, Delivered, DeliveryError, Outbox
 from producers.panes import Columns, PaneBuffer
+from producers.randomizing import randomized, values_of
 from producers.times import Times, event_times
 
 if TYPE_CHECKING:
@@ -55,6 +54,9 @@ class Reporter:
         The Kafka key of every batch, for metrics with a limit per key (`max_key_reports`): a random
         pseudonym of the device, or of many. Whoever reads the log can tell which batches share it;
         by default each has a random one of its own, its id.
+    trusted : bool
+        Needed for a metric with ``trust = "central"``: **the collector may see true values**. It is
+        for the application to say so, not for a definition that somebody sent.
     bits : Bits, optional
         The randomness of the reports; the operating system's by default.
     clock : callable
@@ -93,6 +95,7 @@ class Reporter:
         batch_reports: int = 1000,
         batch_age: float = 1.0,
         key: bytes | None = None,
+        trusted: bool = False,
         bits: Bits | None = None,
         clock: Callable[[], float] = clocks.time,
         timer: Callable[[], float] = clocks.monotonic,
@@ -102,6 +105,11 @@ class Reporter:
         if not batch_age >= 0:
             raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
         self.metric, self.topic, self.bits = metric, topic, bits
+        if metric.trust == "central" and not trusted:
+            raise ValueError(
+                f"metric {metric.name!r} is collected in trust: true values would leave this "
+                "device, not randomized; expected `trusted=True` from an application that means it"
+            )
         if metric.trust == "central":
             logger.warning(
                 "metric %r is collected in trust: TRUE VALUES leave this device, not randomized",
@@ -185,8 +193,8 @@ class Reporter:
         BudgetSpent
             If it would cost more than is left in the ledger. Nothing is reported then.
         AlreadyAnswered
-            If the ledger knows of a report of this memoized metric in the same pane or in a later
-            one. Nothing is reported then.
+            If the metric is memoized or trusted, and the ledger knows of a report in the same pane
+            or in a later one. Nothing is reported then.
         LedgerError
             If the ledger's file cannot be used. Nothing is reported then.
         DeliveryError
@@ -197,7 +205,7 @@ class Reporter:
                 f"metric {self.metric.name!r} is asked in rounds: follow them with `Rounds`, and "
                 "`answer` each"
             )
-        values = self._values(value)
+        values = values_of(self.metric, value)
         demanded = np.asarray(epsilon)
         if demanded.shape not in ((), values.shape[:1]):
             raise ValueError(
@@ -213,7 +221,12 @@ class Reporter:
         if values.size == 0:
             return
         self._check_open()
-        reports = self._randomize(values, level, times, ledger, permanent, changes)
+        reports = randomized(
+            self.metric, values, level, times, ledger, permanent, changes, self.bits
+        )
+        if self.metric.trust == "central" and ledger is not None:
+            self._entrust(ledger, Columns(level, reports, times))
+            return
         with self._lock:
             self._check_open()
             full = self._waiting.add(Columns(level, reports, times), self._timer())
@@ -264,7 +277,7 @@ class Reporter:
             raise ValueError(f"{fault}; nothing was answered")
         if asked.threshold is None:
             raise ValueError(f"the search for {metric.name!r} is over: expected an open round")
-        values = self._values(value)
+        values = values_of(metric, value)
         level = np.broadcast_to(metric.level_of(np.asarray(epsilon)), values.shape)
         if self._outbox.kept_bytes > KEPT_BYTES:
             raise self._outbox.error()
@@ -296,40 +309,17 @@ class Reporter:
                 "new one in each process"
             )
 
-    def _randomize(
-        self,
-        values: NDArray[Any],
-        level: NDArray[np.uint8],
-        times: NDArray[np.int64],
-        ledger: Ledger | None,
-        permanent: float | None,
-        changes: int,
-    ) -> Reports:
-        """Return the reports; with a ledger, once they are paid for."""
-        metric = self.metric
-        if permanent is not None and (ledger is None or not metric.memoized):
-            raise ValueError(
-                f"permanent = {permanent} for {metric.name!r}: expected a ledger, which keeps the "
-                "answers, and a metric with `memoized = true`"
-            )
-        if ledger is None:
-            return metric.randomize(values, level, self.bits)
-        if metric.trust == "central":
-            raise ValueError(
-                f"metric {metric.name!r} is collected in trust: a ledger counts randomized "
-                "reports, and these are true values"
-            )
-        if metric.memoized:
-            from producers.memory import remembered
+    def _entrust(self, ledger: Ledger, columns: Columns) -> None:
+        """Send one person's true values, each in a batch of its own, once a pane."""
+        from producers.true_values import entrusted
 
-            answers = None if permanent is None else Fraction(str(permanent))
-            return remembered(ledger, metric, values, level, times, answers, changes, self.bits)
-        metric.domain.own_units(values)  # what cannot be reported costs nothing
-        epsilons = metric.randomizer.epsilons
-        counts = np.bincount(level, minlength=len(epsilons)).tolist()
-        cost = sum(epsilon * count for epsilon, count in zip(epsilons, counts, strict=True))
-        ledger.spend(metric.name, Fraction(cost), len(values), fingerprint=metric.fingerprint)
-        return metric.randomize(values, level, self.bits)
+        ids = entrusted(ledger, self.metric, columns.level, columns.time_ms)
+        for row, key in enumerate(ids):
+            own = columns.part(slice(row, row + 1))
+            time = int(own.time_ms[0])
+            payload = encode_batch(self.metric, own.level, own.reports, time, key)
+            self._outbox.put(Batch(key, payload, 1))
+        self._outbox.send()
 
     def poll(self, timeout: float = 0.0) -> None:
         """Take in acknowledgements, waiting up to `timeout` seconds, and send batches by age.
@@ -394,27 +384,3 @@ class Reporter:
             key, last = new_batch_id(), int(columns.time_ms.max())
             payload = encode_batch(self.metric, columns.level, columns.reports, last, key)
             self._outbox.put(Batch(key, payload, columns.level.size))
-
-    def _values(self, value: ArrayLike) -> NDArray[Any]:
-        values = np.asarray(value)
-        dimension = self.metric.dimension
-        if dimension is not None:
-            if values.ndim not in (1, 2) or values.shape[-1] != dimension:
-                raise ValueError(
-                    f"values of shape {values.shape} for {self.metric.name!r}: "
-                    f"expected one vector of {dimension} numbers or rows of them"
-                )
-            return values.reshape(-1, dimension)
-        if values.ndim > 1:
-            raise ValueError(
-                f"values of shape {values.shape} for {self.metric.name!r}: "
-                "expected one value or a flat array of them"
-            )
-        is_number = self.metric.kind == "mean" or self.metric.has_rounds
-        if is_number and values.size and values.dtype.kind not in "biuf":
-            odd = next((v for v in values.ravel().tolist() if not isinstance(v, float | int)), None)
-            raise ValueError(
-                f"value {odd!r} of {self.metric.name!r}: expected a number; "
-                "leave out what was not measured"
-            )
-        return values.reshape(-1)

@@ -36,6 +36,7 @@ def _as_json(account: Account) -> dict[str, Any]:
         "left": None if account.left is None else float(account.left),
         "reports": account.reports,
         "permanent_answers": account.permanent,
+        "trusted": account.trusted,
         "ever_spent": float(account.ever_spent),
         "ever_reports": account.ever_reports,
         "more_at": None if account.more_at is None else account.more_at.isoformat(),

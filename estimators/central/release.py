@@ -61,10 +61,11 @@ class Noise:
 
     @property
     def losses(self) -> tuple[Fraction, ...]:
-        """What a user of each level loses, exactly: w_l / |w/e|_inf, at most epsilon.
+        """What one report of each level loses, exactly: w_l / |w/e|_inf, at most epsilon.
 
         The certificate of a release. The probabilities of any output, given two data sets that
-        differ in the value of one user, have a ratio of at most e^loss, and some reach it.
+        differ in the value of one report, have a ratio of at most e^loss, and some reach it. With m
+        reports of one person that differ it is e^(m loss).
         """
         return tuple(self.rate * self.sensitivity * weight for weight in self.weights)
 

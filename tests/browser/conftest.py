@@ -190,8 +190,11 @@ class Site:
         """Let devices report; the same seed makes the same reports."""
         definition = self.deployment.metrics[metric]
         config = {"bootstrap.servers": self.deployment.kafka.bootstrap_servers}
-        topic, bits = self.deployment.topic, SeededBits(seed)
-        with Reporter(definition, config, topic=topic, batch_reports=5000, bits=bits) as reporter:
+        options: dict[str, Any] = {"topic": self.deployment.topic, "bits": SeededBits(seed)}
+        trusted = definition.trust == "central"
+        with Reporter(
+            definition, config, batch_reports=5000, trusted=trusted, **options
+        ) as reporter:
             reporter.report(values, epsilons, np.datetime64(time))
         self.deployment.wait_until_counted()
 

@@ -107,7 +107,7 @@ def test_what_a_release_cost_and_bought_is_told(watched: Site, visitor: Visitor)
     report_wages(watched, 2, 40.0)
     expect(detail).to_contain_text("buy nothing")
     table = page.get_by_role("table", name="Privacy levels")
-    expect(table.get_by_role("columnheader", name="Actual loss")).to_be_visible()
+    expect(table.get_by_role("columnheader", name="Loss of a report")).to_be_visible()
     rows = [row.split() for row in table.locator("tbody tr").all_inner_texts()]
     losses = {float(row[0]): float(row[-1]) for row in rows}
     assert losses[0.1] == 0.1

@@ -90,6 +90,20 @@ def test_every_output_of_a_frequency_is_as_likely_within_each_users_loss() -> No
     assert all(loss <= epsilon for loss, epsilon in zip(noise.losses, EPSILONS, strict=True))
 
 
+@pytest.mark.parametrize("weights", [(1, 2, 3), (3, 2, 1)])
+def test_a_loss_is_that_of_one_report_and_ten_of_one_person_lose_ten_times_it(
+    weights: tuple[int, ...],
+) -> None:
+    """What `privacy` says is of a report: the collector does not know whose they are."""
+    collection, noise = TrueMean(EPSILONS, grid=4), Noise(EPSILONS, weights, 1)
+    for level in range(3):
+        nobody = np.zeros((3, 1), dtype=np.int64)
+        before, after = nobody.copy(), nobody.copy()
+        after[level] = 10 * 4  # ten reports, from the lower to the upper end of the range
+        sums = (collection.weighted_sums(each, noise).tolist() for each in (before, after))
+        assert max(exponents(noise, *sums)) == 10 * noise.losses[level]
+
+
 def test_the_rounded_sum_moves_by_no_more_than_the_weight() -> None:
     """Also where the other users' sum is not a whole number of units."""
     rng = np.random.default_rng(2)

@@ -137,15 +137,6 @@ def test_what_cannot_be_reported_costs_nothing(
     assert spent(ledger) == 0
 
 
-def test_true_values_have_no_ledger(broker: Broker, topic: str, path: Path) -> None:
-    metric = Metric(name="m", kind="mean", trust="central", range=(0, 1), levels=[1])
-    with (
-        Reporter(metric, broker.config, topic=topic) as reporter,
-        pytest.raises(ValueError, match="true values"),
-    ):
-        reporter.report(1.0, epsilon=1, ledger=Ledger(path, budget=10))
-
-
 def test_a_metric_has_a_budget_of_its_own_beside_the_common_one(path: Path) -> None:
     ledger = Ledger(path, budget=2, metrics={"late": 1})
     ledger.spend("late", 1)

@@ -352,7 +352,7 @@ def test_a_reporter_of_true_values_says_so_loudly(
     trusted = Metric(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
     Reporter(DELAY, broker.config, topic=topic).close()
     assert not caplog.records
-    Reporter(trusted, broker.config, topic=topic).close()
+    Reporter(trusted, broker.config, topic=topic, trusted=True).close()
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert "TRUE VALUES leave this device" in record.getMessage()

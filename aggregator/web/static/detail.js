@@ -36,7 +36,7 @@ export class Detail {
     this.bars = isScalar ? null : new Bars({label: `${name}: which one's history is shown`, scale, onChoose: (label) => this.metric.choose(label)});
     this.all = h("button", {type: "button", class: "button small", hidden: true, onclick: () => { this.metric.top = ALL; this.metric.again(); }});
     this.back = h("a", {class: "back", href: address({metric: null})}, "All metrics");
-    this.levels = table(["ε", "Reports", "Share", "Weight", isTrusted(definition) && "Actual loss"].filter(Boolean), "Privacy levels, and how much each counts");
+    this.levels = table(["ε", "Reports", "Share", "Weight", isTrusted(definition) && "Loss of a report"].filter(Boolean), "Privacy levels, and how much each counts");
     this.outcomes = table(["Outcome", "Reports"], "What became of the reports since the beginning");
     this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "");
     this.current = isScalar ? null : table([definition.kind === "frequency" ? "Category" : "Coordinate", "Estimate", "Lower", "Upper"], "");

@@ -1,0 +1,60 @@
+"""At most one report of a device in a pane: kept in its ledger, whatever restarts."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from estimators.metric import Metric
+from producers.accounts import moment
+
+NEVER = -1
+NO_THRESHOLD = b""
+"""In place of a device's own threshold, for metrics that need none."""
+
+
+class AlreadyAnswered(RuntimeError):  # noqa: N818
+    """A second report of a metric in a pane, or one of an earlier pane: it was refused.
+
+    Of a memoized metric, reports of one pane have to come from different devices, or bounds would
+    be too narrow; of a trusted one, a person would lose more than the release says.
+
+    Attributes
+    ----------
+    metric : str
+    next_ms : int
+        Where the next pane begins, in ms since the epoch.
+    """
+
+    def __init__(self, metric: str, next_ms: int) -> None:
+        self.metric, self.next_ms = metric, next_ms
+        super().__init__(
+            f"this device has answered {metric!r} already, in the pane that ends at "
+            f"{moment(next_ms):%Y-%m-%d %H:%M:%S} UTC: it takes one answer of a device for each "
+            "pane, in order of time; nothing was reported"
+        )
+
+
+def answer_once(database: sqlite3.Connection, metric: Metric, times: Sequence[int]) -> None:
+    """Note the panes of event times in ms as answered.
+
+    Raises
+    ------
+    AlreadyAnswered
+        Unless each is later than all before.
+    """
+    key = (metric.name, metric.revision)
+    found = database.execute(
+        "SELECT answered_ms FROM devices WHERE metric = ? AND revision = ?", key
+    ).fetchone()
+    answered = NEVER if found is None else int(found[0])
+    for time in times:
+        pane = metric.pane_start(time)
+        if pane <= answered:
+            raise AlreadyAnswered(metric.name, answered + metric.pane_ms)
+        answered = pane
+    database.execute(
+        "INSERT INTO devices VALUES (?, ?, ?, ?) ON CONFLICT (metric, revision) "
+        "DO UPDATE SET answered_ms = excluded.answered_ms",
+        (*key, NO_THRESHOLD, answered),
+    )

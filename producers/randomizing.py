@@ -1,0 +1,86 @@
+"""From what an application gives to what leaves the device: checked, paid for, and randomized."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from estimators.mechanisms.mechanism import Reports
+from estimators.metric import Metric
+from estimators.randomness import Bits
+
+if TYPE_CHECKING:
+    from producers.ledger import Ledger
+
+
+def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
+    """Return what was given as an array of values, or of rows.
+
+    Raises
+    ------
+    ValueError
+        If it has another shape than the metric's values, or something is not a number.
+    """
+    values = np.asarray(value)
+    dimension = metric.dimension
+    if dimension is not None:
+        if values.ndim not in (1, 2) or values.shape[-1] != dimension:
+            raise ValueError(
+                f"values of shape {values.shape} for {metric.name!r}: "
+                f"expected one vector of {dimension} numbers or rows of them"
+            )
+        return values.reshape(-1, dimension)
+    if values.ndim > 1:
+        raise ValueError(
+            f"values of shape {values.shape} for {metric.name!r}: "
+            "expected one value or a flat array of them"
+        )
+    is_number = metric.kind == "mean" or metric.has_rounds
+    if is_number and values.size and values.dtype.kind not in "biuf":
+        odd = next((v for v in values.ravel().tolist() if not isinstance(v, float | int)), None)
+        raise ValueError(
+            f"value {odd!r} of {metric.name!r}: expected a number; leave out what was not measured"
+        )
+    return values.reshape(-1)
+
+
+def randomized(
+    metric: Metric,
+    values: NDArray[Any],
+    level: NDArray[np.uint8],
+    times: NDArray[np.int64],
+    ledger: Ledger | None,
+    permanent: float | None,
+    changes: int,
+    bits: Bits | None,
+) -> Reports:
+    """Return the reports of values; with a ledger, once they are paid for.
+
+    Raises
+    ------
+    ValueError
+        If a value, or `permanent`, cannot be used.
+    BudgetSpent, DefinitionChanged, AlreadyAnswered, LedgerError
+        As the ledger has it.
+    """
+    if permanent is not None and (ledger is None or not metric.memoized):
+        raise ValueError(
+            f"permanent = {permanent} for {metric.name!r}: expected a ledger, which keeps the "
+            "answers, and a metric with `memoized = true`"
+        )
+    if ledger is None or metric.trust == "central":
+        return metric.randomize(values, level, bits)
+    if metric.memoized:
+        from producers.memory import remembered
+
+        answers = None if permanent is None else Fraction(str(permanent))
+        return remembered(ledger, metric, values, level, times, answers, changes, bits)
+    metric.domain.own_units(values)  # what cannot be reported costs nothing
+    epsilons = metric.randomizer.epsilons
+    counts = np.bincount(level, minlength=len(epsilons)).tolist()
+    cost = sum(epsilon * count for epsilon, count in zip(epsilons, counts, strict=True))
+    ledger.spend(metric.name, Fraction(cost), len(values), fingerprint=metric.fingerprint)
+    return metric.randomize(values, level, bits)

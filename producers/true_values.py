@@ -1,0 +1,92 @@
+"""True values of one person, for a collector that is trusted: one a pane, under a pseudonym.
+
+A release is private for one report in it. So that this is one person, their device sends one report
+a pane, and under an id that it cannot choose anew: a second one, of a ledger that was copied or put
+back, has the id of the first, and the collector counts it once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.metric import Metric
+from producers.batch import BATCH_ID_BYTES
+from producers.ledger import Ledger, parts_of, total
+from producers.ledger_file import transaction
+from producers.once import answer_once
+from producers.pins import check_pin
+
+SECRET_BYTES = 32
+_SCHEMAS = (
+    "CREATE TABLE IF NOT EXISTS secret (word BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS trusted (metric TEXT PRIMARY KEY) WITHOUT ROWID",
+)
+
+
+def entrusted(
+    ledger: Ledger, metric: Metric, level: NDArray[np.uint8], times: NDArray[np.int64]
+) -> list[bytes]:
+    """Return the ids of one person's reports, once they are noted and charged; or none of them.
+
+    Each costs its level's epsilon: what its pane's release says about it at most.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    metric : Metric
+        Of a trusted collection.
+    level, times : ndarray, shape (n,)
+        Levels, and event times in ms; each in a later pane than the one before.
+
+    Raises
+    ------
+    AlreadyAnswered
+        If the device has a report in one of the panes, or in a later one.
+    DefinitionChanged, BudgetSpent, LedgerError
+        As for :meth:`Ledger.spend`.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> metric = Metric(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(f"{folder}/ledger", budget=2)
+    ...     ids = entrusted(ledger, metric, np.zeros(2, np.uint8), np.array([0, 60_000]))
+    ...     len(set(ids)), float(ledger.accounts()["pay"].spent)
+    (2, 2.0)
+    """
+    starts = [metric.pane_start(time) for time in times.tolist()]
+    with transaction(ledger.path, write=True) as database:
+        for schema in _SCHEMAS:
+            database.execute(schema)
+        check_pin(database, metric.name, metric.fingerprint)
+        answer_once(database, metric, starts)
+        now = ledger.advance(database)
+        for index in level.tolist():
+            parts = parts_of(Fraction(metric.randomizer.epsilons[index]), "epsilon")
+            ledger.charge(database, now, metric.name, parts, 1)
+            total(database, now, metric.name, parts, 1)
+        database.execute("INSERT OR IGNORE INTO trusted VALUES (?)", (metric.name,))
+        secret = _secret(database)
+    return [pseudonym(secret, metric.name, start) for start in starts]
+
+
+def pseudonym(secret: bytes, metric: str, start: int) -> bytes:
+    """Return a device's id in a pane: the same within it, and like a random one in any other."""
+    said = f"{metric} {start}".encode()
+    return hashlib.blake2b(said, digest_size=BATCH_ID_BYTES, key=secret).digest()
+
+
+def _secret(database: sqlite3.Connection) -> bytes:
+    """Return what a device's pseudonyms are made of, drawn once."""
+    found = database.execute("SELECT word FROM secret").fetchone()
+    if found is None:
+        found = (os.urandom(SECRET_BYTES),)
+        database.execute("INSERT INTO secret VALUES (?)", found)
+    return bytes(found[0])
