@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from aggregator.clock import SYSTEM, Clock
 from aggregator.decoding import Refusal
 from aggregator.errors import DitherError
+from aggregator.headers import Header, read
 from producers.kafka_errors import explained
 
 CONTEXT = "__connect.errors."
@@ -23,12 +24,13 @@ TRUNCATED = "dither.truncated.from"
 """Header with the original size of a message that the broker would not take whole."""
 REPLAYS = "dither.replays"
 """Header with how often a message was sent again from the dead letters."""
+UNREADABLE = "dither.headers.unreadable"
+"""Header of a letter without those of its original, which could not be read."""
 KEPT_BYTES = 100_000
 NOW = 0
 """A letter's timestamp that stands for when it is sent."""
 UNTIMELY = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD)
 """Answers of a broker whose topic does not take a timestamp so far from its own clock."""
-Header = tuple[str, str | bytes | None]
 POLL_SECONDS = 0.1
 
 
@@ -71,9 +73,9 @@ def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
     """Return what to send: the message as it came, then what is left if that is too large.
 
     The second keeps the key and the beginning of the payload, the last one nothing but the reason
-    and the place of the original.
+    and the place of the original. Headers that cannot be read are left out, and a header says so.
     """
-    key, value, headers = message.key(), message.value(), message.headers() or []
+    key, value, headers = message.key(), message.value(), read(message)
     arrived = max(0, message.timestamp()[1])  # 0: now
     why: list[Header] = [
         (CONTEXT + "topic", (message.topic() or "").encode()),
@@ -84,6 +86,8 @@ def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
         (CONTEXT + "exception.class.name", reason.encode()),
         (CONTEXT + "exception.message", detail.encode()),
     ]
+    if headers is None:
+        headers, why = [], [*why, (UNREADABLE, b"a name is not UTF-8")]
     whole = Letter(key, value, [*headers, *why], arrived)
     why = [*why, (TRUNCATED, str(len(value or b"")).encode())]
     short = Letter(key, value and value[:KEPT_BYTES], why, arrived)

@@ -26,6 +26,7 @@ from confluent_kafka.cimpl import NewTopic
 from aggregator import refusals
 from aggregator.complaints import Complaints
 from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
+from aggregator.obstacles import Probe, prober
 from aggregator.settings import Settings
 from producers.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka_errors import ExplainingProducer, explained
@@ -45,8 +46,12 @@ CONSUMER: dict[str, Any] = {
     "fetch.queue.backoff.ms": 1,
     "fetch.wait.max.ms": 100,
     "queued.min.messages": 100_000,
+    "fetch.max.bytes": 262_144,
 }
 """Defaults that [kafka] may override.
+
+A response is expanded as a whole, up to 1,032 times, before anything of it is counted: small ones
+bound the memory, and are as fast.
 
 Measured: the backoff of 1 ms is five times faster. A broker that holds a request for partitions in
 which nothing is new holds up those that the next request will ask for: of one that is assigned
@@ -63,6 +68,10 @@ MANDATORY: dict[str, Any] = {
 QUEUE_SHARE = 8
 """Of a worker's memory, that messages which were fetched may take."""
 MOST_QUEUED_KBYTES = 65_536
+MOST_RECEIVED = 100_000_000
+"""librdkafka's own default."""
+LARGEST_BATCH = 262_144
+"""The max.message.bytes of the reports topic where we create it: of what may then be expanded."""
 
 AWAY = (
     KafkaError._TIMED_OUT,
@@ -89,6 +98,7 @@ CONSUMER_ONLY = (*CONSUMER, *MANDATORY)
 def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
     """Return a consumer of the deployment's cluster."""
     own = {k: v for k, v in settings.kafka.items() if k not in PRODUCER_ONLY}
+    own["message.max.bytes"] = 1_000  # a producer's, and fetch.max.bytes may not be below it
     config = {**CONSUMER, **own, "group.id": group, **MANDATORY, **properties}
     return Consumer(config, logger=QUIET)
 
@@ -187,7 +197,10 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     there = client.list_topics(timeout=ANSWER_SECONDS).topics
     topics = settings.topics
     wanted: dict[str, tuple[int, dict[str, str]]] = {
-        topics.reports: (topics.partitions, {"message.timestamp.type": "LogAppendTime"}),
+        topics.reports: (
+            topics.partitions,
+            {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(LARGEST_BATCH)},
+        ),
         topics.deadletters: (1, {}),
         topics.estimates: (1, {"cleanup.policy": "compact"}),
         topics.rounds: (1, {"cleanup.policy": "compact"}),
@@ -376,6 +389,20 @@ def collect_seldom() -> None:
     gc.set_threshold(4 * GATHER_MESSAGES)
 
 
+def received(settings: Settings) -> dict[str, Any]:
+    """Return the limits of what a worker receives, by its memory.
+
+    What expands beyond `receive.message.max.bytes` is not read, but for gzip, lz4 and snappy, for
+    which the client has no limit. A response must fit, too.
+    """
+    share = settings.aggregate.memory // QUEUE_SHARE
+    least = int(settings.kafka.get("fetch.max.bytes", CONSUMER["fetch.max.bytes"])) + 512
+    return {
+        "queued.max.messages.kbytes": min(MOST_QUEUED_KBYTES, share // 1024),
+        "receive.message.max.bytes": max(least, min(MOST_RECEIVED, share)),
+    }
+
+
 @dataclasses.dataclass(frozen=True)
 class Clients:
     """A worker's side of Kafka.
@@ -390,24 +417,21 @@ class Clients:
         Takes the dead letters.
     topic_id : callable
         Returns the id of the reports topic; see :class:`TopicId`.
+    probe : callable
+        Starts looking for the end of a record batch; see :func:`aggregator.obstacles.prober`.
     """
 
     consumer: ReportsConsumer
     asker: ReportsConsumer
     producer: Producer
     topic_id: Callable[[], str]
+    probe: Callable[[int, int], Probe]
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """Return the clients of a deployment's cluster."""
         group = settings.aggregate.group
-        largest = int(settings.kafka.get("message.max.bytes", 1_000_000))
-        kilobytes = min(MOST_QUEUED_KBYTES, settings.aggregate.memory // QUEUE_SHARE // 1024)
-        fetched = {
-            "queued.max.messages.kbytes": kilobytes,
-            "fetch.max.bytes": max(1024 * kilobytes, largest),
-        }
-        unset: dict[str, Any] = {k: v for k, v in fetched.items() if k not in settings.kafka}
+        unset = {k: v for k, v in received(settings).items() if k not in settings.kafka}
         return cls(
             consumer(
                 settings,
@@ -421,4 +445,8 @@ class Clients:
             consumer(settings, group, **FRESH),
             producer(settings, **{"message.max.bytes": 64_000_000}),
             TopicId(settings, settings.topics.reports),
+            prober(
+                lambda: consumer(settings, group, **{"enable.partition.eof": True}, **unset),
+                settings.topics.reports,
+            ),
         )

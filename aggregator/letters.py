@@ -12,8 +12,9 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import kafka
-from aggregator.deadletters import CONTEXT, REPLAYS, TRUNCATED, Header
+from aggregator.deadletters import CONTEXT, REPLAYS, TRUNCATED
 from aggregator.errors import DitherError
+from aggregator.headers import Header, read
 from aggregator.settings import Settings
 from estimators import ReportError
 from producers.batch import parse_batch
@@ -96,7 +97,7 @@ class DeadLetter:
     @classmethod
     def parse(cls, message: Any) -> Self | None:
         """Return the dead letter that a message is; None if nobody says what was refused."""
-        headers: list[Header] = message.headers() or []
+        headers = read(message) or []
         named = [name for name, _ in headers]
         if CONTEXT + "topic" not in named:
             return None

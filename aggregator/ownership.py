@@ -12,6 +12,7 @@ from aggregator.errors import Fenced, StateUnreadable
 from aggregator.keys import tag
 from aggregator.limits import Refused
 from aggregator.measurements import Measurements
+from aggregator.obstacles import SKIPPED, Obstacle, Trouble
 from aggregator.partition import Partition
 from aggregator.settings import Aggregate
 from aggregator.store import TORN, UNSET, Snapshot, Store
@@ -53,6 +54,8 @@ class Owned:
         Why the next owner, if it is this worker, must not go on: a limit was reached.
     must_seek : bool
         Whether the consumer is still to be sent to the next offset.
+    trouble : Trouble
+        What was met in the log that cannot be counted.
     """
 
     number: int
@@ -70,6 +73,7 @@ class Owned:
     refused: Refused = dataclasses.field(default_factory=Refused)
     excess: str = ""
     must_seek: bool = False
+    trouble: Trouble = dataclasses.field(default_factory=Trouble)
     _expects: bool = True
 
     @property
@@ -80,7 +84,7 @@ class Owned:
     @property
     def is_counting(self) -> bool:
         """Whether messages may be counted."""
-        return not (self.halted or self.is_fenced)
+        return not (self.halted or self.is_fenced or self.trouble.is_wall)
 
     @property
     def open_bytes(self) -> int:
@@ -126,6 +130,17 @@ class Owned:
         """Check the next message's offset again."""
         self._expects = True
 
+    def pass_over(self, obstacle: Obstacle) -> None:
+        """Go on behind what cannot be counted; the next commit says which offsets were given up."""
+        last = obstacle.first if obstacle.last is None else obstacle.last
+        lost = last + 1 - obstacle.first
+        self.facts["gap"] = int(self.facts.get("gap", 0)) + lost
+        passed = f"{obstacle.first}-{last}"
+        self.facts[SKIPPED] = f"{self.facts.get(SKIPPED, '')},{passed}".lstrip(",")
+        self.state.next_offset = last + 1
+        self.trouble = Trouble()
+        self.unconfirm()
+
     def fence(self, retake_at: float) -> None:
         """Stop counting until `retake_at` (monotonic seconds)."""
         self.is_fenced, self.retake_at = True, retake_at
@@ -149,7 +164,8 @@ class Owned:
             return 0
         now = clock.now_ms()
         measured = self.measured.arrived(self.state.arrivals, now)
-        facts = {**self.facts, "halted": self.halted, "high": high, "updated": now}
+        halted = self.halted or self.trouble.shown
+        facts = {**self.facts, "halted": halted, "high": high, "updated": now}
         facts |= measured.facts() | self.refused.facts()
         written = store.commit(self.number, self.epoch, self.committed, self.state, facts)
         if written is None:  # what an earlier attempt measured is in the store
@@ -202,6 +218,7 @@ def take(
         return Owned(number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error))
     low, high = log_range()
     facts: dict[str, str | int] = {"topic_id": topic_id or snapshot.owner.get("topic_id", "")}
+    facts |= {key: snapshot.owner[key] for key in ("gap", SKIPPED) if key in snapshot.owner}
     halted = ""
     if snapshot.next_offset == TORN:
         halted = snapshot.owner.get("halted") or (
@@ -215,6 +232,7 @@ def take(
             lost_to = low
             if _is_another(snapshot, topic_id):  # as far as the old log was known to reach
                 lost_to = int(snapshot.owner.get("high", 0))
+                facts[SKIPPED] = ""
             missing = max(0, lost_to - snapshot.next_offset)
             facts["gap"] = int(snapshot.owner.get("gap", 0)) + missing
             state.next_offset = low

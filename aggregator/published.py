@@ -18,6 +18,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import events, kafka, stored
+from aggregator.headers import read
 from aggregator.keys import final_key, release_key
 from aggregator.leader import CopyLost, Unreadable
 from aggregator.lease import Lease
@@ -272,7 +273,7 @@ class _Seen:
     def of(cls, message: Any, source: str) -> _Seen | None:
         """Return the event of a message; None if it is none from `source`."""
         try:
-            headers = {name: value.decode() for name, value in message.headers() or []}
+            headers = {n: v.decode() for n, v in read(message) or [] if isinstance(v, bytes)}
             found = cls(
                 headers["ce_id"], headers["ce_type"], message.key().decode(), message.value() or b""
             )

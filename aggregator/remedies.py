@@ -47,6 +47,11 @@ REMEDIES = {
         "Set the device's clock. `dither deadletters replay --reason future` counts it once its "
         "time has come.",
     ),
+    "too_large": Remedy(
+        "the message has more than 33,554,432 bytes: it was compressed when it came",
+        "Nobody who uses Dither's library sends this: look for who floods (docs/abuse.md). "
+        "`dither deadletters drop` hides it here.",
+    ),
     "too_many_reports": Remedy(
         "the batch has more reports than the metric's max_batch_reports",
         "Let the device send smaller batches; or allow more, restart the workers, then `dither "

@@ -15,20 +15,24 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from aggregator import kafka
-from aggregator.deadletters import REPLAYS, Header
+from aggregator.deadletters import REPLAYS
 from aggregator.errors import DitherError
 from aggregator.handled import Handled
+from aggregator.headers import Header
 from aggregator.letters import DeadLetter, Place
 from aggregator.partition import Partition
 from aggregator.settings import Settings
 from aggregator.store import Store
 from estimators import Metric
 from estimators.durations import milliseconds
+from producers.connection import LARGEST_MESSAGE
 
 MOST_LETTERS = 500
 MOST_BYTES = 16_000_000
 """Of one go: sent, acknowledged, marked."""
 ACKNOWLEDGE_SECONDS = 60.0
+SIZES = {"message.max.bytes": 64_000_000, "batch.size": LARGEST_MESSAGE}
+"""A letter alone may be as large as its topic allows; what shares a record batch must fit too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +174,7 @@ def replay(
     outcome = Replayed()
     producer: Any = None
     if handled is not None:
-        producer = kafka.producer(settings, **{"message.max.bytes": 64_000_000})
+        producer = kafka.producer(settings, **SIZES)
     try:
         for chunk in _chunks(letters):
             refused = forecast.refusals(chunk)

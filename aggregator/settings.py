@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from aggregator import served
+from aggregator import container, served
 from aggregator.errors import SettingsError
 from aggregator.masking import HASHED_TOKEN, HIDDEN, is_secret
 from aggregator.masking import masked as masked
@@ -85,7 +86,7 @@ class Gateway(msgspec.Struct, forbid_unknown_fields=True):
     rate_limit: str = "100/second"
     rate_limit_bytes: str = "1000000/second"
     rate_limit_reports: str = "100000/second"
-    max_body: int = 900_000
+    max_body: int = 240_000
     max_in_flight: int = 67_108_864
     acknowledge_timeout: str = "10s"
     trusted_without_tls: bool = False
@@ -94,7 +95,9 @@ class Gateway(msgspec.Struct, forbid_unknown_fields=True):
 class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     """The counting workers.
 
-    `memory` is in bytes, of what a worker has fetched and of its open panes. Above one of the
+    `memory` is in bytes, of what a worker has fetched and of its open panes; where it is not set,
+    it is half of the container's limit, if that is less. `skip` names what may be passed if it
+    cannot be counted, as PARTITION:OFFSET. Above one of the
     limits `deadletter_consecutive` (messages in a row) and `deadletter_ratio` (a share of the last
     `deadletter_window` messages) a partition halts; 0: never. A worker that is in one step for
     `stuck_after` says so, and ends after `stuck_exit`; 0s: never.
@@ -107,6 +110,7 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     future: str = "10m"
     idle: str = "1m"
     on_gap: str = "stop"
+    skip: list[str] = msgspec.field(default_factory=list)
     memory: int = 2_147_483_648
     deadletter_consecutive: int = 10_000
     deadletter_ratio: float = 0.0
@@ -174,6 +178,8 @@ DURATIONS = (
 SHORTEST_MS = {"publish.interval": 100, "publish.lease": 500, "coordinate.lease": 500}
 SMALLEST = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
 BROKERS_CHOICE = ("topics.replication", -1)
+CONTAINER = "half of the container's limit"
+PLACE = re.compile(r"(\d{1,9}):(\d{1,18})")
 CHOICES = {"aggregate.on_gap": ("stop", "skip")}
 
 
@@ -214,7 +220,19 @@ def load_settings(
         if value is not None:
             _refuse_visible(key, value)
             _put(settings, key, value, "command line")
+    _fit_container(settings)
     return settings
+
+
+def _fit_container(settings: Settings) -> None:
+    """Let a worker use half of what its container may, unless somebody said how much."""
+    limit = container.memory_limit()
+    if "aggregate.memory" in settings.sources or limit is None:
+        return
+    fitting = max(SMALLEST["aggregate.memory"], limit.bytes // 2)
+    if fitting < settings.aggregate.memory:
+        settings.aggregate.memory = fitting
+        settings.sources["aggregate.memory"] = f"{CONTAINER}, {limit.file}"
 
 
 def in_force(settings: Settings) -> Iterator[tuple[str, Any, str]]:
@@ -247,6 +265,32 @@ def publish_since_ms(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     return round(moment.timestamp() * 1000)
+
+
+def place(text: str) -> tuple[int, int]:
+    """Return the partition and the offset that `aggregate.skip` names.
+
+    Raises
+    ------
+    ValueError
+        If it is nothing of the kind.
+
+    Examples
+    --------
+    >>> place("3:8812")
+    (3, 8812)
+    """
+    found = PLACE.fullmatch(text)
+    if found is None:
+        raise ValueError("places as PARTITION:OFFSET, as in 3:8812")
+    return int(found[1]), int(found[2])
+
+
+def container_share(settings: Settings, workers: int) -> int | None:
+    """Return the memory of each of several workers in one container; None: what is set holds."""
+    if not settings.sources.get("aggregate.memory", "").startswith(CONTAINER):
+        return None
+    return max(SMALLEST["aggregate.memory"], settings.aggregate.memory // workers)
 
 
 def _file(file: Path) -> Iterator[tuple[str, Any]]:
@@ -333,6 +377,9 @@ def _check(key: str, value: Any) -> None:
     elif key in DURATIONS:
         if milliseconds(value) < (shortest := SHORTEST_MS.get(key, 0)):
             raise ValueError(f"a duration of {shortest}ms or more")
+    elif key == "aggregate.skip":
+        for text in value:
+            place(text)
     elif key == "publish.since":
         publish_since_ms(value)
     elif key in CHOICES and value not in CHOICES[key]:

@@ -23,8 +23,8 @@ ORPHAN_SECONDS = 5
 log = structlog.get_logger("dither.supervisor")
 
 
-def single_worker_command(arguments: list[str]) -> list[str]:
-    """Return the command line of one worker, given that of several.
+def single_worker_command(arguments: list[str], memory: int | None = None) -> list[str]:
+    """Return the command line of one worker, given that of several, and its memory if it is told.
 
     Examples
     --------
@@ -40,7 +40,8 @@ def single_worker_command(arguments: list[str]) -> list[str]:
             skip = True
         else:
             kept.append(argument)
-    return [sys.executable, "-m", "aggregator", *kept, "--workers", "1"]
+    told = [] if memory is None else ["--set", f"aggregate.memory={memory}"]
+    return [sys.executable, "-m", "aggregator", *kept, *told, "--workers", "1"]
 
 
 class Supervisor:

@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from aggregator import kafka
 from aggregator.errors import DitherError, StateUnreadable
 from aggregator.keys import PaneKey, counted_keys, partitions_key
+from aggregator.obstacles import between, is_of_data, spans
 from aggregator.partition import Pane, Partition
 from aggregator.settings import Settings
 from aggregator.store import TORN, UNSET, Snapshot, Store
@@ -162,26 +163,37 @@ class _Replay:
             self._compare_counters()
 
     def _log(self, consumer: Consumer, progress: Callable[[int, int], None]) -> Iterator[list[Any]]:
-        end = self.snapshot.next_offset
-        if self.state.next_offset >= end:
-            return
-        here = TopicPartition(self.topic, self.number, self.state.next_offset)
+        passed = spans(self.snapshot.owner)
+        for start, stop in between(self.state.next_offset, self.snapshot.next_offset, passed):
+            yield from self._stretch(consumer, progress, start, stop)
+        consumer.unassign()
+
+    def _stretch(
+        self, consumer: Consumer, progress: Callable[[int, int], None], start: int, end: int
+    ) -> Iterator[list[Any]]:
+        """Yield the messages in [start, end); what stands behind may be unreadable."""
+        here = TopicPartition(self.topic, self.number, start)
         consumer.assign([here])
         heard = time.monotonic()
-        reached = self.state.next_offset
+        reached = start
         while reached < end:
             wanted = min(CONSUME_MESSAGES, end - reached)
             messages = consumer.consume(wanted, timeout=CONSUME_SECONDS)
+            is_over = False
             for message in messages:
                 error = message.error()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                    continue
+                if not is_of_data(error, message.offset()) or _offset(message) < end:
                     raise KafkaException(error)
+                is_over = True  # it comes behind all that can be read
             good = [m for m in messages if m.error() is None and _offset(m) < end]
             if good:
                 heard = time.monotonic()
                 yield good
             position = consumer.position([here])[0].offset
             reached = max(reached, position if position != OFFSET_INVALID else 0)
+            reached = end if is_over else reached
             reached = max(reached, kafka.ends(messages).get(self.number, 0))
             progress(self.number, min(reached, end))
             if time.monotonic() - heard > SILENCE_SECONDS:
@@ -189,7 +201,6 @@ class _Replay:
                     f"partition {self.number}: the log gave nothing for {SILENCE_SECONDS:g} s at "
                     f"offset {reached}, and the state stands at {end}"
                 )
-        consumer.unassign()
 
     def _compare_panes(self, truncated: bool) -> None:
         replayed = {key: pane for key, (pane, _) in self.closed.items()} | self.state.panes

@@ -14,9 +14,11 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import kafka
+from aggregator.careful import Careful
 from aggregator.clock import SYSTEM, Clock
 from aggregator.deadletters import DeadLetters
 from aggregator.errors import BrokerUnreachable, CommitTooLarge, Fenced, StateUnreadable
+from aggregator.obstacles import is_of_data
 from aggregator.outage import AWAY, Outage
 from aggregator.ownership import Owned, take
 from aggregator.settings import Settings
@@ -81,6 +83,7 @@ class Worker:
         self._consumer, self._asker = clients.consumer, clients.asker
         self._deadletters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
         self._topic_id = clients.topic_id
+        self._careful = Careful(settings.aggregate, clock, clients.probe)
         self._outage = Outage(clock)
         after, end_after = (
             milliseconds(text) / 1000
@@ -184,7 +187,7 @@ class Worker:
     def _count(self, events: Sequence[Any]) -> None:
         errors = [event for event in events if event.error() is not None]
         for event in errors:
-            self._note(event.error(), event.partition())
+            self._note(event)
         ends = kafka.ends(events) if errors else {}
         messages = [event for event in events if event.error() is None] if errors else events
         for number, batch in kafka.by_partition(messages).items():
@@ -208,9 +211,9 @@ class Worker:
                 return False
             part = batch[first : first + SLICE_MESSAGES]
             self._watchdog.at("counting", owned.number, part[0].offset())
-            owned.count(part, self.settings.aggregate)
-            if owned.excess:
-                owned.fence(self._clock.monotonic())  # dropped, taken again, and halted
+            if not self._careful.count(owned, part):
+                if owned.trouble.is_wall:
+                    self._consumer.pause([TopicPartition(self.topic, owned.number)])
                 return False
         return True
 
@@ -224,13 +227,18 @@ class Worker:
             return False
         return True
 
-    def _note(self, error: KafkaError, number: int | None) -> None:
+    def _note(self, message: Any) -> None:
+        error, number = message.error(), message.partition()
         if error.code() == KafkaError._AUTO_OFFSET_RESET and number in self.owned:
             owned = self.owned[number]
             if owned.is_counting:
                 owned.fence(self._clock.monotonic())
         elif error.fatal():
             raise KafkaException(error)
+        elif number in self.owned and is_of_data(error, message.offset()):
+            owned = self.owned[number]
+            if owned.is_counting and self._careful.stalled(owned, message):
+                self._seek(owned)
         elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT):
             log.warning("kafka", partition=number, error=explained(error))
 
@@ -269,7 +277,8 @@ class Worker:
         """
         if owned.is_fenced:
             return
-        self._send_deadletters(owned)
+        if not self._send_deadletters(owned):
+            return
         self._watchdog.at("committing", owned.number, owned.state.next_offset)
         started = self._clock.monotonic()
         try:
@@ -293,8 +302,11 @@ class Worker:
         )
         self._tell_kafka(owned)
 
-    def _send_deadletters(self, owned: Owned) -> None:
-        """Send what was refused since the last commit, and wait until it is safe."""
+    def _send_deadletters(self, owned: Owned) -> bool:
+        """Send what was refused since the last commit, and wait until it is safe.
+
+        Returns whether all of it could be sent: else the partition is fenced.
+        """
         if owned.refusals:
             first, reasons = owned.refusals[0], Counter(r.reason for r in owned.refusals)
             log.warning(
@@ -305,10 +317,15 @@ class Worker:
                 detail=f"{first.reason}: {first.detail}",
             )
             for refusal in owned.refusals:
-                self._deadletters.send(refusal)
+                try:
+                    self._deadletters.send(refusal)
+                except Exception as error:
+                    self._careful.not_put_aside(owned, refusal, error)
+                    return False
             owned.refusals, owned.refused_bytes = [], 0
         self._watchdog.at("sending dead letters", owned.number)
         self._deadletters.flush(DEAD_LETTER_SECONDS)
+        return True
 
     def _tell_kafka(self, owned: Owned) -> None:
         """Write Kafka's own committed offset, for lag tools only."""
@@ -445,7 +462,7 @@ class Worker:
 
     def _retake(self, owned: Owned) -> None:
         fresh = self._take(owned.number)
-        fresh.fences = owned.fences + 1
+        fresh.fences, fresh.trouble = owned.fences + 1, owned.trouble
         self.owned[owned.number] = fresh
         position = [TopicPartition(self.topic, owned.number)]
         if fresh.halted:

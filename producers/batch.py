@@ -15,6 +15,8 @@ from estimators.metric import Metric
 from producers.reports_pb2 import ReportBatch
 
 BATCH_ID_BYTES = 16
+LARGEST_BYTES = 33_554_432
+"""Of a message that is looked at: what was compressed may be larger than any broker's limit."""
 
 
 def new_batch_id() -> bytes:
@@ -98,8 +100,10 @@ def parse_batch(message: bytes) -> ReportBatch:
     Raises
     ------
     ReportError
-        ``malformed``.
+        ``too_large`` or ``malformed``.
     """
+    if len(message) > LARGEST_BYTES:
+        raise ReportError("too_large", f"{len(message)} bytes: expected {LARGEST_BYTES} at most")
     try:
         return ReportBatch.FromString(message)
     except DecodeError as error:

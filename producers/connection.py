@@ -24,11 +24,16 @@ TICK = 0.1  # seconds: how far past its age a batch may leave
 CLOSE_TIMEOUT = 30.0  # seconds for each reporter that is still open
 EXIT_TIMEOUT = 5.0  # seconds for what is left over when the interpreter ends
 
+LARGEST_MESSAGE = 250_000
+"""Bytes: it fits, with what Kafka adds, into a topic with the max.message.bytes that we set."""
+
 DEFAULTS: dict[str, Any] = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 5,
     "compression.type": "zstd",  # randomized response: 0.6 bytes a report for 2.1; lz4: 1.3
+    "message.max.bytes": LARGEST_MESSAGE,
+    "batch.size": LARGEST_MESSAGE,
     "partitioner": "murmur2_random",  # a key's partition is that of Kafka's own clients
     "client.id": "dither",
 }
@@ -54,7 +59,7 @@ class Connection:
     ----------
     config : mapping
         librdkafka's properties; they go before the defaults (idempotent, acks=all, 5 ms of linger,
-        zstd). ``bootstrap.servers`` is needed.
+        zstd, messages of at most 250,000 bytes). ``bootstrap.servers`` is needed.
     background : bool
         A daemon thread sends batches by age and takes in acknowledgements. Without it the
         application calls ``Reporter.poll`` every now and then.
@@ -114,7 +119,7 @@ class Connection:
     @property
     def message_max_bytes(self) -> int:
         """The largest message that librdkafka takes."""
-        return int(self.config.get("message.max.bytes", 1_000_000))
+        return int(self.config.get("message.max.bytes", LARGEST_MESSAGE))
 
     def add(self, served: Served) -> None:
         """Serve a reporter from now on."""

@@ -14,7 +14,7 @@ import redis
 
 from aggregator import kafka, logs
 from aggregator.commands.options import defined_metrics, opened_store, settings_options
-from aggregator.settings import Settings
+from aggregator.settings import Settings, container_share
 from aggregator.supervisor import Supervisor, single_worker_command
 from aggregator.worker import Worker
 
@@ -49,7 +49,8 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
             with contextlib.suppress(redis.RedisError):
                 store.count_death()
 
-        runner = Supervisor(count, single_worker_command(sys.argv[1:]), died)
+        memory = container_share(settings, count)
+        runner = Supervisor(count, single_worker_command(sys.argv[1:], memory), died)
     else:
         kafka.collect_seldom()
         runner = Worker(settings, metrics, store, f"{socket.gethostname()}:{os.getpid()}")

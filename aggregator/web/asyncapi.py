@@ -10,7 +10,7 @@ import msgspec
 
 from aggregator import events
 from aggregator.answers import Answer
-from aggregator.deadletters import CONTEXT, TRUNCATED
+from aggregator.deadletters import CONTEXT, TRUNCATED, UNREADABLE
 from aggregator.settings import Settings
 from producers.rounds import OPENED, Round
 
@@ -27,6 +27,7 @@ DEAD_LETTER_HEADERS = {
     CONTEXT + "exception.class.name": "The reason, as `dither_reports_total` has it.",
     CONTEXT + "exception.message": "What was wrong with it, for people.",
     TRUNCATED: "Its size, if the broker would not take it whole.",
+    UNREADABLE: "Why its own headers are missing, if they could not be read.",
 }
 
 
@@ -167,7 +168,7 @@ def _event(
 
 def _dead_letter() -> dict[str, Any]:
     headers = {name: {**TEXT, "description": told} for name, told in DEAD_LETTER_HEADERS.items()}
-    required = [name for name in headers if name != TRUNCATED]
+    required = [name for name in headers if name not in (TRUNCATED, UNREADABLE)]
     return {
         "name": "DeadLetter",
         "summary": "A message as it came, with the reason in the headers of Kafka Connect.",

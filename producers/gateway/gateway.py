@@ -26,8 +26,8 @@ PATH = "/v1/reports"
 RATE_LIMIT = "100/second"
 RATE_LIMIT_BYTES = "1000000/second"
 RATE_LIMIT_REPORTS = "100000/second"
-MAX_BODY = 900_000
-"""Bytes; a batch of them fits into a message of Kafka's default size."""
+MAX_BODY = 240_000
+"""Bytes; a batch of them fits into a message of the default size."""
 MAX_IN_FLIGHT = 64 * 2**20
 POST_OVERHEAD = 4096
 """Bytes that a post takes beside its body: request, task, future, librdkafka's message."""

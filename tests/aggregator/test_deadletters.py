@@ -16,10 +16,10 @@ from aggregator.deadletters import (
     TRUNCATED,
     DeadLetters,
     DeadLettersUndelivered,
-    Header,
 )
 from aggregator.decoding import Refusal
 from aggregator.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
+from aggregator.headers import Header
 from tests.servers import Kafka
 
 PATIENCE = 60.0

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from aggregator.deadletters import CONTEXT
 from aggregator.errors import BrokerUnreachable
+from aggregator.obstacles import Probe
 from tests.simulation.cluster import TOPIC, Cluster, Message
 from tests.simulation.world import Process
 
@@ -45,6 +46,11 @@ class Fetch:
     paused: bool = False
     told: bool = False
     end: int = -1
+
+
+def unreadable(partition: int, base: int) -> Probe:
+    """Look for the end of a record batch that cannot be read: there is none in these logs."""
+    raise AssertionError(f"partition {partition}: a record batch at {base} cannot be read")
 
 
 class FetchError:

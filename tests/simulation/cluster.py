@@ -26,6 +26,9 @@ class Message:
     def __init__(self, place: int, at: int, sent: Sent) -> None:
         self.place, self.at, self.sent = place, at, sent
 
+    def __len__(self) -> int:
+        return len(self.sent.payload or b"")
+
     def topic(self) -> str:
         return TOPIC
 

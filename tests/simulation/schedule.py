@@ -16,7 +16,13 @@ from aggregator import worker as worker_module
 from aggregator.settings import Aggregate, Settings, Topics
 from aggregator.store import TORN, Store
 from aggregator.worker import Worker
-from tests.simulation.clients import AskerModel, ConsumerModel, ProducerModel, TopicIdModel
+from tests.simulation.clients import (
+    AskerModel,
+    ConsumerModel,
+    ProducerModel,
+    TopicIdModel,
+    unreadable,
+)
 from tests.simulation.cluster import TOPIC, Cluster
 from tests.simulation.ledger import Ledger, Violation, tag_of
 from tests.simulation.redis_model import RedisClient, RedisServer
@@ -144,7 +150,7 @@ class Schedule:
             producer = ProducerModel(self.cluster, process)
             store = Store(RedisClient(self.redis, process), TOPIC)
             topic_id = TopicIdModel(self.cluster, process)
-            mine = kafka.Clients(consumer, asker, producer, topic_id)  # type: ignore[arg-type]
+            mine = kafka.Clients(consumer, asker, producer, topic_id, unreadable)  # type: ignore[arg-type]
             worker = self._worker(settings, METRICS, store, name, mine, ProcessClock(process))
             made.append(worker)
             worker.run()

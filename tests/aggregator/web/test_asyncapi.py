@@ -127,7 +127,7 @@ def test_dead_letters_have_the_headers_that_it_names() -> None:
             return b"key"
 
         def headers(self) -> None:
-            return None
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
 
     whole, short, _ = letters(Refused(7, b"x"), "late", "too late")
     described = message("deadLetter")["headers"]

@@ -454,7 +454,7 @@ def test_while_kafka_is_slow_nothing_is_acknowledged_and_memory_is_bounded(
         rate_limit_bytes="",
         rate_limit_reports="",
         acknowledge_timeout=1.5,
-        max_in_flight=1_000_000,
+        max_in_flight=400_000,
     )
     key = new_batch_id()
     with serving(served) as url, httpx.Client(timeout=30) as client:
@@ -466,7 +466,7 @@ def test_while_kafka_is_slow_nothing_is_acknowledged_and_memory_is_bounded(
         assert f"has not acknowledged batch {key.hex()} within 1.5 seconds" in found["detail"]
         assert "post the same batch again" in found["remedy"]
 
-        level = np.ones(300_000, dtype=int)
+        level = np.ones(100_000, dtype=int)
         large = encode_batch(LATE, level, level, PANE_MS)
         with ThreadPoolExecutor(4) as pool:
             answers = list(pool.map(lambda _: post.batch(large), range(4)))
