@@ -59,6 +59,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     `from` and `to` are the window's edges, null where it is unbounded; `updated` is when the last
     counted report of the metric reached Kafka. A number is null where no report has arrived.
+    `value` is always between `lower` and `upper`; `unbiased` is what it was clipped from: take that
+    for sums and means of several answers. Of a minimum or maximum `value` is the middle of what the
+    rounds have left, and no more than a guess: `search` has the statement that is certain.
     `influence` is that on what was asked for, `left_out` included; a minimum or maximum has none,
     but `search`, where its rounds stand, null before the first one. `categories` and `coordinates`
     name the numbers of `value`, `lower` and `upper`; `left_out` says how many there are besides.
@@ -77,6 +80,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     value: Numbers
     lower: Numbers
     upper: Numbers
+    unbiased: Numbers | UnsetType = UNSET
     reports: int
     effective_reports: Number
     beta: float
@@ -165,9 +169,10 @@ def answer(
         start=iso(window.start_ms),
         end=iso(window.end_ms),
         updated=iso(None if window.arrived_ms == NEVER else window.arrived_ms),
-        value=plain(shown.value),
+        value=plain(shown.shown),
         lower=plain(shown.lower),
         upper=plain(shown.upper),
+        unbiased=UNSET if metric.has_rounds else plain(shown.value),
         reports=found.reports,
         effective_reports=plain(found.effective_reports),  # type: ignore[arg-type]
         beta=found.beta,

@@ -21,6 +21,7 @@ from aggregator.errors import DitherError
 from aggregator.keys import metric_key
 from aggregator.local import LocalDeployment, free_port
 from aggregator.reader import Reader
+from aggregator.searched import reached, searched
 from aggregator.settings import Settings
 from aggregator.store import Store, connect
 from aggregator.verify import verify
@@ -39,7 +40,7 @@ DECIDING_SECONDS = 1.5
 """About how long a round takes from its last answer to the first one of the next."""
 DRAIN_SECONDS = 60.0
 RELEASED = "collected in trust; the latest release, beside the truth of the weeks that it is of"
-SEARCHED = "found in rounds; certain is the lower bound, and the few beyond it are hidden in noise"
+SEARCHED = "found in rounds; the few values beyond what is certain are hidden in noise"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +62,10 @@ class View:
         Where the estimates are served.
     notes : tuple of str
         On metrics whose numbers are not what one would expect.
+    domains : dict of str to pair of float
+        Between which a metric's numbers lie, whatever is reported.
+    statements : dict of str to str
+        What is certain of a minimum or maximum.
     """
 
     progress: Progress | None
@@ -73,6 +78,13 @@ class View:
     url: str
     places: str
     notes: tuple[str, ...]
+    domains: dict[str, tuple[float, float]]
+    statements: dict[str, str]
+
+    def says_nothing(self, name: str, lower: float, upper: float) -> bool:
+        """Return whether bounds are vacuous: all that a metric's numbers can be."""
+        lowest, highest = self.domains[name]
+        return bool(lower <= lowest and upper >= highest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +101,7 @@ class Outcome:
         """Return truth, estimate and bounds for every metric and category, or coordinate."""
         found: list[dict[str, Any]] = []
         for name, estimate in self.view.estimates.items():
-            columns = (self.view.truths[name].value, estimate.value, estimate.lower, estimate.upper)
+            columns = (self.view.truths[name].value, estimate.shown, estimate.lower, estimate.upper)
             truths, values, lowers, uppers = (np.atleast_1d(column) for column in columns)
             for i, category in enumerate(self.view.labels[name] or (None,)):
                 found.append(
@@ -101,6 +113,7 @@ class Outcome:
                         "lower": _number(lowers[i]),
                         "upper": _number(uppers[i]),
                         "covered": bool(lowers[i] <= truths[i] <= uppers[i]),
+                        "vacuous": self.view.says_nothing(name, lowers[i], uppers[i]),
                     }
                 )
         return found
@@ -235,6 +248,12 @@ class Demonstration:
             counted=sum(one.get(f"accepted:{name}", 0) for one in counts for name in self.metrics),
             units=units,
             labels={name: metric.labels for name, metric in metrics.items()},
+            domains={name: metric.domain.ends for name, metric in metrics.items()},
+            statements={
+                name: reached(metrics[name], found.certified)
+                for name in self._searches
+                if (found := searched(windows[name])) is not None
+            },
             seconds=time.monotonic() - self._began,
             url=self.url,
             places=self._deployment.places,

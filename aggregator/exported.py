@@ -50,7 +50,15 @@ class Exported:
 ESTIMATE = Exported(
     "dither_estimate",
     "gauge",
-    "Estimate over everything counted so far, in the metric's unit; a frequency is a share.",
+    "Estimate over everything counted so far, clipped into its bounds, in the metric's unit; a "
+    "frequency is a share. Of a minimum or maximum it is the middle of what the rounds have left, "
+    "and no more than a guess.",
+    ("metric", "category"),
+)
+UNBIASED = Exported(
+    "dither_estimate_unbiased",
+    "gauge",
+    "The estimate before it is clipped into its bounds: for sums and means of several estimates.",
     ("metric", "category"),
 )
 LOWER = Exported(
@@ -188,16 +196,25 @@ SEARCH_DUE = Exported(
     "there at the end.",
     ("metric",),
 )
-SEARCH_LOW = Exported(
-    "dither_search_interval_low",
+SEARCH_CERTIFIED = Exported(
+    "dither_search_certified",
     "gauge",
-    "Lower end of the interval within which the extreme is searched for; a maximum's lower bound.",
+    "What somebody's value reaches, with probability 1 - beta in all rounds at once: a minimum is "
+    "at_most it, a maximum at_least. Nothing is certain about the other side.",
+    ("metric", "side"),
+)
+SEARCH_LOW = Exported(
+    "dither_search_bisection_low",
+    "gauge",
+    "Lower end of what the rounds have left of the range. No confidence bound: see "
+    "dither_search_certified.",
     ("metric",),
 )
 SEARCH_HIGH = Exported(
-    "dither_search_interval_high",
+    "dither_search_bisection_high",
     "gauge",
-    "Upper end of that interval; a minimum's upper bound.",
+    "Upper end of what the rounds have left of the range. No confidence bound: see "
+    "dither_search_certified.",
     ("metric",),
 )
 SEARCH_ALPHA = Exported(
@@ -323,6 +340,7 @@ BUILD = Exported("dither_build", "info", "The version of this server.", ("versio
 SECTIONS = {
     "Estimates": (
         ESTIMATE,
+        UNBIASED,
         LOWER,
         UPPER,
         RADIUS,
@@ -346,6 +364,7 @@ SECTIONS = {
         SEARCH_ANSWERS,
         SEARCH_OPENED,
         SEARCH_DUE,
+        SEARCH_CERTIFIED,
         SEARCH_LOW,
         SEARCH_HIGH,
         SEARCH_ALPHA,
@@ -371,6 +390,7 @@ SECTIONS = {
 ALL = tuple(itertools.chain.from_iterable(SECTIONS.values()))
 
 LABELS = {
+    "side": "`at_least` of a maximum, `at_most` of a minimum",
     "metric": "name of a metric in `metrics.toml`",
     "category": "a category of a frequency or a coordinate of a vector, of which at most the "
     "`serve.top_categories` largest are exported; empty for a mean",

@@ -177,12 +177,15 @@ class Exporter(Collector):
         if estimate.saturation is not None:
             yield Sample(exported.SATURATION, estimate.saturation, (metric.name,))
         shown = estimate.top(self.top_categories)
-        numbers = (np.atleast_1d(x).tolist() for x in (shown.value, shown.lower, shown.upper))
+        columns = (shown.shown, shown.lower, shown.upper, shown.value)
+        numbers = (np.atleast_1d(x).tolist() for x in columns)
         categories = shown.labels if np.ndim(shown.value) else ("",)
-        for category, value, lower, upper in zip(categories, *numbers, strict=True):
+        for category, value, lower, upper, unbiased in zip(categories, *numbers, strict=True):
             yield Sample(exported.ESTIMATE, value, (metric.name, category))
             yield Sample(exported.LOWER, lower, (metric.name, category))
             yield Sample(exported.UPPER, upper, (metric.name, category))
+            if not metric.has_rounds:
+                yield Sample(exported.UNBIASED, unbiased, (metric.name, category))
         if estimate.radius is not None:
             yield Sample(exported.RADIUS, estimate.radius, (metric.name,))
         if estimate.labels:
@@ -204,8 +207,10 @@ def _search(window: Window) -> Iterable[Sample]:
         due = window.asked.opened_ms + window.metric.round_ms
         yield Sample(exported.SEARCH_DUE, due / 1000, name)
     yield Sample(exported.SEARCH_OPENED, window.asked.opened_ms / 1000, name)
-    yield Sample(exported.SEARCH_LOW, found.interval[0], name)
-    yield Sample(exported.SEARCH_HIGH, found.interval[1], name)
+    side = "at_most" if window.metric.kind == "minimum" else "at_least"
+    yield Sample(exported.SEARCH_CERTIFIED, found.certified, (*name, side))
+    yield Sample(exported.SEARCH_LOW, found.bisection[0], name)
+    yield Sample(exported.SEARCH_HIGH, found.bisection[1], name)
     if found.tail is not None:
         yield Sample(exported.SEARCH_ALPHA, found.tail.alpha, name)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aggregator.commands.estimate import digits, releasing, warns
-from aggregator.searched import in_words
+from aggregator.searched import in_words, searched
 from aggregator.windows import Window
 from estimators import Estimate
 
@@ -57,7 +57,7 @@ class LiveView:
         """Show what is known now."""
         self._counts.append((time.monotonic(), found.reports))
         if not np.ndim(found.value) and not np.isnan(found.value):
-            self._values.append(float(found.value))
+            self._values.append(float(found.shown))
         self._live.update(self.draw(seen, found), refresh=True)
 
     def draw(self, seen: Window, found: Estimate) -> RenderableType:
@@ -93,14 +93,16 @@ class LiveView:
 
     def _single(self, seen: Window, found: Estimate) -> Text:
         metric = seen.metric
+        if (search := searched(seen)) is not None:
+            return Text.assemble("\n", (search.statement, "bold cyan"), "\n")
         text = Text.assemble(
             "\n",
-            (digits(found.value), "bold cyan"),
+            (digits(found.shown), "bold cyan"),
             f" {metric.unit} in [{digits(found.lower)}, {digits(found.upper)}]\n",
         )
         if metric.range is not None:
             low, high = metric.range
-            bar = band(low, high, *map(float, (found.value, found.lower, found.upper)))
+            bar = band(low, high, *map(float, (found.shown, found.lower, found.upper)))
             text.append_text(Text.assemble(f"{low:g} ", bar, f" {high:g}\n"))
         text.append(sparkline(self._values), style="cyan")
         return text
@@ -110,7 +112,7 @@ class LiveView:
         for name in ("", "value", "lower", "upper", ""):
             table.add_column(name, justify="left" if not name else "right")
         shown = found.top(self.top)
-        values, lowers, uppers = (np.asarray(x) for x in (shown.value, shown.lower, shown.upper))
+        values, lowers, uppers = (np.asarray(x) for x in (shown.shown, shown.lower, shown.upper))
         low = min(0.0, *np.nan_to_num(lowers)) if lowers.size else 0.0
         high = max(1e-9, *np.nan_to_num(uppers)) if uppers.size else 1.0
         for label, value, lower, upper in zip(

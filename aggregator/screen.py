@@ -81,20 +81,26 @@ def _estimates(view: View) -> Table:
     for name, estimate in view.estimates.items():
         truth = view.truths[name]
         value, lower, upper = (
-            np.atleast_1d(x) for x in (estimate.value, estimate.lower, estimate.upper)
+            np.atleast_1d(x) for x in (estimate.shown, estimate.lower, estimate.upper)
         )
         true = np.atleast_1d(truth.value)
         names = view.labels[name] or ("",)
         by_size = estimate.radius is None  # coordinates have an order of their own
         shown = np.argsort(-true if by_size else np.zeros(true.size), kind="stable")[:TOP]
         for rank, i in enumerate(shown):
-            covered = lower[i] <= true[i] <= upper[i]
-            table.add_row(
-                name if rank == 0 else "",
-                names[i] or view.units[name],
-                *(_cell(x[i]) for x in (true, value, lower, upper)),
-                _verdict(value[i], covered=bool(covered)),
-            )
+            cells = [_cell(x[i]) for x in (true, value, lower, upper)]
+            if name in view.statements:  # nothing is certain about the other side
+                lowest, highest = view.domains[name]
+                cells[1] = view.statements[name]
+                cells[2] = "-" if lower[i] <= lowest else cells[2]
+                cells[3] = "-" if upper[i] >= highest else cells[3]
+            verdict = Text("")
+            if not np.isnan(value[i]):
+                covered = bool(lower[i] <= true[i] <= upper[i])
+                nothing = view.says_nothing(name, lower[i], upper[i])
+                verdict = _verdict(covered=covered, says_nothing=nothing)
+            label = names[i] or view.units[name]
+            table.add_row(name if rank == 0 else "", label, *cells, verdict)
         if len(names) > TOP:
             table.add_row("", f"and {len(names) - TOP} more", style="dim")
     return table
@@ -111,9 +117,9 @@ def _levels(view: View) -> Table:
     return table
 
 
-def _verdict(value: Any, *, covered: bool) -> Text:
-    if np.isnan(value):
-        return Text("")
+def _verdict(*, covered: bool, says_nothing: bool) -> Text:
+    if says_nothing:
+        return Text("says nothing", "dim")
     return Text("within", "green") if covered else Text("outside", "yellow")
 
 
@@ -124,7 +130,10 @@ def _cell(x: Any) -> str:
 def summary(outcome: Outcome) -> str:
     """Return the end of the demo in words."""
     rows = outcome.rows()
-    covered = sum(row["covered"] for row in rows)
+    telling = [row for row in rows if not row["vacuous"]]
+    covered = sum(row["covered"] for row in telling)
+    vacuous = len(rows) - len(telling)
+    nothing = f"; the bounds of {vacuous} more say nothing" if vacuous else ""
     console = Console(file=None)
     with console.capture() as capture:
         console.print(draw(outcome.view))
@@ -136,6 +145,6 @@ def summary(outcome: Outcome) -> str:
     return (
         f"{capture.get()}\n"
         f"{outcome.reports:,} reports, {outcome.reports_per_second:,.0f} a second; "
-        f"truth within the bounds for {covered} of {len(rows)} values\n"
+        f"truth within the bounds for {covered} of {len(telling)} values{nothing}\n"
         f"{proof}"
     )

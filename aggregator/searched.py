@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aggregator.windows import Window
+from estimators import Metric
 from estimators.extremes import tail
 
 
@@ -22,20 +23,22 @@ class TailShape(msgspec.Struct, frozen=True):
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
     """Where a search in rounds stands.
 
-    `round` of `rounds` is open, or was the last one; `threshold` is what it asks about, null at the
-    end, and `answers` how many of it are counted. The extreme is searched for within `interval`.
     With probability `certainty`, over all rounds together, somebody's value reaches `certified`:
-    an upper bound of the minimum, or a lower bound of the maximum. `tail` is null where the run
-    does not show it.
+    an upper bound of the minimum ("at most"), or a lower bound of the maximum ("at least"), as
+    `statement` has it in words. Nothing is certain about the other side. `round` of `rounds` is
+    open, or was the last one; `threshold` is what it asks about, null at the end, and `answers` how
+    many of it are counted. `bisection` is what the rounds have left of the range, and no confidence
+    interval: the extreme may lie far outside. `tail` is null where the run does not show it.
     """
 
+    statement: str
+    certified: float
+    certainty: float
     round: int
     rounds: int
     threshold: float | None
     answers: int
-    interval: tuple[float, float]
-    certified: float
-    certainty: float
+    bisection: tuple[float, float]
     tail: TailShape | None
 
 
@@ -47,16 +50,24 @@ def searched(window: Window) -> Searched | None:
     search, progress = metric.search, asked.progress
     low, high = search.interval(progress)
     shape = tail(search, progress)
+    certified = high if metric.kind == "minimum" else low
     return Searched(
+        statement=f"{reached(metric, certified)}, with probability {100 * (1 - metric.beta):g}%",
+        certified=certified,
+        certainty=1 - metric.beta,
         round=asked.number,
         rounds=asked.rounds,
         threshold=asked.threshold,
         answers=int(metric.counts(window.statistic).sum()),
-        interval=(low, high),
-        certified=high if metric.kind == "minimum" else low,
-        certainty=1 - metric.beta,
+        bisection=(low, high),
         tail=None if shape is None else TailShape(shape.alpha, shape.lower, shape.upper),
     )
+
+
+def reached(metric: Metric, certified: float) -> str:
+    """Return what is certain of an extreme, without the probability."""
+    unit = f" {metric.unit}" if metric.unit else ""
+    return f"at {'most' if metric.kind == 'minimum' else 'least'} {certified:g}{unit}"
 
 
 def in_words(window: Window) -> list[str]:
@@ -65,7 +76,7 @@ def in_words(window: Window) -> list[str]:
     if found is None:
         return ["round      none yet: `dither coordinate` opens the first one"]
     unit = f" {window.metric.unit}" if window.metric.unit else ""
-    end, side = ("at most", "<=") if window.metric.kind == "minimum" else ("at least", ">=")
+    side = "<=" if window.metric.kind == "minimum" else ">="
     if found.threshold is None:
         lines = [f"round      {found.rounds} of {found.rounds}, all decided"]
     else:
@@ -73,11 +84,11 @@ def in_words(window: Window) -> list[str]:
             f"round      {found.round} of {found.rounds}: is it {side} {found.threshold:g}{unit}? "
             f"{found.answers} answers so far"
         ]
-    low, high = found.interval
+    low, high = found.bisection
     lines += [
-        f"interval   {low:g} to {high:g}{unit}",
-        f"certified  {end} {found.certified:g}{unit}, with probability "
-        f"{100 * found.certainty:g}% in all rounds at once",
+        f"certified  {found.statement} in all rounds at once",
+        f"bisection  {low:g} to {high:g}{unit} is what the rounds have left; the extreme may lie "
+        "beyond, where few values are",
     ]
     if found.tail is not None:
         shape = found.tail

@@ -34,7 +34,7 @@ BYTES_AT_ONCE = 32_000_000
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """The estimate over one step of event time."""
+    """The estimate over one step of event time; `unbiased` is what `value` was clipped from."""
 
     start: Moment = msgspec.field(name="from")
     end: Moment = msgspec.field(name="to")
@@ -42,6 +42,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     value: Numbers
     lower: Numbers
     upper: Numbers
+    unbiased: Numbers
     reports: int
 
 
@@ -350,8 +351,10 @@ def _key(plan: Plan, step: Step) -> Hashable:
 
 
 def _point(step: Step, estimate: Estimate, chosen: Places | None) -> Point:
-    numbers = (estimate.value, estimate.lower, estimate.upper)
-    value, lower, upper = (plain(x if chosen is None else np.asarray(x)[chosen]) for x in numbers)
+    numbers = (estimate.shown, estimate.lower, estimate.upper, estimate.value)
+    value, lower, upper, unbiased = (
+        plain(x if chosen is None else np.asarray(x)[chosen]) for x in numbers
+    )
     return Point(
         start=iso(step.start_ms),  # type: ignore[arg-type]
         end=iso(step.end_ms),  # type: ignore[arg-type]
@@ -359,5 +362,6 @@ def _point(step: Step, estimate: Estimate, chosen: Places | None) -> Point:
         value=value,
         lower=lower,
         upper=upper,
+        unbiased=unbiased,
         reports=estimate.reports,
     )

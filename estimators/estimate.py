@@ -20,7 +20,8 @@ class Estimate:
     ----------
     value, lower, upper : float or ndarray of shape (categories,) or (dimension,)
         The estimate and its two-sided bounds. Unclipped: an unbiased frequency can be slightly
-        negative. NaN where no report has arrived; the bounds are then the whole domain.
+        negative, and with few reports it can lie outside its bounds; `shown` is within them. NaN
+        where no report has arrived; the bounds are then the whole domain.
     reports : int
         Number of reports that the estimate rests on.
     effective_reports : float
@@ -74,6 +75,26 @@ class Estimate:
     saturation: float | None = None
     labels: tuple[str, ...] = ()
     status: str = ""
+
+    @property
+    def shown(self) -> float | Floats:
+        """The value within its own bounds, which is what people are shown.
+
+        Wherever the bounds cover the truth, it is at least as near to the truth as the value is. It
+        is not unbiased: sums and means of several estimates take the value.
+
+        Examples
+        --------
+        >>> from estimators import Metric
+        >>> metric = Metric(name="m", kind="frequency", mechanism="grr", categories=3, levels=[1])
+        >>> found = metric.estimate(np.array([20, 11, 9, 0]))
+        >>> found.value.round(3), found.shown.round(3)
+        (array([ 0.928,  0.654, -0.582]), array([0.928, 0.654, 0.   ]))
+        """
+        if not np.ndim(self.value):
+            return float(np.clip(self.value, self.lower, self.upper))
+        shown: Floats = np.clip(self.value, self.lower, self.upper)
+        return shown
 
     def rescaled(self, offset: float, scale: float) -> Estimate:
         """Return the estimate of ``offset + scale * x``; `scale` is positive."""

@@ -2,28 +2,44 @@
 
 Weights other than ``uniform`` take the level to be independent of the value. Where it is not, they
 estimate the mean of another population, and this test says so.
+
+Q is a sum of squared scores, one a level, that are never too large (`estimators/bounds/scores.py`).
+At the true common mean theta it exceeds x no more often than chi-square with as many degrees of
+freedom as there are levels. What is compared with chi-square is the least Q over all theta, which
+is smaller still: the p-value is at most p with probability at most p, for any number of reports,
+and the true theta need not be known. The price is one degree of freedom: with many reports, the
+least Q has the law of chi-square with one less (Cochran, "The combination of estimates from
+different experiments", 1954).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.bounds import Law
 from estimators.bounds.difference_law import DifferenceLaw
+from estimators.bounds.repeated import RepeatedLaw
+from estimators.bounds.scores import binomial_scores, difference_scores, mean_scores
 from estimators.estimate import Floats
 
-LEAST_EXPECTED = 25.0
-"""Of the rarer sign: below it, a level's mean is too far from normal to be compared."""
+LEAST_REPORTS = 25
+"""Of a level: with fewer there is little to compare. It looks at counts, never at values."""
+LEAST_VECTORS = 100
+"""Of a level of directions, whose means are taken for normal."""
+CANDIDATES = 64
+"""Categories whose least Q is searched for at once."""
+POINTS, ZOOMS = 17, 3
+"""Of a search for the least Q: the last grid has 1/1024 of what the levels' means are apart."""
+Scores = Callable[[Floats, NDArray[np.intp]], Floats]
+"""From means of shape (points, c) and the c categories they are of, shape (levels, points, c)."""
 
 
 def heterogeneity(law: Law, means: Floats) -> float | None:
     """Return the p-value of the hypothesis that all levels have the same mean.
-
-    Q = sum (theta_l - theta)^2 / Var_l, theta the mean weighted by 1 / Var_l, against chi-square
-    with (levels - 1) degrees of freedom. Source: Cochran, "The combination of estimates from
-    different experiments" (1954).
 
     Parameters
     ----------
@@ -35,55 +51,61 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     Returns
     -------
     float or None
-        None where fewer than two levels have enough reports. Asymptotic in the reports per level:
-        a warning light, not a bound.
+        None where fewer than two levels have 25 reports.
 
     Notes
     -----
-    Var_l is that of the hypothesis: of signs with the common mean theta, (1 - a^2 theta^2) / (n
-    a^2), plus the noise. Values that are no signs vary less than signs do, so for Laplace reports
-    the p-value can only be too large.
+    Levels of single signs are binomial counts, whose scores are proved for every count. Levels of
+    noise (Laplace) or of signs that a user repeats have scores from their cumulant, which measured
+    alike. Values that are no signs vary less than signs do, so that p can only be too large.
 
     A frequency metric has a Q for each category. The categories' Q depend on each other (a report
     has one category), so the least p-value is multiplied by their number (Bonferroni): whatever the
     dependence, the result is below p with probability at most p, and one category that goes with
     the level is found among many that do not.
 
-    Levels in which fewer than 25 reports of the rarer sign are expected are left out of that
-    category's Q; they come to count as reports arrive.
-
     Examples
     --------
     >>> law = Law(np.array([1e4, 1e4]), np.array([5e-5, 5e-5]), np.array([0.5, 1.0]))
     >>> round(heterogeneity(law, np.array([[0.10], [0.11]])), 3)
-    0.654
+    0.915
     >>> heterogeneity(law, np.array([[0.10], [0.30]])) < 1e-12
     True
     """
-    if not means.size:  # an open vocabulary of which nothing is asked for
+    used = np.flatnonzero(law.counts >= LEAST_REPORTS)
+    if not means.size or used.size < 2:  # an open vocabulary of which nothing is asked for
         return None
-    n, unit = law.counts[:, None], (law.counts * law.contrast**2)[:, None]
+    means = means[used]
+    n, contrast = law.counts[used, None], law.contrast[used, None]
+    offset = 0.0 if law.offset is None else law.offset[used, None]
+    ones = np.rint(n * (1 + offset + contrast * means) / 2)
+    single = np.full(used.size, True)
+    if isinstance(law, RepeatedLaw):
+        single = law.repeats[used] == 1
+    elif law.rate is not None:
+        single = np.isinf(law.rate[used])
 
-    def spread(theta: Floats) -> tuple[Floats, Floats]:
-        clipped = np.clip(theta, -1, 1)
-        by_level = np.ascontiguousarray(law.variances(clipped).T)
-        rarer = n / 2 * (1 - np.abs(np.ascontiguousarray(law.means(clipped).T)))
-        if law.rate is not None:
-            rarer = np.where(np.isinf(law.rate)[:, None], rarer, n)
-        return np.maximum(by_level / unit, 1e-12 / n), rarer
+    def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
+        found = np.empty((used.size, *theta.shape))
+        chance = (1 + contrast[:, None] * theta + np.asarray(offset)[..., None]) / 2
+        of_signs = (ones[single][:, None, chosen], n[single][:, None], chance[single])
+        found[single] = binomial_scores(*of_signs)
+        for row in np.flatnonzero(~single).tolist():
+            own = np.broadcast_to(means[row, chosen], theta.shape)
+            found[row] = mean_scores(law, int(used[row]), own, theta)
+        return found
 
-    first = _pooled(1 / spread(np.zeros(1))[0], means)
-    typical = np.median(first, keepdims=True)  # most of many categories are rare
-    return _cochran(means, _pooled(1 / spread(typical)[0], means), spread)
+    precision = (law.counts * law.contrast**2 / law.variances(np.zeros(1))[0])[used]
+    return _least(means, precision[:, None], scores, -1.0)
 
 
 def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
     """Return the same p-value for reports that are +1, -1 or 0.
 
-    The variance of a level's mean D / c is (A - (c f)^2) / (n c^2), with the observed share of
-    reports that are not 0 for A: the share of a block may differ from one category to the next, and
-    is not assumed to be the same at all levels' blocks. Levels whose sum of D has a variance below
-    25 are left out, as those with fewer than 25 of the rarer sign are above.
+    The number A of reports that are not 0 may differ from one category to the next, and is not
+    assumed to be the same at all levels' blocks: their share is taken to be A / n, or the least
+    that f leaves possible. Where f = 0 the score is proved as that of a count is (given A the signs
+    are binomial, and A ln cosh t <= n ln(1 + (cosh t - 1) A / n)); elsewhere it is measured.
 
     Parameters
     ----------
@@ -91,16 +113,22 @@ def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats
     sums, sizes : ndarray of float64, shape (levels, k)
         The sums of D and of abs(D), for each of k categories.
     """
-    n, contrast, least = (x[:, None] for x in (law.counts, law.contrast, law.least))
-    unit, most = n * contrast, np.maximum(sizes, n * least)
+    used = np.flatnonzero(law.counts >= LEAST_REPORTS)
+    if not sums.size or used.size < 2:
+        return None
+    n, contrast, least = (x[used, None] for x in (law.counts, law.contrast, law.least))
+    sums, sizes = sums[used], sizes[used]
 
-    def spread(theta: Floats) -> tuple[Floats, Floats]:
-        scatter = np.maximum(most - n * contrast**2 * np.clip(theta, 0, 1) ** 2, 1e-12)
-        return scatter / unit**2, scatter
+    own = np.where(least > 1 - 1e-12, 0.0, contrast)  # of one block, all reports are in it
 
-    means = sums / unit
-    precision = (sizes >= LEAST_EXPECTED) * unit**2 / np.maximum(most, 1e-12)
-    return _cochran(means, _pooled(precision, means), spread)
+    def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
+        share = (sizes / n)[:, None, chosen]
+        share = np.clip(np.maximum(share, least[:, None] + own[:, None] * np.abs(theta)), 0.0, 1.0)
+        mean = contrast[:, None] * theta
+        return difference_scores(sums[:, None, chosen], n[:, None], mean, share)
+
+    precision = (n * contrast) ** 2 / np.maximum(sizes, n * least + 1e-12)
+    return _least(sums / (n * contrast), precision, scores, -1.0 if law.signed else 0.0)
 
 
 def heterogeneity_of_vectors(
@@ -110,8 +138,8 @@ def heterogeneity_of_vectors(
 
     A coordinate of a direction has E u^2 = 1/d whatever the data, because the data shift the law of
     u by an odd function; so a level's mean B u has variance (B^2 / d - theta^2) / n, and at most
-    B^2 / 4 more for the rounding by one step. Levels in which n p (1 - p) is below 25 for a sign
-    with the coordinate's mean are left out.
+    B^2 / 4 more for the rounding by one step. Means are taken for normal; levels with fewer than
+    100 reports are left out.
 
     Parameters
     ----------
@@ -128,47 +156,70 @@ def heterogeneity_of_vectors(
     >>> heterogeneity_of_vectors(counts, scale, 0.0, np.array([[0.1, 0.1], [0.3, 0.1]])) < 1e-12
     True
     """
-    n, square = counts[:, None], (scale**2)[:, None]
+    used = np.flatnonzero(counts >= LEAST_VECTORS)
+    if used.size < 2:
+        return None
+    n, square, means = counts[used, None], (scale**2)[used, None], means[used]
     largest = square / means.shape[1]
 
-    def spread(theta: Floats) -> tuple[Floats, Floats]:
-        left = largest - np.clip(theta, -1, 1) ** 2 + square * rounding**2 / 4
-        scatter = n * (1 - np.minimum(1, theta**2 / largest)) / 4
-        return np.maximum(left, 1e-12) / n, scatter
+    def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
+        apart = means[:, None, chosen] - theta
+        left = (largest + square * rounding**2 / 4)[:, None] - theta**2
+        found: Floats = apart / np.sqrt(np.maximum(left, 1e-12) / n[:, None])
+        return found
 
-    return _cochran(means, _pooled(1 / spread(np.zeros(1))[0], means), spread)
-
-
-def _pooled(precision: Floats, means: Floats) -> Floats:
-    """Return the categories' means over levels, weighted by `precision`; of one column for all."""
-    total = np.maximum(precision.sum(axis=0), 1e-300)
-    if precision.shape[1] == 1:
-        weighted = precision[:, 0] @ means
-    else:
-        weighted = np.einsum("lk,lk->k", precision, means)
-    result: Floats = weighted / total
-    return result
+    return _least(means, n / largest, scores, -1.0)
 
 
-def _cochran(
-    means: Floats, near: Floats, spread: Callable[[Floats], tuple[Floats, Floats]]
-) -> float | None:
-    """Return the p-value of Q, with the variances at the means `near`.
+def _least(means: Floats, precision: Floats, scores: Scores, lowest: float) -> float | None:
+    """Return the p-value of the category whose least Q over all common means is largest.
 
-    `spread` gives the variance of each level's mean, and a number that has to be LEAST_EXPECTED or
-    more for the level to count, for each level and category.
+    A Q at any one mean bounds the least Q from above, so that only categories in which it is above
+    the largest least Q found so far are searched.
+
+    Parameters
+    ----------
+    means : ndarray of float64, shape (levels, k)
+    precision : ndarray of float64, shape (levels, 1) or (levels, k)
+        Of the levels' means, about: for a first guess of the common one.
+    scores : callable
+    lowest : float
+        The least possible mean; the largest is 1.
     """
     from scipy.special import chdtrc
 
-    variance, enough = spread(near)
-    kept = enough >= LEAST_EXPECTED
-    precision = kept / variance
-    apart = means - _pooled(precision, means)
-    statistic = np.einsum("lk,lk,lk->k", precision, apart, apart)
-    freedom = kept.sum(axis=0) - 1
-    tested = freedom >= 1
-    if not tested.any():
-        return None
-    largest = [(d, statistic[freedom == d].max()) for d in np.unique(freedom[tested]).tolist()]
-    least = min(float(chdtrc(d, q)) for d, q in largest)
-    return min(1.0, least * int(tested.sum()))
+    levels, k = means.shape
+    total = np.maximum(precision.sum(axis=0), 1e-300)
+    pooled = np.clip((precision * means).sum(axis=0) / total, lowest, 1.0)
+    above = _statistic(scores, pooled[None, :], np.arange(k))[0]
+    order, largest = np.argsort(-above, kind="stable"), 0.0
+    for begin in range(0, k, CANDIDATES):
+        chosen = order[begin : begin + CANDIDATES]
+        if above[chosen[0]] <= largest:
+            break
+        ends = np.clip([means[:, chosen].min(axis=0), means[:, chosen].max(axis=0)], lowest, 1.0)
+        least = _search(scores, ends[0], ends[1], chosen)
+        largest = max(largest, float(np.minimum(least, above[chosen]).max()))
+    p = np.float64(chdtrc(levels, largest))
+    return min(1.0, float(k * p))
+
+
+def _search(scores: Scores, low: Floats, high: Floats, chosen: NDArray[np.intp]) -> Floats:
+    """Return the least Q between two means: outside the levels' means every score is larger."""
+    first, last, share = low, high, np.linspace(0, 1, POINTS)[:, None]
+    least: Floats = np.full(chosen.size, np.inf)
+    for _ in range(ZOOMS):
+        theta = low + share * (high - low)
+        found = _statistic(scores, theta, chosen)
+        best = found.argmin(axis=0)
+        least = np.minimum(least, found.min(axis=0))
+        step = (high - low) / (POINTS - 1)
+        middle = np.take_along_axis(theta, best[None, :], axis=0)[0]
+        low, high = np.maximum(middle - step, first), np.minimum(middle + step, last)
+    return least
+
+
+def _statistic(scores: Scores, theta: Floats, chosen: Any) -> Floats:
+    """Return Q, the sum of squared scores, shape of `theta`."""
+    result: Floats = (scores(theta, chosen) ** 2).sum(axis=0)
+    return result

@@ -20,7 +20,7 @@ from aggregator.commands.options import (
 )
 from aggregator.moments import iso
 from aggregator.reader import Reader
-from aggregator.searched import in_words
+from aggregator.searched import in_words, searched
 from aggregator.settings import Settings
 from aggregator.windows import Window
 from estimators import Estimate, Metric
@@ -212,10 +212,12 @@ def as_text(
         if found.radius is not None:
             unit = f" {metric.unit}" if metric.unit else ""
             lines.append(f"within {digits(found.radius)}{unit} of the true vector (l2)")
-    else:
+    elif window is not None and (search := searched(window)) is not None:
+        lines.append(search.statement)
+    elif not metric.has_rounds:
         unit = f" {metric.unit}" if metric.unit else ""
         bounds = f"[{digits(found.lower)}, {digits(found.upper)}]"
-        lines.append(f"{digits(found.value)}{unit} in {bounds}")
+        lines.append(f"{digits(found.shown)}{unit} in {bounds}")
     levels = zip(found.levels, found.counts, found.weights, strict=True)
     mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
     mix_head: tuple[str, ...] = ("epsilon", "reports", "weight")
@@ -254,7 +256,7 @@ def lying(metric: Metric, found: Estimate) -> list[str]:
 
 
 def _columns(found: Estimate) -> list[list[float]]:
-    return [np.asarray(x).tolist() for x in (found.value, found.lower, found.upper)]
+    return [np.asarray(x).tolist() for x in (found.shown, found.lower, found.upper)]
 
 
 def warns(found: Estimate) -> bool:

@@ -23,6 +23,7 @@ from aggregator.commands.options import (
 )
 from aggregator.moments import iso
 from aggregator.reader import Reader
+from aggregator.searched import searched
 from aggregator.settings import Settings
 from aggregator.windows import Window
 from estimators import Estimate
@@ -118,7 +119,7 @@ def as_line(seen: Window, found: Estimate, top: int = PLAIN_TOP) -> str:
     unit = f" {seen.metric.unit}" if seen.metric.unit else ""
     if found.labels:
         shown = found.top(min(top, PLAIN_TOP))
-        columns = (x.tolist() for x in (shown.value, shown.lower, shown.upper))  # type: ignore[union-attr]
+        columns = (x.tolist() for x in (shown.shown, shown.lower, shown.upper))  # type: ignore[union-attr]
         rows = zip(shown.labels, *columns, strict=True)
         values = ", ".join(
             f"{label} {digits(value)} in [{digits(lower)}, {digits(upper)}]"
@@ -126,9 +127,11 @@ def as_line(seen: Window, found: Estimate, top: int = PLAIN_TOP) -> str:
         )
         left = len(found.labels) - len(shown.labels)
         values += f" and {left} more" if left else ""
+    elif (search := searched(seen)) is not None:
+        values = search.statement
     else:
         bounds = f"[{digits(found.lower)}, {digits(found.upper)}]"
-        values = f"{digits(found.value)}{unit} in {bounds}"
+        values = f"{digits(found.shown)}{unit} in {bounds}"
     if seen.asked is not None:
         asked, what = seen.asked, "all decided"
         if asked.threshold is not None:

@@ -52,19 +52,31 @@ def search(this: str) -> list[Json]:
     narrowing = [
         query(f'max({name}{{job="$job"{this}}})', legend)
         for name, legend in (
-            ("dither_search_interval_low", "low"),
+            ("dither_search_bisection_low", "low"),
             ("dither_search_threshold", "asked now"),
-            ("dither_search_interval_high", "high"),
+            ("dither_search_bisection_high", "high"),
         )
     ]
     return [
         row("Search: of a minimum or maximum"),
+        stat(
+            "What is certain",
+            "Somebody's value reaches it, with probability 1 - beta in all rounds at once. Nothing "
+            "is certain about the other side.",
+            query(
+                f'max by (side) (dither_search_certified{{job="$job"{this}}})',
+                "{{side}}",
+            ),
+            unit="none",
+            size=(4, 8),
+        ),
         band(
-            "Where the extreme is searched for",
-            "Each round halves the interval, as its answers decide. The inner end is certain.",
+            "What the rounds have left of the range",
+            "Each round halves it, as its answers decide. It is no confidence interval: the "
+            "extreme may lie far outside, where few values are.",
             *narrowing,
             unit="none",
-            size=(12, 8),
+            size=(8, 8),
         ),
         stat(
             "Round",

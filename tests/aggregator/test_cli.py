@@ -416,7 +416,7 @@ METRIC_KEYS = [
 ]
 ESTIMATE_KEYS = [
     *("metric", "unit", "kind", "status", "from", "to", "updated", "value", "lower", "upper"),
-    *("reports", "effective_reports", "beta", "bound", "target", "policy"),
+    *("unbiased", "reports", "effective_reports", "beta", "bound", "target", "policy"),
     *("heterogeneity", "levels", "influence"),
 ]
 

@@ -104,7 +104,7 @@ class Client:
     def get(self, path: str, **headers: str) -> httpx.Response:
         async def ask() -> httpx.Response:
             async with httpx.AsyncClient(
-                transport=self._transport, base_url="http://dither"
+                transport=self._transport, base_url="http://localhost"
             ) as client:
                 return await client.get(path, headers=headers)
 

@@ -204,7 +204,7 @@ def test_the_round_that_is_open_is_read_over_http(redis_url: str) -> None:
         assert again.status_code == 304
         assert "has no rounds" in client.problem(400, "/v1/metrics/delay/round")["detail"]
         search = client.json("/v1/metrics/age/estimate")["search"]
-        assert search["interval"] == [48.0, 64.0]
+        assert search["bisection"] == [48.0, 64.0]
         assert search["certified"] == 48.0
         assert search["certainty"] == 0.95
         assert "influence" not in client.json("/v1/metrics/age/estimate")

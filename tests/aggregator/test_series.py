@@ -72,7 +72,8 @@ def test_each_point_is_the_estimate_of_its_step(
         expected = reader.estimate("delay", start, end)
         assert (point.reports, point.status) == (expected.reports, expected.status)
         if expected.reports:
-            assert (point.value, point.lower) == (expected.value, expected.lower)
+            assert (point.value, point.lower) == (expected.shown, expected.lower)
+            assert point.unbiased == expected.value
         else:
             assert point.value is None
         assert end - start == found.step_seconds

@@ -152,6 +152,26 @@ def test_lies_among_all_levels_are_put_where_they_weigh_most() -> None:
         assert found[0] == pytest.approx(max(tried))
 
 
+@pytest.mark.parametrize("epsilon", [0.25, 1, 4, 8])
+@pytest.mark.parametrize("reports", [100, 10_000])
+def test_one_lie_by_laplace_moves_a_mean_as_docs_abuse_says(epsilon: float, reports: int) -> None:
+    """By (46 / epsilon + 1/2) / n of the range where the mean is in its middle.
+
+    A report of x + noise in [-1, 1] is clamped at 1 + 92 / epsilon, which is (46 / epsilon + 1/2)
+    of the range away from the middle.
+    """
+    metric = Metric(name="m", kind="mean", mechanism="laplace", range=(-60, 180), levels=[epsilon])
+    counted = metric.zero()
+    counted[0] = reports - 1
+    middle = metric.estimate(counted)
+    assert middle.value == 60
+    found = metric.influence(middle, 1).largest
+    assert found == pytest.approx((46 / epsilon + 0.5) / reports * 240, rel=1e-3)
+    lie = np.array([[metric.randomizer.limits[0]]])  # type: ignore[attr-defined]
+    metric.accumulate(counted, np.array([0]), lie[0])
+    assert metric.estimate(counted).value - 60 == pytest.approx(found)
+
+
 def test_nothing_is_known_of_nothing_and_everything_of_lies_alone() -> None:
     metric = metric_for("randomized_response", LEVELS)
     assert math.isnan(metric.influence(metric.estimate(metric.zero()), 1).largest)

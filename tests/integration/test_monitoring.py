@@ -162,7 +162,7 @@ def a_moment_with_everything(prometheus: Prometheus) -> float:
     parts = (
         'up{job="dither"} == 1',
         "dither_estimate",
-        "dither_search_interval_low",
+        "dither_search_bisection_low",
         "dither_release_saturation",
         "metric:dither_reports_refused:ratio_rate5m > 0",
         "job:dither_messages:rate5m > 0",

@@ -74,7 +74,7 @@ def test_a_maximum_is_found_and_each_device_answers_once(
     assert searching.counts()["accepted:longest"] == DEVICES + 5
     assert_found(searching)
     shown: Any = as_json(searching.dither("estimate", "longest", "--json"))
-    assert shown["search"]["interval"] == list(FOUND)
+    assert shown["search"]["bisection"] == list(FOUND)
     assert shown["search"]["threshold"] is None
     lines = searching.dither("estimate", "longest").stdout
     assert "certified  at least 44 minutes, with probability 99.9999%" in lines

@@ -134,7 +134,8 @@ export class Detail {
         shown.fill([...(this.found?.rows ?? [])].reverse().map((row) => [moment(row.from), moment(row.to), ...cells(row), whole(row.reports), row.status.replaceAll("_", " ")]));
       } else {
         shown.caption(`${metric.name}, ${windowText(metric.answer)}`);
-        shown.fill(metric.entries().map((entry) => [entry.label, ...cells(entry)]));
+        const hidden = {value: null, lower: null, upper: null}; // below the number of reports from which it is shown
+        shown.fill(metric.entries().map((entry) => [entry.label, ...cells(metric.isReady ? entry : hidden)]));
       }
     };
     fold.addEventListener("toggle", () => { if (fold.open) fold.render(); });
@@ -154,7 +155,7 @@ export class Detail {
 
   #definition() {
     const {definition: one, answer} = this.metric;
-    const key = JSON.stringify([one, answer?.radius, answer?.heterogeneity, answer?.effective_reports]);
+    const key = JSON.stringify([one, this.metric.isReady, answer?.radius, answer?.heterogeneity, answer?.effective_reports]);
     if (key === this.defined) return;
     this.defined = key;
     const rows = [
@@ -168,11 +169,11 @@ export class Detail {
       one.coordinates && ["Coordinates", whole(one.coordinates.length)],
       !one.rounds && ["Pane", duration(one.pane_seconds)],
       ["Lateness", duration(one.lateness_seconds)],
-      ["Shown from", `${whole(one.minimum_reports)} reports`],
+      !one.rounds && ["Shown from", `${whole(one.minimum_reports)} reports`],
       ["Revision", typeof one.revision === "number" ? (one.revision >>> 0).toString(16).padStart(8, "0") : one.revision],
       answer?.effective_reports > 0 && ["Worth", `${whole(answer.effective_reports)} reports without noise`],
       answer?.heterogeneity !== null && answer?.heterogeneity !== undefined && ["Levels alike", `p = ${answer.heterogeneity < 1e-3 ? answer.heterogeneity.toExponential(1) : number(answer.heterogeneity, 3)}`],
-      answer?.radius !== null && answer?.radius !== undefined && ["True vector", `within ${this.metric.scale.withUnit(answer.radius, 2)} (l2)`],
+      this.metric.isReady && answer.radius !== null && answer.radius !== undefined && ["True vector", `within ${this.metric.scale.withUnit(answer.radius, 2)} (l2)`],
       answer?.updated && ["Last report", `${moment(Math.floor(seconds(answer.updated)))} UTC`],
     ];
     this.about.replaceChildren(...rows.filter(Boolean).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));

@@ -30,7 +30,7 @@ const SEARCH_STATUS = {
   not_ready: ["waiting", "Waiting", "No round is open yet."],
   too_few_reports: ["waiting", "First round", "No round is decided yet."],
   provisional: ["provisional", "Searching", "Rounds are left; what is certain holds at all times at once."],
-  final: ["final", "Decided", "All rounds are decided."],
+  final: ["final", "Decided", "All rounds are decided: nothing more will become certain."],
 };
 const DIFFERENT = 1e-3; // one metric in a thousand without a reason
 
@@ -67,19 +67,29 @@ export class Headline {
     const leading = metric.leading();
     this.element.hidden = !metric.isReady || !leading || leading.value === null;
     if (this.element.hidden) return;
-    const [lower, upper] = answer.search?.interval ?? [leading.lower, leading.upper];
+    if (answer.search) return this.#certain(metric);
+    const {lower, upper} = leading;
     const digits = scale.digits(lower, upper);
     setText(this.label, leading.label);
     this.label.title = leading.label;
     setText(this.value, scale.text(leading.value, digits));
     setText(this.unit, scale.unit);
     setText(this.band, scale.interval(lower, upper, digits));
-    this.about.hidden = Boolean(answer.search); // the certificate says what is certain
     const sure = certainty(1 - answer.beta);
     const at = answer.bound === "anytime" ? " at all times" : answer.bound === "normal" ? " asymptotically" : "";
     const window = answer.from || answer.to ? `${windowText(answer)} · ` : "";
     setText(this.about, `${window}${sure}${at}`);
     this.about.title = leading.label ? "The bands of all categories or coordinates hold together." : "";
+  }
+  /** Of a minimum or maximum: what is certain. What the rounds have left of the range is no band. */
+  #certain({answer: {search}, scale, definition}) {
+    const digits = scale.digits(...search.bisection);
+    setText(this.label, definition.kind === "minimum" ? "at most" : "at least");
+    setText(this.value, scale.text(search.certified, digits));
+    setText(this.unit, scale.unit);
+    setText(this.band, "");
+    setText(this.about, `${certainty(search.certainty)} in all rounds at once`);
+    this.about.title = "Somebody's value reaches it. Nothing is certain about the other side.";
   }
 }
 

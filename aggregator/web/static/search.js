@@ -29,29 +29,31 @@ export class Search {
     this.rows = h("div", {class: "search-rows", role: "img"}, this.lines.map(({row}) => row));
     this.rows.style.setProperty("--rows", this.lines.length);
     this.ends = [h("span", {}), h("span", {})];
+    this.left = h("p", {class: "note"});
     this.certified = h("p", {class: "note"});
     this.tail = h("p", {class: "note"});
     this.element = h("div", {class: "search", hidden: true}, this.round,
-      h("div", {}, this.rows, h("div", {class: "search-ends", "aria-hidden": "true"}, this.ends)), this.certified, this.tail);
+      h("div", {}, this.rows, h("div", {class: "search-ends", "aria-hidden": "true"}, this.ends)), this.left, this.certified, this.tail);
   }
   show({answer, scale}) {
     const search = answer?.search;
     this.element.hidden = !search;
     if (!search) return;
     const {kind, range} = this.definition;
-    const [from, to] = search.interval;
+    const [from, to] = search.bisection;
     const digits = scale.digits(from, to);
     const text = (x, places = digits) => scale.withUnit(x, places);
     const least = kind === "minimum" ? "at most" : "at least";
     setText(this.round, search.threshold === null
       ? `All ${search.rounds} rounds are decided.`
       : `Round ${search.round} of ${search.rounds}: is it ${least} ${text(search.threshold)}? ${count(search.answers)} answers so far`);
+    setText(this.left, `The rounds have left ${scale.interval(from, to, digits)}${scale.unit && `\u00a0${scale.unit}`}. That is no confidence interval: the extreme may lie beyond, where few values are.`);
     setText(this.certified, `Somebody's value is ${least} ${text(search.certified)}: certain to ${certainty(search.certainty)}, in all rounds at once.`);
     setText(this.tail, search.tail ? `Towards the extreme, the share of values within x of it falls like x^${number(search.tail.alpha, 1)} (exponents from ${number(search.tail.lower, 1)} to ${number(search.tail.upper, 1)} fit).` : "");
     const places = range.every(Number.isInteger) ? 0 : digits;
     range.forEach((end, index) => setText(this.ends[index], text(end, places)));
     this.rows.setAttribute("aria-label", `Searched within ${text(from)} to ${text(to)}, of ${text(range[0], places)} to ${text(range[1], places)}`);
-    this.#draw(halvings(range, search.interval), search.threshold);
+    this.#draw(halvings(range, search.bisection), search.threshold);
   }
   /** A row for each round that is decided, and empty ones for those to come. */
   #draw(intervals, threshold) {

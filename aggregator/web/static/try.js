@@ -179,12 +179,12 @@ class Outcome {
     const pick = (answer) => {
       const index = answer?.categories?.indexOf(definition.range ? "" : sent.own) ?? -1;
       const at = (list) => (Array.isArray(list) ? list[index] : list) ?? null;
-      return answer && {value: at(answer.value), lower: at(answer.lower), upper: at(answer.upper), reports: answer.reports};
+      return answer && {value: at(answer.value), lower: at(answer.lower), upper: at(answer.upper), reports: answer.reports, isShown: answer.status !== "too_few_reports"};
     };
     const [was, is] = [pick(before), pick(now)];
     const digits = is.lower === null ? 2 : scale.digits(is.lower, is.upper) + FINER;
     const column = (title, one) => h("div", {}, h("p", {class: "note"}, title),
-      h("p", {class: "moved"}, one?.value === null || !one ? "–" : scale.withUnit(one.value, digits)),
+      h("p", {class: "moved"}, one?.value === null || !one?.isShown ? "–" : scale.withUnit(one.value, digits)),
       h("p", {class: "note"}, one ? `${whole(one.reports)} reports` : "no reports"));
     this.move.hidden = false;
     this.move.replaceChildren(

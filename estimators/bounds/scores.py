@@ -1,0 +1,146 @@
+"""How far a level's reports are from what a hypothesis says, as a score on the normal scale.
+
+A score is never too large: for z > 0 it is above z, or below -z, with probability at most that of a
+standard normal variable, whatever the counts. So the sum of the squared scores of L independent
+levels exceeds x no more often than chi-square with L degrees of freedom does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from estimators.bounds.law import Law
+from estimators.bounds.repeated import RepeatedLaw
+from estimators.estimate import Floats
+
+NEWTON_STEPS = 5
+NEAR = 0.1
+"""A signed root below which its correction loses its digits, and is left out."""
+
+
+def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
+    """Return the scores of binomial counts; a proof holds for every count.
+
+    Parameters
+    ----------
+    ones, trials : ndarray of float64
+        Whole numbers, ones <= trials.
+    chance : ndarray of float64
+        In (0, 1).
+
+    Notes
+    -----
+    With r(k) = sign(k - n p) sqrt(2 n H(k / n, p)) and H the relative entropy, Phi(r(k)) <= P(X <=
+    k) <= Phi(r(k + 1)) (Zubkov and Serov, "A complete proof of universal inequalities for the
+    distribution function of the binomial law", 2013). So P(X >= x) <= Phi(-r(x - 1)) and P(X <= x)
+    <= Phi(r(x + 1)): the score is r at the neighbour of x that is nearer to the mean, and 0 where
+    that neighbour is beyond the mean.
+
+    Examples
+    --------
+    >>> binomial_scores(np.array([5.0, 12.0, 2.0]), np.array([10.0, 20.0, 20.0]), 0.5).round(3)
+    array([ 0.   ,  0.448, -3.289])
+    """
+    mean = trials * chance
+    nearer = ones - np.sign(ones - mean)
+    apart = np.where((nearer - mean) * (ones - mean) > 0, nearer - mean, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        up = (mean + apart) * np.log1p(apart / mean)
+        down = (trials - mean - apart) * np.log1p(-apart / (trials - mean))
+    entropy = np.where(apart == 0, 0.0, np.nan_to_num(up) + np.nan_to_num(down))
+    scores: Floats = np.sign(apart) * np.sqrt(2 * np.maximum(entropy, 0.0))
+    return scores
+
+
+def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats) -> Floats:
+    """Return the scores of sums of +1, -1 and 0.
+
+    Parameters
+    ----------
+    sums, trials : ndarray of float64
+        Whole numbers, abs(sums) <= trials.
+    mean, share : ndarray of float64
+        Of one: its expectation, and the chance that it is not 0, at least abs(mean).
+
+    Notes
+    -----
+    The signed root sqrt(2 n (t d - K(t))), K(t) = ln(1 - share + share cosh t + mean sinh t), at
+    the t with K'(t) = d, which solves a quadratic equation in e^t. As a step of a sign is 2, n d is
+    the sum moved by 2 towards its mean. With `share` = 1 these are :func:`binomial_scores`.
+    """
+    expected = trials * mean
+    nearer = sums - 2 * np.sign(sums - expected)
+    apart = (nearer - expected) * (sums - expected) > 0
+    d = np.where(apart, nearer / trials, mean)
+    up, down, none = (share + mean) / 2, (share - mean) / 2, 1 - share
+    up, down = np.maximum(up, 1e-300), np.maximum(down, 1e-300)
+    middle = d * none / 2
+    grown = middle + np.sqrt(middle**2 + up * down * (1 - d) * (1 + d))
+    tilted = np.maximum(grown, 1e-300) / (up * (1 - d))
+    entropy = d * np.log(tilted) - np.log(none + up * tilted + down / tilted)
+    scores: Floats = np.sign(d - mean) * np.sqrt(2 * trials * np.maximum(entropy, 0.0))
+    return scores
+
+
+def mean_scores(law: Law, level: int, mean: Floats, theta: Floats) -> Floats:
+    """Return the scores of one level's mean of reports that are not single signs.
+
+    Parameters
+    ----------
+    law : Law
+    level : int
+        Its row there.
+    mean : ndarray of float64
+        The unbiased mean of the level.
+    theta : ndarray of float64
+        The hypothesis; of the shape of `mean`.
+
+    Notes
+    -----
+    The signed root r = sqrt(2 (t s - K(t))) of the law's cumulant, at the t with K'(t) = s. K
+    bounds the cumulant of all data of one mean, so values that are no signs only make it smaller.
+    Of signs that a user repeats, s is moved by one of them towards theta, as in
+    :func:`binomial_scores`. Of noise, the score is r or its correction r + ln(t sqrt(K''(t)) / r) /
+    r, whichever is nearer to zero (Barndorff-Nielsen, 1986; exact up to O(1 / n)). Neither is
+    proved as the scores of counts are.
+    """
+    one = slice(level, level + 1)
+    counts, contrast = law.counts[one], law.contrast[one]
+    changed = {"counts": counts, "contrast": contrast, "coefficient": 1 / (counts * contrast)}
+    for name in ("rate", "offset", "repeats"):
+        known = getattr(law, name, None)
+        if known is not None:
+            changed[name] = known[one]
+    alone: Law = dataclasses.replace(law, free=False, **changed)  # type: ignore[arg-type]
+    step = 0.0
+    if isinstance(alone, RepeatedLaw):
+        step = 2 * float(alone.coefficient[0] / alone.repeats[0])
+    observed, at = mean.ravel(), theta.ravel()
+    scores = np.zeros(observed.size)
+    for sign, its_law in ((1, alone), (-1, alone.mirrored())):
+        beyond = np.flatnonzero(sign * (observed - at) > step)
+        if beyond.size:
+            found = _signed_roots(its_law, sign * observed[beyond] - step, sign * at[beyond])
+            scores[beyond] = sign * found
+    return scores.reshape(mean.shape)
+
+
+def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
+    """Return the scores, at least zero, of sums above their mean."""
+    spread = law.largest_variance(theta)
+    tilt = np.minimum(law.steepest, (observed - theta) / spread)
+    for _ in range(NEWTON_STEPS):
+        at = law.cumulant(theta, tilt)
+        moved = tilt + (observed - at.by_tilt) / np.maximum(at.curvature, 1e-300)
+        tilt = np.minimum(np.clip(moved, tilt / 4, tilt * 4), law.steepest)
+    at = law.cumulant(theta, tilt)
+    root: Floats = np.sqrt(2 * np.maximum(tilt * observed - at.value, 0.0))
+    if isinstance(law, RepeatedLaw):
+        return root
+    far = np.maximum(root, NEAR)
+    correction = np.log(np.maximum(tilt * np.sqrt(at.curvature), 1e-300) / far) / far
+    corrected = root + np.where(root > NEAR, np.minimum(correction, 0.0), 0.0)
+    result: Floats = np.maximum(corrected, 0.0)
+    return result
