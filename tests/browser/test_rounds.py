@@ -20,7 +20,7 @@ from estimators.extremes import Progress
 from estimators.extremes.search import Decision
 from estimators.randomness import SeededBits
 from producers.batch import encode_batch
-from tests.browser.served import definition
+from tests.browser.served import definition, module
 from tests.browser.test_randomizers import Words, device
 
 __all__ = ["device"]
@@ -179,6 +179,38 @@ def test_a_browser_answers_what_is_asked_rightly_and_keeps_it_by_name(device: Pa
     assert posts == ROUNDS
     assert said == [True] * ROUNDS + [False] * 3
     assert kept == ["dither:age"]
+
+
+def test_pages_of_one_browser_take_turns_one_after_the_other(device: Page) -> None:
+    """What one page reads of its turn, another must not be about to change."""
+    asked = metric("maximum", "budget")
+    page = device.context.new_page()
+    page.route(
+        "**/*.js",
+        lambda route: route.fulfill(body=module(route.request.url), content_type="text/javascript"),
+    )
+    page.route(
+        "**/", lambda route: route.fulfill(body="<title>device</title>", content_type="text/html")
+    )
+    page.goto("https://device.test/")  # there are no locks over plain HTTP
+    found = page.evaluate(
+        """async ([definition, round]) => {
+          const { answer } = await import("/dither.js");
+          let posts = 0;
+          window.fetch = async () => { posts += 1; return new Response("{}", { status: 202 }); };
+          let release;
+          const held = new Promise((resolve) => { release = resolve; });
+          navigator.locks.request(`dither:${definition.name}`, () => held);
+          const both = [1, 2].map(() => answer("/v1/reports", definition, round, 17, 1));
+          for (let i = 0; i < 20; i += 1) await new Promise((resolve) => setTimeout(resolve));
+          const before = [posts, localStorage.length];
+          release();
+          return [before, await Promise.all(both), posts];
+        }""",
+        [definition(asked), round_of(asked, 1, 32)],
+    )
+    page.close()
+    assert found == [[0, 0], [True, False], 1]
 
 
 @pytest.mark.parametrize("kind", ["minimum", "maximum"])
