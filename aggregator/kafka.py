@@ -82,6 +82,14 @@ AWAY = (
 )
 """Answers of a cluster that may tell a topic's id later."""
 
+SINGLE: dict[str, Any] = {
+    "enable.partition.eof": True,
+    "queued.min.messages": 1,
+    "queued.max.messages.kbytes": 1_024,
+    "max.partition.fetch.bytes": 1,
+}
+"""Who wants one message fetches one record batch, whatever it has: a broker sends a whole one."""
+
 FRESH: dict[str, Any] = {
     "topic.metadata.refresh.interval.ms": 10_000,
     "metadata.max.age.ms": 2_000,
@@ -330,6 +338,9 @@ class ReportsConsumer(Protocol):
     def commit(self, *, offsets: list[TopicPartition], asynchronous: Literal[True]) -> None:
         """Tell the group's coordinator how far it came."""
 
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        """Return the offsets that the group's coordinator was told last, with their metadata."""
+
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = ..., cached: bool = ...
     ) -> tuple[int, int]:
@@ -442,7 +453,7 @@ class Clients:
                 **FRESH,
                 **unset,
             ),
-            consumer(settings, group, **FRESH),
+            consumer(settings, group, **FRESH, **SINGLE),
             producer(settings, **{"message.max.bytes": 64_000_000}),
             TopicId(settings, settings.topics.reports),
             prober(

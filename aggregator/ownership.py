@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aggregator.clock import SYSTEM, Clock
+from aggregator.continuity import Log, Mark, Remembered, broken, is_another
 from aggregator.decoding import Refusal
 from aggregator.errors import Fenced, StateUnreadable
 from aggregator.keys import tag
@@ -15,10 +16,16 @@ from aggregator.measurements import Measurements
 from aggregator.obstacles import SKIPPED, Obstacle, Trouble
 from aggregator.partition import Partition
 from aggregator.settings import Aggregate
-from aggregator.store import TORN, UNSET, Snapshot, Store
+from aggregator.store import TORN, UNSET, Store
 from estimators import Metric
 from estimators.durations import milliseconds
 
+REMEDIES = (
+    "Bring the log back, or accept the loss with `dither aggregate --set aggregate.on_gap=skip`",
+    "Restore Redis from a backup, or accept the loss, and count what the log still has, with "
+    "`dither aggregate --set aggregate.on_gap=skip`",
+)
+"""Where Redis has the partition's sums, and where it does not."""
 SEEN_BYTES = 150
 """Of the id of a counted batch in an open pane: measured, CPython 3.11."""
 
@@ -36,7 +43,10 @@ class Owned:
     committed : int
         The next offset in the store.
     facts : dict
-        What else the store should know of this partition: where counting began, lost offsets.
+        What else the store should know of this partition: where counting began, lost offsets, and
+        the last message that was counted, by which the log is known again.
+    begin : int
+        The first offset that was ever counted.
     measured : Measurements
         How counting it went so far, under whichever owner.
     halted : str
@@ -63,6 +73,7 @@ class Owned:
     state: Partition
     committed: int
     facts: dict[str, str | int]
+    begin: int = 0
     measured: Measurements = dataclasses.field(default_factory=Measurements)
     halted: str = ""
     fences: int = 0
@@ -75,6 +86,7 @@ class Owned:
     must_seek: bool = False
     trouble: Trouble = dataclasses.field(default_factory=Trouble)
     _expects: bool = True
+    _last: Any = None
 
     @property
     def is_unreadable(self) -> bool:
@@ -85,6 +97,18 @@ class Owned:
     def is_counting(self) -> bool:
         """Whether messages may be counted."""
         return not (self.halted or self.is_fenced or self.trouble.is_wall)
+
+    @property
+    def position(self) -> int:
+        """Where to fetch from."""
+        return max(0, self.state.next_offset)
+
+    @property
+    def remembered(self) -> tuple[Remembered, ...]:
+        """How far it was counted, should Redis forget: nothing if nothing was committed."""
+        if self.committed < 0:
+            return ()
+        return (Remembered(self.begin, self.committed, str(self.facts.get("topic_id", ""))),)
 
     @property
     def open_bytes(self) -> int:
@@ -100,6 +124,8 @@ class Owned:
         Where a limit is reached, `excess` says so: what is in memory must then be dropped.
         """
         before = len(self.state.arrivals)
+        if messages[-1].offset() >= self.state.next_offset:
+            self._last = messages[-1]
         refusals = self.state.count(messages)
         passed = len(self.state.arrivals) - before
         found: list[tuple[int, str]] = []
@@ -163,6 +189,8 @@ class Owned:
             self._check_unreadable(store)
             return 0
         now = clock.now_ms()
+        if self._last is not None:
+            self.facts["last"], self._last = str(Mark.of(self._last)), None
         measured = self.measured.arrived(self.state.arrivals, now)
         halted = self.halted or self.trouble.shown
         facts = {**self.facts, "halted": halted, "high": high, "updated": now}
@@ -189,7 +217,7 @@ def take(
     store: Store,
     number: int,
     worker: str,
-    log_range: Callable[[], tuple[int, int]],
+    log: Log,
     topic_id: str,
     metrics: Mapping[str, Metric],
     settings: Aggregate,
@@ -198,8 +226,8 @@ def take(
 
     Parameters
     ----------
-    log_range : callable
-        Returns the first and the next offset of the partition's log.
+    log : Log
+        What can be asked about the partition's log.
     topic_id : str
         Kafka's id of the topic; empty where the cluster does not tell.
 
@@ -216,59 +244,38 @@ def take(
     except StateUnreadable as error:
         store.halt(number, str(error))
         return Owned(number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error))
-    low, high = log_range()
     facts: dict[str, str | int] = {"topic_id": topic_id or snapshot.owner.get("topic_id", "")}
     facts |= {key: snapshot.owner[key] for key in ("gap", SKIPPED) if key in snapshot.owner}
+    begin = int(snapshot.owner.get("begin", 0))
     halted = ""
     if snapshot.next_offset == TORN:
         halted = snapshot.owner.get("halted") or (
             "a commit was applied by half, so the sums in Redis cannot be trusted. Delete the keys "
             f"{tag(store.topic, number)}:* to have the partition counted again from its log"
         )
-    elif snapshot.next_offset == UNSET:
-        facts["begin"] = state.next_offset = low
-    elif problem := _gap(snapshot, low, high, topic_id):
-        if settings.on_gap == "skip":
-            lost_to = low
-            if _is_another(snapshot, topic_id):  # as far as the old log was known to reach
-                lost_to = int(snapshot.owner.get("high", 0))
-                facts[SKIPPED] = ""
-            missing = max(0, lost_to - snapshot.next_offset)
-            facts["gap"] = int(snapshot.owner.get("gap", 0)) + missing
-            state.next_offset = low
-        else:
+    else:
+        low, high = log.range()
+        problem = broken(snapshot, log, low, high, topic_id)
+        if problem is not None and settings.on_gap != "skip":
+            state.next_offset = snapshot.next_offset
             facts["topic_id"] = snapshot.owner.get("topic_id", "")
-            halted = (
-                f"{problem}. Bring the log back, or accept the loss with "
-                "`dither aggregate --set aggregate.on_gap=skip`"
-            )
+            halted = f"{problem.reason}. {REMEDIES[snapshot.next_offset == UNSET]}"
+        elif problem is not None:
+            facts["gap"] = int(snapshot.owner.get("gap", 0)) + problem.missing
+            facts["last"] = ""  # the next message that is counted will be the last
+            if is_another(snapshot.owner.get("topic_id", ""), topic_id):
+                facts[SKIPPED] = ""
+            state.next_offset = problem.resume
+        if snapshot.next_offset == UNSET and not halted:
+            facts["begin"] = begin = state.next_offset = low
     return Owned(
         number=number,
         epoch=int(snapshot.owner["epoch"]),
         state=state,
         committed=snapshot.next_offset,
         facts=facts,
+        begin=begin,
         measured=Measurements.stored(snapshot.owner),
         refused=Refused.stored(snapshot.owner),
         halted=halted,
     )
-
-
-def _is_another(snapshot: Snapshot, topic_id: str) -> bool:
-    known = snapshot.owner.get("topic_id", "")
-    return bool(known and topic_id and known != topic_id)
-
-
-def _gap(snapshot: Snapshot, low: int, high: int, topic_id: str) -> str:
-    """Say how the log fails to go on from where the sums stand; empty if it does."""
-    if _is_another(snapshot, topic_id):
-        known = snapshot.owner["topic_id"]
-        return f"the topic was deleted and created again (id {known}, now {topic_id})"
-    if snapshot.next_offset < low:
-        lost = low - snapshot.next_offset
-        return f"{lost} offsets are gone: counted up to {snapshot.next_offset}, log begins at {low}"
-    if snapshot.next_offset > high:
-        return (
-            f"the log ends at {high}, before the counted {snapshot.next_offset}: it was truncated"
-        )
-    return ""

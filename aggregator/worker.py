@@ -14,10 +14,11 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import kafka
+from aggregator.asker import Asker
 from aggregator.careful import Careful
 from aggregator.clock import SYSTEM, Clock
 from aggregator.deadletters import DeadLetters
-from aggregator.errors import BrokerUnreachable, CommitTooLarge, Fenced, StateUnreadable
+from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
 from aggregator.obstacles import is_of_data
 from aggregator.outage import AWAY, Outage
 from aggregator.ownership import Owned, take
@@ -33,6 +34,9 @@ LEAVE_RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 20.0
 LOOK_AGAIN_SECONDS = 15.0
 """At a partition whose stored state could not be read: somebody may have mended it."""
+
+OUT_OF_LOG = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
+"""The log is not what it was: to be looked at again before anything more is counted."""
 
 SLICE_MESSAGES, MANY_PANES = 16_000, 10_000
 """Messages are counted in slices; beyond so many changed panes a commit comes before the next one.
@@ -80,7 +84,8 @@ class Worker:
         self._clock = clock
         self._next_commit = clock.monotonic() + self._interval
         clients = clients or kafka.Clients.of(settings)
-        self._consumer, self._asker = clients.consumer, clients.asker
+        self._consumer = clients.consumer
+        self._asker = Asker(clients.asker, settings, clock.monotonic)
         self._deadletters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
         self._topic_id = clients.topic_id
         self._careful = Careful(settings.aggregate, clock, clients.probe)
@@ -229,7 +234,7 @@ class Worker:
 
     def _note(self, message: Any) -> None:
         error, number = message.error(), message.partition()
-        if error.code() == KafkaError._AUTO_OFFSET_RESET and number in self.owned:
+        if error.code() in OUT_OF_LOG and number in self.owned:
             owned = self.owned[number]
             if owned.is_counting:
                 owned.fence(self._clock.monotonic())
@@ -328,10 +333,11 @@ class Worker:
         return True
 
     def _tell_kafka(self, owned: Owned) -> None:
-        """Write Kafka's own committed offset, for lag tools only."""
-        if owned.committed >= 0:
+        """Write Kafka's own committed offset: for lag tools, and should Redis forget."""
+        if owned.committed >= 0 and not owned.halted:
             try:
-                position = TopicPartition(self.topic, owned.number, owned.committed)
+                (known,) = owned.remembered
+                position = TopicPartition(self.topic, owned.number, known.next, known.metadata)
                 self._consumer.commit(offsets=[position], asynchronous=True)
             except KafkaException as error:
                 log.debug("kafka commit", error=str(error))
@@ -340,7 +346,7 @@ class Worker:
         marks = self._consumer.get_watermark_offsets(
             TopicPartition(self.topic, owned.number), cached=True
         )
-        return max(marks[1], owned.state.next_offset) if marks else owned.state.next_offset
+        return max(marks[1], owned.position) if marks else owned.position
 
     # -- Ownership ----------------------------------------------------------------------------
 
@@ -365,7 +371,7 @@ class Worker:
                 failure = error
                 break
             self.owned[number] = owned
-            positions.append(TopicPartition(self.topic, number, owned.state.next_offset))
+            positions.append(TopicPartition(self.topic, number, owned.position))
         self._untaken -= {position.partition for position in positions}
         self._consumer.incremental_assign(positions)
         halted = [p for p in positions if self.owned[p.partition].halted]
@@ -379,16 +385,16 @@ class Worker:
 
     def _take(self, number: int) -> Owned:
         self._watchdog.at("taking over", number)
+        known = self.owned.get(number)
         owned = take(
             self.store,
             number,
             self.name,
-            lambda: self._log_range(number),
+            self._asker.log(number, known.remembered if known else ()),
             self._topic_id(),
             self.metrics,
             self.settings.aggregate,
         )
-        known = self.owned.get(number)
         if known is not None and known.excess:
             owned.halted = owned.halted or known.excess
         if owned.halted and (known is None or known.halted != owned.halted):
@@ -396,14 +402,6 @@ class Worker:
         if owned.is_unreadable:
             owned.fence(self._clock.monotonic() + LOOK_AGAIN_SECONDS)
         return owned
-
-    def _log_range(self, number: int) -> tuple[int, int]:
-        partition = TopicPartition(self.topic, number)
-        try:
-            return self._asker.get_watermark_offsets(partition, timeout=kafka.ANSWER_SECONDS)
-        except KafkaException as error:
-            servers = str(self.settings.kafka.get("bootstrap.servers", ""))
-            raise BrokerUnreachable(servers, explained(error.args[0])) from None
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         numbers = [p.partition for p in partitions]
@@ -472,7 +470,7 @@ class Worker:
             self._seek(fresh)
 
     def _seek(self, owned: Owned) -> None:
-        position = TopicPartition(self.topic, owned.number, owned.state.next_offset)
+        position = TopicPartition(self.topic, owned.number, owned.position)
         try:
             self._consumer.seek(position)
         except KafkaException as error:

@@ -28,6 +28,7 @@ class LogMessage:
     payload: bytes | None
     arrived: int = ARRIVAL
     about: bytes | None = None
+    epoch: int = 0
 
     def offset(self) -> int:
         return self.at
@@ -40,6 +41,9 @@ class LogMessage:
 
     def timestamp(self) -> tuple[int, int]:
         return 1, self.arrived
+
+    def leader_epoch(self) -> int | None:
+        return self.epoch
 
 
 def batch(

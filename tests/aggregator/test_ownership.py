@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from aggregator.continuity import Log, Mark, Remembered
 from aggregator.errors import Fenced
 from aggregator.measurements import Measurements
 from aggregator.ownership import Owned, take
 from aggregator.settings import Aggregate
 from aggregator.store import Store, connect
 from tests.aggregator.test_partition import DELAY, METRICS
-from tests.messages import batch, log
+from tests.messages import LogMessage, batch, log
 
 TOPIC = "reports"
 
@@ -28,10 +30,26 @@ def store(redis_url: str) -> Iterator[Store]:
 
 
 def taken(
-    store: Store, low: int, high: int, topic_id: str = "", on_gap: str = "stop", worker: str = "one"
+    store: Store,
+    low: int,
+    high: int,
+    topic_id: str = "",
+    on_gap: str = "stop",
+    worker: str = "one",
+    messages: Sequence[LogMessage] = (),
+    remembered: tuple[Remembered, ...] = (),
 ) -> Owned:
-    settings = Aggregate(on_gap=on_gap)
-    return take(store, 0, worker, lambda: (low, high), topic_id, METRICS, settings)
+    def mark(offset: int) -> Mark | None:
+        return next((Mark.of(found) for found in messages if found.offset() >= offset), None)
+
+    asked = Log(lambda: (low, high), mark, lambda: remembered)
+    return take(store, 0, worker, asked, topic_id, METRICS, Aggregate(on_gap=on_gap))
+
+
+def written(first: int, last: int, epoch: int = 0, seed: int = 0) -> list[LogMessage]:
+    """Return the messages of a log in [first, last)."""
+    payloads = (batch(DELAY, [1.0], seed=seed + at) for at in range(first, last))
+    return [dataclasses.replace(found, epoch=epoch) for found in log(*payloads, first=first)]
 
 
 def count(owned: Owned, first: int, batches: int = 1) -> None:
@@ -79,7 +97,7 @@ def test_a_log_that_does_not_go_on_halts_the_partition_with_what_to_do(
     first = taken(store, 0, 3, "A")
     count(first, 0, 3)
     first.commit(store, high=3)
-    halted = taken(store, low, high, topic_id)
+    halted = taken(store, low, high, topic_id, messages=written(0, 9))
     assert not halted.is_counting
     assert re.search(reason, halted.halted)
     assert "aggregate.on_gap=skip" in halted.halted
@@ -102,6 +120,91 @@ def test_a_gap_that_is_accepted_is_recorded_and_adds_up(store: Store) -> None:
     third.commit(store, high=20)
     assert store.owner(0)["gap"] == str(7 + 5)
     assert store.snapshot(0).next_offset == 16
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "since", "epoch", "fork", "missing"),
+    [
+        (0, 6, 6, 0, 6, 4),  # cut off
+        (0, 8, 6, 1, 6, 4),  # and grown, less far than it was
+        (0, 30, 6, 1, 6, 4),  # and further
+        (2, 10, 4, 3, 4, 6),  # just as far
+        (0, 30, 6, 0, 10, 10),  # as an older copy, whose epochs come again: 10 at most
+    ],
+)
+def test_a_log_that_was_truncated_halts_however_far_it_grew_and_skipping_goes_on_where_it_forks(
+    store: Store, low: int, high: int, since: int, epoch: int, fork: int, missing: int
+) -> None:
+    old = written(0, 10)
+    first = taken(store, 0, 10, messages=old)
+    first.count(old[:4], Aggregate())
+    first.count(old[4:], Aggregate())
+    first.commit(store, high=10)
+    assert not taken(store, 0, 10, messages=old).halted
+    assert not taken(store, 0, 12, messages=old + written(10, 12, epoch=7)).halted
+    now = old[low:since] + written(since, high, epoch=epoch, seed=100)
+    halted = taken(store, low, high, messages=now)
+    assert "truncated" in halted.halted
+    assert "aggregate.on_gap=skip" in halted.halted
+    halted.commit(store, high)
+    assert store.snapshot(0).next_offset == 10
+    before = sum(store.counts(0).values())
+    skipping = taken(store, low, high, on_gap="skip", messages=now)
+    assert skipping.is_counting
+    assert skipping.position == fork
+    if rest := [message for message in now if message.offset() >= fork]:
+        assert skipping.count(rest, Aggregate()) == [], "none is late, or a duplicate"
+    skipping.commit(store, high)
+    assert store.owner(0)["gap"] == str(missing)
+    assert sum(store.counts(0).values()) == before + high - fork
+    assert not taken(store, low, high, messages=now).halted
+
+
+def test_the_last_message_may_have_left_the_log_by_retention(store: Store) -> None:
+    old = written(0, 10)
+    first = taken(store, 0, 10, messages=old)
+    first.count(old, Aggregate())
+    first.commit(store, high=10)
+    assert not taken(store, 10, 15, messages=written(10, 15, seed=50)).halted
+
+
+@pytest.mark.parametrize(
+    ("low", "remembered", "lost"),
+    [
+        (0, Remembered(0, 10, "A"), 0),
+        (5, Remembered(5, 10, "A"), 0),
+        (5, Remembered(0, 0, "A"), 0),
+        (5, Remembered(0, 10, "A"), 5),
+        (20, Remembered(0, 10, "A"), 20),
+        (0, Remembered(3, 10, "B"), 7),
+        (6, Remembered(2, 10), 4),
+    ],
+)
+def test_a_partition_that_redis_forgot_halts_if_the_log_has_not_all_that_was_counted(
+    store: Store, low: int, remembered: Remembered, lost: int
+) -> None:
+    again = taken(store, low, 30, "A", remembered=(remembered,))
+    if not lost:
+        assert again.position == low
+        assert not again.halted
+        return
+    assert f"{lost} offsets of it are gone" in again.halted
+    assert "Restore Redis" in again.halted
+    assert "aggregate.on_gap=skip" in again.halted
+    again.commit(store, 30)
+    assert store.owner(0)["halted"] == again.halted
+    assert taken(store, low, 30, "A", remembered=(remembered,)).halted, "nothing was decided"
+    skipping = taken(store, low, 30, "A", on_gap="skip", remembered=(remembered,))
+    count(skipping, low)
+    skipping.commit(store, 30)
+    owner = store.owner(0)
+    assert (owner["gap"], owner["begin"], owner["halted"]) == (str(lost), str(low), "")
+    assert skipping.remembered == (Remembered(low, low + 1, "A"),)
+
+
+def test_what_the_group_remembers_is_read_as_it_was_written() -> None:
+    known = Remembered(3, 17, "abc-_1")
+    assert Remembered.of_group(17, known.metadata) == known
 
 
 def test_a_torn_partition_stays_as_it_is_and_says_which_keys_to_delete(store: Store) -> None:

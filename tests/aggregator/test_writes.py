@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from aggregator import store as store_module
 from aggregator import writes as writes_module
+from aggregator.continuity import Log
 from aggregator.errors import CommitTooLarge
 from aggregator.keys import PaneKey
 from aggregator.lease import Lease
@@ -112,7 +113,7 @@ def test_ten_thousand_metrics_are_counted_also_where_an_older_version_has_torn_t
     client.sadd(f"{{dither:{TOPIC}:0}}:open", "left by half a commit")
 
     def taken() -> Any:
-        return take(store, 0, "one", lambda: (0, len(messages)), "", metrics, Aggregate())
+        return take(store, 0, "one", Log(lambda: (0, len(messages))), "", metrics, Aggregate())
 
     halted = taken().halted
     assert f"{{dither:{TOPIC}:0}}:" in halted
@@ -141,7 +142,7 @@ def test_a_commit_that_redis_would_not_take_is_refused_before_anything_is_writte
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "MOST_ARGUMENTS", 100)
-    owned = take(store, 0, "one", lambda: (0, 20), "", METRICS, Aggregate())
+    owned = take(store, 0, "one", Log(lambda: (0, 20)), "", METRICS, Aggregate())
     messages = (batch(DELAY, [1.0], seed=at, time_ms=EPOCH + at * 3_600_000) for at in range(20))
     owned.state.count(log(*messages))
     with pytest.raises(CommitTooLarge, match="wider panes") as refused:

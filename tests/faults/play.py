@@ -17,6 +17,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from aggregator.continuity import Log
 from aggregator.embedded import EmbeddedRedis
 from aggregator.keys import tag
 from aggregator.ownership import take
@@ -306,7 +307,7 @@ def replayed(deployment: Deployment, logs: Logs) -> dict[str, Any]:
                 other.store,
                 number,
                 "replay",
-                functools.partial(lambda end: (0, end), end),
+                Log(functools.partial(lambda end: (0, end), end)),
                 "",
                 other.metrics,
                 other.settings.aggregate,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aggregator.continuity import Log
 from aggregator.embedded import EmbeddedRedis, valkey_binary
 from aggregator.ownership import take
 from aggregator.partition import Partition
@@ -82,6 +83,6 @@ def test_after_two_power_failures_a_commit_is_whole_or_gone_or_marked(
         then = store.snapshot(0)
         assert then.next_offset == TORN or (then.next_offset, then.open) == (2, now.open)
         if then.next_offset == TORN:
-            taken = take(store, 0, "next", lambda: (0, 3), "", {"delay": DELAY}, Aggregate())
+            taken = take(store, 0, "next", Log(lambda: (0, 3)), "", {"delay": DELAY}, Aggregate())
             assert "applied by half" in taken.halted
             assert store.owner(0)["next"] == str(TORN), "for those who watch"

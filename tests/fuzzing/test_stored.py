@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aggregator import status
+from aggregator.continuity import Log
 from aggregator.errors import DitherError, Fenced, StateUnreadable
 from aggregator.exporter import Exporter
 from aggregator.keys import tag
@@ -124,7 +125,7 @@ def count_on(spoilt: Spoilt) -> str:
     """Take the partition over and count the rest of its log; return what became of it."""
     store = spoilt.store
     end = len(MESSAGES)
-    owned = take(store, 0, "two", lambda: (0, end), "", METRICS, Aggregate())
+    owned = take(store, 0, "two", Log(lambda: (0, end)), "", METRICS, Aggregate())
     if owned.halted:
         return "halted"
     at = owned.state.next_offset

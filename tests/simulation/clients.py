@@ -22,8 +22,11 @@ NOTICE = 0.6
 class Asked(Protocol):
     """Who is told what a worker was told of a log."""
 
-    def __call__(self, worker: str, partition: int, low: int) -> None:
+    def asked(self, worker: str, partition: int, low: int) -> None:
         """Note a log's beginning."""
+
+    def remembered(self, worker: str, partition: int, known: TopicPartition | None) -> None:
+        """Note what the group remembers of it."""
 
 
 @dataclasses.dataclass
@@ -188,6 +191,11 @@ class ConsumerModel:
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:
         if self.world.strikes("kafka commit fails", self.process.name):
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))
+        cluster = self.cluster
+        for place in offsets:
+            is_member = cluster.group.holders.get(place.partition) is self
+            if is_member and cluster.exists and not cluster.away:
+                cluster.committed[place.partition] = place
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = 0.0, cached: bool = False
@@ -221,9 +229,9 @@ class TopicIdModel:
 class AskerModel(ConsumerModel):
     """The consumer that answers questions about the log."""
 
-    def __init__(self, cluster: Cluster, process: Process, asked: Asked) -> None:
+    def __init__(self, cluster: Cluster, process: Process, ledger: Asked) -> None:
         super().__init__(cluster, process)
-        self._asked = asked
+        self._ledger = ledger
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = 0.0, cached: bool = False
@@ -237,8 +245,29 @@ class AskerModel(ConsumerModel):
             self.process.pause(1.0)
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
         log = cluster.logs[partition.partition]
-        self._asked(self.process.name, partition.partition, log.low)
+        self._ledger.asked(self.process.name, partition.partition, log.low)
         return log.low, log.high
+
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        self.process.pause()
+        if self.cluster.away:
+            self.process.pause(timeout)
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        found = []
+        for place in partitions:
+            known = self.cluster.committed.get(place.partition)
+            self._ledger.remembered(self.process.name, place.partition, known)
+            found.append(known or place)
+        return found
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        self.process.pause()
+        for assigned in partitions:
+            self.fetches[assigned.partition] = Fetch(assigned.offset, self.cluster.incarnation)
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        for assigned in partitions:
+            del self.fetches[assigned.partition]
 
 
 Delivered = Callable[[KafkaError | None, Any], None]

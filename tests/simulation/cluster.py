@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 
 from tests.simulation.traffic import Sent, traffic
 from tests.simulation.world import World
@@ -46,6 +46,9 @@ class Message:
 
     def headers(self) -> None:
         return None
+
+    def leader_epoch(self) -> int:
+        return 0
 
     def timestamp(self) -> tuple[int, int]:
         return 1, self.sent.arrived
@@ -97,6 +100,8 @@ class Cluster:
     ----------
     incarnations : list of list of Log
         The logs of the topic, and of those that were deleted before it.
+    committed : dict
+        The offsets that the group's members committed last, by partition.
     deadletters : list
         What the dead-letter topic has: (partition, offset, reason, value), as the headers say.
     """
@@ -107,6 +112,7 @@ class Cluster:
         self.away = False
         self.exists = True
         self.incarnations: list[list[Log]] = []
+        self.committed: dict[int, TopicPartition] = {}
         self.deadletters: list[tuple[int, int, str, bytes | None]] = []
         self.group = Group(self)
         self.create()
@@ -138,6 +144,7 @@ class Cluster:
     def delete(self) -> None:
         """Delete the topic: everybody lets go of it."""
         self.exists = False
+        self.committed.clear()
         self.group.dissolve()
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
+from confluent_kafka import TopicPartition
 
 from aggregator.keys import metric_key
 from aggregator.measurements import Measurements
@@ -83,6 +84,7 @@ class Ledger:
         self.database: Database
         self.epochs: dict[tuple[str, int], int] = {}
         self.takes: dict[tuple[str, int, int], int] = {}
+        self.memories: dict[tuple[str, int, int], TopicPartition | None] = {}
         self.commits = self.known = 0
         self._expected: dict[tuple[int, Counted], Expected] = {}
         self._replays: dict[int, Replay] = {}
@@ -99,6 +101,10 @@ class Ledger:
         """Note what a worker was told of the log."""
         epoch = self.epochs[worker, partition]
         self.takes[worker, partition, epoch] = low
+
+    def remembered(self, worker: str, partition: int, known: TopicPartition | None) -> None:
+        """Note what the group remembers of a partition that the store forgot."""
+        self.memories[worker, partition, self.epochs[worker, partition]] = known
 
     def torn(self, tag: bytes) -> None:
         """Note that a commit failed half-way."""
@@ -121,6 +127,10 @@ class Ledger:
         self.commits += 1
         owner = self.database.keys[tag + b":owner"]
         _equal("whose commit was taken", worker.encode(), owner[b"worker"])
+        if following == -1:
+            if not owner[b"halted"]:
+                raise Violation(f"partition {number} of which nothing is stored just stays so")
+            return
         counted = self._counted(worker, number, epoch, following, before, owner)
         self.database.keys[_counted_key(number)] = counted
         self.compare(number)
@@ -139,7 +149,13 @@ class Ledger:
         gap = int(owner.get(b"gap", b"0")) - int(before.get(b"gap", b"0"))
         if stored == -1:
             _equal("where counting began", int(owner[b"begin"]), low)
-            _equal("the gap of a new partition", gap, 0)
+            known = self.memories[worker, number, epoch]
+            begin = int(str(known.metadata).split()[1].partition("=")[2]) if known else low
+            if known and known.offset > begin and gap < low - begin:
+                raise Violation(
+                    f"partition {number}, of which the group remembers that [{begin}, "
+                    f"{known.offset}) were counted, begins anew at {low}, with gap {gap}"
+                )
             return (Stretch(incarnation, low, following),)
         counted: Counted = self.database.keys[_counted_key(number)]
         last = counted[-1]

@@ -146,7 +146,7 @@ class Schedule:
         def main(process: Process) -> None:
             consumer = ConsumerModel(self.cluster, process)
             clients.append(consumer)
-            asker = AskerModel(self.cluster, process, self.ledger.asked)
+            asker = AskerModel(self.cluster, process, self.ledger)
             producer = ProducerModel(self.cluster, process)
             store = Store(RedisClient(self.redis, process), TOPIC)
             topic_id = TopicIdModel(self.cluster, process)
