@@ -190,48 +190,48 @@ def _worker(topic: str) -> tuple[str, ...]:
     )
 
 
-READS = "ping evalsha script|load script|exists smembers hgetall get mget exists type"
+SCRIPTS = "evalsha script|load"
+"""With these a user can have Redis run any script: whoever only reads must not have them."""
+READS = "ping smembers hgetall hmget get mget exists"
 
 
-def _reads(topic: str) -> tuple[str, ...]:
+def _partition_reads(topic: str) -> tuple[str, ...]:
+    return f"%R~{_partitions(topic)}", f"%R~{partitions_key(topic)}"
+
+
+def _reader(topic: str) -> tuple[str, ...]:
     return (
-        f"~{_partitions(topic)}",  # Redis takes every key of a script to be written
-        f"%R~{partitions_key(topic)}",
+        *_partition_reads(topic),
         f"%R~{policies_key(topic)}",
         f"%R~{rounds_key(topic)}",
         f"%R~{coordinator_key(topic)}:lease",
         f"%R~{deaths_key(topic)}",
         f"%R~{stuck_key(topic)}",
         *_commands(f"{READS} zrangebyscore zrange zcount"),
+        f"%R~{publisher_key(topic)}:*",
     )
 
 
-def _reader(topic: str) -> tuple[str, ...]:
-    return (*_reads(topic), f"%R~{publisher_key(topic)}:*")
-
-
 def _publisher(topic: str) -> tuple[str, ...]:
-    writes = " ".join(_commands("evalsha incr set pexpire del zadd sadd hset hincrby hget"))
+    writes = " ".join(_commands(f"{SCRIPTS} incr set pexpire del zadd sadd hset hincrby hget"))
     return (*_reader(topic), f"(~{publisher_key(topic)}:* {writes})")
 
 
 def _coordinator(topic: str) -> tuple[str, ...]:
-    writes = " ".join(_commands("evalsha incr set pexpire del hset hget"))
+    writes = " ".join(_commands(f"{SCRIPTS} exists incr set pexpire del hset hget"))
     return (
-        f"~{_partitions(topic)}",  # Redis takes every key of a script to be written
-        f"%R~{partitions_key(topic)}",
+        *_partition_reads(topic),
         f"%R~{policies_key(topic)}",
         f"%R~{coordinator_key(topic)}:*",
-        *_commands("ping evalsha script|load script|exists smembers hgetall get exists type"),
+        *_commands("ping smembers hgetall hmget get"),
         f"(~{coordinator_key(topic)}:* {writes})",
     )
 
 
 def _verifier(topic: str) -> tuple[str, ...]:
     return (
-        f"~{_partitions(topic)}",  # Redis takes every key of a script to be written
-        f"%R~{partitions_key(topic)}",
-        *_commands("ping evalsha script|load smembers hgetall get mget zrangebyscore exists type"),
+        *_partition_reads(topic),
+        *_commands("ping smembers hgetall hmget get mget zrangebyscore"),
     )
 
 

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import redis
-from redis.cluster import RedisCluster
 
-from aggregator import stored
+from aggregator import pieces, stored
 from aggregator.connection import connect, run
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable, Torn
 from aggregator.keys import (
@@ -60,7 +59,6 @@ class Store:
         self._tokens: dict[int, tuple[int, str]] = {}  # by partition: epoch, token
         self._snapshot = client.register_script(script("snapshot"))
         self._commit = client.register_script(script("commit"))
-        self._running = client.register_script(script("running"))
 
     def __enter__(self) -> Self:
         """Return the store."""
@@ -86,7 +84,22 @@ class Store:
 
     def snapshot(self, partition: int) -> Snapshot:
         """Look at a partition's open state without touching its ownership."""
-        return self._take(partition, "", "")
+        prefix = tag(self.topic, partition)
+        hashes: list[Command] = [
+            ("HGETALL", f"{prefix}:{name}") for name in ("owner", "watermarks", "counts")
+        ]
+
+        def of_open(member: bytes) -> list[Command]:
+            key, _ = stored.opened(f"{prefix}:open", member)
+            seen, uses = f"{prefix}:seen:{key}", f"{prefix}:keys:{key}"
+            return [("GET", f"{prefix}:{key}"), ("GET", seen), ("HGETALL", uses)]
+
+        (found,) = pieces.read(self.ask, [pieces.Plan(prefix, hashes, of_open)])
+        panes = [[member, *replies] for member, replies in found.open.items()]
+        snapshot = Snapshot.of(prefix, [*found.always, panes])
+        if snapshot.gone and snapshot.next_offset != TORN:
+            raise _gone(snapshot)
+        return snapshot
 
     def _enlist(self, partition: int) -> None:
         """Add a partition to those that readers look at."""
@@ -105,9 +118,7 @@ class Store:
             if not snapshot.gone or snapshot.next_offset == TORN:
                 return snapshot
             if not self._appeared(prefix, snapshot.gone):
-                raise StateUnreadable(
-                    snapshot.gone, "nothing", "what belongs to a pane that is open"
-                )
+                raise _gone(snapshot)
         raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
     def _appeared(self, prefix: str, key: str) -> bool:
@@ -301,32 +312,26 @@ class Store:
 
     def running(self, partitions: Sequence[int], metric: str) -> list[tuple[str, bytes]]:
         """Return the statistics that make up a metric's running total, with their keys."""
-        prefixes = [tag(self.topic, partition) for partition in partitions]
-        calls = [([f"{p}:open", f"{p}:total:{metric}:0"], [metric]) for p in prefixes]
+        plans = [self._running(tag(self.topic, partition), metric) for partition in partitions]
         found: list[tuple[str, bytes]] = []
-        for prefix, those in zip(prefixes, self._runnings(prefixes, calls), strict=True):
-            pairs = zip(those[::2], those[1::2], strict=True)
-            for name, value in pairs:
-                key = name.decode(errors="replace")
-                if value is None and self._appeared(prefix, key):
-                    raise redis.exceptions.TryAgainError(f"{key} came while it was read")
-                found.append((key, value or b""))
+        for plan, piece in zip(plans, pieces.read(self.ask, plans), strict=True):
+            (closed,) = piece.always
+            if closed is not None:
+                found.append((str(plan.always[0][1]), closed))
+            for member, (value,) in piece.open.items():
+                found.append((str(plan.of_open(member)[0][1]), value or b""))
         return found
 
-    def _runnings(self, prefixes: Sequence[str], calls: Sequence[Any]) -> list[Any]:
-        """Run the script for several partitions: together, where they are on one server."""
-        try:
-            if isinstance(self.client, RedisCluster):
-                return [self._running(keys, words) for keys, words in calls]
-            with self.client.pipeline(transaction=False) as pipeline:
-                for keys, words in calls:
-                    self._running(keys, words, client=pipeline)
-                return list(pipeline.execute())
-        except redis.ResponseError as error:
-            for prefix in prefixes:
-                if isinstance(blamed := self._blamed(prefix, error), StateUnreadable):
-                    raise blamed from None
-            raise
+    def _running(self, prefix: str, metric: str) -> pieces.Plan:
+        """Return what makes up the running total of a metric: its closed panes, and open ones."""
+
+        def of_open(member: bytes) -> list[Command]:
+            if not member.startswith(f"pane:{metric}:".encode()):
+                return []
+            key, _ = stored.opened(f"{prefix}:open", member)
+            return [("GET", f"{prefix}:{key}")]
+
+        return pieces.Plan(prefix, [("GET", f"{prefix}:total:{metric}:0")], of_open)
 
     def overview(self) -> Overview:
         """Return how far everything is counted, in two round trips."""
@@ -464,6 +469,10 @@ class Store:
             else:
                 found.append(reply)
         return found
+
+
+def _gone(snapshot: Snapshot) -> StateUnreadable:
+    return StateUnreadable(snapshot.gone, "nothing", "what belongs to a pane that is open")
 
 
 def _readable(reply: Any) -> Any:

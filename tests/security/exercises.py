@@ -96,7 +96,6 @@ def prove(settings: Settings, metrics: Metrics) -> None:
     kafka.admin(settings, settings.topics.reports)
     with open_store(settings) as store:
         outcome = verify(settings, metrics, store)
-        _find_faults(store, store.partitions()[0])
     assert outcome.verified
     assert outcome.messages
 
@@ -195,7 +194,6 @@ def read(settings: Settings, metrics: Metrics) -> None:
         store.coordinating()
         store.deaths()
         store.stuck(0)
-        _find_faults(store, numbers[0])
 
 
 def lead(settings: Settings, metrics: Metrics) -> None:
@@ -229,7 +227,6 @@ def conduct(settings: Settings, metrics: Metrics) -> None:
         lease.release()
         overview = store.overview()
         Reader(store, metrics).sum_round(metrics["longest"], 1, [*overview.partitions])
-        _find_faults(store, next(iter(overview.partitions)))
 
 
 class _OnTopic:

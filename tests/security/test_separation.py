@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,14 @@ from aggregator.settings import Settings
 from tests.security.conftest import Places
 
 Attempt = Callable[[redis.Redis, str], object]
+
+
+def run_script(client: redis.Redis) -> None:
+    """Run a script that nobody has left: that there is none is told to those who might."""
+    with contextlib.suppress(redis.exceptions.NoScriptError):
+        client.evalsha("0" * 40, 0)
+
+
 ATTEMPTS: dict[str, tuple[Attempt, set[str]]] = {
     # what, how, and who may
     "read a pane": (
@@ -51,6 +60,13 @@ ATTEMPTS: dict[str, tuple[Attempt, set[str]]] = {
     "give itself rights": (lambda c, _: c.acl_setuser("x", enabled=True), set()),
     "watch others' commands": (lambda c, _: c.slowlog_get(), set()),
     "send a script of its own": (lambda c, _: c.eval("return 1", 0), set()),
+    "leave a script": (
+        lambda c, _: c.script_load("while true do end"),
+        {"worker", "publisher", "coordinator"},
+    ),
+    "run a script": (lambda c, _: run_script(c), {"worker", "publisher", "coordinator"}),
+    "run a function": (lambda c, _: c.fcall_ro("f", 0), set()),
+    "leave functions": (lambda c, _: c.function_load("#!lua name=f\n"), set()),
 }
 ROLES = ("gateway", "worker", "reader", "publisher", "coordinator", "verifier", "operator")
 
