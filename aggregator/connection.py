@@ -133,7 +133,7 @@ def connect(url: str) -> redis.Redis:
     try:
         return _connect(url)
     except _UnreadableError:  # what the client says of it may be a part of the password
-        raise SettingsError("redis.url", masked("url", url), EXPECTED, "redis") from None
+        raise SettingsError("redis.url", masked("redis.url", url), EXPECTED, "redis") from None
 
 
 def _connect(url: str) -> redis.Redis:
@@ -153,7 +153,7 @@ def _connect(url: str) -> redis.Redis:
         failure = error
     except TypeError:  # a parameter that the client does not know
         raise _UnreadableError from None
-    raise StoreUnreachable(str(masked("url", url)), failure) from None
+    raise StoreUnreachable(str(masked("redis.url", url)), failure) from None
 
 
 class _UnreadableError(Exception):

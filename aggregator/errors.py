@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from aggregator.masking import masked
+
 SHOWN = 200
 """Characters of a value that messages show."""
 
@@ -22,9 +24,9 @@ class BrokerUnreachable(DitherError):  # noqa: N818
     """No Kafka broker answers."""
 
     def __init__(self, servers: str, detail: str) -> None:
-        self.servers, self.detail = servers, detail
+        self.servers, self.detail = masked("kafka.bootstrap.servers", servers), detail
         super().__init__(
-            f"no Kafka broker answers at {servers} ({detail}): start one (`dither "
+            f"no Kafka broker answers at {self.servers} ({detail}): start one (`dither "
             "kafka`, or deploy/compose.yaml), or name yours with --kafka, "
             "DITHER_KAFKA_BOOTSTRAP_SERVERS or [kafka] bootstrap.servers in dither.toml"
         )
@@ -34,8 +36,8 @@ class BrokerRefused(DitherError):  # noqa: N818
     """A Kafka broker turns us away."""
 
     def __init__(self, servers: str, detail: str) -> None:
-        self.servers, self.detail = servers, detail
-        super().__init__(f"Kafka at {servers} {detail}")
+        self.servers, self.detail = masked("kafka.bootstrap.servers", servers), detail
+        super().__init__(f"Kafka at {self.servers} {detail}")
 
 
 class StoreUnreachable(DitherError):  # noqa: N818

@@ -1,4 +1,7 @@
-"""Which settings are secrets, and how they are hidden wherever settings are shown."""
+"""Which settings are secrets, and how they are hidden wherever settings are shown.
+
+What is not known to be harmless is hidden: a mistyped name must not show what it was given.
+"""
 
 from __future__ import annotations
 
@@ -9,53 +12,158 @@ from urllib.parse import unquote
 SECRET = re.compile(
     r"password|passphrase|secret|\.key$|key\.pem|sasl\.oauthbearer|jaas", re.IGNORECASE
 )
-"""Names of librdkafka's properties, and of a Redis URL's parameters, whose values are secrets."""
+"""Names of librdkafka's properties whose values are secrets."""
+
+_HARMLESS = """
+acks allow.auto.create.topics api.version.fallback.ms api.version.request
+api.version.request.timeout.ms auto.commit.enable auto.commit.interval.ms auto.offset.reset
+batch.num.messages batch.size bootstrap.servers broker.address.family broker.address.ttl
+broker.version.fallback builtin.features check.crcs client.dns.lookup client.id client.rack
+compression.codec compression.level compression.type connections.max.idle.ms
+consume.callback.max.messages coordinator.query.interval.ms debug delivery.report.only.error
+delivery.timeout.ms enable.auto.commit enable.auto.offset.store enable.gapless.guarantee
+enable.idempotence enable.metrics.push enable.partition.eof enable.random.seed
+enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification fetch.error.backoff.ms
+fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms
+group.id group.instance.id group.protocol group.protocol.type group.remote.assignor
+heartbeat.interval.ms https.ca.location internal.termination.signal isolation.level linger.ms
+log.connection.close log.queue log.thread.name log_level max.in.flight
+max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms
+max.poll.records message.copy.max.bytes message.max.bytes message.send.max.retries
+message.timeout.ms metadata.broker.list metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
+metadata.recovery.strategy offset.store.method offset.store.path offset.store.sync.interval.ms
+partition.assignment.strategy partitioner plugin.library.paths produce.offset.report
+queue.buffering.backpressure.threshold queue.buffering.max.kbytes queue.buffering.max.messages
+queue.buffering.max.ms queued.max.messages.kbytes queued.min.messages queuing.strategy
+receive.message.max.bytes reconnect.backoff.jitter.ms reconnect.backoff.max.ms reconnect.backoff.ms
+request.required.acks request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms
+sasl.kerberos.keytab sasl.kerberos.min.time.before.relogin sasl.kerberos.principal
+sasl.kerberos.service.name sasl.mechanism sasl.mechanisms sasl.username security.protocol
+session.timeout.ms share.acknowledgement.mode socket.blocking.max.ms
+socket.connection.setup.timeout.ms socket.keepalive.enable socket.max.fails socket.nagle.disable
+socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms ssl.ca.certificate.stores
+ssl.ca.location ssl.certificate.location ssl.cipher.suites ssl.crl.location ssl.curves.list
+ssl.endpoint.identification.algorithm ssl.engine.id ssl.engine.location ssl.key.location
+ssl.keystore.location ssl.providers ssl.sigalgs.list statistics.interval.ms
+sticky.partitioning.linger.ms topic.blacklist topic.metadata.propagation.max.ms
+topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms
+topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse transaction.timeout.ms
+transactional.id
+"""
+HARMLESS = frozenset(_HARMLESS.split())
+"""Properties of librdkafka whose values are no secrets; those of its other properties may be."""
 
 HIDDEN = "***"
-USERINFO = re.compile(r"(?<=://)([^:@/?#\s]*):(\S*)@")
-"""Up to the last @: a password that should have been percent-encoded is hidden whole."""
-PARAMETER = re.compile(r"(?<=[?&])([^=&#\s]+)=([^&#\s]*)")
 HASHED_TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|admin))+")
 """What is kept of an access token, and its scopes."""
 
+PLACE = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
+USERINFO = r"(?P<userinfo>[^/?#]*@)?"
+"""Up to the last @; where one follows a / ? or #, nobody can tell where a password ends."""
+REDIS = re.compile(
+    rf"(?P<scheme>(?:rediss?|unix)(?:\+sentinel)?://){USERINFO}"
+    rf"(?P<places>(?:{PLACE}(?:,{PLACE})*)?)"
+    r"(?P<path>(?:/[A-Za-z0-9._-]*)*)(?P<query>\?[^@]*)?"
+)
+DATABASE = re.compile(r"/?\d{0,5}")
+KAFKA = re.compile(
+    rf"(?P<scheme>(?:[A-Z_]+://)?){USERINFO}(?P<places>{PLACE}(?:, ?{PLACE})*)(?P<path>)(?P<query>)"
+)
+USER = re.compile(r"([A-Za-z0-9._-]*):.+@", re.DOTALL)
+ORIGIN = re.compile(rf"[a-z][a-z0-9+.-]*://{PLACE}/?")
+SECRET_PARAMETERS = frozenset({"password", "ssl_password", "sentinel_password"})
+_OPEN = """
+client_name sentinel_username ssl_ca_certs ssl_ca_path ssl_cert_reqs ssl_certfile
+ssl_check_hostname ssl_keyfile ssl_min_version username
+"""
+OPEN_PARAMETERS = frozenset(_OPEN.split())
+"""Parameters of a Redis URL that are no secrets."""
+_NUMBERS = """
+db health_check_interval max_connections protocol socket_connect_timeout socket_timeout timeout
+"""
+NUMBERS = frozenset(_NUMBERS.split())
+"""Parameters that are numbers, and no secrets then."""
+
 
 def masked(key: str, value: Any) -> Any:
-    """Hide a secret: a password in a URL, or the whole of a secret property.
+    """Hide a secret: a password in a URL, or the whole of a value that may be one.
 
     Of an access token its hash is no secret; what stands there instead of one may be the token.
+
+    Parameters
+    ----------
+    key : str
+        Of a setting that is known; for any other text, :data:`HIDDEN` is right.
+    value : object
 
     Examples
     --------
     >>> masked("redis.url", "redis://app:hunter2@db:6379/0"), masked("kafka.sasl.password", "x")
     ('redis://app:***@db:6379/0', '***')
     >>> masked("redis.url", "rediss://db/0?ssl_ca_certs=/ca.pem&ssl_p%61ssword=hunter2")
-    'rediss://db/0?ssl_ca_certs=/ca.pem&ssl_p%61ssword=***'
+    'rediss://db/0?ssl_ca_certs=/ca.pem&ssl_password=***'
+    >>> masked("redis.url", "redis:/app:hunter2@db"), masked("kafka.sasl.passwrod", "hunter2")
+    ('***', '***')
+    >>> masked("redis.url", "redis://hunter2@db?pasword=hunter2")
+    'redis://***@db?***'
     """
-    if SECRET.search(key):
+    section, _, name = key.partition(".")
+    if section == "kafka" and name not in HARMLESS:
         return HIDDEN
     if key.startswith("access.tokens."):
         return value if isinstance(value, str) and HASHED_TOKEN.fullmatch(value) else HIDDEN
     if isinstance(value, list):
         return [masked(key, item) for item in value]
-    return without_passwords(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    if key == "redis.url":
+        return _address(REDIS.fullmatch(value))
+    if key in ("kafka.bootstrap.servers", "kafka.metadata.broker.list"):
+        return _address(KAFKA.fullmatch(value))
+    return value if "://" not in value or ORIGIN.fullmatch(value) else HIDDEN
 
 
-def without_passwords(text: str) -> str:
-    """Hide the passwords of URLs in a text, before the host and in parameters."""
-    return PARAMETER.sub(_parameter, USERINFO.sub(rf"\1:{HIDDEN}@", text))
+def _address(found: re.Match[str] | None) -> str:
+    """Return an address without what may be a secret; hidden whole where it is none."""
+    if found is None:
+        return HIDDEN
+    scheme, places, path = found["scheme"], found["places"], found["path"]
+    is_path = scheme.startswith("unix")
+    if bool(places) is is_path:
+        return HIDDEN
+    if not is_path and not DATABASE.fullmatch(path.rpartition("/")[2] if "+" in scheme else path):
+        return HIDDEN
+    userinfo = found["userinfo"] or ""
+    if userinfo:
+        user = USER.fullmatch(userinfo)
+        userinfo = f"{user[1]}:{HIDDEN}@" if user else f"{HIDDEN}@"
+    query = found["query"] or ""
+    if query:
+        query = "?" + "&".join(map(_parameter, query[1:].split("&")))
+    return f"{scheme}{userinfo}{places}{path}{query}"
 
 
 def is_secret(key: str, value: Any) -> bool:
-    """Return whether a setting has something that :func:`masked` hides.
+    """Return whether a setting has a secret; of an address, whether it has a place for one.
 
     Examples
     --------
-    >>> is_secret("kafka.sasl.password", "x"), is_secret("redis.url", "redis://db")
-    (True, False)
+    >>> is_secret("kafka.sasl.password", "x"), is_secret("redis.url", "redis://:x@db")
+    (True, True)
+    >>> is_secret("redis.url", "redis://db"), is_secret("redis.url", "db:6379")
+    (False, False)
     """
+    if key == "redis.url" and isinstance(value, str) and not re.search("[@=]", value):
+        return False
+    if key.startswith("kafka.") and key.removeprefix("kafka.") not in HARMLESS:
+        return SECRET.search(key) is not None
     return bool(masked(key, value) != value)
 
 
-def _parameter(found: re.Match[str]) -> str:
-    hides = SECRET.search(unquote(found[1]))
-    return f"{found[1]}={HIDDEN if hides else found[2]}"
+def _parameter(pair: str) -> str:
+    name, _, value = pair.partition("=")
+    known = unquote(name)
+    if known in SECRET_PARAMETERS:
+        return f"{known}={HIDDEN}"
+    is_number = known in NUMBERS and value.replace(".", "").isdigit()
+    return f"{known}={value}" if is_number or known in OPEN_PARAMETERS else HIDDEN

@@ -338,9 +338,17 @@ def _put(settings: Settings, key: str, value: Any, source: str) -> None:
         _assign(settings, key, value)
     except ValueError as error:
         expected = readable(error) if isinstance(error, msgspec.ValidationError) else str(error)
-        shown = HIDDEN if source.endswith(FILE) else masked(key, value)
+        shown = masked(key, value) if _is_known(key) and not source.endswith(FILE) else HIDDEN
         raise SettingsError(key, shown, expected, source) from None
     settings.sources[key] = source
+
+
+def _is_known(key: str) -> bool:
+    """Return whether there is such a setting; what stands at any other may be a secret."""
+    section, _, name = key.partition(".")
+    if section in SECTIONS:
+        return name in get_type_hints(SECTIONS[section]) or key.startswith("access.tokens.")
+    return key == "metrics" or (section == "kafka" and bool(name))
 
 
 def _assign(settings: Settings, key: str, value: Any) -> None:
@@ -355,6 +363,8 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
     elif not name:
         raise ValueError(f"a table [{section}]")
     elif section == "kafka":
+        if key == "kafka.bootstrap.servers" and "@" in str(value):
+            raise ValueError("hosts and ports alone; user and password: sasl.username and so on")
         settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
     elif key.startswith("access.tokens."):
         settings.access.tokens[key.removeprefix("access.tokens.")] = _token(value)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aggregator.errors import SettingsError
-from aggregator.masking import masked
+from aggregator.masking import HIDDEN
 
 PREFIX = "DITHER_"
 FILE = "_FILE"
@@ -73,7 +73,7 @@ def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iter
             continue
         key = _key(name, keys)
         if key is None:
-            _refuse_mistyped(name, text, keys)
+            _refuse_mistyped(name, keys)
         elif name.endswith(FILE) and key.removeprefix("kafka.") not in KAFKA_FILES:
             plain = _key(name.removesuffix(FILE), keys) or key
             yield Variable(name, plain, _from_file(name, text, plain, environ))
@@ -98,7 +98,7 @@ def _is_of_others(name: str, text: str) -> bool:
     return bool(is_link or OTHERS.fullmatch(name) or LINKED.fullmatch(name))
 
 
-def _refuse_mistyped(name: str, text: str, keys: Mapping[str, list[str]]) -> None:
+def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
     """Raise if a variable is much like a setting's; one that is not is somebody else's."""
     known = [f"{PREFIX}{section}_{key}".upper() for section in keys for key in keys[section]]
     known += [f"{PREFIX}KAFKA_{key}".upper().replace(".", "_") for key in KAFKA_LIKELY]
@@ -110,25 +110,37 @@ def _refuse_mistyped(name: str, text: str, keys: Mapping[str, list[str]]) -> Non
     ]
     short = [full for full in known if full.removeprefix(PREFIX).endswith(plain[len(PREFIX) - 1 :])]
     if guess := [*short, *close][:1]:
-        shown = masked(name.removeprefix(PREFIX).lower().replace("_", "."), text)
         expected = f"a variable of a known section: {guess[0]}? (known: kafka, {', '.join(keys)})"
-        raise SettingsError(name, shown, expected, "environment")
+        raise SettingsError(name, HIDDEN, expected, "environment")
 
 
 def _from_file(name: str, path: str, key: str, environ: Mapping[str, str]) -> str:
     """Return what is in a secret's file, without the line's end that editors add."""
-    plain = name.removesuffix(FILE)
+    plain, shown = name.removesuffix(FILE), _shown(path)
     if plain in environ:
-        raise SettingsError(name, path, f"one of {plain} and {name}, not both", "environment")
+        raise SettingsError(name, shown, f"one of {plain} and {name}, not both", "environment")
     if NAMES_FILE.fullmatch(key):
-        raise SettingsError(name, path, f"{plain}, which names a file itself", "environment")
+        raise SettingsError(name, shown, f"{plain}, which names a file itself", "environment")
     try:
         text = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
     except OSError as error:
         expected = f"a file that can be read ({error.strerror})"
-        raise SettingsError(name, path, expected, "environment") from None
+        raise SettingsError(name, shown, expected, "environment") from None
     except UnicodeDecodeError:
-        raise SettingsError(name, path, "a file in UTF-8", "environment") from None
+        raise SettingsError(name, shown, "a file in UTF-8", "environment") from None
     if not text:
-        raise SettingsError(name, path, "a file that is not empty", "environment")
+        raise SettingsError(name, shown, "a file that is not empty", "environment")
     return text
+
+
+def _shown(path: str) -> str:
+    """Return a path; hidden where it may be the secret itself, which the variable should not have.
+
+    One in a folder that there is, other than the present one and the root, is a path.
+    """
+    folder = Path(path).parent
+    try:
+        is_path = len(folder.parts) > 1 and folder.is_dir()
+    except (OSError, ValueError):  # too long for a path, or with a null
+        is_path = False
+    return path if is_path else HIDDEN

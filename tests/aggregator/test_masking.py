@@ -1,0 +1,121 @@
+"""No secret is shown, in whatever variable or address it was given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregator import connection
+from aggregator.errors import DitherError
+from aggregator.settings import in_force, load_settings
+from aggregator.store import connect
+
+PIECES = ("hunterone", "huntertwo", "hunterthree")
+HOLDERS = (
+    "DITHER_KAFKA_SASL_PASSWORD",
+    "DITHER_KAFKA_SSL_KEY_PASSWORD",
+    "DITHER_KAFKA_SASL_OAUTHBEARER_CLIENT_SECRET",
+    "DITHER_KAFKA_SSL_KEY_PEM",
+    "DITHER_REDIS_URL",
+    "DITHER_REDIS_PASSWORD",
+    "DITHER_ACCESS_TOKENS_CI",
+)
+HERE = "127.0.0.1:1"
+URLS = (
+    "redis://app:{}@" + HERE + "/0",
+    "redis://:{}@" + HERE,
+    "rediss://app:{}@" + HERE + ",[::1]:1/0?ssl_ca_certs=/ca.pem",
+    "redis+sentinel://app:{}@" + HERE + "/NAME/0",
+    "redis:/app:{}@" + HERE,
+    "redis//app:{}@" + HERE,
+    "redis ://app:{}@" + HERE,
+    "http://app:{}@" + HERE,
+    "app:{}@" + HERE,
+    "{}",
+    "redis://" + HERE + "/{}",
+    "redis://" + HERE + "?password={}",
+    "redis://" + HERE + "?pasword={}",
+    "redis://" + HERE + "?db={}",
+    "redis+sentinel://" + HERE + "/NAME?sentinel_password={}&db=0",
+    "unix://app:{}@/run/nothing.sock",
+    "unix:///run/nothing.sock?password={}",
+)
+secrets = st.lists(st.sampled_from(PIECES), min_size=1, max_size=3).flatmap(
+    lambda pieces: st.lists(
+        st.text("@/:?#&=%;, $'\"\n\\ü", min_size=1, max_size=2),
+        min_size=len(pieces),
+        max_size=len(pieces),
+    ).map(lambda between: "".join(p + b for p, b in zip(pieces, between, strict=True)))
+)
+addresses = st.builds(str.format, st.sampled_from(URLS), secrets)
+
+
+@st.composite
+def mistyped(draw: st.DrawFn) -> str:
+    """Return a variable that holds a secret, perhaps with slips of the hand."""
+    name = draw(st.sampled_from(HOLDERS)) + draw(st.sampled_from(["", "_FILE"]))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(len("DITHER_"), len(name) - 1))
+        left, letter, right = name[:at], name[at], name[at + 1 :]
+        slips = [left + right, left + 2 * letter + right, left + right[:1] + letter + right[1:]]
+        name = draw(st.sampled_from([*slips, left + draw(st.sampled_from("AEIOSTX_")) + right]))
+    return name
+
+
+def told(error: Exception) -> str:
+    return f"{error} {error!r} {vars(error)}"
+
+
+def tells(said: str) -> list[str]:
+    return [piece for piece in PIECES if piece in said]
+
+
+@given(variable=mistyped(), text=st.one_of(secrets, addresses))
+@settings(max_examples=150, deadline=None)
+def test_no_variable_shows_a_secret_however_it_is_spelt(variable: str, text: str) -> None:
+    try:
+        said = json.dumps([*in_force(load_settings(environ={variable: text}))])
+    except DitherError as error:
+        said = told(error)
+    assert not tells(said), (variable, text)
+
+
+@given(variable=mistyped(), text=st.one_of(secrets, addresses))
+@settings(max_examples=150, deadline=None)
+def test_no_setting_shows_a_secret_however_it_is_spelt(variable: str, text: str) -> None:
+    key = variable.removeprefix("DITHER_").lower().replace("_", ".")
+    try:
+        said = json.dumps([*in_force(load_settings(flags={key: text}, environ={}))])
+    except DitherError as error:
+        said = told(error)
+    assert not tells(said), (key, text)
+
+
+@given(text=addresses)
+@settings(max_examples=100, deadline=None)
+def test_no_address_of_redis_shows_a_secret_when_it_is_used(text: str) -> None:
+    with patch.object(connection, "RETRIES", 0), pytest.raises(DitherError) as refused:
+        connect(text)
+    assert not tells(told(refused.value)), text
+
+
+def test_what_is_no_secret_is_shown(tmp_path: Path) -> None:
+    plain = {
+        "DITHER_REDIS_URL": "rediss+sentinel://one:26379,two:26379/main/0?ssl_ca_certs=/ca.pem",
+        "DITHER_KAFKA_BOOTSTRAP_SERVERS": "kafka1:9092,kafka2:9092",
+        "DITHER_KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+        "DITHER_KAFKA_SSL_CA_LOCATION": "/etc/ca.pem",
+        "DITHER_SERVE_CORS_ORIGINS": "https://app.example",
+        "DITHER_SERVE_HOSTS": "dither.example",
+    }
+    found = {source: value for _, value, source in in_force(load_settings(environ=plain))}
+    shown = {name: " ".join(v) if isinstance(v, list) else v for name, v in found.items()}
+    assert {name: shown[name] for name in plain} == plain
+    missing = str(tmp_path / "missing")
+    with pytest.raises(DitherError, match=missing):
+        load_settings(environ={"DITHER_REDIS_URL_FILE": missing})
