@@ -313,6 +313,11 @@ class Reporter:
         """Send one person's true values, each in a batch of its own, once a pane."""
         from producers.true_values import entrusted
 
+        if self._outbox.key is not None:
+            raise ValueError(
+                f"a key, with true values of one person for {self.metric.name!r}: expected a "
+                "reporter without one; the pseudonym of the pane is the key"
+            )
         ids = entrusted(ledger, self.metric, columns.level, columns.time_ms)
         for row, key in enumerate(ids):
             own = columns.part(slice(row, row + 1))

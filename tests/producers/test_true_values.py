@@ -110,6 +110,17 @@ def test_the_collector_counts_a_copied_ledger_once(
     assert counts == {"accepted:pay": 2, "duplicate:pay": 1}
 
 
+def test_a_key_would_link_panes_and_let_a_copy_count_twice(
+    broker: Broker, topic: str, ledger: Ledger
+) -> None:
+    with (
+        Reporter(PAY, broker.config, topic=topic, trusted=True, key=b"me") as reporter,
+        pytest.raises(ValueError, match="expected a reporter without one"),
+    ):
+        reporter.report(7, 1, time=60.0, ledger=ledger)
+    assert ledger.accounts()[""].spent == 0
+
+
 def test_true_values_need_an_application_that_says_so(broker: Broker, ledger: Ledger) -> None:
     """A server that turns `local` into `central` gets nothing."""
     lied = dataclasses.replace(LATE, trust="central", mechanism="")

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from estimators import Metric
 from estimators.extremes import Progress
 from producers import AlreadyAnswered, BudgetSpent, Connection, Ledger, Reporter
+from producers.ledger_file import transaction
+from producers.memory import remembered
 from producers.rounds import Round
 from tests.producers.test_reporter import Clock
 
@@ -166,3 +168,38 @@ def test_the_same_times_and_levels_are_sent_and_refused_alike_whatever_the_value
     finally:
         sent = [device.close() for device in devices]
     assert sent[0] == sent[1]
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(
+    history=st.lists(st.tuples(st.sampled_from([0, 200, 601]), st.integers(0, 4)), min_size=1),
+    other=st.permutations(range(CATEGORIES)),
+    changes=st.integers(0, 2),
+)
+def test_histories_that_change_alike_repeat_their_answers_alike(
+    tmp_path_factory: pytest.TempPathFactory,
+    history: list[tuple[int, int]],
+    other: list[int],
+    changes: int,
+) -> None:
+    """Which answer comes again when is a function of times, and of which values are equal."""
+    patterns = []
+    for names in (range(CATEGORIES), other):
+        clock = Clock(BEGINNING)
+        path = tmp_path_factory.mktemp("device") / "ledger"
+        ledger = Ledger(path, 100, f"{PERIOD}s", clock=clock)
+        sent: list[int] = []
+        for pane, (seconds, value) in enumerate(history[:12]):
+            clock.now += seconds
+            values, times = np.array([names[value]]), np.array([60_000 * pane])
+            level = np.zeros(1, dtype=np.uint8)
+            remembered(ledger, SYMBOLS, values, level, times, None, changes, None)
+            with transaction(path, write=False) as database:
+                last = "SELECT answer FROM uses ORDER BY number DESC LIMIT 1"
+                sent.append(database.execute(last).fetchone()[0])
+        patterns.append(sent)
+    assert patterns[0] == patterns[1]
