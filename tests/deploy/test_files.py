@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -88,7 +89,41 @@ def test_every_service_that_others_wait_for_has_a_health_check(services: dict[st
 
 
 def test_the_composition_and_the_tests_run_the_same_kafka(services: dict[str, Any]) -> None:
-    assert services["kafka"]["image"] == f"apache/kafka:{kafka_version()}"
+    assert services["kafka"]["image"].partition("@")[0] == f"apache/kafka:{kafka_version()}"
+
+
+BASE = re.compile(r"^ARG PYTHON=(\S+)$", re.MULTILINE)
+EXACT = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+\.\d+(-[a-z]+)*(@sha256:[0-9a-f]{64})?")
+BY_VERSION = {"redis"}
+"""Images whose digest nobody has looked up; an exact version can still be pushed anew."""
+
+
+def test_every_image_is_pinned(services: dict[str, Any], dockerfile: str) -> None:
+    images = [service["image"] for service in services.values() if "build" not in service]
+    images += BASE.findall(dockerfile)
+    assert len(images) == 5
+    for image in images:
+        assert EXACT.fullmatch(image), f"{image}: expected an exact version"
+        assert "@sha256:" in image or image.partition(":")[0] in BY_VERSION, image
+    assert set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)) == {"${PYTHON}"}
+    assert "# syntax=" not in dockerfile, "a frontend that is fetched would be one more image"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (ours,) = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text())["images"]
+    assert ours["newTag"] == project["version"]
+
+
+def test_the_image_is_built_by_the_uv_of_the_lock(dockerfile: str, tmp_path: Path) -> None:
+    (extract,) = re.findall(r"^RUN (sed .*) \\$", dockerfile, re.MULTILINE)
+    shutil.copy(ROOT / "requirements.lock", tmp_path)
+    subprocess.run(extract, shell=True, cwd=tmp_path, check=True)  # noqa: S602
+    first, *hashes = (tmp_path / "uv.lock").read_text().replace("\\\n", "").split()
+    assert re.fullmatch(r"uv==\d+\.\d+\.\d+", first)
+    assert hashes
+    assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes)
+    assert "pip install --no-cache-dir --require-hashes --requirement uv.lock" in dockerfile
+    assert dockerfile.count("pip install") == 3, "the others are uv's, with the lock"
+    assert dockerfile.count("uv pip install") == 2
+    assert dockerfile.count("constraint") >= 2
 
 
 def test_the_image_holds_every_package_and_starts_the_command(dockerfile: str) -> None:
@@ -104,7 +139,7 @@ def test_the_image_holds_every_package_and_starts_the_command(dockerfile: str) -
 
 def test_the_image_runs_on_a_supported_python_and_not_as_root(dockerfile: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    (version,) = set(re.findall(r"FROM python:([\d.]+)", dockerfile))
+    (version,) = set(re.findall(r"/python:(\d+\.\d+)\.", dockerfile))
     assert f"Programming Language :: Python :: {version}" in project["classifiers"]
     (user,) = re.findall(r"^USER (\d+):(\d+)$", dockerfile, re.MULTILINE)
     assert user == ("10001", "10001"), "by number: Kubernetes cannot tell a name from root's"
