@@ -186,9 +186,11 @@ class Batches:
     def are_heartbeats(self) -> NDArray[np.bool_]:
         """Return which batches have no report: see :func:`producers.batch.heartbeat`."""
         empty = np.zeros(len(self.ids), dtype=np.bool_)
-        for row, number in enumerate(self._block.tolist()):
-            single = self._blocks[number]  # those that are read as a matrix have reports
-            empty[row] = isinstance(single, Single) and not single.size(int(self._row[row]))
+        for number, block in enumerate(self._blocks):
+            if isinstance(block, Single):  # those that are read as a matrix have reports
+                mine = self._block == number
+                sizes = np.array([len(batch.levels) for batch in block.batches])
+                empty[mine] = sizes[self._row[mine]] == 0
         return empty
 
     def columns(self, which: NDArray[np.intp]) -> Iterator[tuple[bytes, bytes]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import structlog
 
 from aggregator import events
 from aggregator.events import Event
@@ -20,6 +22,8 @@ from estimators.weights import DEFAULT_POLICY
 
 BATCH_SECONDS = 1.0
 """Answers take milliseconds, or seconds: what is waiting is published after so long."""
+
+log = structlog.get_logger("dither.publisher")
 
 
 class Due:
@@ -46,25 +50,31 @@ class Due:
         self._metrics = {n: m for n, m in reader.metrics.items() if m.trust == "local"}
         self._unpublished = Unpublished(reader.store, published, self._metrics, since_ms)
         self._versions: dict[str, str] = {}
-        self._changed: set[str] = set()
 
-    def finals(self) -> Iterator[list[Event]]:
+    def finals(self, overview: Overview, partitions: int) -> Iterator[list[Event]]:
         """Yield the events of panes that are final and have none yet, in batches.
 
         Every batch is to be published, and noted, before the next one is asked for.
+
+        Parameters
+        ----------
+        partitions : int
+            How many the reports topic has.
         """
-        changed, self._changed = self._changed, set()  # what changes from now on: the next time
-        overview = self.reader.store.overview()
-        for name, settled in self.reader.settled(overview).items():
+        numbers = range(partitions)
+        self._unpublished.look(overview, numbers)
+        for name, closed in self.reader.closed(overview, partitions).items():
             if name not in self._metrics:
                 continue
             metric = self._metrics[name]
             policy = overview.policies.get(name, DEFAULT_POLICY)
-            partitions = [*overview.partitions]
-            if name in changed:
-                self._unpublished.look_back(metric, partitions)
-            for starts in self._unpublished.starts(metric, partitions, settled - metric.pane_ms):
-                yield from self._events(self._windows(metric, partitions, starts, policy))
+            for starts in self._unpublished.starts(metric, closed - metric.pane_ms):
+                windows = self._windows(metric, numbers, starts, policy)
+                if not overview.goes_on_in(self.reader.store.overview()):
+                    log.info("counted anew while it was read", metric=name)
+                    return
+                self.published.check()
+                yield from self._events(windows)
 
     def _events(self, windows: list[Window]) -> Iterator[list[Event]]:
         """Yield the windows' events, some of them after a while where answers take their time."""
@@ -79,17 +89,12 @@ class Due:
             yield batch
 
     def provisionals(self, overview: Overview) -> list[Event]:
-        """Return the events of running totals that have changed.
-
-        After a change, :meth:`finals` looks for panes that have turned up where panes were final
-        already: a partition that held nothing back can still get a report of an old time.
-        """
+        """Return the events of running totals that have changed."""
         found = []
         for name in self._metrics:
             frame = self.reader.frame(overview, name)
             if frame.arrived_ms == NEVER or frame.version == self._versions.get(name):
                 continue
-            self._changed.add(name)
             window = frame.filled(self.reader.sum(frame))
             event = events.provisional(window, self._top, self._source)
             if event.id != self.published.provisional(name):
@@ -98,7 +103,7 @@ class Due:
         return found
 
     def _windows(
-        self, metric: Metric, partitions: list[int], starts: list[int], policy: str
+        self, metric: Metric, partitions: Sequence[int], starts: list[int], policy: str
     ) -> list[Window]:
         """Return single panes, summed over partitions; without those that have expired."""
         name = metric_key(metric.name, metric.revision)

@@ -154,7 +154,7 @@ class Exporter(Collector):
         if release is not None:
             start = release.start_ms + metric.pane_ms
             yield Sample(exported.RELEASED, start / 1000, (metric.name,))
-        due = self.reader.first_settled(overview, metric, start)
+        due = self.reader.first_waiting(overview, metric, start)
         if due is not None:
             yield Sample(exported.RELEASE_DUE, (due + metric.pane_ms) / 1000, (metric.name,))
 

@@ -39,6 +39,8 @@ QUIET.propagate = False
 
 ANSWER_SECONDS = 10.0
 LOOK_SECONDS = 1.0
+COUNT_SECONDS = 2.0
+"""Partitions are never fewer: without an answer in time, the last one holds."""
 
 CONSUMER: dict[str, Any] = {
     "enable.auto.offset.store": False,
@@ -288,6 +290,21 @@ def partition_count(settings: Settings, topic: str) -> int:
     return 0 if found.error is not None else len(found.partitions)
 
 
+class PartitionCount:
+    """Asks how many partitions a topic has, of a client that is there for questions."""
+
+    def __init__(self, asker: Consumer, topic: str) -> None:
+        self._asker, self._topic = asker, topic
+
+    def __call__(self) -> int:
+        """Return the number; 0 if no broker says."""
+        try:
+            about = self._asker.list_topics(self._topic, timeout=COUNT_SECONDS)
+        except KafkaException:
+            return 0
+        return len(about.topics[self._topic].partitions)
+
+
 def stamps_messages(settings: Settings, topic: str) -> bool:
     """Whether a topic overrides the timestamps of messages by the time at which they are appended.
 
@@ -430,6 +447,8 @@ class Clients:
         Returns the id of the reports topic; see :class:`TopicId`.
     probe : callable
         Starts looking for the end of a record batch; see :func:`aggregator.obstacles.prober`.
+    partitions : callable
+        Returns how many partitions it has; see :class:`PartitionCount`.
     """
 
     consumer: ReportsConsumer
@@ -437,12 +456,14 @@ class Clients:
     producer: Producer
     topic_id: Callable[[], str]
     probe: Callable[[int, int], Probe]
+    partitions: Callable[[], int]
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """Return the clients of a deployment's cluster."""
         group = settings.aggregate.group
         unset = {k: v for k, v in received(settings).items() if k not in settings.kafka}
+        asker = consumer(settings, group, **FRESH, **SINGLE)
         return cls(
             consumer(
                 settings,
@@ -453,11 +474,12 @@ class Clients:
                 **FRESH,
                 **unset,
             ),
-            consumer(settings, group, **FRESH, **SINGLE),
+            asker,
             producer(settings, **{"message.max.bytes": 64_000_000}),
             TopicId(settings, settings.topics.reports),
             prober(
                 lambda: consumer(settings, group, **{"enable.partition.eof": True}, **unset),
                 settings.topics.reports,
             ),
+            PartitionCount(asker, settings.topics.reports),
         )

@@ -185,7 +185,7 @@ class Partition:
         start = time - time % metric.pane_ms
         watermark = self.watermarks[name]
         reached = np.minimum(time, kafka_ms)
-        beats = _heartbeats(metric, batches)
+        beats = batches.are_heartbeats()
         panes = self._open(name, start)
         seen = defaultdict(set, {begin: pane.seen for begin, pane in panes.items()})
         uses: dict[int, Uses] = {}
@@ -411,13 +411,6 @@ def _different(times: Integers) -> list[int]:
 def _joined(parts: list[bytes]) -> bytes:
     """Return the parts as one, a single one as it is."""
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _heartbeats(metric: Metric, batches: Batches) -> NDArray[np.bool_]:
-    """Return which batches only say how far event time has come: of a trusted metric, some may."""
-    if metric.trust == "central":
-        return batches.are_heartbeats()
-    return np.zeros(len(batches.ids), dtype=np.bool_)
 
 
 def _over_limit(metric: Metric, start: int, counted: int, reports: int) -> ReportError:

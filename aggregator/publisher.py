@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 import structlog
 
 from aggregator import events, kafka
+from aggregator.closing import Closing
 from aggregator.due import Due
 from aggregator.events import Event
+from aggregator.heartbeats import Heartbeats
 from aggregator.keys import metric_key, publisher_key
 from aggregator.leader import LOOK_SECONDS, Leader
 from aggregator.outlet import Outlet
 from aggregator.published import Published
 from aggregator.reader import Reader
-from aggregator.releasing import Heartbeats, Releasing
+from aggregator.releasing import Releasing
 from aggregator.settings import Settings, publish_since_ms
+from aggregator.store import Overview
 from estimators.durations import milliseconds
 
 log = structlog.get_logger("dither.publisher")
@@ -61,11 +64,10 @@ class Publisher(Leader):
         with contextlib.ExitStack() as closing:
             outlet = Outlet(self.settings, topics.estimates, identity)
             closing.enter_context(contextlib.closing(outlet))
-            heartbeats = None
             self.published.catch_up()
             due, releasing = self._due(), self._releasing()
-            if releasing.metrics:
-                heartbeats = closing.enter_context(contextlib.closing(Heartbeats(self.settings)))
+            heartbeats = Heartbeats(self.settings, self._closing())
+            closing.enter_context(contextlib.closing(heartbeats))
             log.info("publishing", topic=self.settings.topics.estimates, epoch=self.lease.epoch)
             next_totals = time.monotonic()
             while not self._stopping.is_set():
@@ -79,24 +81,27 @@ class Publisher(Leader):
                 self._stopping.wait(LOOK_SECONDS)
 
     def _finals(
-        self, outlet: Outlet, due: Due, releasing: Releasing, heartbeats: Heartbeats | None
+        self, outlet: Outlet, due: Due, releasing: Releasing, heartbeats: Heartbeats
     ) -> Iterator[list[Event]]:
         """Yield the final events that are due, releases before each batch of the others."""
-        yield from self._releases(outlet, releasing, heartbeats)
-        for batch in due.finals():
+        overview, partitions = yield from self._releases(outlet, releasing, heartbeats)
+        for batch in due.finals(overview, partitions):
             yield batch
             yield from self._releases(outlet, releasing, heartbeats)
 
     def _releases(
-        self, outlet: Outlet, releasing: Releasing, heartbeats: Heartbeats | None
-    ) -> Iterator[list[Event]]:
-        """Yield the events of releases that are due; close what is due to be closed for one."""
-        if heartbeats is None:
-            return
-        overview = self.reader.store.overview()
+        self, outlet: Outlet, releasing: Releasing, heartbeats: Heartbeats
+    ) -> Generator[list[Event], None, tuple[Overview, int]]:
+        """Yield the events of releases that are due; close what is due to be closed.
+
+        Returns what was looked at: the overview, and how many partitions Kafka says that there are.
+        """
         partitions = outlet.partitions(self.settings.topics.reports)
-        heartbeats.send(releasing.heartbeats(overview, partitions))
+        overview = self.reader.store.overview()
+        self._check()
+        heartbeats.look(overview, partitions)
         yield from releasing.finals(overview, partitions)
+        return overview, partitions
 
     def _publish_totals(self, outlet: Outlet, due: Due, at: float) -> float:
         """Publish running totals, if it is time to; return when it is the next time."""
@@ -108,6 +113,10 @@ class Publisher(Leader):
     def _due(self) -> Due:
         since, top = self._since_ms, self.settings.publish.top_categories
         return Due(self.reader, self.published, self._source, since, top)
+
+    def _closing(self) -> Closing:
+        idle_ms = milliseconds(self.settings.aggregate.idle)
+        return Closing(self.reader.store, self.reader.metrics, idle_ms)
 
     def _releasing(self) -> Releasing:
         return Releasing(self.reader, self.published, self._source, self._since_ms)

@@ -23,8 +23,16 @@ from aggregator.keys import (
 from aggregator.partition import NEVER, Watermark
 from aggregator.releases import Release, Releases
 from aggregator.spans import spans
-from aggregator.store import UNSET, Overview, Standing, Store, connect
-from aggregator.windows import Frame, Time, Window, edges, event_time, last_edges
+from aggregator.store import Overview, Store, connect
+from aggregator.windows import (
+    Frame,
+    Time,
+    Window,
+    edges,
+    event_time,
+    last_edges,
+    window_status,
+)
 from estimators import Estimate, Metric
 from estimators.errors import meant
 from estimators.estimate import Counts
@@ -32,7 +40,6 @@ from estimators.extremes import Progress
 from producers.rounds import Round
 
 DEFAULT_TOPIC = "dither.reports"
-DEFAULT_IDLE_MS = 60_000
 EXPIRY_MS = 60_000
 """How long an answer from panes that expire is taken to be the same."""
 
@@ -49,9 +56,6 @@ class Reader:
     metrics : mapping of str to Metric
     topic : str
         The reports topic; used with a URL.
-    idle_ms : int
-        A partition without a report of the metric for this long, and with nothing left to count as
-        of its last commit, does not hold back a window that ended before that commit.
 
     Raises
     ------
@@ -64,10 +68,9 @@ class Reader:
         store: str | Store,
         metrics: Mapping[str, Metric],
         topic: str = DEFAULT_TOPIC,
-        idle_ms: int = DEFAULT_IDLE_MS,
     ) -> None:
         self.store = Store(connect(store), topic) if isinstance(store, str) else store
-        self.metrics, self.idle_ms = metrics, idle_ms
+        self.metrics = metrics
 
     @functools.cached_property
     def releases(self) -> Releases:
@@ -204,12 +207,22 @@ class Reader:
         """Return what may be known of a window: its sums, or the latest release in it."""
         metric, release = frame.metric, frame.release
         if metric.trust == "local":
-            return frame.filled(self.sum(frame))
+            window = frame.filled(self.sum(frame))
+            if frame.status == "final" and not self.holds(frame):
+                return dataclasses.replace(window, status="provisional")
+            return window
         unread = frame.filled(metric.zero()[:0])
         if release is None:
             found = releases.none_yet(metric, frame.policy)
             return dataclasses.replace(unread, status=found.status, released=found)
         return self.of_release(metric, release)
+
+    def holds(self, frame: Frame) -> bool:
+        """Return whether what was read since a frame was made is of one history.
+
+        If not, what was read may still have been counted anew: it is not final.
+        """
+        return frame.overview.goes_on_in(self.store.overview())
 
     @staticmethod
     def of_release(metric: Metric, release: Release) -> Window:
@@ -252,15 +265,16 @@ class Reader:
         if window is None:
             first, last = edges(metric, start, end)
         elif start is None and end is None:
-            first, last = last_edges(metric, window, watermarks)
+            newest = self.store.latest(key, [*watermarks]) if watermarks else None
+            first, last = last_edges(metric, window, newest)
         else:
             raise ValueError(f"window = {window!r} beside a start or an end: expected one of both")
-        status = self.status(overview, metric, watermarks, last)
+        status = window_status(watermarks, overview.closed(key), last)
         policy = self.policy(overview, metric)
         if metric.trust == "central":
             return self._frame_of_release(metric, first, last, policy, watermarks)
         counted = [
-            (number, standing.owner.get("topic_id"), standing.counts.get(f"accepted:{name}"))
+            (number, standing.owner.get("token"), standing.counts.get(f"accepted:{name}"))
             for number, standing in overview.partitions.items()
         ]
         expires = metric.retention_ms is not None and (first, last) != (None, None)
@@ -268,7 +282,9 @@ class Reader:
         marks = sorted(watermarks.items())
         version = _version(key, first, last, status, policy, counted, marks, until)
         arrived = max((mark.arrived for mark in watermarks.values()), default=NEVER)
-        return Frame(metric, first, last, status, arrived, policy, watermarks, version)
+        return Frame(
+            metric, first, last, status, arrived, policy, watermarks, version, overview=overview
+        )
 
     def _frame_of_release(
         self,
@@ -299,13 +315,23 @@ class Reader:
                 watermarks[number] = Watermark(*latest)
         status = "not_ready" if asked is None else "final" if asked.is_over else "provisional"
         counted = [
-            (number, standing.owner.get("topic_id"), standing.counts.get(f"accepted:{metric.name}"))
+            (number, standing.owner.get("token"), standing.counts.get(f"accepted:{metric.name}"))
             for number, standing in overview.partitions.items()
         ]
         version = _version(metric.revision, asked, counted, sorted(watermarks.items()))
         arrived = max((mark.arrived for mark in watermarks.values()), default=NEVER)
         policy = metric.policies[0]
-        return Frame(metric, None, None, status, arrived, policy, watermarks, version, asked=asked)
+        return Frame(
+            metric,
+            None,
+            None,
+            status,
+            arrived,
+            policy,
+            watermarks,
+            version,
+            asked=asked,
+        )
 
     def asked(self, rounds: Mapping[str, bytes], metric: Metric) -> Round | None:
         """Return the round of a metric that is open; None before the first one.
@@ -390,84 +416,35 @@ class Reader:
         """Return the latest event time counted of a metric, in ms since the epoch."""
         return event_time(self.frame(self.store.overview(), name).watermarks)
 
-    def settled(self, overview: Overview) -> dict[str, int]:
-        """Return, by metric, the event time in ms before which every window is final.
+    def first_waiting(self, overview: Overview, metric: Metric, start_ms: int) -> int | None:
+        """Return where the first pane begins, from `start_ms` on, that is over in some partition.
 
-        Metrics of which nothing was counted are left out.
+        None: there is none. Whether every partition has closed it is for :meth:`closed` to say.
         """
         overview.check()
-        found = {name: self._settled(overview, metric) for name, metric in self.metrics.items()}
-        return {name: settled for name, settled in found.items() if settled is not None}
-
-    def _settled(self, overview: Overview, metric: Metric) -> int | None:
-        key, standings = metric_key(metric.name, metric.revision), overview.partitions.values()
-        if not any(key in standing.watermarks for standing in standings):
-            return None
-        return min(self._reached(standing, key) for standing in standings) - metric.lateness_ms
-
-    def first_settled(self, overview: Overview, metric: Metric, start_ms: int) -> int | None:
-        """Return where a metric's first final pane begins, from `start_ms` on; None: no such."""
-        overview.check()
-        settled = self._settled(overview, metric)
-        if settled is None:
-            return None
         key, numbers = metric_key(metric.name, metric.revision), [*overview.partitions]
-        last = settled - metric.pane_ms
+        marks = [one.watermarks.get(key, Watermark()) for one in overview.partitions.values()]
+        last = max((mark.closed for mark in marks), default=NEVER) - metric.pane_ms
         return min(self.store.first_panes(key, numbers, start_ms, last, 1), default=None)
 
-    def closed(self, overview: Overview, partitions: int) -> dict[str, int]:
-        """Return, by trusted metric, the event time in ms before which the log closes every pane.
+    def closed(self, overview: Overview, partitions: int | None = None) -> dict[str, int]:
+        """Return, by metric, the event time in ms before which every window is final.
 
-        In all of the topic's partitions, and in what is committed of them: no report of these panes
-        will ever be counted again, whatever is replayed. Idleness closes nothing.
+        Metrics that are asked in rounds are left out, and those of which nothing is final.
 
         Parameters
         ----------
-        partitions : int
-            How many the topic has.
+        partitions : int, optional
+            How many the topic has, for a caller that asked Kafka; else what the workers said last.
         """
         overview.check()
-        standings = [overview.partitions.get(number) for number in range(partitions)]
-        if any(one is None or not one.is_whole for one in standings):
-            return {}
-        return {
-            name: min(_watermark(one, metric_key(name, metric.revision)).time for one in standings)
-            - metric.lateness_ms
+        found = {
+            name: overview.closed(metric_key(name, metric.revision), partitions)
             for name, metric in self.metrics.items()
-            if metric.trust == "central"
+            if not metric.has_rounds
         }
-
-    def status(
-        self,
-        overview: Overview,
-        metric: Metric,
-        watermarks: Mapping[int, Watermark],
-        end: int | None,
-    ) -> str:
-        """Return whether a metric's window up to `end` is ready, and whether it can still grow."""
-        if not watermarks:
-            return "not_ready"
-        if end is None:
-            return "provisional"
-        key = metric_key(metric.name, metric.revision)
-        reached = min(self._reached(standing, key) for standing in overview.partitions.values())
-        return "final" if reached >= end + metric.lateness_ms else "provisional"
-
-    def _reached(self, standing: Standing, key: str) -> int:
-        """Return the event time in ms that a partition has left behind, for a metric.
-
-        That of its last commit, if it had nothing left to count then, well after its last report.
-        """
-        owner, watermark = standing.owner, _watermark(standing, key)
-        updated = int(owner.get("updated", NEVER))
-        has_all = int(owner.get("next", UNSET)) >= int(owner.get("high", 0))
-        is_idle = has_all and updated >= watermark.arrived + self.idle_ms
-        return max(watermark.time, updated) if is_idle else watermark.time
+        return {name: closed for name, closed in found.items() if closed != NEVER}
 
 
 def _version(*facts: object) -> str:
     return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
-
-
-def _watermark(standing: Standing | None, key: str) -> Watermark:
-    return Watermark() if standing is None else standing.watermarks.get(key, Watermark())

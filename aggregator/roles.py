@@ -132,7 +132,7 @@ def roles(settings: Settings) -> dict[str, Role]:
                 KafkaRight("Read", "topic", topics.estimates),
                 KafkaRight("Write", "transactional-id", f"dither.publisher.{reports}"),
                 KafkaRight("Describe", "group", f"{group}-publisher"),
-                KafkaRight("Write", "topic", reports),  # heartbeats of what is collected in trust
+                KafkaRight("Write", "topic", reports),  # heartbeats, and the ends of its partitions
             ),
             redis=_publisher(reports),
         ),
@@ -207,7 +207,7 @@ def _reader(topic: str) -> tuple[str, ...]:
         f"%R~{coordinator_key(topic)}:lease",
         f"%R~{deaths_key(topic)}",
         f"%R~{stuck_key(topic)}",
-        *_commands(f"{READS} zrangebyscore zrange zcount"),
+        *_commands(f"{READS} zrangebyscore zrange"),
         f"%R~{publisher_key(topic)}:*",
     )
 

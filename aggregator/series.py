@@ -24,7 +24,7 @@ from aggregator.moments import iso
 from aggregator.reader import Reader
 from aggregator.releases import answered
 from aggregator.spans import COARSE, spans
-from aggregator.windows import Frame, Time, event_time
+from aggregator.windows import Frame, Time, window_status
 from estimators import Estimate
 from estimators.estimate import Counts
 
@@ -102,15 +102,11 @@ class Step:
     start_ms, end_ms : int
     status : str
         See :class:`aggregator.reader.Frame`.
-    behind : tuple
-        How far the partitions are whose event time has not passed it: a report of theirs can still
-        change a step that is final because they are idle.
     """
 
     start_ms: int
     end_ms: int
     status: str
-    behind: Hashable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,16 +178,11 @@ class Historian:
         step = wished or steps.usual(metric, first, last)
         shown = len(labels) if question.top is None else min(question.top, len(labels))
         steps.check(metric, first, last, step, max(1, shown))
+        closed = overview.closed(metric_key(metric.name, metric.revision))
         found = []
         for start in range(first - first % step, last, step):
             end = start + step
-            status = self.reader.status(overview, metric, frame.watermarks, end)
-            behind = tuple(
-                (number, standing.counts.get(f"accepted:{metric.name}", 0))
-                for number, standing in overview.partitions.items()
-                if number not in frame.watermarks or frame.watermarks[number].closed < end
-            )
-            found.append(Step(start, end, status, behind))
+            found.append(Step(start, end, window_status(frame.watermarks, closed, end)))
         return Plan(question, frame, step, found)
 
     def _plan_of_releases(self, question: Question, frame: Frame, labels: int) -> Plan:
@@ -210,8 +201,7 @@ class Historian:
         asked = (question.beta, question.weights, "auto", "population", question.categories)
         estimates = [answered(metric, one.estimate, *asked, question.simultaneous) for one in found]
         shown = [
-            Step(one.start_ms, one.start_ms + metric.pane_ms, one.estimate.status, ())
-            for one in found
+            Step(one.start_ms, one.start_ms + metric.pane_ms, one.estimate.status) for one in found
         ]
         return Plan(question, frame, metric.pane_ms, shown, estimates)
 
@@ -239,15 +229,17 @@ class Historian:
 
     def _range(self, frame: Frame) -> tuple[int | None, int | None]:
         """Return where a series begins and ends where its question does not say."""
-        metric, newest = frame.metric, event_time(frame.watermarks)
-        first, last = frame.start_ms, frame.end_ms
-        if last is None and newest is not None:
-            last = metric.pane_start(newest) + metric.pane_ms
-        if first is None and newest is not None:
-            key = metric_key(metric.name, metric.revision)
-            first = self.reader.store.earliest(key, [*frame.watermarks])
-            if first is not None and metric.retention_ms is not None:
-                first = max(first, metric.pane_start(newest - metric.retention_ms))
+        metric, first, last = frame.metric, frame.start_ms, frame.end_ms
+        if first is not None and last is not None:
+            return first, last
+        key = metric_key(metric.name, metric.revision)
+        known = self.reader.store.extent(key, [*frame.watermarks])
+        if known is not None:
+            oldest, newest = known
+            if metric.retention_ms is not None:
+                oldest = max(oldest, metric.pane_start(newest - metric.retention_ms))
+            first = oldest if first is None else first
+            last = newest + metric.pane_ms if last is None else last
         return first, last
 
     def _largest(self, plan: Plan, labels: Sequence[str]) -> Places | None:
@@ -268,6 +260,7 @@ class Historian:
             return plan.released
         found: dict[int, Estimate] = {}
         missing: list[int] = []
+        finals: list[int] = []
         for index, step in enumerate(plan.steps):
             known = self.known.get(_key(plan, step)) if step.status == "final" else None
             if known is None:
@@ -278,7 +271,14 @@ class Historian:
             step = plan.steps[index]
             found[index] = self._estimate(plan, statistic, step)
             if step.status == "final":
-                self.known.put(_key(plan, step), found[index])
+                finals.append(index)
+        if finals and not self.reader.holds(plan.frame):
+            for index in finals:
+                if found[index].status == "final":
+                    found[index] = dataclasses.replace(found[index], status="provisional")
+            finals = []
+        for index in finals:
+            self.known.put(_key(plan, plan.steps[index]), found[index])
         return [found[index] for index in range(len(plan.steps))]
 
     def _estimate(self, plan: Plan, statistic: Counts, step: Step) -> Estimate:
@@ -347,7 +347,7 @@ def _asked(plan: Plan) -> tuple[Hashable, ...]:
 
 
 def _key(plan: Plan, step: Step) -> Hashable:
-    return (*_asked(plan), step.start_ms, step.end_ms, step.behind)
+    return (*_asked(plan), step.start_ms, step.end_ms)
 
 
 def _point(step: Step, estimate: Estimate, chosen: Places | None) -> Point:

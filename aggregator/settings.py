@@ -108,7 +108,7 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     commit_interval: str = "1s"
     commit_reports: int = 100_000_000
     future: str = "10m"
-    idle: str = "1m"
+    idle: str = "30s"
     on_gap: str = "stop"
     skip: list[str] = msgspec.field(default_factory=list)
     memory: int = 2_147_483_648

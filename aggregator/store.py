@@ -249,16 +249,18 @@ class Store:
             for start in starts
         ]
 
-    def earliest(self, metric: str, partitions: Sequence[int]) -> int | None:
-        """Return when a metric's first pane begins, in ms since the epoch; None: it has none."""
+    def extent(self, metric: str, partitions: Sequence[int]) -> tuple[int, int] | None:
+        """Return where a metric's first and last pane begin, in ms since the epoch; None: none."""
         keys = [self._index(partition, "pane", metric) for partition in partitions]
-        found = self._starts([("ZRANGE", key, 0, 0) for key in keys])
-        return min((start for starts in found for start in starts), default=None)
+        found = self._starts([("ZRANGE", key, end, end) for key in keys for end in (0, -1)])
+        starts = [start for starts in found for start in starts]
+        return (min(starts), max(starts)) if starts else None
 
-    def latest(self, metric: str, partitions: Sequence[int], last: int) -> int | None:
+    def latest(self, metric: str, partitions: Sequence[int], last: int | None = None) -> int | None:
         """Return where a metric's newest pane begins, up to `last`; None: there is none."""
         keys = [self._index(partition, "pane", metric) for partition in partitions]
-        newest = (last, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
+        highest = "+inf" if last is None else last
+        newest = (highest, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
         found = self._starts([("ZRANGE", key, *newest) for key in keys])
         return max((start for starts in found for start in starts), default=None)
 
@@ -273,11 +275,6 @@ class Store:
         some = ("LIMIT", 0, limit)
         found = self._starts([("ZRANGEBYSCORE", key, first, last, *some) for key in keys])
         return [start for starts in found for start in starts]
-
-    def count_panes(self, metric: str, partitions: Sequence[int], start: int, end: int) -> int:
-        """Return how many panes of a metric begin in [start, end), over partitions."""
-        keys = [self._index(partition, "pane", metric) for partition in partitions]
-        return sum(self.ask([("ZCOUNT", key, start, f"({end}") for key in keys]))
 
     def _index(self, partition: int, grain: str, metric: str) -> str:
         return f"{tag(self.topic, partition)}:index:{grain}:{metric}"

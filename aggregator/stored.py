@@ -28,7 +28,15 @@ TORN = -2
 """The next offset of a partition to which a commit was applied by half: its sums are not sound."""
 
 INT64 = 2**63 - 1
-LOWEST = {"next": TORN, "epoch": 0, "begin": 0, "gap": 0, "high": 0, "updated": 0}
+LOWEST = {
+    "next": TORN,
+    "epoch": 0,
+    "begin": 0,
+    "gap": 0,
+    "high": 0,
+    "updated": 0,
+    "partitions": 0,
+}
 """The fields of an owner's hash that are numbers, and the least that they can be."""
 GRAINS = ("pane", *GRAINS_MS, "total")
 BATCH_ID_BYTES = 16
@@ -187,7 +195,8 @@ class Snapshot:
     prefix : str
         Of the partition's keys.
     owner : dict of str to str
-        ``epoch``, ``next``, ``begin``, ``topic_id``, ``worker``, ``high``, ``halted``, ``gap``.
+        ``epoch``, ``next``, ``begin``, ``topic_id``, ``worker``, ``high``, ``halted``, ``gap``,
+        ``partitions``.
     watermarks : dict of str to Watermark
         By metric key.
     counts : dict of str to int
@@ -285,7 +294,19 @@ class Standing:
     def is_whole(self) -> bool:
         """Whether something was counted, and every commit was applied as a whole."""
         whole = self.owner.get("begun") == self.owner.get("done")
-        return whole and int(self.owner.get("next", UNSET)) >= 0
+        return whole and self.next_offset >= 0
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset that is not counted, UNSET or TORN."""
+        return int(self.owner.get("next", UNSET))
+
+    def goes_on_in(self, later: Standing | None) -> bool:
+        """Return whether another look found this state or one counted on from it."""
+        if later is None or not later.is_whole:
+            return False
+        same_owner = self.owner.get("token") == later.owner.get("token")
+        return same_owner and self.next_offset <= later.next_offset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -309,6 +330,55 @@ class Overview:
         """Raise StateUnreadable if a partition is left out."""
         for error in self.unreadable.values():
             raise error
+
+    def whole(self, partitions: int | None = None) -> list[Standing]:
+        """Return the standings of all of the topic's partitions; none if one of them is missing.
+
+        Parameters
+        ----------
+        partitions : int, optional
+            How many the topic has, for a caller that asked Kafka. By default what the workers said
+            last; where none of them did, it is not known.
+        """
+        if partitions is None:
+            told = [int(one.owner.get("partitions", 0)) for one in self.partitions.values()]
+            partitions = max(*told, 1 + max(self.partitions)) if any(told) else 0
+        found = [self.partitions.get(number) for number in range(partitions)]
+        whole = [one for one in found if one is not None and one.is_whole]
+        return whole if len(whole) == partitions else []
+
+    def closed(self, key: str, partitions: int | None = None) -> int:
+        """Return the event time in ms before which the log has closed every pane of a metric.
+
+        In all of the topic's partitions, and in what is committed of them: no report of these panes
+        will ever be counted again, whatever is replayed. No clock decides it, nor any silence.
+
+        Parameters
+        ----------
+        key : str
+            From :func:`aggregator.keys.metric_key`.
+        partitions : int, optional
+            See :meth:`whole`.
+
+        Returns
+        -------
+        int
+            NEVER if a partition is not there, not whole, or has closed nothing.
+        """
+        marks = (one.watermarks.get(key) for one in self.whole(partitions))
+        return min((NEVER if mark is None else mark.closed for mark in marks), default=NEVER)
+
+    def goes_on_in(self, later: Overview) -> bool:
+        """Return whether what was read between two looks is of one history.
+
+        Not if Redis was emptied, restored or failed over meanwhile: sums may then have been read
+        that were still being counted anew. A change of owner cannot be told from that.
+        """
+        return all(
+            one.goes_on_in(later.partitions.get(number))
+            for number, one in self.partitions.items()
+            if one.is_whole
+        )
 
 
 def _pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from aggregator.moments import shown
 from aggregator.releases import Release
+from aggregator.stored import Overview
 from aggregator.watermark import NEVER, Watermark
 from estimators import Estimate, Metric
 from estimators.durations import above_zero
@@ -42,6 +43,8 @@ class Frame:
         Of a metric that is collected in trust: the latest one in the window; None before it.
     asked : Round, optional
         Of a metric that is asked in rounds, the one that is open.
+    overview : Overview
+        From which it was made.
     """
 
     metric: Metric
@@ -54,6 +57,7 @@ class Frame:
     version: str
     release: Release | None = None
     asked: Round | None = None
+    overview: Overview = dataclasses.field(default_factory=lambda: Overview({}, {}))
 
     def filled(self, statistic: Counts) -> Window:
         """Return the window with its statistic."""
@@ -128,9 +132,22 @@ def event_time(watermarks: Mapping[int, Watermark]) -> int | None:
     return None if latest == NEVER else latest
 
 
-def last_edges(
-    metric: Metric, window: str, watermarks: Mapping[int, Watermark]
-) -> tuple[int | None, int | None]:
+def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int | None) -> str:
+    """Return whether a metric's window up to `end` is ready, and whether it can still grow.
+
+    Parameters
+    ----------
+    watermarks : mapping of int to Watermark
+        Of the partitions that counted the metric.
+    closed_ms : int
+        From :meth:`aggregator.stored.Overview.closed`.
+    """
+    if not watermarks:
+        return "not_ready"
+    return "final" if end is not None and end <= closed_ms else "provisional"
+
+
+def last_edges(metric: Metric, window: str, newest: int | None) -> tuple[int | None, int | None]:
     """Return the edges of the last stretch of event time, up to the end of its newest pane.
 
     Parameters
@@ -138,8 +155,9 @@ def last_edges(
     metric : Metric
     window : str
         A duration.
-    watermarks : mapping of int to Watermark
-        Of the partitions.
+    newest : int or None
+        When the metric's newest pane begins, ms since the epoch; None before the first report. Not
+        the watermark: heartbeats move it beyond the last report.
 
     Returns
     -------
@@ -152,10 +170,9 @@ def last_edges(
         If `window` is no duration above zero.
     """
     length = above_zero("window", window)
-    newest = event_time(watermarks)
     if newest is None:
         return None, None
-    end = metric.pane_start(newest) + metric.pane_ms
+    end = newest + metric.pane_ms
     return metric.pane_start(end - length), end
 
 

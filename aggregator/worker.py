@@ -87,7 +87,7 @@ class Worker:
         self._consumer = clients.consumer
         self._asker = Asker(clients.asker, settings, clock.monotonic)
         self._deadletters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
-        self._topic_id = clients.topic_id
+        self._topic_id, self._count_partitions = clients.topic_id, clients.partitions
         self._careful = Careful(settings.aggregate, clock, clients.probe)
         self._outage = Outage(clock)
         after, end_after = (
@@ -252,6 +252,7 @@ class Worker:
     def _commit_all(self) -> None:
         self._bound_memory()
         self._look_at_topic()
+        self._learn_partitions()
         for owned in list(self.owned.values()):
             self._commit(owned)
         now = self._clock.monotonic()
@@ -347,6 +348,12 @@ class Worker:
             TopicPartition(self.topic, owned.number), cached=True
         )
         return max(marks[1], owned.position) if marks else owned.position
+
+    def _learn_partitions(self) -> None:
+        """Note how many partitions the topic has: who reads must know whether all are there."""
+        if partitions := self._count_partitions():
+            for owned in self.owned.values():
+                owned.facts["partitions"] = partitions
 
     # -- Ownership ----------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
             due = Due(reader, published, events.source(reports), 0, 1_000)
             done = 0
             began = time.perf_counter()
-            for batch in due.finals():
+            for batch in due.finals(store.overview(), PARTITIONS):
                 published.note(batch, outlet.publish(batch))
                 done += len(batch)
             passed = time.perf_counter() - began

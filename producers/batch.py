@@ -113,8 +113,8 @@ def parse_batch(message: bytes) -> ReportBatch:
 def heartbeat(metric: Metric, time_ms: int) -> bytes:
     """Return a batch without reports, as bytes: it says how far event time has come, and no more.
 
-    Counted only of metrics that are collected in trust, whose panes have to be closed in every
-    partition before a release; see docs/trusted.md.
+    Whoever publishes writes it to a partition that gets no reports of the metric, so that the log
+    closes its panes there too; see docs/architecture.md.
     """
     batch = ReportBatch(
         metric=metric.name, revision=metric.revision, batch_id=new_batch_id(), time_ms=time_ms
@@ -132,7 +132,8 @@ def check_batch(
     batch : ReportBatch
     metrics : mapping of str to Metric
     heartbeats : bool
-        Whether a batch of a trusted metric may be without reports: see :func:`heartbeat`.
+        Whether a batch may be without reports, of a metric without rounds: see :func:`heartbeat`.
+        Devices send none.
 
     Raises
     ------
@@ -148,7 +149,7 @@ def check_batch(
             f"revision {batch.revision:08x} of {metric.name}: expected {metric.revision:08x}; "
             "the device has another definition of this metric",
         )
-    if not (batch.levels or (heartbeats and metric.trust == "central")):
+    if not (batch.levels or (heartbeats and metric.rounds is None)):
         raise ReportError("empty", "a batch without reports")
     check_size(metric, len(batch.levels))
     if len(batch.batch_id) != BATCH_ID_BYTES:

@@ -9,7 +9,6 @@ import click
 from aggregator.commands.options import defined_metrics, opened_store, settings_options
 from aggregator.errors import DitherError
 from aggregator.settings import Settings
-from estimators.durations import milliseconds
 
 
 @click.command()
@@ -40,8 +39,7 @@ def coordinate(settings: Settings, log_level: str, log_json: bool) -> None:
             f"no metric of {settings.metrics} is a minimum or maximum: there is nothing to "
             "coordinate"
         )
-    idle_ms = milliseconds(settings.aggregate.idle)
-    coordinator = Coordinator(settings, Reader(opened_store(settings), metrics, idle_ms=idle_ms))
+    coordinator = Coordinator(settings, Reader(opened_store(settings), metrics))
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     coordinator.start()

@@ -25,7 +25,6 @@ from aggregator.settings import Settings
 from aggregator.windows import Window
 from estimators import Estimate, Metric
 from estimators.domains import OPEN
-from estimators.durations import milliseconds
 from estimators.estimate import Floats
 from estimators.question import BOUNDS, TARGETS
 from estimators.simplex import project
@@ -138,7 +137,7 @@ def estimate(
     """
     defined = defined_metrics(settings)
     store = opened_store(settings)
-    reader = Reader(store, defined, idle_ms=milliseconds(settings.aggregate.idle))
+    reader = Reader(store, defined)
     definition = reader.metric(metric)
     if simplex and (categories or definition.kind != "frequency" or definition.categories == OPEN):
         raise click.UsageError("--simplex: only for all categories of a frequency")

@@ -49,12 +49,11 @@ def serve(
     from aggregator.web import application, reports, tls
     from aggregator.web.listening import Server
     from aggregator.web.punctual import PunctualProtocol
-    from estimators.durations import milliseconds
 
     logs.configure(log_level, log_json)
     defined = defined_metrics(settings)
     store = opened_store(settings)
-    reader = Reader(store, defined, idle_ms=milliseconds(settings.aggregate.idle))
+    reader = Reader(store, defined)
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
     publisher = Publisher(settings, reader) if settings.publish.enabled else None
     certificate = tls.files(settings)

@@ -62,8 +62,7 @@ def watch(
         raise click.UsageError(f"--interval: expected {error}") from None
     if seconds < SHORTEST_SECONDS:
         raise click.UsageError(f"--interval: expected {SHORTEST_SECONDS:g}s or more")
-    idle_ms = milliseconds(settings.aggregate.idle)
-    reader = Reader(opened_store(settings), defined_metrics(settings), idle_ms=idle_ms)
+    reader = Reader(opened_store(settings), defined_metrics(settings))
     reader.metric(metric)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it
     with contextlib.suppress(KeyboardInterrupt), _view(as_json, top) as show:

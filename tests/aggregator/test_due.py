@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,16 +16,15 @@ from aggregator.due import Due
 from aggregator.events import Event
 from aggregator.keys import publisher_key
 from aggregator.lease import Lease
+from aggregator.partition import CONFIRMING_BATCHES
 from aggregator.published import Published
 from aggregator.reader import Reader
 from aggregator.settings import Settings
 from aggregator.store import Store
 from estimators import Metric
-from tests.aggregator.web.counted import IDLE_MS, Counting
-from tests.messages import ARRIVAL
-
-IDLE = ARRIVAL + 2 * IDLE_MS
-"""When a partition was last committed that holds nothing back."""
+from producers.batch import heartbeat
+from tests.aggregator.web.counted import MINUTE, Counting
+from tests.messages import EPOCH
 
 
 @pytest.fixture
@@ -39,28 +40,87 @@ def minutes(events: list[Event]) -> list[str]:
     return [event.key.partition("T")[2] for event in events]
 
 
-def test_a_pane_that_turns_up_while_others_are_published_is_due_next(
+def beats(metric: Metric, minute: int) -> list[bytes]:
+    """Return heartbeats that close what ends by a minute."""
+    time_ms = EPOCH + minute * MINUTE + metric.lateness_ms
+    return [heartbeat(metric, time_ms) for _ in range(CONFIRMING_BATCHES)]
+
+
+def test_panes_are_due_that_all_partitions_have_closed_and_no_others(
     store: Store, metrics: dict[str, Metric], counting: Counting, published: Published
 ) -> None:
-    due = Due(Reader(store, metrics, idle_ms=IDLE_MS), published, "dither", 0, 10)
-    counting.count(0, *(counting.batch("delay", [1.0] * 20, at) for at in (0, 2)), updated=IDLE)
-    under_way = due.finals()
-    batch = next(under_way)
-    assert minutes(batch) == ["00:00:00Z", "00:02:00Z"]
-    counting.count(1, counting.batch("delay", [1.0] * 20, 1), updated=IDLE)
+    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    delay = metrics["delay"]
+    counting.count(0, *(counting.batch("delay", [1.0] * 20, at) for at in (0, 2)))
+    counting.count(0, *beats(delay, 9))
+    counting.count(1, counting.batch("delay", [1.0] * 20, 1))
+    assert list(due.finals(store.overview(), 2)) == []
+    counting.count(1, *beats(delay, 3))
+    assert list(due.finals(store.overview(), 3)) == [], "the third one is not there"
+    (batch,) = due.finals(store.overview(), 2)
+    assert minutes(batch) == ["00:00:00Z", "00:01:00Z", "00:02:00Z"]
     published.note(batch, {})
-    assert len(due.provisionals(store.overview())) == 1, "the change is seen now, and never again"
-    assert list(under_way) == []
+    assert list(due.finals(store.overview(), 2)) == []
 
-    (batch,) = due.finals()
-    assert minutes(batch) == ["00:01:00Z"]
-    published.note(batch, {})
-    assert due.provisionals(store.overview()) == []
-    assert list(due.finals()) == []
+
+def emptied(store: Store) -> None:
+    """Lose every partition, and nothing else."""
+    store.client.delete(*store.client.keys(f"{{dither:{store.topic}:*"))
+
+
+def test_what_redis_lost_while_it_was_looked_through_is_due_when_it_is_counted_again(
+    store: Store,
+    metrics: dict[str, Metric],
+    counting: Counting,
+    published: Published,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1)]
+    counting.count(0, *batches, *beats(metrics["delay"], 2))
+    first_panes = Store.first_panes
+
+    def lost(self: Store, *arguments: Any) -> Any:
+        emptied(store)
+        return first_panes(self, *arguments)
+
+    with monkeypatch.context() as torn:
+        torn.setattr(Store, "first_panes", lost)
+        assert list(due.finals(store.overview(), 1)) == []
+    counting.count(0, *batches, *beats(metrics["delay"], 2))
+    (batch,) = due.finals(store.overview(), 1)
+    assert minutes(batch) == ["00:00:00Z", "00:01:00Z"]
+
+
+def test_sums_that_were_read_while_they_were_counted_anew_are_not_published(
+    store: Store,
+    metrics: dict[str, Metric],
+    counting: Counting,
+    published: Published,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1, 1)]
+    closing = beats(metrics["delay"], 2)
+    counting.count(0, *batches, *closing)
+    statistics = Store.statistics
+
+    def counted_by_half(self: Store, *arguments: Any) -> Any:
+        emptied(store)
+        counting.count(0, *batches[:2])
+        found = statistics(self, *arguments)
+        counting.count(0, *batches[2:], *closing)
+        return found
+
+    with monkeypatch.context() as torn:
+        torn.setattr(Store, "statistics", counted_by_half)
+        assert list(due.finals(store.overview(), 1)) == []
+    (batch,) = due.finals(store.overview(), 1)
+    assert [json.loads(event.data)["reports"] for event in batch] == [20, 40]
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_every_pane_has_one_final_event_however_counting_and_publishing_interleave(
+def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_about(
     store: Store,
     metrics: dict[str, Metric],
     counting: Counting,
@@ -68,46 +128,49 @@ def test_every_pane_has_one_final_event_however_counting_and_publishing_interlea
     seed: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Partitions hold nothing back: each may still get a pane where all were final already."""
+    """Counting, closing and publishing interleave, and others take over to publish."""
     monkeypatch.setattr(unpublished, "BATCH_EVENTS", 3)
     monkeypatch.setattr(due_module, "BATCH_SECONDS", -1)  # an event is a batch
     rng = random.Random(seed)
-    reader = Reader(store, metrics, idle_ms=IDLE_MS)
-    counted: set[int] = set()
-    found: Counter[str] = Counter()
-    minute = [0, 0, 0]
+    reader, delay = Reader(store, metrics), metrics["delay"]
+    counted: Counter[str] = Counter()
+    found: dict[str, int] = {}
+    minute, closed = [0, 0, 0], [0, 0, 0]
+    for number in range(3):
+        counting.count(number)
     due = Due(reader, published, "dither", 0, 10)
-    under_way = due.finals()
+    under_way = due.finals(store.overview(), 3)
 
     def count() -> None:
-        partition = rng.randrange(3)
-        minute[partition] += rng.randrange(4)
-        counted.add(minute[partition])
-        report = counting.batch("delay", [1.0] * 20, minute[partition])
-        counting.count(partition, report, updated=IDLE)
+        number = rng.randrange(3)
+        minute[number] = max(minute[number], closed[number]) + rng.randrange(4)
+        counting.count(number, counting.batch("delay", [1.0] * 20, minute[number]))
+        counted[f"{minute[number] // 60:02}:{minute[number] % 60:02}:00Z"] += 20
+
+    def close() -> None:
+        number = rng.randrange(3)
+        closed[number] = max(closed[number], max(minute) + 1)
+        counting.count(number, *beats(delay, closed[number]))
 
     def publish() -> bool:
         nonlocal under_way
         batch: list[Event] = next(under_way, [])
         if not batch:
-            under_way = due.finals()
+            under_way = due.finals(store.overview(), 3)
             batch = next(under_way, [])
         published.note(batch, {})
-        found.update(event.key for event in batch)
+        for event, at in zip(batch, minutes(batch), strict=True):
+            assert at not in found, "published twice"
+            found[at] = json.loads(event.data)["reports"]
         return bool(batch)
 
-    def total() -> bool:
-        events = due.provisionals(store.overview())
-        published.note(events, {})
-        return bool(events)
-
-    for _ in range(rng.randrange(4, 20)):
-        rng.choices([count, publish, total], [2, 3, 1])[0]()
+    for _ in range(rng.randrange(10, 40)):
+        rng.choices([count, close, publish], [3, 1, 2])[0]()
         if rng.random() < 0.05:  # another takes over
             due = Due(reader, published, "dither", 0, 10)
-            under_way = due.finals()
-    count()  # nothing comes after it that would have all looked through again
-    while total() or publish():
+            under_way = due.finals(store.overview(), 3)
+    for number in range(3):
+        counting.count(number, *beats(delay, max(minute) + 1))
+    while publish():
         pass
-    assert len(found) == len(counted)
-    assert set(found.values()) == {1}
+    assert found == counted

@@ -292,8 +292,8 @@ def messages_of(draws: list[tuple[int, int, int]]) -> list[LogMessage]:
     return log(*payloads)
 
 
-SIZES = [2, 1, 1, 1, 2, 2, 0, 0, 1]
-"""Reports of what is drawn: a batch of a local metric without any is refused as one."""
+SIZES = [2, 1, 1, 1, 2, 2, 0, 0, 0]
+"""Reports of what is drawn: a heartbeat has none."""
 KINDS = st.integers(0, len(SIZES) - 1)
 DRAWS = st.lists(st.tuples(KINDS, st.integers(0, 300), st.integers(0, 40)), max_size=40)
 
@@ -334,8 +334,8 @@ def test_every_report_has_exactly_one_outcome(draws: list[tuple[int, int, int]])
     assert counted == accepted
 
 
-@pytest.mark.parametrize("metric", [PAY, VOTE], ids=lambda metric: metric.name)
-def test_a_heartbeat_of_a_trusted_metric_closes_its_panes_and_is_nothing_else(
+@pytest.mark.parametrize("metric", [PAY, VOTE, DELAY, AGE], ids=lambda metric: metric.name)
+def test_a_heartbeat_closes_a_metric_s_panes_and_is_nothing_else(
     metric: Metric,
 ) -> None:
     partition, time = new_partition(), EPOCH + MINUTE + metric.lateness_ms
@@ -355,7 +355,7 @@ def test_a_heartbeat_of_a_trusted_metric_closes_its_panes_and_is_nothing_else(
     assert dict(partition.counts) == {f"accepted:{metric.name}": 1, f"late:{metric.name}": 1}
 
 
-def test_a_heartbeat_is_never_ahead_of_kafka_never_late_and_of_trusted_metrics_alone() -> None:
+def test_a_heartbeat_is_never_ahead_of_kafka_never_late_and_of_no_search() -> None:
     partition = new_partition()
     mark = partition.watermarks[metric_key("pay", PAY.revision)]
     partition.count(log(*[heartbeat(PAY, ARRIVAL + MINUTE)] * CONFIRMING_BATCHES))
@@ -364,7 +364,9 @@ def test_a_heartbeat_is_never_ahead_of_kafka_never_late_and_of_trusted_metrics_a
     assert mark.time == ARRIVAL
     (future,) = partition.count([LogMessage(16, heartbeat(PAY, ARRIVAL + 2 * FUTURE_MS))])
     assert future.reason == "future"
-    (empty,) = partition.count([LogMessage(17, heartbeat(DELAY, EPOCH))])
+    longest = Metric(name="longest", kind="maximum", range=(0, 64), levels=[2], rounds=4)
+    searched = Partition({"longest": longest}, FUTURE_MS)
+    (empty,) = searched.count([LogMessage(0, heartbeat(longest, EPOCH))])
     assert empty.reason == "empty"
 
 

@@ -17,16 +17,16 @@ from aggregator.errors import StoreUnreachable, UnknownMetric
 from aggregator.keys import PaneKey, metric_key
 from aggregator.partition import CONFIRMING_BATCHES, Partition
 from aggregator.store import Store, connect
-from aggregator.windows import Window
+from aggregator.windows import Frame, Window
 from estimators import Metric
 from estimators.estimate import Counts
-from tests.messages import ARRIVAL, DAY, EPOCH, batch, log
+from producers.batch import heartbeat
+from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch, log
 from tests.servers import Redis
 
 MINUTE, HOUR = 60_000, 3_600_000
 TOPIC = "reports"
 FUTURE_MS = 10 * MINUTE
-IDLE_MS = 60_000
 SECOND = 1000
 
 
@@ -63,8 +63,11 @@ class Counted:
         reports: Sequence[Report],
         commit_every: int = 7,
         batches: int = CONFIRMING_BATCHES,
+        partitions: int | None = None,
     ) -> None:
         self.store, self.batches = store, batches
+        counted = {*store.partitions(), *(report[0] for report in reports)}
+        self.partitions = 1 + max(counted, default=0) if partitions is None else partitions
         self.panes: dict[int, dict[PaneKey, Counts]] = {}
         for number in sorted({report[0] for report in reports}):
             mine = [report for report in reports if report[0] == number]
@@ -84,7 +87,7 @@ class Counted:
             partition.count(log(*same, first=first))
             panes |= statistics(partition)
             if offset % commit_every == 0 or offset == len(reports) - 1:
-                facts = {"high": len(reports) * self.batches}
+                facts = {"high": len(reports) * self.batches, "partitions": self.partitions}
                 self.store.commit(number, epoch, expected, partition, facts)
                 expected = partition.next_offset
 
@@ -114,7 +117,7 @@ def store(redis_url: str) -> Iterator[Store]:
 
 
 def reader_of(store: Store) -> Reader:
-    return Reader(store, METRICS, idle_ms=IDLE_MS)
+    return Reader(store, METRICS)
 
 
 REPORTS = st.lists(
@@ -405,13 +408,22 @@ def facts_of(store: Store, partition: int, **facts: int) -> None:
     store.client.hset(key, mapping={name: str(value) for name, value in facts.items()})
 
 
+def beat(store: Store, number: int, time_ms: int) -> None:
+    """Count heartbeats of `delay` in a partition."""
+    snapshot = store.acquire(number, "test")
+    partition = snapshot.partition(METRICS, FUTURE_MS)
+    for offset in range(snapshot.next_offset, snapshot.next_offset + CONFIRMING_BATCHES):
+        partition.count([LogMessage(offset, heartbeat(DELAY, time_ms))])
+    store.commit(number, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {})
+
+
 def status(store: Store, end: int | None = END) -> str:
-    """Return a window's status, which :meth:`Reader.settled` agrees with."""
+    """Return a window's status, which :meth:`Reader.closed` agrees with."""
     reader = reader_of(store)
     found = reader.estimate("delay", None, seconds(end)).status
     if end is not None and found in ("provisional", "final"):
-        settled = reader.settled(store.overview())["delay"]
-        assert (settled >= end) == (found == "final")
+        closed = reader.closed(store.overview()).get("delay", -1)
+        assert (closed >= end) == (found == "final")
     return found
 
 
@@ -448,44 +460,95 @@ def test_a_running_total_is_never_final(store: Store) -> None:
 BEHIND = [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(3))]
 
 
-def test_an_idle_partition_does_not_hold_a_window_back(store: Store) -> None:
+@pytest.mark.parametrize("updated", [0, ARRIVAL + DAY])
+def test_no_clock_and_no_end_of_log_makes_a_window_final(store: Store, updated: int) -> None:
     Counted(store, BEHIND)
+    facts_of(store, 1, updated=updated, high=3)
     assert status(store) == "provisional"
-    facts_of(store, 1, updated=ARRIVAL + IDLE_MS - 1)
-    assert status(store) == "provisional"
-    facts_of(store, 1, updated=ARRIVAL + IDLE_MS)
+
+
+def test_a_heartbeat_in_the_log_makes_a_window_final(store: Store) -> None:
+    Counted(store, BEHIND)
+    beat(store, 1, EPOCH + SETTLED * MINUTE)
     assert status(store) == "final"
 
 
-def test_a_partition_with_something_left_to_count_holds_a_window_back(store: Store) -> None:
-    Counted(store, BEHIND)
-    facts_of(store, 1, updated=ARRIVAL + DAY, high=99)
-    assert status(store) == "provisional"
-
-
-def test_a_partition_without_the_metric_holds_a_window_back_only_while_it_may_have_some(
-    store: Store,
-) -> None:
+def test_a_partition_without_the_metric_holds_a_window_back_until_a_heartbeat(store: Store) -> None:
     Counted(store, [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(3), "awkward")])
-    facts_of(store, 1, updated=ARRIVAL + DAY, high=99)
     assert status(store) == "provisional"
-    facts_of(store, 1, high=3)
+    beat(store, 1, EPOCH + SETTLED * MINUTE)
     assert status(store) == "final"
 
 
 def test_a_partition_that_was_taken_but_never_committed_holds_a_window_back(store: Store) -> None:
-    Counted(store, every_minute(0, range(SETTLED + 1)))
-    assert status(store) == "final"
+    Counted(store, every_minute(0, range(SETTLED + 1)), partitions=2)
+    assert status(store) == "provisional"
     store.acquire(1, "new")
+    assert status(store) == "provisional"
+    Counted(store, every_minute(1, range(SETTLED + 1)))
+    assert status(store) == "final"
+
+
+def test_nothing_is_final_while_a_partition_is_not_there(store: Store) -> None:
+    """Redis was emptied, and only one of two workers counts again: the other one is frozen."""
+    every = [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(SETTLED + 1))]
+    Counted(store, every)
+    assert status(store) == "final"
+    store.client.flushdb()
+    Counted(store, every_minute(0, range(SETTLED + 1)), partitions=2)
     assert status(store) == "provisional"
 
 
-def test_what_nobody_has_counted_since_the_windows_end_is_not_called_idle(store: Store) -> None:
-    Counted(store, BEHIND)
-    facts_of(store, 1, updated=ARRIVAL + IDLE_MS)
-    later = ARRIVAL + DAY
-    Counted(store, [(0, "delay", (later - EPOCH) // MINUTE + SETTLED)])
-    assert status(store, end=later) == "provisional"
+def test_a_partition_whose_commit_was_applied_by_half_holds_everything_back(store: Store) -> None:
+    Counted(store, [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(SETTLED + 1))])
+    facts_of(store, 1, next=-2)
+    assert status(store) == "provisional"
+
+
+def test_nothing_is_final_where_nobody_says_how_many_partitions_there_are(store: Store) -> None:
+    Counted(store, every_minute(0, range(SETTLED + 1)), partitions=0)
+    assert status(store) == "provisional"
+    assert reader_of(store).closed(store.overview(), 1)["delay"] >= END, "to who asked Kafka it is"
+
+
+def test_what_was_read_while_redis_was_emptied_and_counted_anew_is_not_final(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = every_minute(0, range(SETTLED + 1))
+    Counted(store, every)
+    read = Reader.sum
+
+    def emptied_meanwhile(self: Reader, frame: Frame) -> Counts:
+        store.client.flushdb()
+        found = read(self, frame)
+        Counted(store, every)
+        return found
+
+    reader = reader_of(store)
+    with monkeypatch.context() as torn:
+        torn.setattr(Reader, "sum", emptied_meanwhile)
+        window = reader.window("delay", end=seconds(END))
+    assert (window.reports, window.status) == (0, "provisional")
+    window = reader.window("delay", end=seconds(END))
+    assert (window.reports, window.status) == (20 * CONFIRMING_BATCHES, "final")
+
+
+def test_answers_are_told_apart_from_those_before_redis_was_emptied(store: Store) -> None:
+    versions = []
+    for _ in range(2):
+        Counted(store, every_minute(0, range(3)))
+        versions.append(reader_of(store).frame(store.overview(), "delay").version)
+        store.client.flushdb()
+    assert versions[0] != versions[1], "what was read in between may be kept under the first"
+
+
+def test_heartbeats_move_no_window_that_is_asked_from_the_end(store: Store) -> None:
+    Counted(store, every_minute(0, range(3)))
+    before = reader_of(store).window("delay", window="2m")
+    beat(store, 0, EPOCH + HOUR)
+    after = reader_of(store).window("delay", window="2m")
+    assert (before.start_ms, before.end_ms) == (after.start_ms, after.end_ms)
+    assert (before.end_ms, after.status) == (EPOCH + 3 * MINUTE, "final")
 
 
 def test_an_answer_read_before_is_estimated_without_reading_again(

@@ -12,13 +12,14 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from aggregator.partition import CONFIRMING_BATCHES
 from aggregator.publisher import Publisher
 from aggregator.reader import Reader
 from aggregator.settings import Settings
+from producers.batch import heartbeat
 from tests.integration.deployment import Deployment, wait_until
 from tests.messages import EPOCH, batch
 
-IDLE_MS = 500
 MINUTE = 60_000
 PANE = 10 * MINUTE
 """The width of a pane of the metric `age`."""
@@ -88,13 +89,14 @@ def final_ids(deployment: Deployment, topic: str = "") -> Counter[str]:
 
 
 def reader_of(deployment: Deployment) -> Reader:
-    return Reader(deployment.store, deployment.metrics, idle_ms=IDLE_MS)
+    return Reader(deployment.store, deployment.metrics)
 
 
 def settings_of(deployment: Deployment, **publish: Any) -> Settings:
     """Return a deployment's settings with others for publishing."""
     settings = copy.deepcopy(deployment.settings)
     settings.publish.interval, settings.publish.lease = "200ms", "2s"
+    settings.aggregate.idle = "500ms"
     for name, value in publish.items():
         setattr(settings.publish, name, value)
     return settings
@@ -125,7 +127,20 @@ def ages(deployment: Deployment, panes: range, reports: int = 120) -> list[tuple
     ]
 
 
+def close(deployment: Deployment, panes: int) -> None:
+    """Write the heartbeats that close the first panes of `age`, as a publisher does in the end."""
+    age = deployment.metrics["age"]
+    one = EPOCH + panes * PANE + age.lateness_ms
+    deployment.produce(
+        [
+            (number, heartbeat(age, one))
+            for number in range(deployment.partitions)
+            for _ in range(CONFIRMING_BATCHES)
+        ]
+    )
+
+
 def all_are_final(deployment: Deployment, panes: int) -> bool:
-    """Whether the first panes of `age` are final (by idleness, soon after they are counted)."""
-    settled = reader_of(deployment).settled(deployment.store.overview())
-    return settled.get("age", 0) >= EPOCH + panes * PANE
+    """Whether the first panes of `age` are final."""
+    closed = reader_of(deployment).closed(deployment.store.overview())
+    return closed.get("age", 0) >= EPOCH + panes * PANE

@@ -24,7 +24,6 @@ from aggregator.settings import Settings
 from aggregator.store import Store, connect
 from estimators import load_metrics
 from producers.kafka_errors import ExplainingProducer
-from tests.integration.events import IDLE_MS
 
 BEFORE, AFTER = "before", "after"
 STEPS: dict[str, tuple[Any, str, str]] = {
@@ -70,7 +69,7 @@ def main(step: str, text: str) -> None:
     if step:
         stop_at(step)
     with Store(connect(settings.redis.url), settings.topics.reports) as store:
-        Publisher(settings, Reader(store, load_metrics(settings.metrics), idle_ms=IDLE_MS)).run()
+        Publisher(settings, Reader(store, load_metrics(settings.metrics))).run()
 
 
 if __name__ == "__main__":

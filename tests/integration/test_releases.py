@@ -21,7 +21,7 @@ from aggregator.reader import Reader
 from aggregator.series import Historian, Question
 from tests.aggregator.web.counted import Client
 from tests.integration.deployment import Deployment, wait_until
-from tests.integration.events import IDLE_MS, Found, on_topic, publishing, settings_of
+from tests.integration.events import Found, on_topic, publishing, settings_of
 from tests.integration.stopping import STEPS
 from tests.messages import EPOCH, agreeing, batch
 from tests.servers import Kafka
@@ -57,7 +57,7 @@ def wages(deployment: Deployment, panes: range, seed: int = 0) -> list[tuple[int
 
 
 def reader_of(deployment: Deployment) -> Reader:
-    return Reader(deployment.store, deployment.metrics, idle_ms=IDLE_MS)
+    return Reader(deployment.store, deployment.metrics)
 
 
 def releases(deployment: Deployment) -> list[Found]:

@@ -188,8 +188,7 @@ def read(settings: Settings, metrics: Metrics) -> None:
         numbers = list(overview.partitions)
         metric = metrics["delay"]
         key = f"delay@{metric.revision:08x}"
-        store.earliest(key, numbers)
-        store.count_panes(key, numbers, 0, 1)
+        store.extent(key, numbers)
         store.publishing()
         store.coordinating()
         store.deaths()

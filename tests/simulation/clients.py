@@ -226,6 +226,18 @@ class TopicIdModel:
         return f"T{self._cluster.incarnation}"
 
 
+class PartitionCountModel:
+    """Asks how many partitions the topic has."""
+
+    def __init__(self, cluster: Cluster, process: Process) -> None:
+        self._cluster, self._process = cluster, process
+
+    def __call__(self) -> int:
+        self._process.pause()
+        is_there = self._cluster.exists and not self._cluster.away
+        return self._cluster.partitions if is_there else 0
+
+
 class AskerModel(ConsumerModel):
     """The consumer that answers questions about the log."""
 

@@ -19,6 +19,7 @@ from aggregator.worker import Worker
 from tests.simulation.clients import (
     AskerModel,
     ConsumerModel,
+    PartitionCountModel,
     ProducerModel,
     TopicIdModel,
     unreadable,
@@ -150,7 +151,8 @@ class Schedule:
             producer = ProducerModel(self.cluster, process)
             store = Store(RedisClient(self.redis, process), TOPIC)
             topic_id = TopicIdModel(self.cluster, process)
-            mine = kafka.Clients(consumer, asker, producer, topic_id, unreadable)  # type: ignore[arg-type]
+            count = PartitionCountModel(self.cluster, process)
+            mine = kafka.Clients(consumer, asker, producer, topic_id, unreadable, count)  # type: ignore[arg-type]
             worker = self._worker(settings, METRICS, store, name, mine, ProcessClock(process))
             made.append(worker)
             worker.run()

@@ -24,7 +24,6 @@ from tests.messages import ARRIVAL, EPOCH, batch, log
 
 MINUTE, HOUR = 60_000, 3_600_000
 TOPIC = "dither.reports"
-IDLE_MS = 60_000
 PATIENCE = 60.0
 HERE = "http://localhost"
 
@@ -83,7 +82,8 @@ class Counting:
         state = snapshot.partition(self.metrics, 10 * MINUTE)
         first = max(0, snapshot.next_offset)
         state.count(log(*contents, first=first))
-        known = {"high": first + len(contents), "updated": ARRIVAL, **facts}
+        known: dict[str, str | int] = {"high": first + len(contents), "updated": ARRIVAL}
+        known |= {"partitions": partition + 1, **facts}
         epoch = int(snapshot.owner["epoch"])
         self.store.commit(partition, epoch, snapshot.next_offset, state, known)
 
@@ -113,7 +113,7 @@ class Client:
 
     def __init__(self, store: Store, metrics: dict[str, Metric], settings: Settings) -> None:
         self.store, self.settings = store, settings
-        self.app = application(Reader(store, metrics, idle_ms=IDLE_MS), settings)
+        self.app = application(Reader(store, metrics), settings)
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Return the answer to one request."""

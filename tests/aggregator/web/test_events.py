@@ -22,7 +22,6 @@ from aggregator.web.live import Follower
 from estimators import Metric
 from tests.aggregator.web.counted import (
     DEFINITIONS,
-    IDLE_MS,
     PATIENCE,
     Client,
     Counting,
@@ -71,7 +70,7 @@ class Following:
 
 
 def hub_of(store: Store, metrics: dict[str, Metric], **options: Any) -> Hub:
-    reader = Reader(store, metrics, idle_ms=IDLE_MS)
+    reader = Reader(store, metrics)
     return Hub(reader, Rates(), **{"period": PERIOD, **options})
 
 
