@@ -155,7 +155,31 @@ export function fingerprintOf(definition) {
 
 /** The first 32 bits of the fingerprint, which batches carry; never zero. @param {Definition} definition */
 export function revisionOf(definition) {
-  return Number.parseInt(fingerprintOf(definition).slice(0, 8), 16) || 1;
+  return revisionIn(fingerprintOf(definition));
+}
+
+/** @param {string} fingerprint */
+function revisionIn(fingerprint) {
+  return Number.parseInt(fingerprint.slice(0, 8), 16) || 1;
+}
+
+/**
+ * Returns a definition's fingerprint, if it calls itself by its own revision. Another number would
+ * travel with each batch, and mark the browser that was given it.
+ *
+ * @param {Definition} definition
+ * @returns {string}
+ * @throws {TypeError}
+ */
+export function checkRevision(definition) {
+  const fingerprint = fingerprintOf(definition);
+  const own = revisionIn(fingerprint);
+  if (own !== definition.revision) {
+    throw new TypeError(
+      `revision ${definition.revision} of ${definition.name}: expected ${own}, by what it says`,
+    );
+  }
+  return fingerprint;
 }
 
 /** Primes from 2 on. @param {number} count @returns {number[]} */
@@ -234,7 +258,7 @@ function turned(word, by) {
  *   that is not its own.
  */
 export function checkSearch(definition) {
-  const { name, kind, range, rounds, split, revision } = definition;
+  const { name, kind, range, rounds, split } = definition;
   checkLevels(definition);
   const [low, high] = Array.isArray(range) ? range : [NaN, NaN];
   const isSearch = KINDS.includes(String(kind)) && SPLITS.includes(String(split));
@@ -245,12 +269,7 @@ export function checkSearch(definition) {
         `split of ${SPLITS.join(" or ")}`,
     );
   }
-  const fingerprint = fingerprintOf(definition);
-  const own = Number.parseInt(fingerprint.slice(0, 8), 16) || 1;
-  if (own !== revision) {
-    throw new TypeError(`revision ${revision} of ${name}: expected ${own}, by what it says`);
-  }
-  return fingerprint;
+  return checkRevision(definition);
 }
 
 /**

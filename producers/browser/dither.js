@@ -16,7 +16,7 @@
  * @module dither
  */
 
-import { checkLevels, checkSearch, couldAsk } from "./definition.js";
+import { checkLevels, checkRevision, checkSearch, couldAsk } from "./definition.js";
 
 export { canonicalForm, fingerprintOf, revisionOf } from "./definition.js";
 
@@ -384,6 +384,9 @@ const MECHANISMS = {
 /** @type {WeakMap<Definition, Mechanism>} Thresholds are computed once a definition. */
 const built = new WeakMap();
 
+/** @type {WeakSet<Definition>} Those that call themselves by their own revision. */
+const checked = new WeakSet();
+
 /** @param {Definition} definition @returns {Mechanism} */
 function mechanismOf(definition) {
   let mechanism = built.get(definition);
@@ -589,10 +592,14 @@ export function newBatchId() {
  *   in milliseconds since the epoch, now by default (0: when Kafka receives it); 16 bytes under which
  *   the batch is counted once; the round that is answered.
  * @returns {Uint8Array}
+ * @throws {TypeError | RangeError} If the definition is not whole, or has another revision than its
+ *   own; if something else cannot be encoded.
  */
 export function encodeBatch(definition, levels, reports, options = {}) {
   const { time = Date.now(), batchId = newBatchId(), round = 0 } = options;
   const { width } = mechanismOf(definition);
+  if (!checked.has(definition)) checkRevision(definition);
+  checked.add(definition);
   if (levels.length !== reports.length || reports.some((report) => report.length !== width)) {
     throw new RangeError(
       `${levels.length} levels and ${reports.length} reports of ${definition.name}: ` +

@@ -21,8 +21,7 @@ from aggregator.web.pages import RANDOMIZERS
 from producers.gateway import Gateway
 from producers.problems import Problem
 from producers.reports_pb2 import ReportBatch
-from tests.browser.served import module
-from tests.browser.test_randomizers import definition
+from tests.browser.served import definition, module
 from tests.producers.broker import CARRIER, LATE, METRICS, Broker, count
 from tests.producers.gateway.server import serving
 
@@ -186,10 +185,11 @@ def test_a_server_that_asks_for_an_hour_is_not_waited_for(page: Page, site: Site
 
 
 def test_a_refusal_is_final_and_says_why(page: Page, site: Site) -> None:
-    stale = definition(LATE) | {"revision": 7}
+    old = dataclasses.replace(LATE, pane="2m")
+    stale = definition(old)
     found = page.evaluate(REPORT, ["/v1/reports", stale, 1, 2, {}])
     assert found["status"] == 400
-    assert "wrong_revision: revision 00000007 of late" in found["message"]
+    assert f"wrong_revision: revision {old.revision:08x} of late" in found["message"]
     assert "GET /v1/metrics/NAME has the definition" in found["message"]
     assert site.seen == []
 

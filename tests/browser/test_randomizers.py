@@ -17,7 +17,7 @@ from estimators import Metric
 from estimators.mechanisms.hadamard_response import block_count
 from estimators.thresholds import miss_threshold
 from producers.batch import encode_batch
-from tests.browser.served import module
+from tests.browser import served
 
 SITE = "http://device.test/"
 LEVELS = [0.0001, 0.1, 0.5, 1, 1.3863, 2, 4.25, 8, 16, 64]
@@ -80,7 +80,7 @@ def device(chromium: Browser) -> Iterator[Page]:
 
     def answer(route: Route) -> None:
         if route.request.url.endswith(".js"):
-            route.fulfill(body=module(route.request.url), content_type="text/javascript")
+            route.fulfill(body=served.module(route.request.url), content_type="text/javascript")
         else:
             route.fulfill(body="<!doctype html><title>device</title>", content_type="text/html")
 
@@ -197,7 +197,7 @@ def test_a_batch_is_encoded_as_by_python(device: Page, metric: Metric, time_ms: 
         """([definition, levels, rows, time, key]) => Array.from(dither.encodeBatch(
           definition, levels, rows.map((row) => Uint8Array.from(row)),
           { time, batchId: Uint8Array.from(key) }))""",
-        [definition(metric), level.tolist(), rows, time_ms, list(key)],
+        [served.definition(metric), level.tolist(), rows, time_ms, list(key)],
     )
     assert bytes(found) == encode_batch(metric, level, reports, time_ms, key)
 
@@ -293,3 +293,19 @@ def test_a_category_may_be_given_by_its_name(device: Page) -> None:
         definition(metric),
     )
     assert found == [16, 0]  # flipped by none: e^-32 for each bit
+
+
+@pytest.mark.parametrize("revision", [0, 1, 2**32, 2**53 - 1, None])
+@pytest.mark.parametrize("metric", [binary(), categorical("rappor", 9)], ids=lambda m: m.mechanism)
+def test_a_batch_carries_no_number_that_marks_a_browser(
+    device: Page, metric: Metric, revision: int | None
+) -> None:
+    """A revision that a server made up for one browser would come back with each of its batches."""
+    found = device.evaluate(
+        """([definition, width]) => {
+          try { return dither.encodeBatch(definition, [0], [new Uint8Array(width)]); }
+          catch (error) { return error.message; }
+        }""",
+        [{**served.definition(metric), "revision": revision}, metric.randomizer.width],
+    )
+    assert f"expected {metric.revision}, by what it says" in found
