@@ -244,7 +244,8 @@ DEADLETTERS = Exported(
 CONSUMER_LAG = Exported(
     "dither_consumer_lag",
     "gauge",
-    "Messages in a partition's log that are not counted yet, as of its last commit.",
+    "Messages of a partition that are not counted yet: where its log ends now, as Kafka says, less "
+    "what is counted; NaN where Kafka does not say.",
     ("partition",),
 )
 END_TO_END_LATENCY = Exported(
@@ -268,8 +269,19 @@ COMMIT_BYTES = Exported(
 LAST_COMMIT = Exported(
     "dither_last_commit_timestamp_seconds",
     "gauge",
-    "When a partition's sums were last committed.",
+    "When a partition's sums were last committed; how long ago that is, Redis's clock says.",
     ("partition",),
+)
+WORKERS = Exported(
+    "dither_workers",
+    "gauge",
+    "Workers that have committed a partition within the last minute; 0 when nobody counts.",
+)
+KAFKA_UP = Exported(
+    "dither_kafka_up",
+    "gauge",
+    "1 while Kafka tells this server where the partitions of the reports topic end; else their lag "
+    "is not known.",
 )
 HALTED = Exported(
     "dither_partition_halted",
@@ -377,6 +389,8 @@ SECTIONS = {
         COMMIT_DURATION,
         COMMIT_BYTES,
         LAST_COMMIT,
+        WORKERS,
+        KAFKA_UP,
         HALTED,
         GAP,
         EPOCH,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import defaultdict
@@ -17,13 +18,16 @@ from prometheus_client.registry import Collector
 from aggregator import exported
 from aggregator.errors import StateUnreadable
 from aggregator.exported import Exported
+from aggregator.log_ends import Ends, LogEnds
 from aggregator.measurements import Histogram, Measurements
 from aggregator.reader import Reader
 from aggregator.searched import searched
+from aggregator.status import SILENT_MS
 from aggregator.store import TORN, Overview, Standing
 from aggregator.windows import Frame, Window, event_time
 
 VERSION = version("dither")
+SAME_MS = 250
 
 log = structlog.get_logger("dither.exporter")
 
@@ -82,9 +86,22 @@ class Exporter(Collector):
         of the largest estimates, of a vector in absolute value.
     since_ms : int
         Panes that begin before are not released: `publish.since`.
+    ends : callable
+        Returns where the log ends; not known, if left out.
+    silent_ms : int
+        Without a commit, until a worker is taken to count no longer.
     """
 
-    def __init__(self, reader: Reader, top_categories: int, since_ms: int = 0) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        top_categories: int,
+        since_ms: int = 0,
+        ends: Ends = LogEnds,
+        silent_ms: int = SILENT_MS,
+    ) -> None:
+        self._ends, self._silent_ms = ends, silent_ms
+        self._commits: dict[int, int] = {}
         self.reader, self.top_categories, self._since_ms = reader, top_categories, since_ms
         self._known: dict[str, tuple[str, list[Sample]]] = {}
         self._told: dict[str, str] = {}
@@ -114,10 +131,7 @@ class Exporter(Collector):
                 families.put(sample.what, sample.value, *sample.labels)
             families.put(exported.UNREADABLE, int(not samples), name)
         _reports(families, standings.values())
-        for number, standing in standings.items():
-            _partition(families, number, standing.owner)
-        for number in overview.unreadable:
-            families.put(exported.HALTED, 1, number)
+        self._counting(families, overview)
         _measurements(families, standings.values())
         families.put(exported.WORKER_DEATHS, self.reader.store.deaths())
         for worker, (step, seconds) in self.reader.store.stuck(time.time_ns() // 10**6).items():
@@ -130,6 +144,33 @@ class Exporter(Collector):
         families.put(exported.BUILD, 1, VERSION)
         families.put(exported.COLLECTION_DURATION, time.perf_counter() - began)
         return families.filled()
+
+    def _counting(self, families: Families, overview: Overview) -> None:
+        """Add how far each partition is counted, and whether somebody counts."""
+        ends, now_ms, workers = self._ends(), time.time_ns() // 10**6, set()
+        for number, standing in overview.partitions.items():
+            idle = standing.idle_ms(now_ms)
+            if idle is not None:
+                families.put(exported.LAST_COMMIT, self._committed(number, now_ms - idle), number)
+                if idle < self._silent_ms:
+                    workers.add(standing.owner.get("worker", ""))
+            _partition(families, number, standing.owner)
+        for number in overview.unreadable:
+            families.put(exported.HALTED, 1, number)
+        for number in sorted({*overview.partitions, *ends.ranges}):
+            standing_of = overview.partitions.get(number)
+            done = 0 if standing_of is None else int(standing_of.owner.get("next", 0))
+            lag = ends.lag(number, done)
+            families.put(exported.CONSUMER_LAG, math.nan if lag is None else lag, number)
+        families.put(exported.KAFKA_UP, int(not ends.unknown))
+        families.put(exported.WORKERS, len(workers))
+
+    def _committed(self, number: int, at_ms: int) -> float:
+        """Return when a partition was committed: as before, where only two clocks' ticks differ."""
+        before = self._commits.get(number)
+        if before is None or abs(at_ms - before) > SAME_MS:
+            before = self._commits[number] = at_ms
+        return before / 1000
 
     def _unreadable(self, name: str, why: str) -> None:
         """Log what keeps a metric from being read, once."""
@@ -241,13 +282,10 @@ def _reports(families: Families, standings: Iterable[Standing]) -> None:
 def _partition(families: Families, number: int, owner: dict[str, str]) -> None:
     done = int(owner.get("next", 0))
     halted = bool(owner.get("halted")) or done == TORN
-    families.put(exported.CONSUMER_LAG, max(0, int(owner.get("high", done)) - done), number)
     families.put(exported.HALTED, int(halted), number)
     families.put(exported.GAP, int(owner.get("gap", 0)), number)
     families.put(exported.EPOCH, int(owner.get("epoch", 0)), number)
     families.put(exported.OWNER, 1, number, owner.get("worker", ""))
-    if "updated" in owner:
-        families.put(exported.LAST_COMMIT, int(owner["updated"]) / 1000, number)
 
 
 def _measurements(families: Families, standings: Iterable[Standing]) -> None:

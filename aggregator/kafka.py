@@ -125,6 +125,12 @@ def reporting(settings: Settings) -> dict[str, Any]:
     return {k: v for k, v in settings.kafka.items() if k not in CONSUMER_ONLY}
 
 
+def administrative(settings: Settings) -> dict[str, Any]:
+    """Return the properties of [kafka] for whoever only asks."""
+    others = (*CONSUMER_ONLY, *PRODUCER_ONLY)
+    return {k: v for k, v in settings.kafka.items() if k not in others}
+
+
 def admin(settings: Settings, *topics: str) -> AdminClient:
     """Return an administrative client, after checking that a broker answers.
 
@@ -144,9 +150,7 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
     """
     _check_files(settings)
     errors: list[KafkaError] = []
-    config: dict[str, Any] = {"error_cb": errors.append}
-    others = (*CONSUMER_ONLY, *PRODUCER_ONLY)
-    config |= {k: v for k, v in settings.kafka.items() if k not in others}
+    config: dict[str, Any] = {"error_cb": errors.append, **administrative(settings)}
     client = AdminClient(config, logger=QUIET)
     deadline = time.monotonic() + ANSWER_SECONDS
     while not _answers(client, deadline):

@@ -102,11 +102,7 @@ def roles(settings: Settings) -> dict[str, Role]:
             "gateway",
             "`dither serve` that takes reports: publish.enabled = false",
             kafka=(KafkaRight("Write", "topic", reports),),
-            redis=(
-                f"%R~{partitions_key(reports)}",
-                f"%R~{rounds_key(reports)}",
-                *_commands("ping smembers hgetall"),
-            ),
+            redis=(f"%R~{rounds_key(reports)}", *_commands("ping hgetall")),
         ),
         Role(
             "worker",
@@ -122,6 +118,7 @@ def roles(settings: Settings) -> dict[str, Role]:
             "reader",
             "`dither estimate`, `watch`, `metrics`, aggregator.Reader; `dither serve` with "
             "serve.gateway = false and publish.enabled = false",
+            kafka=(KafkaRight("Describe", "topic", reports),),  # where the log ends: lag
             redis=_reader(reports),
         ),
         Role(
@@ -192,7 +189,7 @@ def _worker(topic: str) -> tuple[str, ...]:
 
 SCRIPTS = "evalsha script|load"
 """With these a user can have Redis run any script: whoever only reads must not have them."""
-READS = "ping smembers hgetall hmget get mget exists"
+READS = "ping smembers hgetall hmget get mget exists pttl"
 
 
 def _partition_reads(topic: str) -> tuple[str, ...]:
@@ -223,7 +220,7 @@ def _coordinator(topic: str) -> tuple[str, ...]:
         *_partition_reads(topic),
         f"%R~{policies_key(topic)}",
         f"%R~{coordinator_key(topic)}:*",
-        *_commands("ping smembers hgetall hmget get"),
+        *_commands("ping smembers hgetall hmget get pttl"),
         f"(~{coordinator_key(topic)}:* {writes})",
     )
 

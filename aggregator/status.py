@@ -12,10 +12,13 @@ import msgspec
 
 from aggregator.answers import Moment
 from aggregator.keys import counted_keys
+from aggregator.log_ends import LogEnds
 from aggregator.moments import iso
-from aggregator.store import TORN, Overview
+from aggregator.settings import Settings
+from aggregator.store import TORN, Overview, Standing
 from aggregator.watermark import NEVER
 from estimators import Metric
+from estimators.durations import milliseconds
 
 RATE_SECONDS = 15.0
 """Rates are over about so many seconds."""
@@ -23,6 +26,11 @@ STALE_SECONDS = 60.0
 """Over more than that a rate says nothing of now."""
 SHORTEST_SECONDS = 0.5
 READINGS = 40
+SILENT_MS = 60_000
+"""Without a commit, until it is said that nobody counts: workers commit once a second."""
+COMMITS = 3
+"""Or so many of their intervals, where they are set to commit more seldom."""
+START_WORKERS = "start `dither aggregate`, or see its log for what it waits for"
 COUNTED = ("accepted", "duplicate")
 """Outcomes of reports that are not in the dead-letter topic."""
 
@@ -41,27 +49,37 @@ class MetricStatus(msgspec.Struct, frozen=True):
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
-    """How far a partition is counted: messages behind as of its last commit, and offsets lost.
+    """How far a partition is counted: messages behind where its log ends now, and offsets lost.
 
-    `reason` is why it is halted.
+    `lag` is null where Kafka does not say where the log ends. `reason` is why it is halted;
+    `counting` whether a worker has committed it lately, by Redis's clock; `committed` when it last
+    was, by the worker's, null where nobody ever has.
     """
 
     partition: int
-    lag: int
+    lag: int | None
     halted: bool
     reason: str
     gap: int
     epoch: int
     committed: Moment | None
+    counting: bool
 
 
 class ServiceStatus(msgspec.Struct, frozen=True):
-    """The whole deployment; `redis` is "ok", or why it does not answer."""
+    """The whole deployment; `redis` and `kafka` are "ok", or why they do not answer.
+
+    `counting` is whether a worker has committed any partition lately, null where that is not known;
+    `silent_since` when the last one did, where none has lately.
+    """
 
     metrics: dict[str, MetricStatus]
     partitions: list[PartitionStatus]
     deadletters: dict[str, int]
     redis: str
+    kafka: str
+    counting: bool | None
+    silent_since: Moment | None
     version: str
 
 
@@ -98,8 +116,30 @@ class Rates:
         }
 
 
-def status(overview: Overview, metrics: Mapping[str, Metric], rates: Rates) -> ServiceStatus:
-    """Return the status from what was read of all partitions."""
+def silence_ms(settings: Settings) -> int:
+    """Return for how long nobody may commit until it is said that nobody counts."""
+    return max(SILENT_MS, COMMITS * milliseconds(settings.aggregate.commit_interval))
+
+
+def status(
+    overview: Overview,
+    metrics: Mapping[str, Metric],
+    rates: Rates,
+    ends: LogEnds | None = None,
+    silent_ms: int = SILENT_MS,
+) -> ServiceStatus:
+    """Return the status from what was read of all partitions, and where their logs end.
+
+    Parameters
+    ----------
+    ends : LogEnds
+        Not known, if left out.
+    silent_ms : int
+        See :func:`silence_ms`.
+    """
+    ends = LogEnds() if ends is None else ends
+    now_ms = time.time_ns() // 10**6
+    idle = last_commit_ms(overview, now_ms)
     outcomes: dict[str, Counter[str]] = {name: Counter() for name in metrics}
     deadletters: Counter[str] = Counter()
     for standing in overview.partitions.values():
@@ -116,21 +156,54 @@ def status(overview: Overview, metrics: Mapping[str, Metric], rates: Rates) -> S
             for name, metric in metrics.items()
         },
         partitions=[
-            *(_partition(number, one.owner) for number, one in overview.partitions.items()),
             *(
-                PartitionStatus(number, 0, True, str(error), 0, 0, None)
+                _partition(number, one, ends, now_ms, silent_ms)
+                for number, one in overview.partitions.items()
+            ),
+            *(
+                PartitionStatus(number, None, True, str(error), 0, 0, None, False)
                 for number, error in overview.unreadable.items()
+            ),
+            *(
+                PartitionStatus(number, ends.lag(number, 0), False, "", 0, 0, None, False)
+                for number in ends.ranges
+                if number not in overview.partitions and number not in overview.unreadable
             ),
         ],
         deadletters=dict(deadletters),
         redis="ok",
+        kafka=ends.unknown or "ok",
+        counting=idle is not None and idle < silent_ms,
+        silent_since=None if idle is None or idle < silent_ms else _moment(now_ms, idle),
         version=version("dither"),
     )
 
 
 def unreachable(reason: str) -> ServiceStatus:
     """Return the status while Redis does not answer."""
-    return ServiceStatus({}, [], {}, reason, version("dither"))
+    kafka = "not asked while Redis is away"
+    return ServiceStatus({}, [], {}, reason, kafka, None, None, version("dither"))
+
+
+def last_commit_ms(overview: Overview, now_ms: int) -> int | None:
+    """Return how long ago any partition was committed; None if none ever was."""
+    known = (one.idle_ms(now_ms) for one in overview.partitions.values())
+    return min((idle for idle in known if idle is not None), default=None)
+
+
+def silence(overview: Overview, now_ms: int, silent_ms: int = SILENT_MS) -> str:
+    """Return since when nobody counts, in words; empty while somebody does."""
+    idle = last_commit_ms(overview, now_ms)
+    if idle is None:
+        return "no worker has counted anything yet"
+    if idle < silent_ms:
+        return ""
+    return f"no worker has counted since {_moment(now_ms, idle)}"
+
+
+def _moment(now_ms: int, ago_ms: int) -> Moment | None:
+    """Return when something was, by this clock, to the second."""
+    return iso((now_ms - ago_ms) // 1000 * 1000)
 
 
 def _metric(
@@ -147,15 +220,18 @@ def _metric(
     )
 
 
-def _partition(number: int, owner: Mapping[str, str]) -> PartitionStatus:
-    done = int(owner.get("next", 0))
-    updated = owner.get("updated")
+def _partition(
+    number: int, standing: Standing, ends: LogEnds, now_ms: int, silent_ms: int
+) -> PartitionStatus:
+    owner, idle = standing.owner, standing.idle_ms(now_ms)
+    done, updated = int(owner.get("next", 0)), owner.get("updated")
     return PartitionStatus(
         partition=number,
-        lag=max(0, int(owner.get("high", done)) - max(0, done)),
+        lag=ends.lag(number, done),
         halted=bool(owner.get("halted")) or done == TORN,
         reason=owner.get("halted", ""),
         gap=int(owner.get("gap", 0)),
         epoch=int(owner.get("epoch", 0)),
         committed=iso(None if updated is None else int(updated)),
+        counting=idle is not None and idle < silent_ms,
     )

@@ -195,7 +195,9 @@ class Store:
         taken, token = self._tokens.get(number, (epoch, ""))
         words: list[Any] = [epoch, expected, partition.next_offset]
         words.append(token if taken == epoch else "")
-        keys = {owner: None}
+        mark = f"{prefix}:committed"
+        words += [5, "SET", mark, 1, "PX", stored.LAST_COMMIT_MS]
+        keys = {owner: None, mark: None}
         for command in writes(prefix, partition, facts):
             words += [len(command), *command]
             keys.update(dict.fromkeys(keys_of(command)))
@@ -336,16 +338,19 @@ class Store:
         prefixes = [tag(self.topic, number) for number in numbers]
         names = ("owner", "watermarks", "counts")
         commands: list[Command] = [("HGETALL", f"{p}:{name}") for p in prefixes for name in names]
+        marks: list[Command] = [("PTTL", f"{p}:committed") for p in prefixes]
         more: list[Command] = [("HGETALL", policies), ("HGETALL", rounds_key(self.topic))]
-        *found, set_ones, opened = self._asked([*commands, *more])
+        *found, set_ones, opened = self._asked([*commands, *marks, *more])
+        left = found[len(commands) :]
         standings, unreadable = {}, {}
         for place, (number, prefix) in enumerate(zip(numbers, prefixes, strict=True)):
             try:
-                owner, marks, counts = map(_readable, found[3 * place : 3 * place + 3])
+                owner, latest, counts = map(_readable, found[3 * place : 3 * place + 3])
                 standings[number] = Standing(
                     stored.owner(f"{prefix}:owner", owner),
-                    stored.watermarks(f"{prefix}:watermarks", marks),
+                    stored.watermarks(f"{prefix}:watermarks", latest),
                     stored.counts(f"{prefix}:counts", counts),
+                    stored.age(left[place]),
                 )
             except StateUnreadable as error:
                 unreadable[number] = error

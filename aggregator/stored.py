@@ -41,6 +41,9 @@ LOWEST = {
 GRAINS = ("pane", *GRAINS_MS, "total")
 BATCH_ID_BYTES = 16
 MOST_PARTITIONS = 2**31 - 1
+LAST_COMMIT_MS = 7 * 86_400_000
+"""How long a partition's mark of its last commit lives. What is left of it says how long ago that
+was, by the clock of the very server that has both, whatever other clocks say."""
 INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -120,6 +123,11 @@ def counts(key: str, found: Mapping[bytes, bytes]) -> dict[str, int]:
     return {
         name: integer(f"{key}, field {name}", value, 0) for name, value in texts(key, found).items()
     }
+
+
+def age(left_ms: int) -> int | None:
+    """Return how many ms ago a mark was written, given what is left of its life; None: unknown."""
+    return LAST_COMMIT_MS - left_ms if 0 <= left_ms <= LAST_COMMIT_MS else None
 
 
 def partitions(key: str, found: Iterable[bytes]) -> list[int]:
@@ -284,11 +292,24 @@ class Snapshot:
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """How far a partition is counted: its owner's facts, watermarks and counts."""
+    """How far a partition is counted: its owner's facts, watermarks and counts.
+
+    `age_ms` is how long ago it was committed, by Redis's clock; None where Redis does not know.
+    """
 
     owner: dict[str, str]
     watermarks: dict[str, Watermark]
     counts: dict[str, int]
+    age_ms: int | None = None
+
+    def idle_ms(self, now_ms: int) -> int | None:
+        """Return how long ago the last commit was; None if there was none.
+
+        The worker's own clock decides only where Redis has forgotten: after a week.
+        """
+        if self.age_ms is None and "updated" in self.owner:
+            return max(0, now_ms - int(self.owner["updated"]))
+        return self.age_ms
 
     @property
     def is_whole(self) -> bool:

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from aggregator import served
+from aggregator.log_ends import Ends
 from aggregator.reader import Reader
 from aggregator.settings import Serve, Settings
 from aggregator.web import documents, events, metrics, pages, probes
@@ -49,6 +50,9 @@ class Gateway(Protocol):
     def routes(self) -> Sequence[BaseRoute]:
         """What to mount."""
 
+    async def away(self) -> str:
+        """Return why posts cannot be taken now; empty if they can."""
+
     async def __aenter__(self) -> object:
         """Start."""
 
@@ -68,6 +72,7 @@ def application(
     *,
     gateway: Gateway | None = None,
     publisher: Publisher | None = None,
+    ends: Ends | None = None,
 ) -> Starlette:
     """Return the application that serves a reader's estimates.
 
@@ -79,9 +84,12 @@ def application(
         Started and closed with the application.
     publisher : Publisher, optional
         Likewise.
+    ends : Ends, optional
+        What to ask where the log ends; the settings' Kafka if left out.
     """
     operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS])]
-    service = Service(reader, settings, operations)
+    posts = None if gateway is None else gateway.away
+    service = Service(reader, settings, operations, ends, posts)
     routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first
     routes += [o.route(service) for o in operations if o.handler is not None]
     routes += pages.routes()

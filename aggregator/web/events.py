@@ -37,12 +37,10 @@ async def show_status(service: Service, _: Request) -> Response:
     """Answer with the status."""
     try:
         overview = await service.compute(service.reader.store.overview)
+        found = await service.compute(service.status, overview)
     except (redis.RedisError, StateUnreadable) as error:
         return as_json(status.unreachable(away(error)))
-    return as_json(
-        status.status(overview, service.reader.metrics, service.rates),
-        headers={"Cache-Control": "no-store"},
-    )
+    return as_json(found, headers={"Cache-Control": "no-store"})
 
 
 @Operation(

@@ -23,7 +23,7 @@ import structlog
 from aggregator import status
 from aggregator.errors import StateUnreadable
 from aggregator.reader import Reader
-from aggregator.status import Rates
+from aggregator.status import ServiceStatus
 from aggregator.store import Overview
 from aggregator.web.failures import away
 from aggregator.web.live import Event, Follower, Live, PolicyChange
@@ -47,8 +47,8 @@ class Hub:
     Parameters
     ----------
     reader : Reader
-    rates : Rates
-        Told of every reading.
+    show : callable
+        Returns the status from an overview.
     period : float
         Seconds between two readings.
     room : int
@@ -58,11 +58,11 @@ class Hub:
     def __init__(
         self,
         reader: Reader,
-        rates: Rates,
+        show: Callable[[Overview], ServiceStatus],
         period: float = PERIOD_SECONDS,
         room: int = QUEUE_EVENTS,
     ) -> None:
-        self.reader, self.rates, self.period = reader, rates, period
+        self.reader, self.show, self.period = reader, show, period
         self.room = room + 2 * len(reader.metrics) + 1
         self.run = secrets.token_hex(4)
         self.followers: set[Follower] = set()
@@ -152,7 +152,7 @@ class Hub:
     async def _look(self) -> None:
         """Read how far everything is counted; estimate what has changed and is followed."""
         overview = await self._in_thread(self.reader.store.overview)
-        found = status.status(overview, self.reader.metrics, self.rates)
+        found = await self._in_thread(self.show, overview)
         for name in self.reader.metrics:
             policy = overview.policies.get(name, self.reader.metrics[name].policies[0])
             self._publish("policy", name, PolicyChange(name, policy))

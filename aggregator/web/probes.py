@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
+import redis
+from msgspec import UNSET, UnsetType
 from prometheus_client.exposition import choose_encoder
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.web.failures import unavailable
+from aggregator.errors import StateUnreadable
+from aggregator.status import START_WORKERS, silence
+from aggregator.store import Overview
+from aggregator.web.failures import as_problem, unavailable
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.service import Service
+from producers.problems import Problem
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -20,10 +28,15 @@ class Alive(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """Redis answers, and so many partitions are counted."""
+    """What this server is for, it can do.
 
-    partitions: int
+    `partitions` is how many were ever counted, where Redis was asked. `warnings` say what is away
+    all the same, or since when nobody counts.
+    """
+
     status: str = "ready"
+    partitions: int | UnsetType = UNSET
+    warnings: list[str] | UnsetType = UNSET
 
 
 @Operation(
@@ -60,17 +73,45 @@ async def healthz(_: Service, __: Request) -> Response:
 @Operation(
     method="GET",
     path="/readyz",
-    summary="Whether Redis answers and a worker has taken up at least one partition.",
+    summary="Whether this server can do what it is for: take reports, for which Kafka must answer; "
+    "show estimates, for which Redis must, and something have been counted. One that does both is "
+    "ready while it can do one of them.",
     scopes=(),
-    answers={200: Content("Both are so.", Ready)},
+    answers={200: Content("It can; warnings say what is wrong elsewhere.", Ready)},
     problems=(503,),
 )
 async def readyz(service: Service, _: Request) -> Response:
-    """Say whether Redis answers and a worker has taken up at least one partition."""
-    partitions = await run_in_threadpool(service.reader.store.partitions)
+    """Say whether this server can do what it is for."""
+    takes, publishes = service.posts is not None, service.settings.publish.enabled
+    partitions: int | UnsetType = UNSET
+    warnings, failures = list[str](), list[Problem]()
+    if service.posts is not None and (why := await service.posts()):
+        failures.append(unavailable(f"{why}: posts are refused", "see its brokers, and the log"))
+    if publishes or not takes:
+        try:
+            overview = await run_in_threadpool(service.reader.store.overview)
+            partitions = _counted(overview)
+        except (Problem, redis.RedisError, StateUnreadable) as error:
+            failures.append(as_problem(error))
+        else:
+            silent = silence(overview, time.time_ns() // 10**6, service.silent_ms)
+            warnings += [f"{silent}: {START_WORKERS}"] * bool(silent)
+    if len(failures) == takes + (publishes or not takes):
+        raise failures[0] if len(failures) == 1 else _together(failures)
+    warnings += [problem.detail for problem in failures]
+    return as_json(Ready(partitions=partitions, warnings=warnings or UNSET))
+
+
+def _counted(overview: Overview) -> int:
+    partitions = len(overview.partitions) + len(overview.unreadable)
     if not partitions:
         raise unavailable("nothing was counted yet", "start `dither aggregate`")
-    return as_json(Ready(len(partitions)))
+    return partitions
+
+
+def _together(failures: list[Problem]) -> Problem:
+    details = "; ".join(problem.detail for problem in failures)
+    return unavailable(details, "; ".join(problem.remedy for problem in failures))
 
 
 OPERATIONS = (metrics, healthz, readyz)

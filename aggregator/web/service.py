@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import anyio
@@ -15,10 +15,12 @@ from prometheus_client import CollectorRegistry
 
 from aggregator.answers import definition
 from aggregator.exporter import Exporter
+from aggregator.log_ends import Ends, KafkaLog
 from aggregator.reader import Reader
 from aggregator.series import Historian
 from aggregator.settings import Settings, publish_since_ms
-from aggregator.status import Rates
+from aggregator.status import Rates, ServiceStatus, silence_ms, status
+from aggregator.store import Overview
 from aggregator.web.failures import unavailable
 from aggregator.web.hub import Hub
 from aggregator.web.traffic import Traffic
@@ -45,11 +47,31 @@ class Service:
     settings : Settings
     operations : sequence of Operation
         All that are served: the OpenAPI document describes them.
+    asked : Ends, optional
+        What to ask where the log ends; the settings' Kafka if left out.
+    posts : callable, optional
+        Returns why no posts can be taken now; empty if they can. None: this server takes none.
     """
 
     reader: Reader
     settings: Settings
     operations: Sequence[Operation]
+    asked: Ends | None = None
+    posts: Callable[[], Awaitable[str]] | None = None
+
+    @functools.cached_property
+    def ends(self) -> Ends:
+        """Where the log ends."""
+        return self.asked or KafkaLog(self.settings)
+
+    @property
+    def silent_ms(self) -> int:
+        """For how long nobody may commit until it is said that nobody counts."""
+        return silence_ms(self.settings)
+
+    def status(self, overview: Overview) -> ServiceStatus:
+        """Return what operations look at."""
+        return status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
 
     @functools.cached_property
     def traffic(self) -> Traffic:
@@ -61,7 +83,8 @@ class Service:
         """What Prometheus scrapes."""
         registry = CollectorRegistry()
         since_ms = publish_since_ms(self.settings.publish.since)
-        registry.register(Exporter(self.reader, self.settings.serve.top_categories, since_ms))
+        top = self.settings.serve.top_categories
+        registry.register(Exporter(self.reader, top, since_ms, self.ends, self.silent_ms))
         registry.register(self.traffic)
         return registry
 
@@ -78,7 +101,7 @@ class Service:
     @functools.cached_property
     def hub(self) -> Hub:
         """Live events."""
-        return Hub(self.reader, self.rates)
+        return Hub(self.reader, self.status)
 
     @functools.cached_property
     def meanings(self) -> dict[str, str]:

@@ -22,7 +22,7 @@ def operations() -> Json:
     panels = [
         stat(
             "Waiting",
-            "Messages in Kafka that are not counted yet, as of the last commits.",
+            "Messages in Kafka that are not counted yet; nothing where Kafka does not answer.",
             query(f"sum({each('dither_consumer_lag', 'partition')})"),
             unit="short",
         ),
@@ -35,8 +35,8 @@ def operations() -> Json:
         ),
         stat(
             "Workers",
-            "Workers that own a partition.",
-            query(f"count(count by (worker) ({each('dither_partition_owner_info', 'worker')}))"),
+            "Workers that have committed a partition within the last minute.",
+            query('max(dither_workers{job="$job"})'),
             unit="none",
             thresholds=steps(("red", None), ("green", 1)),
         ),
@@ -78,7 +78,7 @@ def operations() -> Json:
         ),
         lines(
             "Waiting messages",
-            "Messages in each partition's log that are not counted yet, as of its last commit.",
+            "Messages in each partition's log that are not counted yet.",
             query(each("dither_consumer_lag", "partition"), "partition {{partition}}"),
             unit="short",
             size=(8, 8),

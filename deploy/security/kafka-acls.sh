@@ -11,6 +11,7 @@ acls --add --allow-principal User:dither-gateway --operation Write --topic dithe
 acls --add --allow-principal User:dither-worker --operation Read --topic dither.reports
 acls --add --allow-principal User:dither-worker --operation Read --group dither
 acls --add --allow-principal User:dither-worker --operation Write --topic dither.deadletters
+acls --add --allow-principal User:dither-reader --operation Describe --topic dither.reports
 acls --add --allow-principal User:dither-publisher --operation Write --topic dither.estimates
 acls --add --allow-principal User:dither-publisher --operation Read --topic dither.estimates
 acls --add --allow-principal User:dither-publisher --operation Write --transactional-id dither.publisher.dither.reports

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import subprocess
 import time
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -26,13 +28,16 @@ from aggregator.keys import (
     publisher_key,
     release_key,
     rounds_key,
+    tag,
 )
 from aggregator.lease import Lease
+from aggregator.log_ends import LogEnds
 from aggregator.measurements import Measurements
 from aggregator.partition import NEVER
 from aggregator.reader import Reader
 from aggregator.settings import Serve, Settings
 from aggregator.store import Store, connect
+from aggregator.stored import LAST_COMMIT_MS
 from aggregator.web import application
 from aggregator.windows import Frame, Window
 from estimators import Metric
@@ -46,6 +51,8 @@ from tests.servers import Redis, program
 MINUTE = 60_000
 TOPIC = "reports"
 TOP = 3
+HIGH = 17
+"""Where the log of partition 0 ends: four messages are not counted."""
 DELAY = Metric(
     name="delay",
     kind="mean",
@@ -99,7 +106,9 @@ class Client:
         self, store: Store, top: int = TOP, metrics: Mapping[str, Metric] = METRICS
     ) -> None:
         settings = Settings(serve=Serve(top_categories=top))
-        self._transport = httpx.ASGITransport(application(Reader(store, metrics), settings))
+        self.ends = LogEnds({0: (0, HIGH), 1: (0, HIGH + 1)}, "")
+        app = application(Reader(store, metrics), settings, ends=lambda: self.ends)
+        self._transport = httpx.ASGITransport(app)
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         async def ask() -> httpx.Response:
@@ -136,7 +145,7 @@ def count_something(store: Store) -> None:
         ]
         partition.count(log(*messages))
         facts: dict[str, str | int] = {
-            "high": 17 + number,
+            "high": HIGH + number,
             "updated": ARRIVAL,
             "halted": "why" * number,
             "gap": 5,
@@ -399,13 +408,46 @@ def test_partitions_tell_lag_halt_gap_and_owner(store: Store, client: Client) ->
     count_something(store)
     text = scrape(client)
     assert samples(text, "dither_consumer_lag") == {("0",): 4, ("1",): 5}
+    assert samples(text, "dither_kafka_up") == {(): 1}
     assert samples(text, "dither_partition_halted") == {("0",): 0, ("1",): 1}
     assert samples(text, "dither_gap_offsets") == {("0",): 5, ("1",): 5}
     assert samples(text, "dither_partition_epoch") == {("0",): 1, ("1",): 1}
-    commits = samples(text, "dither_last_commit_timestamp_seconds")
-    assert set(commits.values()) == {ARRIVAL / 1000}
     updates = samples(text, "dither_estimate_last_update_timestamp_seconds")
     assert updates == dict.fromkeys([("delay",), ("carrier",)], ARRIVAL / 1000)
+
+
+def test_a_lag_that_kafka_does_not_tell_is_not_a_number(store: Store, client: Client) -> None:
+    count_something(store)
+    client.ends = LogEnds({1: (0, HIGH + 1), 2: (5, 12)}, "")
+    lags = samples(scrape(client), "dither_consumer_lag")
+    assert (lags.pop(("1",)), lags.pop(("2",))) == (5, 7), "also of one that nobody ever counted"
+    (unknown,) = lags.values()
+    assert math.isnan(unknown)
+    client.ends = LogEnds()
+    text = scrape(client)
+    assert all(math.isnan(lag) for lag in samples(text, "dither_consumer_lag").values())
+    assert samples(text, "dither_kafka_up") == {(): 0}
+
+
+def test_the_last_commit_and_who_counts_are_told_by_one_clock(store: Store, client: Client) -> None:
+    """The worker's own clock is that of another host: here it is years behind."""
+    assert samples(scrape(client), "dither_workers") == {(): 0}
+    count_something(store)
+    text = scrape(client)
+    assert samples(text, "dither_workers") == {(): 1}
+    for at in samples(text, "dither_last_commit_timestamp_seconds").values():
+        assert abs(time.time() - at) < 30
+    any_client: Any = store.client
+    for number in (0, 1):
+        key = f"{tag(TOPIC, number)}:committed"
+        any_client.pexpire(key, LAST_COMMIT_MS - 90_000)
+    text = scrape(client)
+    assert samples(text, "dither_workers") == {(): 0}
+    for at in samples(text, "dither_last_commit_timestamp_seconds").values():
+        assert 80 < time.time() - at < 120
+        any_client.delete(key)
+    later = samples(scrape(client), "dither_last_commit_timestamp_seconds")
+    assert later["1",] == ARRIVAL / 1000, "where Redis has forgotten, the worker's word is taken"
 
 
 def test_what_was_measured_of_the_counting_is_summed_over_partitions(

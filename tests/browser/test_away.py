@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Site, Visitor
+from aggregator.keys import tag
+from aggregator.stored import LAST_COMMIT_MS
+from tests.browser.conftest import METRICS, Site, Visitor
 
 NOWHERE = "127.0.0.1:9"
 """Where no broker is."""
@@ -38,3 +42,39 @@ def test_a_report_that_cannot_be_delivered_is_told_and_may_be_sent_again(
     expect(result).to_contain_text("Sending")
     expect(result.locator(".notice.danger")).to_contain_text("Kafka does not answer")
     visitor.expect("503")
+
+
+def test_a_lag_that_kafka_does_not_tell_is_a_dash(without_kafka: Site, visitor: Visitor) -> None:
+    page = visitor.open(without_kafka.url)
+    tile = page.locator(".tile", has_text="Lag")
+    expect(tile.locator(".note")).to_contain_text("unknown: Kafka does not answer")
+    expect(tile.locator(".big")).to_have_text("\N{EN DASH}")
+    expect(page.locator("#connection")).to_have_text("Live")
+
+
+def test_live_is_not_said_when_nobody_counts(
+    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]],
+    site_of: Callable[..., contextlib.AbstractContextManager[Site]],
+    visitor: Visitor,
+) -> None:
+    with site_of_metrics(METRICS) as counted:
+        counted.report("wait", np.full(200, 50.0), np.full(200, 4.0), "2026-01-01T12:00", 1)
+        deployment = counted.deployment
+    with site_of(deployment) as site:  # the worker has gone
+        deployment.produce([(0, b"waits")] * 7)
+        page = visitor.open(site.url)
+        expect(page.locator("#connection")).to_have_text("Live")
+        client: Any = deployment.store.client
+        for number in deployment.store.partitions():
+            mark = f"{tag(deployment.topic, number)}:committed"
+            assert client.pexpire(mark, LAST_COMMIT_MS - 3_600_000)
+        expect(page.locator("#connection")).to_contain_text("Nobody has counted since ")
+        expect(page.locator("#connection")).not_to_contain_text("Live")
+        expect(page.locator("#alerts")).to_contain_text("start “dither aggregate”")
+        tile = page.locator(".tile", has_text="Lag")
+        expect(tile.locator(".big")).to_have_text("7")
+        expect(tile.locator(".note")).to_contain_text("6 not counted")
+        with deployment.worker():
+            expect(page.locator("#connection")).to_have_text("Live")
+            expect(tile.locator(".big")).to_have_text("0")
+            expect(page.locator("#alerts")).to_be_empty()

@@ -284,6 +284,8 @@ class Deployment:
         found: dict[str, Any] = {}
         for key in client.scan_iter(match=f"{{dither:{self.topic}:*"):
             kind = client.type(key)
+            if key.endswith(b":committed"):
+                continue
             if key.endswith(b":owner"):
                 found[key.decode()] = client.hget(key, "next")
             elif kind == b"string":

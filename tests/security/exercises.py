@@ -15,6 +15,7 @@ from aggregator.coordinator import Coordinator
 from aggregator.exporter import Exporter
 from aggregator.keys import coordinator_key, publisher_key, tag
 from aggregator.lease import Lease
+from aggregator.log_ends import KafkaLog
 from aggregator.published import Published
 from aggregator.publisher import Publisher
 from aggregator.reader import Reader
@@ -98,6 +99,14 @@ def prove(settings: Settings, metrics: Metrics) -> None:
         outcome = verify(settings, metrics, store)
     assert outcome.verified
     assert outcome.messages
+
+
+def look(settings: Settings, _: Metrics) -> None:
+    """Ask where the log ends, as whoever shows lag does."""
+    ends = KafkaLog(settings).ask(30.0)
+    if ends.unknown:
+        raise Denied(ends.unknown)
+    assert len(ends.ranges) == settings.topics.partitions
 
 
 def create(settings: Settings, _: Metrics) -> None:
@@ -235,7 +244,6 @@ class _OnTopic:
 
 def answer_probes(settings: Settings, _: Metrics) -> None:
     with open_store(settings) as store:
-        store.partitions()
         store.rounds()
 
 
@@ -249,6 +257,7 @@ ON_KAFKA: dict[str, Callable[[Settings, Metrics], None]] = {
     "reporter": report,
     "gateway": report,
     "worker": count,
+    "reader": look,
     "publisher": publish,
     "respondent": respond,
     "coordinator": coordinate,

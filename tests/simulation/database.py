@@ -110,7 +110,7 @@ class Database:
     def _get(self, key: Word) -> bytes | None:
         return self._of(key, bytes) if key in self.keys else None
 
-    def _set(self, key: Word, value: Word) -> bytes:
+    def _set(self, key: Word, value: Word, *_: Word) -> bytes:
         self.keys[key] = value
         return b"OK"
 

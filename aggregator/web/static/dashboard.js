@@ -105,12 +105,23 @@ function connect() {
   const text = document.getElementById("connection-text");
   let lost = null;
   let was = null;
+  let live = null; // of a status: a stream that is open says nothing about who counts
+  const tell = () => {
+    connection.dataset.state = live === null || live.counting ? "live" : "silent";
+    setText(text, live === null ? "Live" : live.text);
+  };
+  operations.onLive = (found) => {
+    if (live !== null && live.text !== found.text) announce(found.text);
+    live = found;
+    if (was === "live") tell();
+  };
   const authorize = () => withToken(() => get("/v1/status")).then(() => stream.retry(), () => {});
   const stream = follow(`/v1/events?top=${LIVE_TOP}`, {
     onEvent: take,
     onState(state, {seconds, problem}) {
       connection.dataset.state = state;
-      setText(text, {live: "Live", connecting: "Connecting", refused: "No access"}[state] ?? `Reconnecting${seconds > 2 ? ` in ${duration(Math.ceil(seconds))}` : ""}`);
+      if (state === "live") tell();
+      else setText(text, {connecting: "Connecting", refused: "No access"}[state] ?? `Reconnecting${seconds > 2 ? ` in ${duration(Math.ceil(seconds))}` : ""}`);
       operations.disconnected(state === "live" ? null : problem ?? null, state === "refused" ? {text: "Give a token", press: authorize} : null);
       clearTimeout(lost);
       if (state === "live") announce("Live.");

@@ -70,6 +70,9 @@ export function moment(at, {year = true} = {}) {
 }
 const clock = (d, exact) => `${two(d.getUTCHours())}:${two(d.getUTCMinutes())}${exact ? `:${two(Math.floor(d.getUTCSeconds()))}` : ""}`;
 
+/** Since when: "14:03" of today, else with its day. */
+export const since = (at, now = Date.now() / 1000) => (Math.floor(at / DAY) === Math.floor(now / DAY) ? clock(new Date(at * 1000), false) : moment(at - (at % 60)));
+
 /** A stretch of event time; null is unbounded. */
 export function stretch(from, to) {
   if (from === null && to === null) return "everything counted so far";

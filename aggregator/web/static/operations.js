@@ -1,7 +1,7 @@
 // What operations look at: rate, lag, partitions, dead letters; as the server's status says.
 
 import {h, setText, svg} from "./dom.js";
-import {count, duration, moment, number, rate, seconds, whole} from "./format.js";
+import {count, duration, moment, number, rate, seconds, since, whole} from "./format.js";
 import {problemNotice} from "./parts.js";
 
 const REMEMBERED = 120; // samples of the rate, one a second
@@ -15,9 +15,17 @@ function tile(name, ...more) {
   return {value, note, element: h("div", {class: "tile"}, h("dt", {}, name), value, note, ...more)};
 }
 
+/** Whether what is shown moves with what is reported: {counting: true, false or null, text}. */
+export function liveness(status) {
+  if (status.redis !== "ok") return {counting: null, text: "Redis does not answer"};
+  if (status.counting) return {counting: true, text: "Live"};
+  const last = seconds(status.silent_since);
+  return {counting: false, text: last === null ? "Nobody has counted yet" : `Nobody has counted since ${since(last)}`};
+}
+
 export class Operations {
   constructor(element, alerts) {
-    Object.assign(this, {alerts, rates: [], problem: null, action: null, status: null, shown: "", updated: null, newest: null});
+    Object.assign(this, {alerts, rates: [], onLive: () => {}, problem: null, action: null, status: null, shown: "", updated: null, newest: null});
     this.line = svg("polyline", {class: "spark-line"});
     this.area = svg("polygon", {class: "spark-area"});
     const spark = svg("svg", {class: "spark", viewBox: "0 0 100 30", preserveAspectRatio: "none", "aria-hidden": "true"}, this.area, this.line);
@@ -36,8 +44,11 @@ export class Operations {
 
   /** Take the status object of /v1/status. */
   show(status) {
-    if (status.redis !== "ok") { // what was read before stays
-      this.status = {...status, partitions: this.status?.partitions ?? []};
+    this.onLive(liveness(status));
+    if (status.redis !== "ok") { // what was read before stays, but nobody knows how far it is behind
+      const partitions = (this.status?.partitions ?? []).map((one) => ({...one, lag: null}));
+      this.status = {...status, partitions};
+      this.#partitions(partitions, "Redis does not answer");
       return this.#alert();
     }
     this.status = status;
@@ -51,7 +62,7 @@ export class Operations {
     setText(this.tiles.counted.value, count(counted));
     this.tiles.counted.value.title = whole(counted);
     setText(this.tiles.counted.note, `${count(sum(outcomes.map((one) => one.duplicate ?? 0)))} came twice, counted once`);
-    this.#partitions(status.partitions);
+    this.#partitions(status.partitions, status.kafka);
     this.#deadLetters(status.deadletters, counted);
     const times = metrics.map((one) => seconds(one.event_time)).filter((at) => at !== null);
     this.newest = times.length ? Math.max(...times) : null;
@@ -68,21 +79,25 @@ export class Operations {
     this.#alert();
   }
 
-  #partitions(partitions) {
+  #partitions(partitions, why) {
     const {lag} = this.tiles;
     const halted = partitions.filter((one) => one.halted);
     const gap = sum(partitions.map((one) => one.gap ?? 0));
-    setText(lag.value, count(sum(partitions.map((one) => one.lag))));
+    const unknown = partitions.filter((one) => one.lag === null);
+    const silent = partitions.filter((one) => !one.counting && one.committed !== null);
+    setText(lag.value, unknown.length || !partitions.length ? "–" : count(sum(partitions.map((one) => one.lag))));
     const parts = [`${partitions.length} ${partitions.length === 1 ? "partition" : "partitions"}`];
     if (halted.length) parts.push(`${halted.length} halted`);
     if (gap) parts.push(`${count(gap)} offsets lost`);
-    setText(lag.note, partitions.length ? `messages · ${parts.join(" · ")}` : "nothing counts yet: dither aggregate");
-    lag.element.title = partitions.map((one) => `partition ${one.partition}: ${whole(one.lag)} messages behind${one.halted ? ", halted" : ""}`).join("\n");
-    lag.element.dataset.state = halted.length ? "danger" : gap ? "warning" : "";
-    const most = Math.max(20, ...partitions.map((one) => one.lag));
+    if (silent.length) parts.push(`${silent.length} not counted`);
+    const what = unknown.length ? `unknown: ${why === "ok" ? "a partition cannot be read" : why}` : "messages";
+    setText(lag.note, partitions.length ? `${what} · ${parts.join(" · ")}` : "nothing counts yet: dither aggregate");
+    lag.element.title = partitions.map((one) => `partition ${one.partition}: ${one.lag === null ? "unknown how many" : whole(one.lag)} messages behind${one.halted ? ", halted" : ""}${one.counting ? "" : ", not counted now"}`).join("\n");
+    lag.element.dataset.state = halted.length || silent.length ? "danger" : gap || unknown.length ? "warning" : "";
+    const most = Math.max(20, ...partitions.map((one) => one.lag ?? 0));
     this.columns.replaceChildren(...partitions.map((one) => {
       const column = h("i", {class: one.halted ? "halted" : null});
-      column.style.height = `${Math.max(10, (100 * one.lag) / most)}%`;
+      column.style.height = `${Math.max(10, (100 * (one.lag ?? 0)) / most)}%`;
       return column;
     }));
   }
@@ -122,6 +137,8 @@ export class Operations {
     for (const one of this.status?.partitions.filter((partition) => partition.halted) ?? []) {
       found.push([`Partition ${number(one.partition)} is halted: nothing of it is counted until somebody looks.`, "The reason is in the log of the worker that has it; aggregate.on_gap says what to do about a gap."]);
     }
+    const live = this.status && liveness(this.status);
+    if (live?.counting === false) found.push([`${live.text}.`, "Reports wait in Kafka: start “dither aggregate”, or see its log for what it waits for."]);
     if (this.status && this.status.redis !== "ok") found.push([`Redis: ${this.status.redis}`, "What was committed is safe; counting goes on when it answers."]);
     const key = JSON.stringify(found);
     if (key === this.shown) return;

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from aggregator.log_ends import LogEnds
 from aggregator.partition import CONFIRMING_BATCHES
 from aggregator.reader import Reader
 from aggregator.settings import Settings
@@ -113,7 +114,9 @@ class Client:
 
     def __init__(self, store: Store, metrics: dict[str, Metric], settings: Settings) -> None:
         self.store, self.settings = store, settings
-        self.app = application(Reader(store, metrics), settings)
+        self.ends = LogEnds()
+        reader = Reader(store, metrics)
+        self.app = application(reader, settings, ends=lambda: self.ends)
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Return the answer to one request."""

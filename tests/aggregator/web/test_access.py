@@ -138,6 +138,9 @@ def test_what_devices_report_needs_the_scope_report(
     class Gateway:
         routes = (Route("/v1/reports", lambda _: PlainTextResponse("taken"), methods=["POST"]),)
 
+        async def away(self) -> str:
+            return ""
+
         async def __aenter__(self) -> None: ...
 
         async def __aexit__(self, *_: object) -> None: ...
@@ -157,6 +160,9 @@ def test_a_route_that_declares_no_scopes_is_closed(
 
     class Gateway:
         routes = (Route("/v1/new", lambda _: PlainTextResponse("secret")),)
+
+        async def away(self) -> str:
+            return ""
 
         async def __aenter__(self) -> None: ...
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from aggregator.reader import Reader
-from aggregator.status import Rates
+from aggregator.status import Rates, status
 from aggregator.store import Store
 from aggregator.web.hub import Hub
 from aggregator.web.live import Follower
@@ -71,7 +71,8 @@ class Following:
 
 def hub_of(store: Store, metrics: dict[str, Metric], **options: Any) -> Hub:
     reader = Reader(store, metrics)
-    return Hub(reader, Rates(), **{"period": PERIOD, **options})
+    rates = Rates()
+    return Hub(reader, lambda found: status(found, metrics, rates), **{"period": PERIOD, **options})
 
 
 def run(hub: Hub, scenario: Callable[[Hub], Awaitable[None]]) -> None:
@@ -288,7 +289,7 @@ def test_a_redis_that_is_gone_is_told_and_its_return_too(
 ) -> None:
     counting.some(5)
 
-    def status(seen: list[Found]) -> str:
+    def redis_of(seen: list[Found]) -> str:
         return str(next(d["redis"] for kind, _, d in reversed(seen) if kind == "status"))
 
     async def scenario(hub: Hub) -> None:
@@ -297,10 +298,10 @@ def test_a_redis_that_is_gone_is_told_and_its_return_too(
             await client.until(lambda seen: len(seen) >= 11)
             await asyncio.to_thread(redis_server.kill)
             try:
-                await client.until(lambda seen: status(seen).startswith("Redis does not answer"))
+                await client.until(lambda seen: redis_of(seen).startswith("Redis does not answer"))
             finally:
                 await asyncio.to_thread(redis_server.restart)
-            await client.until(lambda seen: status(seen) == "ok")
+            await client.until(lambda seen: redis_of(seen) == "ok")
 
     run(hub_of(store, metrics), scenario)
 

@@ -107,6 +107,9 @@ def told(proxies: list[str], peer: str, *forwarded: str, scheme: str = "", name:
     class Gateway:
         routes = (Route("/v1/reports", lambda r: tell(r), methods=["POST"]),)
 
+        async def away(self) -> str:
+            return ""
+
         async def __aenter__(self) -> None: ...
 
         async def __aexit__(self, *_: object) -> None: ...

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 import threading
+import time
 from typing import Any
 
 import httpx
@@ -12,8 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 from aggregator.cli import cli
+from aggregator.keys import tag
+from aggregator.log_ends import LogEnds
 from aggregator.reader import Reader
 from aggregator.store import Store
+from aggregator.stored import LAST_COMMIT_MS
+from aggregator.web import application
 from estimators import Metric
 from tests.aggregator.web.counted import MINUTE, Client, Counting
 from tests.messages import ARRIVAL, EPOCH
@@ -259,8 +265,8 @@ def test_a_tag_is_checked_before_anything_is_summed(
     assert len(set(tags.values())) == len(paths)
     for name in ("running", "statistics", "find"):
         monkeypatch.delattr(Store, name)
-    for path, tag in tags.items():
-        assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
+    for path, known in tags.items():
+        assert client.get(path, headers={"If-None-Match": known}).status_code == 304
         assert client.get(f"{path.partition('?')[0]}?beta=0.1").status_code == 500
 
 
@@ -335,7 +341,9 @@ def test_the_status_tells_outcomes_partitions_and_dead_letters(
     client: Client, counting: Counting
 ) -> None:
     counting.some(5)
-    counting.count(1, b"\xff", high=65, halted="why", gap=5)
+    counting.count(1, b"\xff", halted="why", gap=5)
+    done = int(counting.store.owner(1)["next"])
+    client.ends = LogEnds({0: (0, done - 1), 1: (0, done + 17), 2: (100, 120)}, "")
     found = client.json("/v1/status")
     assert found["metrics"]["delay"] == {
         "outcomes": {"accepted": 406, "duplicate": 6, "late": 14},
@@ -345,7 +353,7 @@ def test_the_status_tells_outcomes_partitions_and_dead_letters(
     }
     assert found["metrics"]["silent"]["event_time"] is None
     assert found["deadletters"] == {"late": 14, "malformed": 3}
-    first, second = found["partitions"]
+    first, second, third = found["partitions"]
     assert first == {
         "partition": 0,
         "lag": 0,
@@ -354,11 +362,102 @@ def test_the_status_tells_outcomes_partitions_and_dead_letters(
         "reason": "",
         "epoch": 1,
         "committed": "2014-01-01T00:00:00Z",
+        "counting": True,
     }
     assert (second["lag"], second["halted"], second["gap"]) == (17, True, 5)
     assert second["reason"] == "why"
-    assert found["redis"] == "ok"
+    assert (third["lag"], third["counting"], third["committed"]) == (20, False, None)
+    assert found["redis"] == found["kafka"] == "ok"
+    assert (found["counting"], found["silent_since"]) == (True, None)
     assert found["version"]
+
+
+def test_a_lag_that_kafka_does_not_tell_is_unknown_and_not_zero(
+    client: Client, counting: Counting
+) -> None:
+    counting.some(5)
+    found = client.json("/v1/status")
+    assert found["kafka"] == "Kafka does not answer"
+    assert [one["lag"] for one in found["partitions"]] == [None, None]
+    done = int(counting.store.owner(0)["next"])
+    client.ends = LogEnds({0: (0, done + 88)}, "")
+    assert [one["lag"] for one in client.json("/v1/status")["partitions"]] == [88, None]
+
+
+def test_when_nobody_counts_the_status_and_readiness_say_since_when(
+    client: Client, counting: Counting
+) -> None:
+    counting.some(5)
+    began = time.time()
+    silent_for(counting.store, 90)
+    found = client.json("/v1/status")
+    assert found["counting"] is False
+    assert not any(one["counting"] for one in found["partitions"])
+    since = datetime.datetime.fromisoformat(found["silent_since"]).timestamp()
+    assert abs(began - 90 - since) < 5, "to the second, on a busy machine"
+    answer = client.get("/readyz")
+    assert answer.status_code == 200, "what there is can still be read"
+    (warning,) = answer.json()["warnings"]
+    assert warning.startswith("no worker has counted since 20")
+    assert "dither aggregate" in warning
+    counting.count(1, b"\xff")
+    assert client.json("/v1/status")["silent_since"] is None
+    assert "warnings" not in client.json("/readyz")
+
+
+def silent_for(store: Store, seconds: int) -> None:
+    """Let partitions have been committed so long ago, by Redis's clock."""
+    client: Any = store.client
+    for number in store.partitions():
+        assert client.pexpire(
+            f"{tag(store.topic, number)}:committed", LAST_COMMIT_MS - 1000 * seconds
+        )
+
+
+@pytest.mark.parametrize(
+    ("publishes", "kafka", "redis", "status", "told"),
+    [
+        (False, "", True, 200, []),
+        (False, "Kafka does not answer", True, 503, ["Kafka does not answer: posts are refused"]),
+        (False, "", False, 200, []),
+        (True, "", True, 200, []),
+        (True, "Kafka does not answer", True, 200, ["Kafka does not answer: posts are refused"]),
+        (True, "", False, 200, ["nothing was counted yet"]),
+        (True, "Kafka does not answer", False, 503, ["posts are refused", "nothing was counted"]),
+    ],
+)
+def test_a_server_is_ready_for_what_it_is_for(
+    client: Client,
+    counting: Counting,
+    *,
+    publishes: bool,
+    kafka: str,
+    redis: bool,
+    status: int,
+    told: list[str],
+) -> None:
+    """A gateway is, where Kafka answers; whoever reads, where Redis has something."""
+
+    class Gateway:
+        routes = ()
+
+        async def away(self) -> str:
+            return kafka
+
+        async def __aenter__(self) -> None: ...
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    if redis:
+        counting.some(5)
+    client.settings.publish.enabled = publishes
+    reader = Reader(client.store, counting.metrics)
+    client.app = application(reader, client.settings, gateway=Gateway(), ends=LogEnds)
+    answer = client.get("/readyz")
+    assert answer.status_code == status, answer.text
+    said = "; ".join(answer.json().get("warnings", [answer.json().get("detail", "")]))
+    assert bool(said) == bool(told)
+    assert all(words in said for words in told)
 
 
 def test_answers_tell_browsers_to_take_them_for_what_they_are(client: Client) -> None:
