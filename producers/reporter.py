@@ -173,7 +173,8 @@ class Reporter:
         ledger : Ledger, optional
             The account of the person whose values these are, all of them. The levels that are
             reported at are spent there, on disk, before anything is randomized. Of a memoized
-            metric, answers are kept there and repeated.
+            metric, answers are kept there and repeated. Of a trusted one, each report is sent by
+            itself, under the device's pseudonym in its pane, and at most one a pane.
         permanent : float, optional
             With a ledger and a memoized metric: the epsilon of the permanent answers, from which
             each report is drawn anew at `epsilon`. By default reports are the permanent answers.
