@@ -92,15 +92,31 @@ class Outbox:
         self._sealed: collections.deque[Batch] = collections.deque()
         self._under_way: dict[bytes, Batch] = {}
         self._failed: dict[bytes, Batch] = {}
+        self._told: set[bytes] = set()  # those of the failed that an error has told of
         self._first_error = ""
 
-    @property
-    def kept_bytes(self) -> int:
-        """The bytes of batches that failed and wait for the next flush."""
+    def check(self, most_bytes: int) -> None:
+        """Say what has failed for good, before more is taken.
+
+        Parameters
+        ----------
+        most_bytes : int
+            Of failed batches: above it nothing is taken until a flush has sent them.
+
+        Raises
+        ------
+        DeliveryError
+            If batches have failed of which no error has told yet, or above `most_bytes`.
+        """
         if not self._failed:
-            return 0
+            return
         with self._lock:
-            return sum(len(batch.payload) for batch in self._failed.values())
+            failed = [*self._failed.values()]
+            is_told = self._told >= self._failed.keys()
+        if failed and not (is_told and sum(len(b.payload) for b in failed) <= most_bytes):
+            error = self.error(failed)
+            error.add_note("nothing of this call was reported: repeat it")
+            raise error
 
     def put(self, batch: Batch) -> None:
         """Line a batch up for `send`: from here on it is under way, and `wait` waits for it."""
@@ -133,6 +149,7 @@ class Outbox:
             self._under_way |= self._failed
             self._sealed.extend(self._failed.values())
             self._failed.clear()
+            self._told.clear()
             self._first_error = ""
         self.send(deadline)
 
@@ -161,6 +178,7 @@ class Outbox:
         with self._lock:
             if missing is None:
                 missing = [*self._under_way.values(), *self._failed.values()]
+            self._told = {batch.key for batch in missing} & self._failed.keys()
             reason = self._first_error or self._connection.last_error or "no answer in time"
         return DeliveryError(
             reports=sum(batch.reports for batch in missing),

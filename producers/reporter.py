@@ -199,7 +199,8 @@ class Reporter:
         LedgerError
             If the ledger's file cannot be used. Nothing is reported then.
         DeliveryError
-            If more than 64 MiB of batches failed and wait for `flush`. Nothing is reported then.
+            If batches have failed for good since the last error that told of some, or more than 64
+            MiB of them wait for `flush`. Nothing is reported then.
         """
         if self.metric.has_rounds:
             raise ValueError(
@@ -217,8 +218,7 @@ class Reporter:
         level = self.metric.level_of(demanded)
         if level.ndim == 0:
             level = np.full(len(values), level)
-        if self._outbox.kept_bytes > KEPT_BYTES:
-            raise self._outbox.error()
+        self._outbox.check(KEPT_BYTES)
         if values.size == 0:
             return
         self._check_open()
@@ -270,7 +270,8 @@ class Reporter:
         BudgetSpent, LedgerError
             As for :meth:`report`. Nothing is answered then.
         DeliveryError
-            If more than 64 MiB of batches failed and wait for `flush`. Nothing is answered then.
+            If batches have failed for good since the last error that told of some, or more than 64
+            MiB of them wait for `flush`. Nothing is answered then.
         """
         metric = self.metric
         metric.check_has_rounds()
@@ -280,8 +281,7 @@ class Reporter:
             raise ValueError(f"the search for {metric.name!r} is over: expected an open round")
         values = values_of(metric, value)
         level = np.broadcast_to(metric.level_of(np.asarray(epsilon)), values.shape)
-        if self._outbox.kept_bytes > KEPT_BYTES:
-            raise self._outbox.error()
+        self._outbox.check(KEPT_BYTES)
         self._check_open()
         metric.domain.own_units(values)  # what cannot be answered costs nothing
         if ledger is not None:

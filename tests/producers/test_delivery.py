@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -142,6 +144,38 @@ def test_a_full_queue_without_a_broker_ends_in_an_error(door: socket.socket) -> 
         Reporter(LATE, config, batch_reports=1) as reporter,
     ):
         reporter.report([1.0] * 2, epsilon=1)
+
+
+def test_the_next_report_says_what_failed_for_good_and_once(
+    broker: Broker, topic: str, door: socket.socket
+) -> None:
+    config = {**IMPATIENT, "bootstrap.servers": address(door)}
+    with Reporter(LATE, config, topic=topic, batch_reports=2) as reporter:
+        reporter.report([1.0] * 4, epsilon=1, time=5.0)
+        caught: list[DeliveryError] = []
+        deadline = time.monotonic() + 60
+        sent = 4
+        while not caught:
+            assert time.monotonic() < deadline
+            try:
+                reporter.report([], epsilon=1)
+            except DeliveryError as error:
+                caught.append(error)
+            threading.Event().wait(0.05)
+        (error,) = caught
+        assert (error.reports, error.batches, error.kept) in [(4, 2, True), (2, 1, True)]
+        assert "timed out" in error.first_error
+        assert "repeat it" in error.__notes__[0]
+        if error.reports == 4:
+            reporter.report([1.0] * 2, epsilon=1, time=5.0)  # told once, it may go on
+            sent += 2
+        open_door(door, broker)
+        for _ in range(50):
+            with contextlib.suppress(DeliveryError):
+                reporter.flush(timeout=20)
+                break
+        reporter.report([1.0] * 2, epsilon=1, time=5.0)
+    assert LATE.counts(count(LATE, broker.batches(topic))).sum() == sent + 2
 
 
 def test_too_much_that_failed_stops_new_reports(
