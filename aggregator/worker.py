@@ -88,6 +88,7 @@ class Worker:
         self._asker = Asker(clients.asker, settings, clock.monotonic)
         self._deadletters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
         self._topic_id, self._count_partitions = clients.topic_id, clients.partitions
+        self._compaction = clients.compaction
         self._careful = Careful(settings.aggregate, clock, clients.probe)
         self._outage = Outage(clock)
         after, end_after = (
@@ -449,12 +450,15 @@ class Worker:
         """Fence what was counted if the topic was made anew, before it is committed.
 
         Kafka's client goes on in the new topic as if it were the same: whatever it brought was
-        brought before this look.
+        brought before this look. A topic that is compacted by now halts its partitions.
         """
         if not any(owned.is_counting for owned in self.owned.values()):
             return
-        identity = self._topic_id()
+        identity, compacted = self._topic_id(), self._compaction()
         for owned in self.owned.values():
+            if compacted and owned.is_counting:
+                owned.excess = compacted
+                owned.fence(self._clock.monotonic())
             known = owned.facts.get("topic_id")
             if known and identity and known != identity and owned.is_counting:
                 owned.fence(self._clock.monotonic())

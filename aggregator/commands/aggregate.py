@@ -14,6 +14,7 @@ import redis
 
 from aggregator import kafka, logs
 from aggregator.commands.options import defined_metrics, opened_store, settings_options
+from aggregator.compaction import refuse_compaction
 from aggregator.settings import Settings, container_share
 from aggregator.supervisor import Supervisor, single_worker_command
 from aggregator.worker import Worker
@@ -40,6 +41,7 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
     logs.configure(log_level, log_json)
     metrics = defined_metrics(settings)
     kafka.ensure_topics(settings, settings.topics.reports, settings.topics.deadletters)
+    refuse_compaction(settings)
     store = opened_store(settings)
     count = workers or settings.aggregate.workers
     runner: Any

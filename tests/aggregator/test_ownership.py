@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
+import shlex
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -38,12 +39,13 @@ def taken(
     worker: str = "one",
     messages: Sequence[LogMessage] = (),
     remembered: tuple[Remembered, ...] = (),
+    group: str = "dither",
 ) -> Owned:
     def mark(offset: int) -> Mark | None:
         return next((Mark.of(found) for found in messages if found.offset() >= offset), None)
 
     asked = Log(lambda: (low, high), mark, lambda: remembered)
-    return take(store, 0, worker, asked, topic_id, METRICS, Aggregate(on_gap=on_gap))
+    return take(store, 0, worker, asked, topic_id, METRICS, Aggregate(on_gap=on_gap, group=group))
 
 
 def written(first: int, last: int, epoch: int = 0, seed: int = 0) -> list[LogMessage]:
@@ -205,6 +207,28 @@ def test_a_partition_that_redis_forgot_halts_if_the_log_has_not_all_that_was_cou
 def test_what_the_group_remembers_is_read_as_it_was_written() -> None:
     known = Remembered(3, 17, "abc-_1")
     assert Remembered.of_group(17, known.metadata) == known
+
+
+def test_another_group_on_the_same_redis_is_refused_and_fences_nobody(store: Store) -> None:
+    client: Any = store.client
+    first = taken(store, 0, 9, group="one")
+    count(first, 0)
+    first.commit(store, 9)
+    before = store.owner(0)
+    other = taken(store, 0, 9, worker="two", group="another")
+    assert not other.is_counting
+    assert other.is_unreadable, "it looks again now and then"
+    assert "the consumer group 'one' counts this partition" in other.halted
+    assert store.owner(0) == before
+    count(first, 1)
+    first.commit(store, 9)
+    assert taken(store, 0, 9, worker="three", group="one").is_counting
+
+    (command,) = re.findall(r"`redis-cli (hdel \S+ group)`", other.halted)
+    client.execute_command(*shlex.split(command))
+    second = taken(store, 0, 9, worker="two", group="another")
+    assert (second.position, second.halted) == (2, "")
+    assert "another" in taken(store, 0, 9, group="one").halted
 
 
 def test_a_torn_partition_stays_as_it_is_and_says_which_keys_to_delete(store: Store) -> None:

@@ -201,3 +201,23 @@ def test_a_backlog_that_changes_many_panes_is_committed_in_parts(
     outcome = deployment.verify()
     assert outcome.verified, outcome.differences
     assert outcome.messages == 180
+
+
+def test_a_second_group_on_the_same_redis_says_so_and_disturbs_nobody(
+    deployment: Deployment,
+) -> None:
+    deployment.produce(traffic(deployment, 20))
+    with deployment.worker() as first:
+        deployment.wait_until_counted()
+        epochs = [deployment.store.owner(n)["epoch"] for n in range(deployment.partitions)]
+        deployment.settings.aggregate.group += "-second"
+        with deployment.worker() as second:
+            wait_until(
+                lambda: len(second.owned) == deployment.partitions, "the other group has them too"
+            )
+            assert all("aggregate.group=" in owned.halted for owned in second.owned.values())
+            deployment.produce(traffic(deployment, 20, seed=1))
+            deployment.wait_until_counted()
+        assert not any(owned.halted for owned in first.owned.values())
+    found = [deployment.store.owner(n)["epoch"] for n in range(deployment.partitions)]
+    assert found == epochs, "nobody was fenced"

@@ -162,11 +162,11 @@ def test_the_next_report_says_what_failed_for_good_and_once(
             except DeliveryError as error:
                 caught.append(error)
             threading.Event().wait(0.05)
-        (error,) = caught
-        assert (error.reports, error.batches, error.kept) in [(4, 2, True), (2, 1, True)]
-        assert "timed out" in error.first_error
-        assert "repeat it" in error.__notes__[0]
-        if error.reports == 4:
+        (told,) = caught
+        assert (told.reports, told.batches, told.kept) in [(4, 2, True), (2, 1, True)]
+        assert "timed out" in told.first_error
+        assert "repeat it" in told.__notes__[0]
+        if told.reports == 4:
             reporter.report([1.0] * 2, epsilon=1, time=5.0)  # told once, it may go on
             sent += 2
         open_door(door, broker)

@@ -14,8 +14,8 @@ from tests.simulation.world import Process, World
 SNAPSHOTS = 6
 """How many older states a failover may fall back to."""
 RETRY_SECONDS = 2.0
-TAKE_ARGUMENTS = 2
-"""Of taking a partition over: the worker and its token."""
+TAKE_ARGUMENTS = 3
+"""Of taking a partition over: the worker, its token and its group."""
 LEAST_ARGUMENTS = 4
 """Of a commit: the epoch, the offset it was built on, its own, and the token."""
 
