@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -56,6 +56,8 @@ class View:
         From the metrics' definitions; of a search also which round is open.
     counted : int
         Reports, of all metrics but the searches.
+    answers : int
+        Reports of the searches: answers to rounds.
     seconds : float
         Since the replay began.
     url : str
@@ -74,6 +76,7 @@ class View:
     units: dict[str, str]
     labels: dict[str, tuple[str, ...]]
     counted: int
+    answers: int
     seconds: float
     url: str
     places: str
@@ -245,7 +248,8 @@ class Demonstration:
                 for name, found in estimates.items()
             },
             estimates=estimates,
-            counted=sum(one.get(f"accepted:{name}", 0) for one in counts for name in self.metrics),
+            counted=_accepted(counts, self.metrics),
+            answers=_accepted(counts, self._searches),
             units=units,
             labels={name: metric.labels for name, metric in metrics.items()},
             domains={name: metric.domain.ends for name, metric in metrics.items()},
@@ -350,6 +354,12 @@ def _named(settings: Settings) -> Settings:
     if "serve.port" not in settings.sources:
         settings.serve.port = free_port()
     return settings
+
+
+def _accepted(counts: Iterable[Mapping[str, int]], names: Iterable[str]) -> int:
+    """Return how many reports of some metrics are counted, over partitions."""
+    wanted = [f"accepted:{name}" for name in names]
+    return sum(one.get(outcome, 0) for one in counts for outcome in wanted)
 
 
 def _number(x: Any) -> float | None:

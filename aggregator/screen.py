@@ -64,7 +64,8 @@ def draw(view: View) -> Group:
         moment = f"{when:%d %B %Y}"
     head = Text.assemble(
         ("Dither ", "bold"),
-        f"{moment} | {sent:,} reports sent, {view.counted:,} counted | {view.seconds:.0f} s\n",
+        f"{moment} | {sent:,} reports sent, {view.counted:,} counted, "
+        f"{view.counted + view.answers:,} with answers to rounds | {view.seconds:.0f} s\n",
         (f"on {view.places}; dashboard at {view.url}", "dim"),
     )
     notes = Text("\n".join(["", *view.notes, ""]), style="dim")

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import UNSET
 
 from aggregator.answers import as_dict, lies
+from aggregator.awaited import Awaited, awaited
 from aggregator.commands.options import (
     defined_metrics,
     metric_argument,
@@ -155,10 +156,13 @@ def estimate(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     nearest = project(found.value) if simplex and found.reports else None
+    rest = awaited(settings, store.overview())
     if as_json:
         click.echo(json.dumps(as_dict(read, found, top, nearest)))
+        for line in rest.lines():
+            click.echo(line, err=True)
     else:
-        click.echo(as_text(definition, found, top or SHOWN, nearest, read))
+        click.echo(as_text(definition, found, top or SHOWN, nearest, read, rest))
 
 
 def as_text(
@@ -167,10 +171,12 @@ def as_text(
     top: int,
     nearest: Floats | None = None,
     window: Window | None = None,
+    rest: Awaited | None = None,
 ) -> str:
     """Return an estimate for people, the nearest distribution beside it.
 
-    `window` is what was read: it says which pane a release is of, and where a search stands.
+    `window` is what was read: it says which pane a release is of, and where a search stands; `rest`
+    what is not counted yet.
     """
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
@@ -179,6 +185,7 @@ def as_text(
         f"bounds     {100 * (1 - found.beta):g}% {found.bound}, {found.target}",
         f"weights    {found.policy}",
     ]
+    lines[3:3] = [] if rest is None else rest.lines()
     if window is not None and metric.has_rounds:
         lines += in_words(window)
     elif found.privacy is None:

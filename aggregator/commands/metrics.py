@@ -23,16 +23,17 @@ from estimators.domains import OPEN
 def metrics(settings: Settings, as_json: bool) -> None:
     """List the metrics: their definitions, and how many reports are counted.
 
-    Works without Redis, too: the definitions are then shown alone.
+    Works without Redis, too: the definitions are then shown alone, with a dash (null with --json)
+    for what is not known.
     """
     defined = defined_metrics(settings)
+    counted: dict[str, tuple[int | None, int | None]] = dict.fromkeys(defined, (None, None))
     try:
         store = opened_store(settings)
         reader = Reader(store, defined)
         counted = {name: _counted(reader, metric) for name, metric in defined.items()}
     except StoreUnreachable as error:
         click.echo(f"{error}\n", err=True)
-        counted = dict.fromkeys(defined, (0, None))
     rows = [_row(metric, *counted[name]) for name, metric in defined.items()]
     if as_json:
         click.echo(json.dumps(rows))
@@ -46,7 +47,7 @@ def metrics(settings: Settings, as_json: bool) -> None:
             _domain(defined[row["metric"]]),
             " ".join(f"{e:g}" for e in row["levels"]),
             row["pane"],
-            row["reports"],
+            "-" if row["reports"] is None else row["reports"],
             row["event_time"] or "-",
         )
         for row in rows
@@ -66,7 +67,7 @@ def _counted(reader: Reader, metric: Metric) -> tuple[int, int | None]:
     return reports, event_time(frame.watermarks)
 
 
-def _row(metric: Metric, reports: int, event_ms: int | None) -> dict[str, Any]:
+def _row(metric: Metric, reports: int | None, event_ms: int | None) -> dict[str, Any]:
     moment = (
         None if event_ms is None else datetime.datetime.fromtimestamp(event_ms / 1000, datetime.UTC)
     )

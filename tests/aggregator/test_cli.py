@@ -220,6 +220,13 @@ def test_the_metrics_say_what_auto_chose() -> None:
     assert listed[1]["chosen"] == ["rappor"]
 
 
+def test_reports_that_redis_cannot_tell_are_unknown_and_not_zero() -> None:
+    listed = json.loads(run("metrics", *NOWHERE, "--json").stdout)
+    assert {row["reports"] for row in listed} == {None}
+    table = run("metrics", *NOWHERE).stdout.splitlines()[1:]
+    assert {line.split()[-2:] == ["-", "-"] for line in table} == {True}
+
+
 @pytest.mark.parametrize("arguments", ON_KAFKA, ids=" ".join)
 def test_a_missing_broker_is_one_message_that_says_what_to_do(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
@@ -422,13 +429,13 @@ ESTIMATE_KEYS = [
 
 
 def test_metrics_as_json_have_the_same_keys_with_and_without_redis(redis_url: str) -> None:
-    for url in (redis_url, "redis://127.0.0.1:1/0"):
+    for url, reports in ((redis_url, 0), ("redis://127.0.0.1:1/0", None)):
         result = run("metrics", "--json", "--redis", url)
         assert result.exit_code == 0
         found = strict(result.stdout)
         assert [list(row) for row in found] == [METRIC_KEYS, METRIC_KEYS]
         assert [row["metric"] for row in found] == ["delay", "carrier"]
-        assert {(row["reports"], row["event_time"]) for row in found} == {(0, None)}
+        assert {(row["reports"], row["event_time"]) for row in found} == {(reports, None)}
     assert "no Redis answers" in result.stderr
 
 

@@ -190,6 +190,7 @@ def view(estimates: dict[str, Estimate], truths: dict[str, Any]) -> View:
         units=dict.fromkeys(estimates, ""),
         labels={name: found.labels for name, found in estimates.items()},
         counted=1,
+        answers=0,
         seconds=1,
         url="",
         places="",

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from aggregator.keys import tag
+from aggregator.stored import LAST_COMMIT_MS
 from tests.integration.deployment import Deployment, as_json, wait_until
 from tests.integration.processes import children, living
 from tests.integration.test_counting import traffic
@@ -115,6 +117,26 @@ def test_verify_proves_the_sums_and_names_what_is_wrong(counted: Deployment) -> 
     assert disproved.returncode == 1
     assert f"partition {partition}: pane of delay from 2013-01-01T" in disproved.stdout
     assert "Traceback" not in disproved.stderr
+
+
+def test_an_estimate_says_that_more_is_waiting_and_that_nobody_counts(counted: Deployment) -> None:
+    assert "waiting" not in counted.dither("estimate", "delay", "--json").stderr
+    assert "waiting" not in counted.dither("estimate", "delay").stdout
+    counted.produce(traffic(counted, 7, seed=9))
+    waiting = sum(
+        end - int(counted.store.owner(number).get("next", 0))
+        for number, end in counted.log_ends().items()
+    )
+    assert waiting > 0
+    told = counted.dither("estimate", "delay").stdout
+    assert f"waiting    {waiting} messages in Kafka are not counted yet" in told
+    assert f"waiting    {waiting} mess" in counted.dither("estimate", "delay", "--json").stderr
+    assert "no worker" not in told, "one has counted a moment ago"
+    client: Any = counted.store.client
+    for number in counted.store.partitions():
+        mark = f"{tag(counted.topic, number)}:committed"
+        client.pexpire(mark, LAST_COMMIT_MS - 3_600_000)
+    assert "no worker has counted since 20" in counted.dither("estimate", "delay").stdout
 
 
 def owners(deployment: Deployment) -> set[str]:

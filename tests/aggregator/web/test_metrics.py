@@ -74,9 +74,11 @@ def test_an_answer_is_that_of_the_command_line(
         ("silent", [], {}),
     ):
         command = ["estimate", name, "--json", "--metrics", str(metrics_file), *where, *flags]
+        command += ["--kafka", "127.0.0.1:9"]
         told = CliRunner().invoke(cli, command)
         assert told.exit_code == 0, told.output
         assert client.json(f"/v1/metrics/{name}/estimate", **params) == json.loads(told.stdout)
+        assert "unknown how much is not counted yet: Kafka does not answer" in told.stderr
 
 
 def test_before_the_first_report_nothing_is_ready(client: Client) -> None:
