@@ -18,6 +18,7 @@ from aggregator.errors import DitherError
 from aggregator.events import Event
 from aggregator.keys import coordinator_key, metric_key, round_key, rounds_key
 from aggregator.leader import Leader, Unreadable
+from aggregator.live_metrics import current
 from aggregator.moments import iso
 from aggregator.outlet import Outlet
 from aggregator.reader import Reader
@@ -57,12 +58,14 @@ class Coordinator(Leader):
         self._topic, self._client = settings.topics.rounds, reader.store.client
         self._key = coordinator_key(settings.topics.reports)
         super().__init__(self._client, self._key, milliseconds(settings.coordinate.lease) / 1000)
-        self._metrics = [metric for metric in reader.metrics.values() if metric.has_rounds]
+        self._metrics: list[Metric] = []
         self._open: dict[str, Round] = {}
 
     def _lead(self) -> None:
         """Coordinate as the only one, until something fails."""
         self._at("leading")
+        defined = current(self.reader.metrics)
+        self._metrics = [metric for metric in defined.values() if metric.has_rounds]
         kafka.ensure_topics(self.settings, self._topic)
         identity = f"dither.coordinator.{self.settings.topics.reports}"
         outlet = Outlet(self.settings, self._topic, identity)
@@ -72,7 +75,7 @@ class Coordinator(Leader):
             for metric in self._metrics:
                 self._resume(outlet, metric, told.get(metric_key(metric.name, metric.revision)))
             log.info("coordinating", topic=self._topic, epoch=self.lease.epoch)
-            while not self._stopping.is_set():
+            while self._goes_on(self.reader.metrics, defined):
                 overview = self.reader.store.overview()
                 for metric in self._metrics:
                     self._look(outlet, overview, metric)

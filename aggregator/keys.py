@@ -30,6 +30,11 @@ def partitions_key(topic: str) -> str:
     return f"dither:{topic}:partitions"
 
 
+def definitions_key(topic: str) -> str:
+    """Return the key of the hash of all definitions by which a topic was counted, by digest."""
+    return f"dither:{topic}:definitions"
+
+
 def policies_key(topic: str) -> str:
     """Return the key of the hash of the weights that are in force, by metric name."""
     return f"dither:{topic}:policies"

@@ -7,6 +7,7 @@ import socket
 import threading
 import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import redis
@@ -15,6 +16,8 @@ from confluent_kafka import KafkaException
 from aggregator.conditions import explained
 from aggregator.errors import DitherError
 from aggregator.lease import Lease, LeaseLost
+from aggregator.live_metrics import current
+from estimators import Metric
 from producers import kafka_errors
 
 LOOK_SECONDS = 0.5
@@ -58,6 +61,13 @@ class Leader(ABC):
         self.lease = Lease(client, key, self.name, seconds)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def _goes_on(self, metrics: Mapping[str, Metric], before: Mapping[str, Metric]) -> bool:
+        """Whether nobody has asked for the end, and the definitions are those of before.
+
+        With other ones it begins anew, as whoever takes over would.
+        """
+        return not self._stopping.is_set() and current(metrics) is before
 
     def start(self) -> None:
         """Begin in a thread, whenever the lease is free and Kafka and Redis are there."""

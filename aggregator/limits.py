@@ -125,8 +125,8 @@ class Refused(msgspec.Struct):
 
 
 WHAT_TO_DO = (
-    "Nothing is passed over meanwhile. If the definitions are wrong, correct metrics.toml and "
-    "restart the workers; if these messages belong in the dead letters, go on once with "
+    "Nothing is passed over meanwhile. If the definitions are wrong, correct metrics.toml: "
+    "the workers then go on; if these messages belong in the dead letters, go on once with "
     "`dither aggregate --set aggregate.deadletter_consecutive=0 "
     "--set aggregate.deadletter_ratio=0` (`dither deadletters list` then shows them)"
 )

@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from aggregator import definition_history
 from aggregator.clock import SYSTEM, Clock
 from aggregator.continuity import Log, Mark, Remembered, broken, is_another
 from aggregator.decoding import Refusal
+from aggregator.definition_history import Definitions
 from aggregator.errors import Fenced, OtherGroup, StateUnreadable
 from aggregator.keys import tag
 from aggregator.limits import Refused
@@ -266,9 +268,12 @@ def take(
             facts["last"] = ""  # the next message that is counted will be the last
             if is_another(snapshot.owner.get("topic_id", ""), topic_id):
                 facts[SKIPPED] = ""
+                facts |= definition_history.forgotten(snapshot.owner)
             state.next_offset = problem.resume
         if snapshot.next_offset == UNSET and not halted:
             facts["begin"] = begin = state.next_offset = low
+    if not halted:
+        facts |= _keep_definitions(store, snapshot.owner | facts, state, settings)
     return Owned(
         number=number,
         epoch=int(snapshot.owner["epoch"]),
@@ -280,3 +285,15 @@ def take(
         refused=Refused.stored(snapshot.owner),
         halted=halted,
     )
+
+
+def _keep_definitions(
+    store: Store, owner: Mapping[str, Any], state: Partition, settings: Aggregate
+) -> dict[str, str]:
+    """Have the store keep the definitions, and return what to say of them with the next commit."""
+    definitions = Definitions(state.metrics, {"future": settings.future})
+    digest = definitions.digest
+    said = definition_history.changed(owner, state.next_offset, digest)
+    if said:
+        store.keep_definitions(digest, definitions.encode())
+    return said

@@ -64,8 +64,6 @@ class Published:
     key : str
         With the lease's hash tag.
     settings : Settings
-    keep_ms : mapping of str to int, optional
-        How long releases are kept, by :func:`aggregator.keys.metric_key`; for ever by default.
     """
 
     def __init__(
@@ -74,13 +72,16 @@ class Published:
         lease: Lease,
         key: str,
         settings: Settings,
-        keep_ms: Mapping[str, int] | None = None,
     ) -> None:
-        self._keep_ms = keep_ms or {}
+        self._keep_ms: Mapping[str, int] = {}
         self._client, self._lease, self._key, self._settings = client, lease, key, settings
         self._topic = settings.topics.estimates
         self._positions: dict[int, int] = {}
         self._source = events.source(settings.topics.reports)
+
+    def keep_for(self, keep_ms: Mapping[str, int]) -> None:
+        """Keep releases for so long, by :func:`aggregator.keys.metric_key`; others for ever."""
+        self._keep_ms = keep_ms
 
     def finals(self, metric: str, first: int, last: int) -> set[int]:
         """Return which panes of a metric, that begin in [first, last], have their final event."""

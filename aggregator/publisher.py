@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -20,12 +20,14 @@ from aggregator.events import Event
 from aggregator.heartbeats import Heartbeats
 from aggregator.keys import metric_key, publisher_key
 from aggregator.leader import LOOK_SECONDS, Leader
+from aggregator.live_metrics import current
 from aggregator.outlet import Outlet
 from aggregator.published import Published
 from aggregator.reader import Reader
 from aggregator.releasing import Releasing
 from aggregator.settings import Settings, publish_since_ms
 from aggregator.store import Overview
+from estimators import Metric
 from estimators.durations import milliseconds
 
 log = structlog.get_logger("dither.publisher")
@@ -46,18 +48,16 @@ class Publisher(Leader):
         self.settings, self.reader = settings, reader
         key, client = publisher_key(settings.topics.reports), reader.store.client
         super().__init__(client, key, milliseconds(settings.publish.lease) / 1000)
-        keep_ms = {
-            metric_key(name, metric.revision): metric.retention_ms
-            for name, metric in reader.metrics.items()
-            if metric.retention_ms is not None
-        }
-        self.published = Published(client, self.lease, key, settings, keep_ms)
+        self.published = Published(client, self.lease, key, settings)
+        self.published.keep_for(_retentions(reader.metrics))
         self._since_ms = publish_since_ms(settings.publish.since)
         self._source = events.source(settings.topics.reports)
         self._interval = milliseconds(settings.publish.interval) / 1000
 
     def _lead(self) -> None:
-        """Publish as the only one, until something fails."""
+        """Publish as the only one, until something fails or the definitions change."""
+        defined = current(self.reader.metrics)
+        self.published.keep_for(_retentions(defined))
         kafka.ensure_topics(self.settings, self.settings.topics.estimates)
         topics = self.settings.topics
         identity = f"dither.publisher.{topics.reports}"
@@ -70,7 +70,7 @@ class Publisher(Leader):
             closing.enter_context(contextlib.closing(heartbeats))
             log.info("publishing", topic=self.settings.topics.estimates, epoch=self.lease.epoch)
             next_totals = time.monotonic()
-            while not self._stopping.is_set():
+            while self._goes_on(self.reader.metrics, defined):
                 for batch in self._finals(outlet, due, releasing, heartbeats):
                     self._publish(outlet, batch)
                     next_totals = self._publish_totals(outlet, due, next_totals)
@@ -128,3 +128,12 @@ class Publisher(Leader):
         positions = outlet.publish(batch)
         self.published.note(batch, positions)
         log.debug("published", events=len(batch))
+
+
+def _retentions(metrics: Mapping[str, Metric]) -> dict[str, int]:
+    """Return how long the releases of metrics are kept, in ms, by metric key."""
+    return {
+        metric_key(name, metric.revision): metric.retention_ms
+        for name, metric in metrics.items()
+        if metric.retention_ms is not None
+    }

@@ -21,12 +21,12 @@ REMEDIES = {
     "malformed": Remedy("the message is no ReportBatch", _FOREIGN),
     "unknown_metric": Remedy(
         "the metric is not in the workers' metrics.toml",
-        "If it should be counted: define it, restart the workers, then `dither deadletters replay "
+        "If it should be counted: define it there, then `dither deadletters replay "
         "--reason unknown_metric`.",
     ),
     "wrong_revision": Remedy(
         "the device has another definition of the metric than the workers",
-        "Give the workers the devices' definition, restart them, then `dither deadletters replay "
+        "Give the workers the devices' definition, then `dither deadletters replay "
         "--reason wrong_revision`; or give the devices the new one. Reports of an old definition "
         "can never be added to sums of a new one.",
     ),
@@ -54,7 +54,7 @@ REMEDIES = {
     ),
     "too_many_reports": Remedy(
         "the batch has more reports than the metric's max_batch_reports",
-        "Let the device send smaller batches; or allow more, restart the workers, then `dither "
+        "Let the device send smaller batches; or allow more, then `dither "
         "deadletters replay --reason too_many_reports`.",
     ),
     "over_limit": Remedy(

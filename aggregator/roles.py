@@ -13,6 +13,7 @@ import shlex
 from aggregator.keys import (
     coordinator_key,
     deaths_key,
+    definitions_key,
     partitions_key,
     policies_key,
     publisher_key,
@@ -181,6 +182,7 @@ def _worker(topic: str) -> tuple[str, ...]:
         f"~{_partitions(topic)}",
         f"%W~{partitions_key(topic)}",
         f"~{deaths_key(topic)}",
+        f"%W~{definitions_key(topic)}",
         f"%W~{stuck_key(topic)}",
         *_commands("ping evalsha script|load hgetall hmget smembers get exists type"),
         *_commands("sadd srem set setrange zadd hset hincrby hdel del pexpire pexpireat incrby"),
@@ -228,6 +230,7 @@ def _coordinator(topic: str) -> tuple[str, ...]:
 def _verifier(topic: str) -> tuple[str, ...]:
     return (
         *_partition_reads(topic),
+        f"%R~{definitions_key(topic)}",
         *_commands("ping smembers hgetall hmget get mget zrangebyscore"),
     )
 

@@ -18,6 +18,7 @@ from aggregator.keys import (
     PaneKey,
     coordinator_key,
     deaths_key,
+    definitions_key,
     partitions_key,
     policies_key,
     publisher_key,
@@ -421,6 +422,15 @@ class Store:
         key = deaths_key(self.topic)
         (found,) = self.ask([("GET", key)])
         return stored.integer(key, found or b"0", 0)
+
+    def keep_definitions(self, digest: str, document: bytes) -> None:
+        """Keep definitions, before anything is counted by them."""
+        self.ask([("HSET", definitions_key(self.topic), digest, document.decode())])
+
+    def definitions(self) -> dict[str, bytes]:
+        """Return all definitions by which anything was counted, by their digest."""
+        key = definitions_key(self.topic)
+        return stored.names(key, self._hash(key))
 
     def count_death(self) -> None:
         """Count a worker that died."""

@@ -5,6 +5,7 @@ They end with the process that started them, however it ends.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -66,6 +67,12 @@ class Supervisor:
     def stop(self) -> None:
         """Ask every worker to drain, commit and leave; safe in a signal handler."""
         self._stopping = True
+
+    def hang_up(self) -> None:
+        """Have every worker read the definitions again."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGHUP)
 
     def run(self) -> None:
         """Start the workers, and again whichever dies, until :meth:`stop`."""

@@ -6,15 +6,17 @@ import dataclasses
 import datetime
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import kafka
+from aggregator.definition_history import Definitions, in_force
 from aggregator.errors import DitherError, StateUnreadable
-from aggregator.keys import PaneKey, counted_keys, partitions_key
+from aggregator.keys import PaneKey, counted_keys, definitions_key, partitions_key
 from aggregator.obstacles import between, is_of_data, spans
 from aggregator.partition import Pane, Partition
 from aggregator.settings import Settings
@@ -61,6 +63,9 @@ class Verification:
     differences : list of Difference
     unverifiable : list of Difference
         Panes whose reports are no longer all in the log.
+    definitions : list of str
+        Digests of the definitions by which messages were judged, in the order of their use: those
+        that were in force when the messages were counted.
     """
 
     partitions: int = 0
@@ -68,6 +73,7 @@ class Verification:
     panes: int = 0
     differences: list[Difference] = dataclasses.field(default_factory=list)
     unverifiable: list[Difference] = dataclasses.field(default_factory=list)
+    definitions: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def verified(self) -> bool:
@@ -94,6 +100,7 @@ def verify(
         Safe beside running workers: a partition's open state is read in one piece first.
     """
     outcome = Verification()
+    given = Definitions(metrics, {"future": settings.aggregate.future})
     # Questions queue behind a fetch that waits: it must not wait long.
     quick = {"fetch.wait.max.ms": 10, "enable.partition.eof": True}
     consumer = kafka.consumer(settings, f"dither-verify-{uuid.uuid4()}", **quick)
@@ -103,6 +110,7 @@ def verify(
             try:
                 stored = _stored_panes(store, number)  # before the snapshot: all in it are replayed
                 snapshot = store.snapshot(number)
+                history = _history(store, snapshot, given)
             except StateUnreadable as error:
                 outcome.differences.append(Difference(number, "everything", str(error)))
                 continue
@@ -113,7 +121,9 @@ def verify(
                 if number not in listed:
                     detail = f"not among {partitions_key(store.topic)}: readers leave it out"
                     outcome.differences.append(Difference(number, "everything", detail))
-                replay = _Replay(settings, metrics, store, number, stored, snapshot, outcome)
+                digests = [one.digest for _, one in history]
+                outcome.definitions += [d for d in digests if d not in outcome.definitions]
+                replay = _Replay(settings, history, store, number, stored, snapshot, outcome)
                 replay.run(consumer, progress)
     finally:
         consumer.close()
@@ -126,7 +136,7 @@ class _Replay:
     def __init__(
         self,
         settings: Settings,
-        metrics: Mapping[str, Metric],
+        history: Sequence[tuple[int, Definitions]],
         store: Store,
         number: int,
         stored: Mapping[PaneKey, int],
@@ -135,8 +145,11 @@ class _Replay:
     ) -> None:
         self.store, self.number, self.snapshot, self.outcome = store, number, snapshot, outcome
         self.topic = settings.topics.reports
-        self.keys = {key for metric in metrics.values() for key in counted_keys(metric)}
-        self.state = Partition(metrics, milliseconds(settings.aggregate.future))
+        metrics = [metric for _, one in history for metric in one.metrics.values()]
+        self.keys = {key for metric in metrics for key in counted_keys(metric)}
+        self.history = deque(history)
+        self.state = _start(self.history.popleft()[1])
+        self.left: dict[PaneKey, Pane] = {}
         self.stored = {key: first for key, first in stored.items() if key.metric in self.keys}
         self.has_older = len(self.stored) < len(stored)
         self.closed: dict[PaneKey, tuple[Pane, int]] = {}
@@ -152,15 +165,41 @@ class _Replay:
         truncated = low > begin
         for messages in self._log(consumer, progress):
             self.outcome.messages += len(messages)
-            self.state.count(messages)
-            for key, pane in self.state.saved().items():
-                expires = self.state.watermarks[key.metric].arrived
-                self.closed[key] = (pane, expires)
+            for part in self._by_definitions(messages):
+                self.state.count(part)
+                for key, pane in self.state.saved().items():
+                    expires = self.state.watermarks[key.metric].arrived
+                    self.closed[key] = (pane, expires)
+        self._redefine(self.snapshot.next_offset)
         self.outcome.partitions += 1
         self._compare_panes(truncated)
         if not truncated:
             self._compare_seen()
             self._compare_counters()
+
+    def _by_definitions(self, messages: list[Any]) -> Iterator[list[Any]]:
+        """Yield messages in parts, the state being that of the definitions of each part's time."""
+        while self.history and _offset(messages[-1]) >= self.history[0][0]:
+            before = [m for m in messages if _offset(m) < self.history[0][0]]
+            if before:
+                yield before
+            messages = messages[len(before) :]
+            self._redefine(self.history[0][0])
+        yield messages
+
+    def _redefine(self, offset: int) -> None:
+        """Go on by the definitions in force at an offset, as a worker does that reloads them."""
+        while self.history and self.history[0][0] <= offset:
+            state, definitions = self.state, self.history.popleft()[1]
+            self.left |= state.panes
+            self.state = _start(definitions)
+            self.state.next_offset = state.next_offset
+            self.state.watermarks.update(state.watermarks)
+            self.state.counts.update(state.counts)
+            for key in [*self.left]:
+                metric = definitions.metrics.get(key.metric.partition("@")[0])
+                if metric is not None and key.metric in counted_keys(metric):
+                    self.state.panes[key] = dataclasses.replace(self.left.pop(key), metric=metric)
 
     def _log(self, consumer: Consumer, progress: Callable[[int, int], None]) -> Iterator[list[Any]]:
         passed = spans(self.snapshot.owner)
@@ -203,7 +242,8 @@ class _Replay:
                 )
 
     def _compare_panes(self, truncated: bool) -> None:
-        replayed = {key: pane for key, (pane, _) in self.closed.items()} | self.state.panes
+        closed = {key: pane for key, (pane, _) in self.closed.items()}
+        replayed = self.left | closed | self.state.panes
         stored = self.stored
         if truncated:
             for key, first in stored.items():
@@ -317,6 +357,26 @@ class _Replay:
 
     def _note(self, where: list[Difference], key: PaneKey, detail: str) -> None:
         where.append(Difference(self.number, describe(key), detail))
+
+
+def _history(store: Store, snapshot: Snapshot, given: Definitions) -> list[tuple[int, Definitions]]:
+    """Return from which offset on which definitions were in force; those given if none are known.
+
+    What was counted before the first ones that are known is judged by these.
+    """
+    said, documents = in_force(snapshot.owner), store.definitions()
+    try:
+        return [(at, Definitions.decode(documents[name])) for at, name in said] or [(0, given)]
+    except KeyError as error:
+        place, why = definitions_key(store.topic), f"no field {error.args[0]}"
+    except ValueError as error:
+        place, why = definitions_key(store.topic), str(error)
+    raise StateUnreadable(place, why, "the definitions by which messages were counted")
+
+
+def _start(definitions: Definitions) -> Partition:
+    """Return a partition of which nothing is counted, under some definitions."""
+    return Partition(definitions.metrics, milliseconds(definitions.rules["future"]))
 
 
 def _stored_panes(store: Store, number: int) -> dict[PaneKey, int]:

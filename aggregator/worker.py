@@ -19,6 +19,7 @@ from aggregator.careful import Careful
 from aggregator.clock import SYSTEM, Clock
 from aggregator.deadletters import DeadLetters
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
+from aggregator.live_metrics import LiveMetrics, current
 from aggregator.obstacles import is_of_data
 from aggregator.outage import AWAY, Outage
 from aggregator.ownership import Owned, take
@@ -32,6 +33,8 @@ from producers.kafka_errors import explained
 DEAD_LETTER_SECONDS = 10.0
 LEAVE_RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 20.0
+OTHER_DEFINITIONS = frozenset({"unknown_metric", "wrong_revision"})
+"""Reasons to look, before a message becomes a dead letter, whether the definitions have changed."""
 LOOK_AGAIN_SECONDS = 15.0
 """At a partition whose stored state could not be read: somebody may have mended it."""
 
@@ -54,6 +57,7 @@ class Worker:
     ----------
     settings : Settings
     metrics : mapping of str to Metric
+        Those of :class:`LiveMetrics` may change while it runs.
     store : Store
     name : str
         Shown as the owner of its partitions.
@@ -75,6 +79,7 @@ class Worker:
         end: Callable[[int], object] = os._exit,
     ) -> None:
         self.settings, self.metrics, self.store, self.name = settings, metrics, store, name
+        self._defined = current(metrics)
         self.topic = settings.topics.reports
         self.owned: dict[int, Owned] = {}
         self._untaken: set[int] = set()  # assigned by the group, while the store was away
@@ -140,6 +145,7 @@ class Worker:
             is_time = self._clock.monotonic() >= self._next_commit
             if is_time or self._outage.is_on or self._is_full():
                 self._commit_all()
+                self._refresh_definitions()
                 self._retake_fenced()
         except AWAY as error:
             self._outage.failed(error)
@@ -217,11 +223,27 @@ class Worker:
                 return False
             part = batch[first : first + SLICE_MESSAGES]
             self._watchdog.at("counting", owned.number, part[0].offset())
-            if not self._careful.count(owned, part):
-                if owned.trouble.is_wall:
-                    self._consumer.pause([TopicPartition(self.topic, owned.number)])
+            known = len(owned.refusals)
+            is_counted = self._careful.count(owned, part)
+            if any(refusal.reason in OTHER_DEFINITIONS for refusal in owned.refusals[known:]):
+                self._refresh_definitions()
+            if not is_counted and owned.trouble.is_wall:
+                self._consumer.pause([TopicPartition(self.topic, owned.number)])
+            if not is_counted or owned.is_fenced:
                 return False
         return True
+
+    def _refresh_definitions(self) -> None:
+        """Where the definitions have changed, count on from the last commit by the new ones."""
+        if isinstance(self.metrics, LiveMetrics):
+            self.metrics.refresh()
+        if current(self.metrics) is self._defined:
+            return
+        self._defined = current(self.metrics)
+        for owned in self.owned.values():
+            if owned.is_counting or owned.excess:
+                owned.excess = ""
+                owned.fence(self._clock.monotonic())
 
     def _follows(self, number: int, first: int, last: int) -> bool:
         """Whether what came of a partition may be counted; it is sought again if it jumped."""
@@ -400,11 +422,11 @@ class Worker:
             self.name,
             self._asker.log(number, known.remembered if known else ()),
             self._topic_id(),
-            self.metrics,
+            self._defined,
             self.settings.aggregate,
         )
         if known is not None and known.excess:
-            owned.halted = owned.halted or known.excess
+            owned.excess, owned.halted = known.excess, owned.halted or known.excess
         if owned.halted and (known is None or known.halted != owned.halted):
             log.error("halted", partition=number, reason=owned.halted)
         if owned.is_unreadable:

@@ -13,8 +13,9 @@ import click
 import redis
 
 from aggregator import kafka, logs
-from aggregator.commands.options import defined_metrics, opened_store, settings_options
+from aggregator.commands.options import live_metrics, opened_store, settings_options
 from aggregator.compaction import refuse_compaction
+from aggregator.live_metrics import on_hangup
 from aggregator.settings import Settings, container_share
 from aggregator.supervisor import Supervisor, single_worker_command
 from aggregator.worker import Worker
@@ -36,10 +37,11 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
 
     Every partition's sums and its next offset are committed together, once a second. Any number of
     workers may run, here or elsewhere: Kafka's consumer group spreads the partitions over them.
-    SIGTERM or Ctrl-C drains, commits and leaves the group.
+    SIGTERM or Ctrl-C drains, commits and leaves the group. Changed metric definitions are taken
+    over within seconds, or at SIGHUP.
     """
     logs.configure(log_level, log_json)
-    metrics = defined_metrics(settings)
+    metrics = live_metrics(settings)
     kafka.ensure_topics(settings, settings.topics.reports, settings.topics.deadletters)
     refuse_compaction(settings)
     store = opened_store(settings)
@@ -53,6 +55,7 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
 
         memory = container_share(settings, count)
         runner = Supervisor(count, single_worker_command(sys.argv[1:], memory), died)
+        on_hangup(runner.hang_up)
     else:
         kafka.collect_seldom()
         runner = Worker(settings, metrics, store, f"{socket.gethostname()}:{os.getpid()}")

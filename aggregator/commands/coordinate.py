@@ -6,7 +6,7 @@ import signal
 
 import click
 
-from aggregator.commands.options import defined_metrics, opened_store, settings_options
+from aggregator.commands.options import live_metrics, opened_store, settings_options
 from aggregator.errors import DitherError
 from aggregator.settings import Settings
 
@@ -33,7 +33,7 @@ def coordinate(settings: Settings, log_level: str, log_json: bool) -> None:
     from aggregator.reader import Reader
 
     logs.configure(log_level, log_json)
-    metrics = defined_metrics(settings)
+    metrics = live_metrics(settings)
     if not any(metric.has_rounds for metric in metrics.values()):
         raise DitherError(
             f"no metric of {settings.metrics} is a minimum or maximum: there is nothing to "
@@ -42,6 +42,7 @@ def coordinate(settings: Settings, log_level: str, log_json: bool) -> None:
     coordinator = Coordinator(settings, Reader(opened_store(settings), metrics))
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    metrics.watch()
     coordinator.start()
     signal.sigwait(ends)
     coordinator.stop()

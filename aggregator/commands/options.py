@@ -16,6 +16,7 @@ from aggregator.settings import Settings, in_force, load_settings
 from estimators import Metric, load_metrics
 
 if TYPE_CHECKING:
+    from aggregator.live_metrics import LiveMetrics
     from aggregator.store import Store
 
 
@@ -88,20 +89,40 @@ def _metric_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
     return [name for name in names if name.startswith(incomplete)]
 
 
-def defined_metrics(settings: Settings) -> Mapping[str, Metric]:
-    """Return the metrics of the deployment.
+def live_metrics(settings: Settings) -> LiveMetrics:
+    """Return the metrics of the deployment, which follow their file and SIGHUP.
 
     Raises
     ------
     DitherError
         If there is no such file.
     """
+    from aggregator.live_metrics import LiveMetrics, on_hangup
+
+    _refuse_missing(settings)
+    metrics = LiveMetrics(settings.metrics)
+    on_hangup(metrics.ask)
+    return metrics
+
+
+def defined_metrics(settings: Settings) -> Mapping[str, Metric]:
+    """Return the metrics of the deployment, as they are now.
+
+    Raises
+    ------
+    DitherError
+        If there is no such file.
+    """
+    _refuse_missing(settings)
+    return load_metrics(settings.metrics)
+
+
+def _refuse_missing(settings: Settings) -> None:
     if not Path(settings.metrics).exists():
         raise DitherError(
             f"no metrics file {settings.metrics!r}: write one with a table [metrics.NAME] for each "
             "question (README.md has an example), or name yours with --metrics or DITHER_METRICS"
         )
-    return load_metrics(settings.metrics)
 
 
 def opened_store(settings: Settings) -> Store:

@@ -138,6 +138,8 @@ def produce(
             )
     except ValueError as error:
         raise DitherError(str(error)) from None
+    if unknown := _not_counted(settings, definition):
+        click.echo(unknown, err=True)
     needed = [settings.topics.rounds] if definition.has_rounds else []
     kafka.ensure_topics(settings, settings.topics.reports, *needed)
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
@@ -145,6 +147,31 @@ def produce(
     click.echo(json.dumps(shown) if as_json else _as_text(definition, shown))
     if produced.reports:
         click.echo(COUNTED_ELSEWHERE, err=True)
+
+
+def _not_counted(settings: Settings, metric: Metric) -> str:
+    """Say so if the workers are known not to count a metric; empty if they do, or nobody tells."""
+    import redis
+
+    from aggregator.definition_history import Definitions, in_force
+    from aggregator.store import Store, connect
+
+    try:
+        with Store(connect(settings.redis.url), settings.topics.reports) as store:
+            said = [in_force(one.owner) for one in store.overview().partitions.values()]
+            documents = store.definitions()
+            newest = {history[-1][1] for history in said if history}
+            counted = [Definitions.decode(documents[digest]).metrics for digest in newest]
+    except (DitherError, redis.RedisError, KeyError, ValueError):
+        return ""
+    revisions = {one[metric.name].revision for one in counted if metric.name in one}
+    if not counted or revisions == {metric.revision}:
+        return ""
+    return (
+        f"the workers do not count {metric.name} as {settings.metrics} here defines it: its "
+        "reports become dead letters until their own metrics.toml has it, too (they look every "
+        "second); then `dither deadletters replay` sends them again"
+    )
 
 
 def _arrivals(rate: float, devices: int) -> Arrivals:

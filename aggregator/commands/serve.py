@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from aggregator.commands.options import defined_metrics, opened_store, settings_options
+from aggregator.commands.options import live_metrics, opened_store, settings_options
 from aggregator.settings import Settings
 
 FAILED_TO_START = 3
@@ -38,7 +38,7 @@ def serve(
 
     / is the dashboard, /openapi.json says what else there is. Reads Redis when asked, so any number
     may run; one of them publishes events to the estimates topic. Who may do what: [access] in
-    dither.toml, and `dither tokens`.
+    dither.toml, and `dither tokens`. Changed metric definitions are taken over within seconds.
     """
     import uvicorn
 
@@ -51,7 +51,7 @@ def serve(
     from aggregator.web.punctual import PunctualProtocol
 
     logs.configure(log_level, log_json)
-    defined = defined_metrics(settings)
+    defined = live_metrics(settings)
     store = opened_store(settings)
     reader = Reader(store, defined)
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
@@ -77,6 +77,7 @@ def serve(
     config.load()
     if certificate and config.ssl:
         tls.reload_on_hangup(config.ssl, *certificate)
+    defined.watch()
     server = Server(config)
     with contextlib.suppress(KeyboardInterrupt):
         server.run()

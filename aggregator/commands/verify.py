@@ -27,7 +27,8 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
     """Replay the log and compare the state in Redis byte by byte.
 
     Every difference is named with its partition and pane. Exits 0 if there is none, else 1. Safe
-    while workers are running.
+    while workers are running. Each message is judged by the definitions that were in force when it
+    was counted; metrics.toml is for what was counted before Dither kept them.
     """
     metrics = defined_metrics(settings)
     kafka.admin(settings, settings.topics.reports)
@@ -55,6 +56,7 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
             "panes": outcome.panes,
             "differences": [str(d) for d in outcome.differences],
             "unverifiable": [str(d) for d in outcome.unverifiable],
+            "definitions": outcome.definitions,
         }
         click.echo(json.dumps(found))
     else:
@@ -65,4 +67,9 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
             f"{outcome.panes} panes compared: "
             f"{len(outcome.differences)} differences, {len(outcome.unverifiable)} not verifiable"
         )
+        if (changes := len(outcome.definitions) - 1) > 0:
+            click.echo(
+                f"the definitions changed {changes} time{'s' * (changes > 1)}: each message was "
+                "judged by those that were in force when it was counted"
+            )
     sys.exit(1 if failed else 0)

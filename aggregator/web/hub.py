@@ -63,7 +63,7 @@ class Hub:
         room: int = QUEUE_EVENTS,
     ) -> None:
         self.reader, self.show, self.period = reader, show, period
-        self.room = room + 2 * len(reader.metrics) + 1
+        self._room = room
         self.run = secrets.token_hex(4)
         self.followers: set[Follower] = set()
         self._joining: set[Follower] = set()
@@ -82,6 +82,11 @@ class Hub:
     def streams_of(self, client: Client) -> int:
         """Return how many streams a client holds."""
         return sum(each.client == client for each in (*self.followers, *self._joining))
+
+    @property
+    def room(self) -> int:
+        """Events that may wait for a client: a snapshot of all metrics, and some more."""
+        return self._room + 2 * len(self.reader.metrics) + 1
 
     @contextlib.contextmanager
     def follow(

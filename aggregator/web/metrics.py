@@ -136,7 +136,7 @@ async def estimate(service: Service, request: Request) -> Response:
         return answers.answer(window, found, query.top)
 
     frame = await service.compute(look)
-    tag = conditional.etag(service.meanings[name], frame.version, query)
+    tag = conditional.etag(service.meaning(frame.metric), frame.version, query)
     if conditional.is_known(request, tag):
         return conditional.unchanged(tag)
     return conditional.answered(await service.compute(compute), tag)
@@ -174,7 +174,7 @@ async def series(service: Service, request: Request) -> Response:
             return service.historian.plan(question)
 
     plan = await service.compute(look)
-    tag = conditional.etag(service.meanings[name], plan.version, question)
+    tag = conditional.etag(service.meaning(plan.frame.metric), plan.version, question)
     if conditional.is_known(request, tag):
         return conditional.unchanged(tag)
     return conditional.answered(await service.compute(service.historian.read, plan), tag)

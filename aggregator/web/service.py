@@ -24,6 +24,7 @@ from aggregator.store import Overview
 from aggregator.web.failures import unavailable
 from aggregator.web.hub import Hub
 from aggregator.web.traffic import Traffic
+from estimators import Metric
 
 if TYPE_CHECKING:
     from aggregator.web.operations import Operation
@@ -103,13 +104,17 @@ class Service:
         """Live events."""
         return Hub(self.reader, self.status)
 
+    def meaning(self, metric: Metric) -> str:
+        """Return a hash of a definition: what an answer depends on besides the sums."""
+        known = self._meanings.get(metric.name)
+        if known is None or known[0] is not metric:
+            told = hashlib.sha256(msgspec.json.encode(definition(metric))).hexdigest()
+            known = self._meanings[metric.name] = metric, told
+        return known[1]
+
     @functools.cached_property
-    def meanings(self) -> dict[str, str]:
-        """Hashes of the definitions: what an answer depends on besides the sums."""
-        return {
-            name: hashlib.sha256(msgspec.json.encode(definition(metric))).hexdigest()
-            for name, metric in self.reader.metrics.items()
-        }
+    def _meanings(self) -> dict[str, tuple[Metric, str]]:
+        return {}
 
     @functools.cached_property
     def _answering(self) -> anyio.CapacityLimiter:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import ssl
 from typing import NoReturn
 
 import structlog
 
 from aggregator.errors import DitherError, SettingsError
+from aggregator.live_metrics import on_hangup
 from aggregator.settings import Settings
 
 log = structlog.get_logger("dither.serve")
@@ -57,7 +57,7 @@ def load(context: ssl.SSLContext, certificate: str, key: str) -> None:
 def reload_on_hangup(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """Read both again whenever the process gets SIGHUP; what cannot be used changes nothing."""
 
-    def reload(*_: object) -> None:
+    def reload() -> None:
         try:
             load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
             load(context, certificate, key)
@@ -66,7 +66,7 @@ def reload_on_hangup(context: ssl.SSLContext, certificate: str, key: str) -> Non
         else:
             log.info("certificate reloaded", file=certificate)
 
-    signal.signal(signal.SIGHUP, reload)
+    on_hangup(reload)
 
 
 def _refuse_passphrase() -> NoReturn:

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from estimators import Metric
+from producers.batch import parse_batch
 from producers.delivery import Batch
 from producers.gateway.bodies import MEDIA_TYPES, read_batch
 from producers.gateway.clients import Client, Clients
@@ -117,11 +118,7 @@ class Gateway:
             raise ValueError(f"acknowledge_timeout = {acknowledge_timeout}: expected seconds")
         self.metrics, self.max_body, self.max_in_flight = metrics, max_body, max_in_flight
         self.in_flight = 0
-        self._private = {
-            name: metric
-            for name, metric in metrics.items()
-            if metric.trust == "local" or trusted_without_tls
-        }
+        self._trusted_without_tls = trusted_without_tls
         self._clients = Clients(rate_limit, rate_limit_bytes, rate_limit_reports)
         self._sender = Sender(config, topic, acknowledge_timeout, prepare)
         self._checking: ThreadPoolExecutor | None = None
@@ -203,13 +200,12 @@ class Gateway:
 
     def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> Batch:
         """Return a body as what goes to Kafka; true values only if nobody can have listened."""
-        if is_secret or len(self._private) == len(self.metrics):
-            return read_batch(media_type, body, self.metrics)
-        try:
-            return read_batch(media_type, body, self._private)
-        except Problem:
-            read_batch(media_type, body, self.metrics)  # if it is of none, this says so
-            raise Problem(HTTPStatus.FORBIDDEN, OVERHEARD, USE_TLS) from None
+        batch = read_batch(media_type, body, self.metrics)
+        if not (is_secret or self._trusted_without_tls):
+            metric = self.metrics.get(parse_batch(batch.payload).metric)
+            if metric is None or metric.trust == "central":
+                raise Problem(HTTPStatus.FORBIDDEN, OVERHEARD, USE_TLS)
+        return batch
 
     async def _body(self, receive: Receive, length: int, hold: _Hold, client: Client) -> bytes:
         """Return the whole body, counted as it comes."""

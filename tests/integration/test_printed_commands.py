@@ -32,6 +32,7 @@ PLACEHOLDERS = {
     "EXPERIMENT": "errata",
     "STAGE": "randomize",
     "TEXT": "-",
+    "N": "2",
     "{}": "read",
 }
 MORE_METRICS = """

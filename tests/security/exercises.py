@@ -23,6 +23,7 @@ from aggregator.series import Historian, Question
 from aggregator.settings import Settings
 from aggregator.store import Store, connect
 from aggregator.verify import verify
+from aggregator.watermark import CONFIRMING_BATCHES
 from aggregator.worker import Worker
 from estimators import Metric
 from producers import Reporter, Rounds
@@ -168,9 +169,11 @@ def keep(settings: Settings, metrics: Metrics) -> None:
         store.commit(number, epoch, -1, partition, {"high": 1})
         again = store.acquire(number, "worker")
         assert again.open
-        later = [batch(metrics["delay"], [1.0], 1, EPOCH + i * HOUR, i) for i in (1, 2)]
+        hours = range(1, 3 + CONFIRMING_BATCHES)
+        later = [batch(metrics["delay"], [1.0], 1, EPOCH + i * HOUR, i) for i in hours]
         partition.count(log(*later, first=1))
-        store.commit(number, epoch + 1, 1, partition, {"high": 3})
+        store.commit(number, epoch + 1, 1, partition, {"high": 1 + len(later)})
+        store.keep_definitions("digest", b"{}")
         store.owner(number)
         store.count_death()
         store.tell_stuck("worker", "counting", 1.0, 0)

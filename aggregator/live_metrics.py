@@ -1,0 +1,133 @@
+"""The definitions of a file as they are now: a change of the file is taken over while running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import structlog
+
+from estimators import DefinitionError, Metric, load_metrics
+
+LOOK_SECONDS = 1.0
+
+log = structlog.get_logger("dither.definitions")
+
+
+class LiveMetrics(Mapping[str, Metric]):
+    """Metrics by name, as a file defines them; :meth:`refresh` takes a change over.
+
+    Whoever iterates sees the definitions of one moment. A file that cannot be used changes nothing:
+    the error is logged, and the definitions before it stay in force.
+
+    Parameters
+    ----------
+    path : path
+        Of a ``metrics.toml``.
+
+    Raises
+    ------
+    DefinitionError, FileNotFoundError
+        If the file cannot be used at first.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._stamp = self._look()
+        self._metrics = load_metrics(self._path)
+        self._lock = threading.Lock()
+        self._is_asked = False
+
+    def __getitem__(self, name: str) -> Metric:
+        """Return a metric."""
+        return self._metrics[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of now."""
+        return iter(self._metrics)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._metrics)
+
+    def ask(self, *_: object) -> None:
+        """Have the next :meth:`refresh` read the file in any case; safe in a signal handler."""
+        self._is_asked = True
+
+    def refresh(self) -> bool:
+        """Look at the file, and take over what changed in it; return whether anything did."""
+        with self._lock:
+            stamp = self._look()
+            if stamp == self._stamp and not self._is_asked:
+                return False
+            self._stamp, self._is_asked = stamp, False
+            try:
+                fresh = load_metrics(self._path)
+            except (DefinitionError, OSError) as error:
+                log.error("definitions not reloaded", error=str(error))  # noqa: TRY400
+                return False
+            if fresh == self._metrics:
+                return False
+            added, gone = fresh.keys() - self._metrics.keys(), self._metrics.keys() - fresh.keys()
+            changed = {name for name in fresh.keys() - added if fresh[name] != self._metrics[name]}
+            self._metrics = fresh
+        log.info(
+            "definitions reloaded",
+            file=str(self._path),
+            added=sorted(added),
+            changed=sorted(changed),
+            removed=sorted(gone),
+        )
+        return True
+
+    def _look(self) -> tuple[int, int, int] | None:
+        """Return what tells one content of the file from another; None: it is not there now."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def watch(self, changed: Callable[[], object] = lambda: None) -> threading.Thread:
+        """Refresh every second in a thread of its own, which ends with the process.
+
+        Parameters
+        ----------
+        changed : callable
+            Called in that thread after each change.
+        """
+
+        def look() -> None:
+            pause = threading.Event()
+            while not pause.wait(LOOK_SECONDS):
+                if self.refresh():
+                    changed()
+
+        thread = threading.Thread(target=look, name="definitions", daemon=True)
+        thread.start()
+        return thread
+
+
+def current(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
+    """Return the definitions of this moment, which do not change: the same until they do."""
+    return metrics._metrics if isinstance(metrics, LiveMetrics) else metrics
+
+
+def on_hangup(call: Callable[[], object]) -> None:
+    """Call something at SIGHUP, besides whatever was called before.
+
+    Where a terminal started the process, SIGHUP says that the terminal is gone: it still ends it.
+    """
+    before = signal.getsignal(signal.SIGHUP)
+    if before == signal.SIG_DFL and os.isatty(0):
+        return
+
+    def called(number: int, frame: object) -> None:
+        if callable(before):
+            before(number, frame)  # type: ignore[arg-type]
+        call()
+
+    signal.signal(signal.SIGHUP, called)
