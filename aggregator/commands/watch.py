@@ -25,6 +25,7 @@ from aggregator.moments import iso
 from aggregator.reader import Reader
 from aggregator.searched import searched
 from aggregator.settings import Settings
+from aggregator.status import SILENT_MS, START_WORKERS, silence, silence_ms
 from aggregator.windows import Window
 from estimators import Estimate
 from estimators.durations import milliseconds
@@ -66,21 +67,30 @@ def watch(
     reader.metric(metric)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it
     with contextlib.suppress(KeyboardInterrupt), _view(as_json, top) as show:
-        for seen, found in changes(reader, metric, window, seconds):
+        for seen, found in changes(reader, metric, window, seconds, silence_ms(settings)):
             show(seen, found)
 
 
 def changes(
-    reader: Reader, metric: str, window: str | None, seconds: float
+    reader: Reader,
+    metric: str,
+    window: str | None,
+    seconds: float,
+    silent_ms: int = SILENT_MS,
 ) -> Iterator[tuple[Window, Estimate]]:
     """Yield what is known of a metric now, and again whenever it has changed.
 
-    While Redis is away it says so once, and goes on looking.
+    While Redis is away, or nobody counts, it says so once, and goes on looking.
     """
-    version, is_away = "", False
+    version, is_away, was_silent = "", False, False
     while True:
         try:
-            frame = reader.frame(reader.store.overview(), metric, window=window)
+            overview = reader.store.overview()
+            told = silence(overview, time.time_ns() // 10**6, silent_ms)
+            if told and not was_silent:
+                click.echo(f"{told}: {START_WORKERS}", err=True)
+            was_silent = bool(told)
+            frame = reader.frame(overview, metric, window=window)
             if frame.version != version:
                 seen = reader.look(frame)
                 version = frame.version

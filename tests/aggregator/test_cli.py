@@ -22,8 +22,12 @@ from click.testing import CliRunner, Result
 from confluent_kafka import KafkaError, KafkaException
 
 from aggregator.cli import COMMANDS, cli, main
+from aggregator.commands.watch import changes
 from aggregator.embedded import EmbeddedUnavailableError
+from aggregator.keys import tag
+from aggregator.reader import Reader
 from aggregator.store import Store, connect
+from aggregator.stored import LAST_COMMIT_MS
 from estimators import Metric, load_metrics
 from tests.integration.deployment import wait_until
 from tests.messages import batch, log
@@ -557,6 +561,26 @@ def count_one(redis_url: str, metric: Metric, values: Sequence[Any]) -> None:
         partition = snapshot.partition({metric.name: metric}, 60_000)
         partition.count(log(batch(metric, values, 8)))
         store.commit(0, int(snapshot.owner["epoch"]), -1, partition, {})
+
+
+def test_whoever_watches_is_told_once_when_nobody_counts(
+    redis_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("metrics.toml").write_text(METRICS + PLACE)
+    metric = load_metrics("metrics.toml")["place"]
+    count_one(redis_url, metric, [[0.1, -1.5, 0.5]] * 20)
+    with Store(connect(redis_url), "dither.reports") as store:
+        seen = changes(Reader(store, {"place": metric}), "place", None, 0.01)
+        next(seen)
+        assert capsys.readouterr().err == "", "one has counted a moment ago"
+        mark: Any = f"{tag('dither.reports', 0)}:committed"
+        store.client.pexpire(mark, LAST_COMMIT_MS - 3_600_000)
+        seen = changes(Reader(store, {"place": metric}), "place", None, 0.01)
+        next(seen)
+        told = capsys.readouterr().err
+        assert told.startswith("no worker has counted since 20")
+        assert told.count("\n") == 1
+        assert "dither aggregate" in told
 
 
 def test_a_vector_is_shown_by_coordinate_with_its_radius(redis_url: str) -> None:
