@@ -1,14 +1,14 @@
 """Reading a partition in one consistent piece, by plain commands.
 
 A commit is one script, which Redis runs whole, and it changes the owner's stamp. What was read
-between two looks at the same stamp is therefore of one state. All of it is asked for in one round
-trip, so that the looks are as near to each other as Redis runs commands, however slow the network.
-No right to run scripts is needed, and none to write.
+between two looks at the same stamp is therefore of one state. Where the stamp has changed, all of
+it is asked for in one round trip: then the two looks are as near to each other as Redis runs
+commands, however slow the network. No right to run scripts is needed, and none to write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import redis
@@ -18,8 +18,6 @@ STAMP = ("epoch", "next", "begun", "done", "token")
 LOOKS = 20
 
 Command = tuple[str | int, ...]
-Panes = dict[bytes, list[Command]]
-"""Of the members of a set of open panes, the commands that read them."""
 
 
 class Plan(NamedTuple):
@@ -29,14 +27,12 @@ class Plan(NamedTuple):
     ----------
     prefix : str
         Of its keys.
-    always : list of command
-    of_open : callable
-        Returns the commands for a member of its set of open panes; none: it is passed over.
+    reads : callable
+        Returns commands for the members of its set of open panes.
     """
 
     prefix: str
-    always: list[Command]
-    of_open: Callable[[bytes], list[Command]]
+    reads: Callable[[Collection[bytes]], list[Command]]
 
 
 class Piece(NamedTuple):
@@ -44,14 +40,14 @@ class Piece(NamedTuple):
 
     Attributes
     ----------
-    always : list
-        Replies to the plan's commands.
-    open : dict of bytes to list
-        By member of the set of open panes: replies to its commands.
+    opened : collection of bytes
+        Members of the set of open panes.
+    replies : list
+        To the plan's commands for them.
     """
 
-    always: list[Any]
-    open: dict[bytes, list[Any]]
+    opened: Collection[bytes]
+    replies: list[Any]
 
 
 def read(ask: Callable[[Sequence[Command]], list[Any]], plans: Sequence[Plan]) -> list[Piece]:
@@ -68,39 +64,40 @@ def read(ask: Callable[[Sequence[Command]], list[Any]], plans: Sequence[Plan]) -
     redis.exceptions.TryAgainError
         If a partition has changed each time that it was read.
     """
-    sets: list[Any] = ask([("SMEMBERS", f"{plan.prefix}:open") for plan in plans])
-    panes = [_panes(plan, opened) for plan, opened in zip(plans, sets, strict=True)]
-    found: dict[int, Piece] = {}
-    for _ in range(LOOKS):
-        waiting = [number for number in range(len(plans)) if number not in found]
-        blocks = [_block(plans[number], panes[number]) for number in waiting]
-        replies = iter(ask([command for block in blocks for command in block]))
-        for number, block in zip(waiting, blocks, strict=True):
-            before, opened, *rest, after = (next(replies) for _ in block)
-            now = panes[number] if opened == sets[number] else _panes(plans[number], opened)
-            if before == after and now == panes[number]:
-                found[number] = _piece(plans[number], now, rest)
-            sets[number], panes[number] = opened, now
-        if len(found) == len(plans):
-            return [found[number] for number in range(len(plans))]
-    changing = next(plan.prefix for number, plan in enumerate(plans) if number not in found)
-    raise redis.exceptions.TryAgainError(f"{changing} changes while it is read")
-
-
-def _panes(plan: Plan, opened: Any) -> Panes:
-    commands = {member: plan.of_open(member) for member in opened}
-    return {member: those for member, those in commands.items() if those}
-
-
-def _block(plan: Plan, panes: Panes) -> list[Command]:
-    stamp: Command = ("HMGET", f"{plan.prefix}:owner", *STAMP)
-    of_panes = (command for those in panes.values() for command in those)
-    return [stamp, ("SMEMBERS", f"{plan.prefix}:open"), *plan.always, *of_panes, stamp]
-
-
-def _piece(plan: Plan, panes: Panes, replies: list[Any]) -> Piece:
-    size = len(plan.always)
-    rest = iter(replies[size:])
-    return Piece(
-        replies[:size], {member: [next(rest) for _ in those] for member, those in panes.items()}
+    heads = iter(ask([command for plan in plans for command in _head(plan)]))
+    known = [(next(heads), next(heads)) for _ in plans]
+    commands = [plan.reads(opened) for plan, (_, opened) in zip(plans, known, strict=True)]
+    replies = iter(
+        ask(
+            [c for plan, those in zip(plans, commands, strict=True) for c in (*those, _stamp(plan))]
+        )
     )
+    pieces: list[Piece | None] = []
+    for (before, opened), those in zip(known, commands, strict=True):
+        found = [next(replies) for _ in those]
+        pieces.append(Piece(opened, found) if next(replies) == before else None)
+    return [
+        _again(ask, plan, those) if piece is None else piece
+        for plan, those, piece in zip(plans, commands, pieces, strict=True)
+    ]
+
+
+def _again(
+    ask: Callable[[Sequence[Command]], list[Any]], plan: Plan, commands: list[Command]
+) -> Piece:
+    """Return a piece of a partition that has changed: all of it from one round trip."""
+    for _ in range(LOOKS):
+        before, opened, *found, after = ask([*_head(plan), *commands, _stamp(plan)])
+        expected = plan.reads(opened)
+        if before == after and commands == expected:
+            return Piece(opened, found)
+        commands = expected
+    raise redis.exceptions.TryAgainError(f"{plan.prefix} changes while it is read")
+
+
+def _stamp(plan: Plan) -> Command:
+    return ("HMGET", f"{plan.prefix}:owner", *STAMP)
+
+
+def _head(plan: Plan) -> list[Command]:
+    return [_stamp(plan), ("SMEMBERS", f"{plan.prefix}:open")]

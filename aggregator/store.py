@@ -6,7 +6,7 @@ import contextlib
 import importlib.resources
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
 import redis
@@ -100,14 +100,18 @@ class Store:
             ("HGETALL", f"{prefix}:{name}") for name in ("owner", "watermarks", "counts")
         ]
 
-        def of_open(member: bytes) -> list[Command]:
-            key, _ = stored.opened(f"{prefix}:open", member)
-            seen, uses = f"{prefix}:seen:{key}", f"{prefix}:keys:{key}"
-            return [("GET", f"{prefix}:{key}"), ("GET", seen), ("HGETALL", uses)]
+        def reads(opened: Collection[bytes]) -> list[Command]:
+            commands = list(hashes)
+            for member in sorted(opened):
+                key, _ = stored.opened(f"{prefix}:open", member)
+                commands += [("GET", f"{prefix}:{key}"), ("GET", f"{prefix}:seen:{key}")]
+                commands += [("HGETALL", f"{prefix}:keys:{key}")]
+            return commands
 
-        (found,) = pieces.read(self.ask, [pieces.Plan(prefix, hashes, of_open)])
-        panes = [[member, *replies] for member, replies in found.open.items()]
-        snapshot = Snapshot.of(prefix, [*found.always, panes])
+        (found,) = pieces.read(self.ask, [pieces.Plan(prefix, reads)])
+        values = iter(found.replies[len(hashes) :])
+        panes = [[member, *(next(values) for _ in range(3))] for member in sorted(found.opened)]
+        snapshot = Snapshot.of(prefix, [*found.replies[: len(hashes)], panes])
         if snapshot.gone and snapshot.next_offset != TORN:
             raise _gone(snapshot)
         return snapshot
@@ -325,23 +329,24 @@ class Store:
         plans = [self._running(tag(self.topic, partition), metric) for partition in partitions]
         found: list[tuple[str, bytes]] = []
         for plan, piece in zip(plans, pieces.read(self.ask, plans), strict=True):
-            (closed,) = piece.always
+            (_, total), *panes = plan.reads(piece.opened)
+            closed, *values = piece.replies
             if closed is not None:
-                found.append((str(plan.always[0][1]), closed))
-            for member, (value,) in piece.open.items():
-                found.append((str(plan.of_open(member)[0][1]), value or b""))
+                found.append((str(total), closed))
+            found += [(str(k), v or b"") for (_, k), v in zip(panes, values, strict=True)]
         return found
 
     def _running(self, prefix: str, metric: str) -> pieces.Plan:
         """Return what makes up the running total of a metric: its closed panes, and open ones."""
+        start = f"pane:{metric}:".encode()
 
-        def of_open(member: bytes) -> list[Command]:
-            if not member.startswith(f"pane:{metric}:".encode()):
-                return []
-            key, _ = stored.opened(f"{prefix}:open", member)
-            return [("GET", f"{prefix}:{key}")]
+        def reads(opened: Collection[bytes]) -> list[Command]:
+            mine = sorted(member for member in opened if member.startswith(start))
+            keys = (stored.opened(f"{prefix}:open", member)[0] for member in mine)
+            total = f"{prefix}:total:{metric}:0"
+            return [("GET", total), *(("GET", f"{prefix}:{key}") for key in keys)]
 
-        return pieces.Plan(prefix, [("GET", f"{prefix}:total:{metric}:0")], of_open)
+        return pieces.Plan(prefix, reads)
 
     def overview(self) -> Overview:
         """Return how far everything is counted, in two round trips."""

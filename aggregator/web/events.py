@@ -16,6 +16,7 @@ from aggregator import status
 from aggregator.errors import StateUnreadable
 from aggregator.status import ServiceStatus
 from aggregator.web.failures import RETRY_SECONDS, asking, away
+from aggregator.web.middleware import ABORT
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.queries import EventsQuery, parse
 from aggregator.web.service import Service
@@ -24,7 +25,6 @@ from producers.problems import Problem
 
 HEARTBEAT_SECONDS = 15
 LEAVE_SECONDS = 1
-ABORT = "dither.abort"
 
 
 @Operation(

@@ -15,6 +15,8 @@ PROTECTIVE = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
 """For answers to programs; a page brings a policy of its own."""
+ABORT = "dither.abort"
+"""In a request's scope: what ends its connection at once, where the server lets us."""
 BODY_SECONDS = 10.0
 """For a whole body, from the request's head on: as long as for the head itself."""
 
@@ -79,7 +81,8 @@ class BodyLimit:
                 if not message.get("more_body", False):
                     deadline = None
                 return message
-            if is_answered:  # there is nobody left to tell
+            if is_answered:  # it is too late to tell
+                scope.get(ABORT, _nothing)()
                 return {"type": "http.disconnect"}
             raise problem
 
@@ -97,6 +100,10 @@ class BodyLimit:
             "send less at a time, or raise [serve] max_request_bytes",
             headers={"Connection": "close"},
         )
+
+
+def _nothing() -> None:
+    """Leave the connection to the server."""
 
 
 def _too_slow() -> Problem:

@@ -13,7 +13,7 @@ from limits import RateLimitItem, parse
 from producers.problems import Problem
 
 MOST_CLIENTS = 100_000
-"""Counted at a time; beyond it the one that was first seen is forgotten. About 30 MB a limit."""
+"""Counted at a time; beyond it the one that came first is forgotten. Three limits take 52 MB."""
 
 CALLER = "dither.caller"
 

@@ -14,7 +14,8 @@ import yaml  # type: ignore[import-untyped, unused-ignore]
 from click.testing import CliRunner
 
 from aggregator.cli import cli
-from aggregator.settings import load_settings
+from aggregator.settings import Serve, load_settings
+from aggregator.web.hosts import expected, is_expected
 from deploy.kafka.launcher import kafka_version
 from estimators import load_metrics
 from tests.servers import program
@@ -49,6 +50,9 @@ def test_prometheus_scrapes_services_of_the_composition(services: dict[str, Any]
     targets = [target for job in jobs for one in job["static_configs"] for target in one["targets"]]
     port = services["serve"]["environment"]["DITHER_SERVE_PORT"]
     assert f"serve:{port}" in targets
+    host = services["serve"]["environment"]["DITHER_SERVE_HOST"]
+    names = expected(Serve(host=host))
+    assert all(is_expected(target, names) for target in (f"serve:{port}", f"localhost:{port}"))
     assert {target.partition(":")[0] for target in targets} <= {*services, "localhost"}
 
 
