@@ -62,6 +62,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     `value` is always between `lower` and `upper`; `unbiased` is what it was clipped from: take that
     for sums and means of several answers. Of a minimum or maximum `value` is the middle of what the
     rounds have left, and no more than a guess: `search` has the statement that is certain.
+    `covers` says what the bounds cover together with probability 1 - beta: "this window", so many
+    "windows", or "all times from" a start. `chosen_among`: so many answers share beta, because this
+    one may have been chosen after looking at them; `weights_fixed`: it was chosen before.
     `influence` is that on what was asked for, `left_out` included; a minimum or maximum has none,
     but `search`, where its rounds stand, null before the first one. `categories` and `coordinates`
     name the numbers of `value`, `lower` and `upper`; `left_out` says how many there are besides.
@@ -85,8 +88,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     effective_reports: Number
     beta: float
     bound: str
+    covers: str
     target: str
     policy: str
+    chosen_among: int | UnsetType = UNSET
+    weights_fixed: bool | UnsetType = UNSET
     heterogeneity: Number
     levels: list[LevelShare]
     influence: Lies | UnsetType = UNSET
@@ -177,8 +183,11 @@ def answer(
         effective_reports=plain(found.effective_reports),  # type: ignore[arg-type]
         beta=found.beta,
         bound=found.bound,
+        covers=found.covers,
         target=found.target,
         policy=found.policy,
+        chosen_among=found.chosen_among if found.chosen_among > 1 else UNSET,
+        weights_fixed=True if found.weights_fixed else UNSET,
         heterogeneity=found.heterogeneity,
         levels=[
             LevelShare(float(epsilon), int(count), _number(weight), loss)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 
@@ -68,13 +69,15 @@ class Due:
                 continue
             metric = self._metrics[name]
             policy = overview.policies.get(name, DEFAULT_POLICY)
+            since = overview.changed_ms(name)
             for starts in self._unpublished.starts(metric, closed - metric.pane_ms):
                 windows = self._windows(metric, numbers, starts, policy)
                 if not overview.goes_on_in(self.reader.store.overview()):
                     log.info("counted anew while it was read", metric=name)
                     return
                 self.published.check()
-                yield from self._events(windows)
+                told = [dataclasses.replace(one, changed_ms=since) for one in windows]
+                yield from self._events(told)
 
     def _events(self, windows: list[Window]) -> Iterator[list[Event]]:
         """Yield the windows' events, some of them after a while where answers take their time."""

@@ -64,13 +64,13 @@ UNBIASED = Exported(
 LOWER = Exported(
     "dither_estimate_lower",
     "gauge",
-    "Lower confidence bound of the estimate: holds at all times at once.",
+    "Lower confidence bound of the estimate: holds at all times from the first report on, at once.",
     ("metric", "category"),
 )
 UPPER = Exported(
     "dither_estimate_upper",
     "gauge",
-    "Upper confidence bound of the estimate: holds at all times at once.",
+    "Upper confidence bound of the estimate: holds at all times from the first report on, at once.",
     ("metric", "category"),
 )
 RADIUS = Exported(

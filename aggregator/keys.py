@@ -40,6 +40,20 @@ def policies_key(topic: str) -> str:
     return f"dither:{topic}:policies"
 
 
+CHANGED = " changed"
+
+
+def changed_field(metric: str) -> str:
+    """Return the field of that hash with the time at which a metric's weights were changed last.
+
+    Examples
+    --------
+    >>> changed_field("delay")  # no metric's name has a space
+    'delay changed'
+    """
+    return metric + CHANGED
+
+
 def publisher_key(topic: str) -> str:
     """Return the prefix of the keys of whoever publishes estimates: one slot of a Redis Cluster.
 

@@ -72,7 +72,7 @@ class LiveView:
             ),
             Text(
                 f"{found.reports:,} reports{rate}, worth {found.effective_reports:,.0f} without "
-                f"noise; {100 * (1 - found.beta):g}% {found.bound} bounds",
+                f"noise; {100 * (1 - found.beta):g}% {found.bound} bounds, {found.covers}",
                 style="dim",
             ),
         ]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 from aggregator import releases, stored
+from aggregator.coverage import Looks, chosen_among, covers
 from aggregator.errors import StateUnreadable, UnknownMetric
 from aggregator.keys import (
     PaneKey,
@@ -40,6 +41,7 @@ from estimators.extremes import Progress
 from producers.rounds import Round
 
 DEFAULT_TOPIC = "dither.reports"
+ONE_LOOK = Looks()
 EXPIRY_MS = 60_000
 """How long an answer from panes that expire is taken to be the same."""
 
@@ -110,6 +112,8 @@ class Reader:
         window: str | None = None,
         categories: Sequence[str | int] | None = None,
         simultaneous: bool = True,
+        windows: int = 1,
+        weights_fixed: bool = False,
     ) -> Estimate:
         """Estimate a metric over a window of event time.
 
@@ -125,7 +129,10 @@ class Reader:
         window : str, optional
             Instead of start and end: a duration such as ``"1h"``, the last hour of event time.
         beta, target, categories, simultaneous
-            See :meth:`estimators.Metric.estimate`.
+            See :meth:`estimators.Metric.estimate`. Where weights or a target are named, beta is
+            shared among all there are, unless they are fixed.
+        windows, weights_fixed
+            See :class:`aggregator.coverage.Looks`.
 
         Returns
         -------
@@ -146,6 +153,7 @@ class Reader:
             target,
             categories=categories,
             simultaneous=simultaneous,
+            looks=Looks(windows=windows, weights_fixed=weights_fixed),
         )
 
     @staticmethod
@@ -158,6 +166,7 @@ class Reader:
         *,
         categories: Sequence[str | int] | None = None,
         simultaneous: bool = True,
+        looks: Looks = ONE_LOOK,
     ) -> Estimate:
         """Estimate from a window that was read before.
 
@@ -165,20 +174,24 @@ class Reader:
         search stands, and what is certain with its beta.
         """
         metric = window.metric
+        looks.check(window)
         if window.released is not None:
             asked = (beta, weights, bound, target, categories, simultaneous)
-            return releases.answered(metric, window.released, *asked)
+            found = releases.answered(metric, window.released, *asked)
+            return dataclasses.replace(found, covers=covers(window, found, looks))
         if metric.has_rounds:
             progress = Progress() if window.asked is None else window.asked.progress
             found = metric.search.estimate(progress)
             undecided = window.status == "provisional" and not progress.decisions
             status = "too_few_reports" if undecided else window.status
-            return dataclasses.replace(found, status=status)
+            told = covers(window, found, looks)
+            return dataclasses.replace(found, status=status, covers=told)
         policy = window.policy if weights is None else weights
         known = window.bound if bound == "auto" else bound
+        among = chosen_among(window, weights, target, looks)
         estimate = metric.estimate(
             window.statistic,
-            beta,
+            beta / (among * looks.windows),
             policy,
             known,
             target,
@@ -187,7 +200,15 @@ class Reader:
             panes=window.panes,
         )
         too_few = estimate.reports < metric.minimum_reports and window.status != "not_ready"
-        return dataclasses.replace(estimate, status="too_few_reports" if too_few else window.status)
+        looked_once = known == "fixed" and window.status != "final"
+        return dataclasses.replace(
+            estimate,
+            beta=beta,
+            status="too_few_reports" if too_few else window.status,
+            covers=covers(window, estimate, looks, looked_once=looked_once),
+            chosen_among=among,
+            weights_fixed=looks.weights_fixed,
+        )
 
     def window(
         self, name: str, start: Time = None, end: Time = None, window: str | None = None
@@ -250,6 +271,16 @@ class Reader:
         StateUnreadable
             If it cannot be said how far a partition is counted.
         """
+        found = self._frame(overview, name, start, end, window)
+        changed = overview.changed_ms(name)
+        version = found.version if changed is None else f"{found.version}-{changed}"
+        return dataclasses.replace(
+            found, slides=window is not None, changed_ms=changed, version=version
+        )
+
+    def _frame(
+        self, overview: Overview, name: str, start: Time, end: Time, window: str | None
+    ) -> Frame:
         metric = self.metric(name)
         overview.check()
         if metric.has_rounds:

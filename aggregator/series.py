@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from aggregator import steps
 from aggregator.answers import Moment, Numbers, Status, plain
+from aggregator.coverage import THIS_WINDOW, Looks
 from aggregator.keys import GRAINS_MS, metric_key
 from aggregator.known import KnownEstimates
 from aggregator.moments import iso
@@ -44,12 +45,14 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     upper: Numbers
     unbiased: Numbers
     reports: int
+    chosen_among: int | UnsetType = UNSET
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
     """A metric over time, the oldest step first.
 
-    The bounds of a point hold for that point by itself: for one step, not for all at once. Those of
+    `covers` says what the bounds cover together with probability 1 - beta: "this window", each step
+    by itself, or so many "windows", all points that are answered. Those of
     its categories, or coordinates, hold simultaneously unless they were asked for by themselves.
     """
 
@@ -58,7 +61,9 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     step_seconds: float
     beta: float
+    covers: str
     policy: str
+    weights_fixed: bool | UnsetType = UNSET
     categories: list[str] | UnsetType = UNSET
     coordinates: list[str] | UnsetType = UNSET
     left_out: int | UnsetType = UNSET
@@ -79,6 +84,10 @@ class Question:
         Keep so many categories or coordinates: those that are largest over the whole range.
     beta, weights, categories, simultaneous
         As of :meth:`Reader.answer`.
+    all_points : bool
+        Whether the bounds cover all points of the answer together.
+    weights_fixed : bool
+        See :class:`aggregator.coverage.Looks`.
     """
 
     metric: str
@@ -91,6 +100,8 @@ class Question:
     categories: tuple[str, ...] | None = None
     top: int | None = None
     simultaneous: bool = True
+    all_points: bool = False
+    weights_fixed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +137,13 @@ class Plan:
         told = [(step.start_ms, step.status) for step in self.steps]
         facts = (self.frame.version, self.step_ms, told)
         return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+
+    @property
+    def looks(self) -> Looks:
+        """What the bounds of a point cover."""
+        question = self.question
+        windows = max(1, len(self.steps)) if question.all_points else 1
+        return Looks(windows=windows, weights_fixed=question.weights_fixed)
 
     @property
     def policy(self) -> str:
@@ -188,6 +206,11 @@ class Historian:
     def _plan_of_releases(self, question: Question, frame: Frame, labels: int) -> Plan:
         """Return the newest releases of a range: they cannot be added up to longer steps."""
         metric = frame.metric
+        if question.all_points:
+            raise ValueError(
+                f"simultaneous = points: metric {metric.name!r} is collected in trust, and the "
+                "bounds of its releases cannot be shared among them"
+            )
         step = question.step and steps.whole_panes(metric, question.step)
         if step not in (None, metric.pane_ms):
             raise ValueError(
@@ -217,7 +240,9 @@ class Historian:
             kind=metric.kind,
             step_seconds=plan.step_ms / 1000,
             beta=question.beta,
+            covers=THIS_WINDOW if plan.looks.windows == 1 else f"{plan.looks.windows} windows",
             policy=plan.policy,
+            weights_fixed=True if question.weights_fixed else UNSET,
             categories=list(shown) if metric.kind == "frequency" else UNSET,
             coordinates=list(shown) if metric.kind == "vector_mean" else UNSET,
             left_out=UNSET if question.top is None else len(labels) - len(shown),
@@ -284,7 +309,9 @@ class Historian:
     def _estimate(self, plan: Plan, statistic: Counts, step: Step) -> Estimate:
         """Return the estimate of a step, computed unless the same was before."""
         digest = hashlib.blake2b(statistic.tobytes(), digest_size=16).digest()
-        key = (*_asked(plan), step.status, digest)
+        changed = plan.frame.changed_ms
+        is_older = changed is not None and step.start_ms < changed
+        key = (*_asked(plan), step.status, is_older, digest)
         known = self.known.get(key)
         if known is not None:
             return known
@@ -298,6 +325,7 @@ class Historian:
             question.weights,
             categories=question.categories,
             simultaneous=question.simultaneous,
+            looks=plan.looks,
         )
         self.known.put(key, estimate)
         return estimate
@@ -343,7 +371,8 @@ class Historian:
 def _asked(plan: Plan) -> tuple[Hashable, ...]:
     question, metric = plan.question, plan.frame.metric
     asked = (question.beta, plan.policy, question.categories, question.simultaneous)
-    return (metric.name, metric.revision, *asked)
+    chosen = (plan.looks, question.weights, plan.frame.changed_ms)
+    return (metric.name, metric.revision, *asked, *chosen)
 
 
 def _key(plan: Plan, step: Step) -> Hashable:
@@ -364,4 +393,5 @@ def _point(step: Step, estimate: Estimate, chosen: Places | None) -> Point:
         upper=upper,
         unbiased=unbiased,
         reports=estimate.reports,
+        chosen_among=estimate.chosen_among if estimate.chosen_among > 1 else UNSET,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.resources
 import os
+import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
@@ -15,7 +16,9 @@ from aggregator import pieces, stored
 from aggregator.connection import connect, run
 from aggregator.errors import CommitTooLarge, Fenced, OtherGroup, StateUnreadable, Torn
 from aggregator.keys import (
+    CHANGED,
     PaneKey,
+    changed_field,
     coordinator_key,
     deaths_key,
     definitions_key,
@@ -30,6 +33,7 @@ from aggregator.partition import Partition, Watermark
 from aggregator.spans import Span
 from aggregator.stored import TORN, UNSET, Overview, Snapshot, Standing
 from aggregator.writes import MOST_ARGUMENTS, keys_of, writes
+from estimators.weights import DEFAULT_POLICY
 
 __all__ = ["TORN", "UNSET", "Overview", "Snapshot", "Standing", "Store", "connect", "script"]
 
@@ -400,11 +404,16 @@ class Store:
     def policies(self) -> dict[str, str]:
         """Return the policies of weights that were set, by metric name."""
         key = policies_key(self.topic)
-        return stored.texts(key, self._hash(key))
+        found = stored.texts(key, self._hash(key))
+        return {name: policy for name, policy in found.items() if not name.endswith(CHANGED)}
 
-    def set_policy(self, metric: str, policy: str) -> None:
-        """Set a metric's policy of weights: in force from the next read."""
-        self.ask([("HSET", policies_key(self.topic), metric, policy)])
+    def set_policy(self, metric: str, policy: str, now_ms: int | None = None) -> None:
+        """Set a metric's policy of weights: in force from the next read; note when it changed."""
+        words: list[str | int] = [metric, policy]
+        if self.policies().get(metric, DEFAULT_POLICY) != policy:
+            now = time.time_ns() // 10**6 if now_ms is None else now_ms
+            words += [changed_field(metric), now]
+        self.ask([("HSET", policies_key(self.topic), *words)])
 
     def publishing(self) -> tuple[bool, dict[str, int]]:
         """Return whether somebody has the lease to publish, and how many events there are by type.

@@ -15,7 +15,7 @@ import numpy as np
 
 from aggregator.errors import StateUnreadable
 from aggregator.influence import Uses
-from aggregator.keys import GRAINS_MS, PaneKey, counted_keys
+from aggregator.keys import GRAINS_MS, PaneKey, changed_field, counted_keys
 from aggregator.partition import Partition
 from aggregator.watermark import CONFIRMING_BATCHES, NEVER, RECENT_BATCHES, Ahead, Watermark
 from estimators import Metric
@@ -346,6 +346,12 @@ class Overview:
     policies: dict[str, str]
     rounds: dict[str, bytes] = dataclasses.field(default_factory=dict)
     unreadable: dict[int, StateUnreadable] = dataclasses.field(default_factory=dict)
+
+    def changed_ms(self, metric: str) -> int | None:
+        """Return when a metric's policy of weights was changed last; None: never."""
+        field = changed_field(metric)
+        found = self.policies.get(field)
+        return None if found is None else integer(f"policies, field {field}", found, 0)
 
     def check(self) -> None:
         """Raise StateUnreadable if a partition is left out."""

@@ -45,6 +45,10 @@ class Frame:
         Of a metric that is asked in rounds, the one that is open.
     overview : Overview
         From which it was made.
+    slides : bool
+        Whether its start moves: the last stretch of event time.
+    changed_ms : int or None
+        When the policy of weights was changed last; None: never.
     """
 
     metric: Metric
@@ -58,6 +62,8 @@ class Frame:
     release: Release | None = None
     asked: Round | None = None
     overview: Overview = dataclasses.field(default_factory=lambda: Overview({}, {}))
+    slides: bool = False
+    changed_ms: int | None = None
 
     def filled(self, statistic: Counts) -> Window:
         """Return the window with its statistic."""
@@ -70,6 +76,8 @@ class Frame:
             self.arrived_ms,
             self.policy,
             asked=self.asked,
+            slides=self.slides,
+            changed_ms=self.changed_ms,
         )
 
 
@@ -91,6 +99,8 @@ class Window:
         read to be shown.
     asked : Round, optional
         Of a metric that is asked in rounds, the one that is open: `statistic` is of its answers.
+    slides, changed_ms
+        As of :class:`Frame`.
     """
 
     metric: Metric
@@ -102,6 +112,8 @@ class Window:
     policy: str = DEFAULT_POLICY
     released: Estimate | None = None
     asked: Round | None = None
+    slides: bool = False
+    changed_ms: int | None = None
 
     @property
     def reports(self) -> int:

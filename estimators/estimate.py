@@ -55,6 +55,13 @@ class Estimate:
     status : str
         ``not_ready``, ``too_few_reports``, ``provisional`` or ``final``; empty where no window is
         meant.
+    covers : str
+        What the bounds cover together with probability 1 - beta: ``this window``, ``720 windows``,
+        ``all times from ...``; empty where no window is meant.
+    chosen_among : int
+        So many answers share `beta`, because this one may have been chosen after looking at them.
+    weights_fixed : bool
+        Whoever asked said that weights and target were chosen before looking.
     """
 
     value: float | Floats
@@ -75,6 +82,9 @@ class Estimate:
     saturation: float | None = None
     labels: tuple[str, ...] = ()
     status: str = ""
+    covers: str = ""
+    chosen_among: int = 1
+    weights_fixed: bool = False
 
     @property
     def shown(self) -> float | Floats:

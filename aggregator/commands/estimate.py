@@ -10,6 +10,7 @@ import click
 import numpy as np
 from msgspec import UNSET
 
+from aggregator import coverage
 from aggregator.answers import as_dict, lies
 from aggregator.awaited import Awaited, awaited
 from aggregator.commands.options import (
@@ -19,6 +20,7 @@ from aggregator.commands.options import (
     settings_options,
     table,
 )
+from aggregator.coverage import MOST_WINDOWS, Looks
 from aggregator.moments import iso
 from aggregator.reader import Reader
 from aggregator.searched import in_words, searched
@@ -70,11 +72,22 @@ class Moment(click.ParamType[float]):
 @click.option("--from", "start", type=Moment(), help="Begin of the window (UTC unless it says so).")
 @click.option("--to", "end", type=Moment(), help="End of the window.")
 @click.option("--window", metavar="DURATION", help="Instead: the last 1h (30s, 1d, ...) counted.")
+@click.option(
+    "--windows",
+    type=click.IntRange(1, MOST_WINDOWS),
+    default=1,
+    help="Bounds that cover so many windows together, of this one and others that are looked at.",
+)
 @click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
 @click.option(
     "--weights",
     type=click.Choice(sorted(POLICIES)),  # a release has the weights that it was drawn with
     help="How much each privacy level counts [default: as `dither weights` says].",
+)
+@click.option(
+    "--weights-fixed",
+    is_flag=True,
+    help="Weights and target were chosen before looking: beta is not shared among what there is.",
 )
 @click.option(
     "--bound",
@@ -120,8 +133,10 @@ def estimate(
     start: float | None,
     end: float | None,
     window: str | None,
+    windows: int,
     beta: float,
     weights: str | None,
+    weights_fixed: bool,
     bound: str,
     target: str,
     top: int | None,
@@ -135,6 +150,10 @@ def estimate(
     Without --from, --to and --window: over everything counted so far. Times are event times; a
     window is widened to whole panes. Of a metric that is collected in trust: the latest release of
     a pane in the window.
+
+    Bounds of a window are for this window by itself: who looks at many windows, and wants the
+    bounds of all of them to hold, says how many (--windows). Naming weights or a target shares beta
+    among all there are, as the answer may have been chosen after looking at the others.
     """
     defined = defined_metrics(settings)
     store = opened_store(settings)
@@ -152,6 +171,7 @@ def estimate(
             target,
             categories=categories or None,
             simultaneous=not pointwise,
+            looks=Looks(windows=windows, weights_fixed=weights_fixed),
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from None
@@ -185,6 +205,7 @@ def as_text(
         f"bounds     {100 * (1 - found.beta):g}% {found.bound}, {found.target}",
         f"weights    {found.policy}",
     ]
+    lines[4:4] = coverage.in_words(found)
     lines[3:3] = [] if rest is None else rest.lines()
     if window is not None and metric.has_rounds:
         lines += in_words(window)

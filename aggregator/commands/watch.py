@@ -54,7 +54,8 @@ def watch(
 ) -> None:
     """Watch a metric's estimate and its bounds move, until Ctrl-C.
 
-    Over everything counted so far, with bounds that hold however long you look; or over --window.
+    Over everything counted so far, with bounds that hold however long you look; or over --window,
+    with bounds of each window by itself.
     Drawn in place in a terminal; elsewhere, and with --json, one line per change.
     """
     try:

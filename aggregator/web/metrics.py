@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from aggregator import answers
 from aggregator.answers import Answer, Definition
+from aggregator.coverage import Looks
 from aggregator.series import Question, Series
 from aggregator.web import conditional
 from aggregator.web.failures import asking, unavailable
@@ -114,6 +115,7 @@ async def estimate(service: Service, request: Request) -> Response:
     with asking():
         query = parse(request, EstimateQuery)
         edges = moment("from", query.start), moment("to", query.end)
+        looks = Looks(windows=query.windows, weights_fixed=query.weights_fixed)
         reader.metric(name).domain.asked(query.category or None)
 
     def look() -> Any:
@@ -132,6 +134,7 @@ async def estimate(service: Service, request: Request) -> Response:
                 query.target,
                 categories=query.category or None,
                 simultaneous=not query.pointwise,
+                looks=looks,
             )
         return answers.answer(window, found, query.top)
 
@@ -167,6 +170,8 @@ async def series(service: Service, request: Request) -> Response:
             categories=tuple(query.category) or None,
             top=query.top or (None if query.category else service.settings.serve.top_categories),
             simultaneous=not query.pointwise,
+            all_points=query.simultaneous == "points",
+            weights_fixed=query.weights_fixed,
         )
 
     def look() -> Any:

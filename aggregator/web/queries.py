@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
+from aggregator.coverage import MOST_WINDOWS
 from estimators import durations
 from estimators.errors import meant, readable
 
@@ -75,15 +76,38 @@ EventId = Annotated[
 ]
 
 
+Windows = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=MOST_WINDOWS,
+        description="Bounds that cover so many windows together, of this one and others.",
+    ),
+]
+Simultaneous = Annotated[
+    Literal["points"],
+    Meta(description="points: bounds that cover all points of the answer together."),
+]
+WeightsFixed = Annotated[
+    bool,
+    Meta(
+        description="Weights and target were chosen before looking; without it, naming one shares "
+        "beta among all there are."
+    ),
+]
+
+
 class EstimateQuery(msgspec.Struct, kw_only=True, frozen=True):
     """What is asked of an estimate."""
 
     start: Time | None = msgspec.field(name="from", default=None)
     end: Time | None = msgspec.field(name="to", default=None)
     window: Duration | None = None
+    windows: Windows = 1
     beta: Beta = 0.05
     bound: Literal["auto", "fixed", "anytime", "normal"] = "auto"
     weights: Policy | None = None
+    weights_fixed: WeightsFixed = False
     target: Literal["population", "sample"] = "population"
     category: Categories = []
     top: Top | None = None
@@ -99,6 +123,8 @@ class SeriesQuery(msgspec.Struct, kw_only=True, frozen=True):
     step: Duration | None = None
     beta: Beta = 0.05
     weights: Policy | None = None
+    weights_fixed: WeightsFixed = False
+    simultaneous: Simultaneous | None = None
     category: Categories = []
     top: Top | None = None
     pointwise: bool = False

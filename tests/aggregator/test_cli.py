@@ -427,7 +427,8 @@ METRIC_KEYS = [
 ]
 ESTIMATE_KEYS = [
     *("metric", "unit", "kind", "status", "from", "to", "updated", "value", "lower", "upper"),
-    *("unbiased", "reports", "effective_reports", "beta", "bound", "target", "policy"),
+    *("unbiased", "reports", "effective_reports", "beta", "bound", "covers"),
+    *("target", "policy"),
     *("heterogeneity", "levels", "influence"),
 ]
 

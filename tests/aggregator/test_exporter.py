@@ -351,7 +351,7 @@ def test_running_totals_have_bounds_for_all_times_and_the_policy_in_force(
 ) -> None:
     count_something(store)
     text, reader = scrape(client), Reader(store, METRICS)
-    expected = reader.estimate("delay", bound="anytime", weights="optimal")
+    expected = reader.estimate("delay", bound="anytime")
     assert samples(text, "dither_estimate_upper")["delay", ""] == expected.upper
     assert expected.upper > reader.estimate("delay", bound="fixed").upper
     pvalues = samples(text, "dither_level_heterogeneity_pvalue")

@@ -1,7 +1,7 @@
 // The parts that a card and the page of one metric share.
 
 import {announce, h, setText} from "./dom.js";
-import {certainty, probability, stretch, seconds, whole} from "./format.js";
+import {certainty, number, probability, stretch, seconds, whole} from "./format.js";
 
 export const POLICIES = {
   optimal: "least noise; right when values do not go with the level",
@@ -23,7 +23,7 @@ export const isTrusted = (definition) => definition.trust === "central";
 const STATUS = {
   not_ready: ["waiting", "Waiting", "No report has been counted yet."],
   too_few_reports: ["waiting", "Too few reports", "Below the number of reports from which an estimate is shown."],
-  provisional: ["provisional", "Provisional", "More reports can still come into this window; the band holds at all times at once."],
+  provisional: ["provisional", "Provisional", "More reports can still come into this window; its band holds however often one looks."],
   final: ["final", "Final", "Nothing more can come into this window."],
 };
 const SEARCH_STATUS = {
@@ -48,6 +48,16 @@ export class StatusChip {
     this.chip.title = title;
     setText(this.chip, text);
   }
+}
+
+/** What the bounds of an answer cover, in a few words and in full. */
+function coverage({covers, bound, beta, chosen_among: among}) {
+  const share = `${number(100 * beta, beta < 0.01 ? 2 : 0)} in 100`;
+  const wrong = bound === "anytime" ? `For each start by itself, however often one looks: of many starts at most ${share} ever show a wrong band.` : `For each window by itself: of many windows at most ${share} are wrong.`;
+  const [text, title] = covers.startsWith("all times") ? ["at all times", `The band covers the truth at ${covers}, however often one looks.`]
+    : covers === "this window" ? ["for this window", wrong]
+      : covers.endsWith(" windows") ? [`for ${covers} together`, ""] : [`for ${covers}`, ""];
+  return {text: among ? `${text}, chosen among ${among}` : text, title: among ? `${title} The weights were chosen, or changed, after looking: ${among} policies share the ${share}.` : title};
 }
 
 /** The number in front, its band, and what they are about. */
@@ -76,10 +86,10 @@ export class Headline {
     setText(this.unit, scale.unit);
     setText(this.band, scale.interval(lower, upper, digits));
     const sure = certainty(1 - answer.beta);
-    const at = answer.bound === "anytime" ? " at all times" : answer.bound === "normal" ? " asymptotically" : "";
+    const {text, title} = coverage(answer);
     const window = answer.from || answer.to ? `${windowText(answer)} · ` : "";
-    setText(this.about, `${window}${sure}${at}`);
-    this.about.title = leading.label ? "The bands of all categories or coordinates hold together." : "";
+    setText(this.about, `${window}${sure} ${text}`);
+    this.about.title = leading.label ? `${title} The bands of all categories or coordinates hold together.` : title;
   }
   /** Of a minimum or maximum: what is certain. What the rounds have left of the range is no band. */
   #certain({answer: {search}, scale, definition}) {
