@@ -74,6 +74,7 @@ def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
 
     The second keeps the key and the beginning of the payload, the last one nothing but the reason
     and the place of the original. Headers that cannot be read are left out, and a header says so.
+    What is larger than any message that is looked at is not kept whole.
     """
     key, value, headers = message.key(), message.value(), read(message)
     arrived = max(0, message.timestamp()[1])  # 0: now
@@ -91,7 +92,8 @@ def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
     whole = Letter(key, value, [*headers, *why], arrived)
     why = [*why, (TRUNCATED, str(len(value or b"")).encode())]
     short = Letter(key, value and value[:KEPT_BYTES], why, arrived)
-    return [whole, short, Letter(None, None, why, arrived)]
+    least = [short, Letter(None, None, why, arrived)]
+    return least if reason == "too_large" else [whole, *least]
 
 
 class DeadLettersUndelivered(DitherError):  # noqa: N818

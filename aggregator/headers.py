@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 Header = tuple[str, str | bytes | None]
+
+_ask = operator.methodcaller("headers")
+"""Not `message.headers()`: confluent-kafka returns a broken list and sets an exception, which
+CPython checks here, but not in a call that it has specialized. Then the exception would come up in
+whatever is called next, and the list would end the process."""
 
 
 def read(message: Any) -> list[Header] | None:
@@ -12,9 +18,9 @@ def read(message: Any) -> list[Header] | None:
 
     Kafka takes any bytes as a header's name. confluent-kafka wants UTF-8: it raises
     UnicodeDecodeError or SystemError, and a second call returns a list that ends the process when
-    it is looked at. Call this once for each message, and :meth:`headers` nowhere else.
+    it is looked at. Call this once for each message, and ask for headers nowhere else.
     """
     try:
-        return list(message.headers() or [])
+        return list(_ask(message) or [])
     except (UnicodeError, SystemError):
         return None

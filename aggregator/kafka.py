@@ -67,6 +67,15 @@ MANDATORY: dict[str, Any] = {
 }
 """What exactness rests on: offsets live beside the sums, and an offset never jumps in silence."""
 
+LETTERS: dict[str, Any] = {
+    "message.max.bytes": 64_000_000,
+    "queue.buffering.max.kbytes": 65_536,
+    "compression.type": "zstd",
+}
+"""Of the producer of dead letters: what came compressed must not become large on the brokers."""
+LETTERS_MAY = ("queue.buffering.max.kbytes", "compression.type")
+"""What [kafka] may override of them."""
+
 QUEUE_SHARE = 8
 """Of a worker's memory, that messages which were fetched may take."""
 MOST_QUEUED_KBYTES = 65_536
@@ -471,6 +480,7 @@ class Clients:
         from aggregator.compaction import CompactionWatch  # it asks through this module
 
         group = settings.aggregate.group
+        chosen = {k: settings.kafka[k] for k in LETTERS_MAY if k in settings.kafka}
         unset = {k: v for k, v in received(settings).items() if k not in settings.kafka}
         asker = consumer(settings, group, **FRESH, **SINGLE)
         return cls(
@@ -484,7 +494,7 @@ class Clients:
                 **unset,
             ),
             asker,
-            producer(settings, **{"message.max.bytes": 64_000_000}),
+            producer(settings, **LETTERS | chosen),
             TopicId(settings, settings.topics.reports),
             prober(
                 lambda: consumer(settings, group, **{"enable.partition.eof": True}, **unset),

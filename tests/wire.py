@@ -8,7 +8,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 Bytes = bytes | None
@@ -20,6 +20,7 @@ NOT_YET, NEW_TOPIC_SECONDS = (3, 5, 6), 10.0
 """Errors of a topic that was created just now: unknown, or without a leader."""
 CASTAGNOLI = 0x82F63B78
 ZSTD_MAGIC, ZSTD_BLOCK = b"\x28\xb5\x2f\xfd", 1 << 17
+GZIP_PIECE = 1 << 20
 ZSTD_WINDOW = 0x38
 """A window of 128 KB; no size of the content, no checksum, no dictionary."""
 
@@ -109,6 +110,25 @@ def zstd(*parts: tuple[bytes, int]) -> bytes:
         head = size << 3 | kind << 1 | (index == len(blocks) - 1)
         frame += [head.to_bytes(3, "little"), data]
     return b"".join(frame)
+
+
+def gzip(parts: Iterable[tuple[bytes, int]]) -> bytes:
+    """Return bytes, each as often as said, compressed: nothing of the whole is ever in memory."""
+    packer, found = zlib.compressobj(9, wbits=31), []
+    for data, times in parts:
+        many = max(1, min(times, GZIP_PIECE // max(1, len(data))))
+        piece, left = data * many, times
+        while left > 0:
+            found.append(packer.compress(piece[: min(many, left) * len(data)]))
+            left -= many
+    return b"".join([*found, packer.flush()])
+
+
+def expanding(size: int, head: bytes = b"") -> list[tuple[bytes, int]]:
+    """Return the parts of one record whose value is `head` and so many zeros."""
+    value = varint(len(head) + size) + head
+    length = len(b"\0\0\0\1") + len(value) + size + 1
+    return [(varint(length) + b"\0\0\0\1" + value, 1), (b"\0", size + 1)]
 
 
 def record_batch(

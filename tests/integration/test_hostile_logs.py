@@ -67,6 +67,24 @@ def test_a_header_name_that_is_not_utf8_is_put_aside_without_its_headers(
     assert found.returncode == 0, found.stderr
 
 
+def test_headers_are_read_safely_however_often_others_were_read_before(
+    deployment: Deployment, raw: RawProducer, delay: Metric
+) -> None:
+    names = (b"fine", b"\xff\xfe", b"\xed\xa0\x80", b"")
+    records = [
+        Record(b"?", headers=[(b"fine", b"1"), (names[i % 4], b"2"), (b"also", None)])
+        for i in range(4_000)
+    ]
+    with deployment.worker():
+        assert raw.produce(deployment.topic, 0, record_batch(records)) == 0
+        deployment.produce([(0, honest(delay, 1)), (1, honest(delay, 2))])
+        deployment.wait_until_counted()
+    found = deployment.dead(len(records))
+    assert sum(UNREADABLE in letter["headers"] for letter in found) == len(records) // 2
+    assert sum("also" in letter["headers"] for letter in found) == len(records) // 2
+    assert accepted(deployment) == 2
+
+
 def test_a_message_whose_judgement_fails_halts_its_partition_until_it_is_skipped(
     deployment: Deployment, delay: Metric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
