@@ -315,6 +315,8 @@ class Demonstration:
         overview, store = self._store.overview(), self._store
         for name, closed in self.reader.closed(overview, len(overview.partitions)).items():
             metric, key = self.metrics[name], metric_key(name, self.metrics[name].revision)
+            if metric.trust != "central":
+                continue
             last = store.latest(key, [*overview.partitions], closed - metric.pane_ms)
             there = self.reader.releases.latest(metric, key)
             if last is not None and (there is None or there.start_ms < last):

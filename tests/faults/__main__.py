@@ -75,7 +75,8 @@ def tell(outcome: Outcome, done: int, of: int) -> None:
     faults = ", ".join(sorted(outcome.faults.elements()))
     print(
         f"{done}/{of} seed {outcome.schedule.seed}: {verdict}, {outcome.messages} messages, "
-        f"{outcome.owners} takeovers, {outcome.seconds:.1f} s; {faults}",
+        f"{outcome.owners} takeovers, {outcome.finals} finals after {outcome.final_seconds:.1f} s, "
+        f"{outcome.seconds:.1f} s; {faults}",
         flush=True,
     )
     for problem in outcome.problems:
@@ -88,10 +89,11 @@ def table(outcomes: list[Outcome], seconds: float) -> str:
     wide = max(map(len, KINDS))
     lines = [f"  {kind:{wide}} {faults[kind]:6,}" for kind in KINDS]
     failed = [outcome.schedule.seed for outcome in outcomes if outcome.problems]
-    messages, reports, dead, owners, restarted, torn = (
+    messages, reports, dead, owners, restarted, torn, finals = (
         sum(getattr(outcome, name) for outcome in outcomes)
-        for name in ("messages", "reports", "dead", "owners", "restarted", "torn")
+        for name in ("messages", "reports", "dead", "owners", "restarted", "torn", "finals")
     )
+    longest = max((outcome.final_seconds for outcome in outcomes), default=0.0)
     return "\n".join(
         [
             f"{len(outcomes)} schedules in {seconds / 60:.1f} minutes, {faults.total():,} faults:",
@@ -100,6 +102,8 @@ def table(outcomes: list[Outcome], seconds: float) -> str:
             f"{owners:,} takeovers of partitions",
             f"{torn:,} partitions stopped as Redis had applied a commit by half, were deleted and "
             "counted again",
+            f"{finals:,} final events, compared with a recount of the log; every pane had its own "
+            f"within {longest:.1f} s after the last fault",
             f"{restarted:,} workers ended without Redis or Kafka and were started again",
             f"{len(failed)} schedules with a difference"
             + (f": seeds {', '.join(map(str, sorted(failed)))}" if failed else ""),

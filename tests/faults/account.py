@@ -31,11 +31,14 @@ class Account:
         Why each message that must be in the dead letters is there.
     totals : dict of (int, str) to array
         The sum of all counted reports by partition and metric.
+    panes : dict of (int, str) to array
+        The same by the start of the pane, over all partitions.
     """
 
     counts: Counter[tuple[int, str]] = dataclasses.field(default_factory=Counter)
     refused: dict[Place, str] = dataclasses.field(default_factory=dict)
     totals: dict[tuple[int, str], Any] = dataclasses.field(default_factory=dict)
+    panes: dict[tuple[int, str], Any] = dataclasses.field(default_factory=dict)
 
 
 def reckon(
@@ -63,21 +66,26 @@ def reckon(
             one = ReportBatch.FromString(message.value())
             metric = metrics[one.metric]
             pane = one.time_ms - one.time_ms % metric.pane_ms
-            outcome = "accepted"
-            if pane + metric.pane_ms + metric.lateness_ms <= watermarks[one.metric]:
+            outcome, is_heartbeat = "accepted", not one.levels
+            if is_heartbeat:
+                pass
+            elif pane + metric.pane_ms + metric.lateness_ms <= watermarks[one.metric]:
                 outcome = account.refused[partition, message.offset()] = "late"
             elif (one.metric, pane, one.batch_id) in seen:
                 outcome = "duplicate"
-            else:
-                seen.add((one.metric, pane, one.batch_id))
+            if outcome == "accepted":
                 times = [*recent[one.metric], min(one.time_ms, message.timestamp()[1])][-32:]
                 recent[one.metric] = times
                 if len(times) >= 8:
                     eighth = sorted(times, reverse=True)[7]
                     watermarks[one.metric] = max(watermarks[one.metric], eighth)
-                total = account.totals.setdefault((partition, one.metric), metric.zero())
+            if outcome == "accepted" and not is_heartbeat:
+                seen.add((one.metric, pane, one.batch_id))
                 levels = np.frombuffer(one.levels, np.uint8)
-                metric.accumulate(total, levels, metric.randomizer.decode(one.values))
+                reports = metric.randomizer.decode(one.values)
+                for sums, key in ((account.totals, partition), (account.panes, pane)):
+                    total = sums.setdefault((key, one.metric), metric.zero())
+                    metric.accumulate(total, levels, reports)
             account.counts[partition, f"{outcome}:{one.metric}"] += len(one.levels)
     return account
 

@@ -26,6 +26,7 @@ BROKERS = 3
 HEAP = "256m"
 DELAY_SECONDS = 0.3
 LAST_WRITES_BYTES = 20_000
+AHEAD_SECONDS, BEHIND_SECONDS = 180.0, 3_600.0
 
 
 class Arena:
@@ -136,13 +137,17 @@ class Faults:
     ----------
     lane : Lane
     redis : EmbeddedRedis
-    fleet : Fleet
+    fleet, servers : Fleet
+        The workers, and those that publish.
     done : Counter
         How many of each kind; a broker's count for the lane that brought them about.
     """
 
-    def __init__(self, lane: Lane, redis: EmbeddedRedis, fleet: Fleet, done: Counter[str]) -> None:
-        self.lane, self.redis, self.fleet, self.done = lane, redis, fleet, done
+    def __init__(
+        self, lane: Lane, redis: EmbeddedRedis, fleet: Fleet, servers: Fleet, done: Counter[str]
+    ) -> None:
+        self.lane, self.redis, self.done = lane, redis, done
+        self.fleet, self.servers = fleet, servers
         self.older: list[int] = [self._log_bytes()]
         self._store, self._to_redis, self._to_kafka = (threading.Lock() for _ in range(3))
 
@@ -174,6 +179,25 @@ class Faults:
         else:
             self.fleet.leave(choice)
             yield
+
+    @contextlib.contextmanager
+    def _server(self, verb: str, choice: float) -> Iterator[None]:
+        if verb == "killed":
+            self.servers.kill(choice)
+            yield
+            self.servers.join()
+        else:
+            with self.servers.frozen(choice):
+                yield
+
+    @contextlib.contextmanager
+    def _clock(self, verb: str, choice: float) -> Iterator[None]:
+        """Have a worker, or a server, join whose machine has a wrong clock."""
+        joining = self.fleet if choice < 0.7 else self.servers
+        joining.join(AHEAD_SECONDS if verb == "ahead" else -BEHIND_SECONDS)
+        if joining is self.servers:
+            self.servers.kill(0.0)  # the one before it
+        yield
 
     @contextlib.contextmanager
     def _broker(self, verb: str, choice: float) -> Iterator[None]:

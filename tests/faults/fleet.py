@@ -1,4 +1,4 @@
-"""Workers as processes that are cheap to start: `dither aggregate`, forked with all its imports."""
+"""Workers and servers as processes that are cheap to start: forked with all their imports."""
 
 from __future__ import annotations
 
@@ -8,21 +8,33 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["aggregator.cli", "aggregator.commands.aggregate", "aggregator.verify", "tests.faults.fleet"]
+    [
+        "aggregator.cli",
+        "aggregator.commands.aggregate",
+        "aggregator.commands.serve",
+        "aggregator.publisher",
+        "aggregator.verify",
+        "aggregator.web",
+        "tests.faults.fleet",
+        "uvicorn",
+    ]
 )
 STARTING = threading.Lock()
 LEAVE_SECONDS = 60.0
 
 
-def aggregate(arguments: Sequence[str], log: str) -> None:
-    """Be `dither aggregate`, writing to a log file."""
+def be(command: str, arguments: Sequence[str], log: str, ahead_seconds: float) -> None:
+    """Be a command of `dither`, writing to a log file, on a machine whose clock is wrong."""
     from aggregator.cli import main
+
+    _set_clocks(ahead_seconds)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; whoever started us stops us
     os.setpgrp()
@@ -30,8 +42,16 @@ def aggregate(arguments: Sequence[str], log: str) -> None:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    sys.argv = ["dither", "aggregate", *arguments]
+    sys.argv = ["dither", command, *arguments]
     main()
+
+
+def _set_clocks(ahead_seconds: float) -> None:
+    """Have Python's wall clocks be ahead by so much; those that only count seconds stay."""
+    if ahead_seconds:
+        seconds, nanoseconds = time.time, time.time_ns
+        time.time = lambda: seconds() + ahead_seconds
+        time.time_ns = lambda: nanoseconds() + int(ahead_seconds * 1e9)
 
 
 def _end_with_parent() -> None:
@@ -47,20 +67,22 @@ class Fleet:
     Parameters
     ----------
     arguments : sequence of str
-        Of `dither aggregate`.
+        Of the command.
     log : Path
         Where all of them write.
+    command : str
     """
 
-    def __init__(self, arguments: Sequence[str], log: Path) -> None:
-        self.arguments, self.log = list(arguments), log
+    def __init__(self, arguments: Sequence[str], log: Path, command: str = "aggregate") -> None:
+        self.arguments, self.log, self.command = list(arguments), log, command
         self.processes: list[BaseProcess] = []
         self.ended_alone = 0
         self._lock = threading.RLock()
 
-    def join(self) -> None:
-        """Start another worker."""
-        process = CONTEXT.Process(target=aggregate, args=(self.arguments, str(self.log)))
+    def join(self, ahead_seconds: float = 0.0) -> None:
+        """Start another worker, on a machine whose clock is ahead by so much."""
+        arguments = (self.command, self.arguments, str(self.log), ahead_seconds)
+        process = CONTEXT.Process(target=be, args=arguments)
         with STARTING:
             process.start()
         with self._lock:

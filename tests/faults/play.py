@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import random
 import signal
 import threading
@@ -17,19 +18,25 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from aggregator import events
 from aggregator.continuity import Log
 from aggregator.embedded import EmbeddedRedis
 from aggregator.keys import tag
 from aggregator.ownership import take
 from aggregator.store import TORN, UNSET
+from aggregator.watermark import NEVER
+from aggregator.windows import Window
 from estimators import Metric
+from estimators.weights import DEFAULT_POLICY
+from producers.reports_pb2 import ReportBatch
 from tests.bad_batches import bad_batches
-from tests.faults.account import differences, reckon
+from tests.faults.account import Account, differences, reckon
 from tests.faults.arena import Faults, Lane
 from tests.faults.fleet import Fleet
 from tests.faults.schedules import Schedule
 from tests.integration.conftest import METRICS
 from tests.integration.deployment import Deployment, other_database, wait_until
+from tests.integration.events import Found, on_topic
 from tests.messages import EPOCH, batch
 
 HOUR = 3_600_000
@@ -40,6 +47,13 @@ LEFT = {0, -signal.SIGTERM}
 """How a worker ends that was asked to leave: by itself, or before it could even listen."""
 COUNTED_SECONDS = 120.0
 REPLAYED_AT_ONCE = 500
+SERVERS = 2
+SERVING = [
+    *("--port", "0", "--set", "serve.gateway=false", "--set", "aggregate.idle=2s"),
+    *("--set", "publish.lease=2s", "--set", "publish.interval=2s"),
+]
+TOP = 1_000
+"""`publish.top_categories`, as it is by default."""
 
 Logs = Mapping[int, list[Any]]
 
@@ -64,6 +78,10 @@ class Outcome:
     torn : int
         Partitions that stopped as Redis had applied a commit by half, and that were deleted then,
         to be counted again, as the worker's log asks for.
+    finals : int
+        Final events that were compared with a recount of the log.
+    final_seconds : float
+        After the last fault, until every pane had its event.
     seconds : float
         How long it took in all.
     """
@@ -77,6 +95,8 @@ class Outcome:
     owners: int = 0
     restarted: int = 0
     torn: int = 0
+    finals: int = 0
+    final_seconds: float = 0.0
     seconds: float = 0.0
 
 
@@ -190,23 +210,33 @@ def _play(lane: Lane, redis: EmbeddedRedis, outcome: Outcome) -> None:
     file = lane.folder / "metrics.toml"
     file.write_text(METRICS)
     deployment = Deployment(lane.kafka, lane.redis_url, file, schedule.partitions)
-    fleet = Fleet(lane.seen_by_workers(deployment).flags, lane.folder / LOG)
-    faults = Faults(lane, redis, fleet, outcome.faults)
+    flags, log = lane.seen_by_workers(deployment).flags, lane.folder / LOG
+    fleet, servers = Fleet(flags, log), Fleet([*flags, *SERVING], log, "serve")
+    faults = Faults(lane, redis, fleet, servers, outcome.faults)
     with deployment.store:
         try:
             fleet.keep(schedule.workers)
+            servers.keep(SERVERS)
             wait_until(lambda: _is_owned(deployment), "all partitions are owned")
             devices = _disturbed(deployment, faults, schedule)
+            repaired = time.monotonic()
             logs = read(deployment)
             _wait(outcome, deployment, fleet, logs)
-            codes = fleet.stop()
+            found = _finals(deployment, faults, reckon(deployment.metrics, logs, devices.bad))
+            outcome.final_seconds = time.monotonic() - repaired
+            codes = servers.stop()
+            logs = read(deployment)
+            _wait(outcome, deployment, fleet, logs)
+            codes += fleet.stop()
             outcome.restarted = fleet.ended_alone
             if not LEFT.issuperset(codes):
                 outcome.problems.append(f"workers ended with {codes}")
             _settle(outcome, deployment, devices, logs)
+            _compare(outcome, deployment, found, reckon(deployment.metrics, logs, devices.bad))
             if "Traceback" in (lane.folder / LOG).read_text(errors="replace"):
                 outcome.problems.append("a worker ended in a traceback")
         finally:
+            servers.stop()
             fleet.stop()
             _forget(deployment)
 
@@ -228,12 +258,58 @@ def _disturbed(deployment: Deployment, faults: Faults, schedule: Schedule) -> De
         try:
             while wait(happening, KEEP_SECONDS, FIRST_EXCEPTION).not_done:
                 faults.fleet.keep(1)
+                faults.servers.keep(1)
             for job in happening:
                 job.result()
         finally:
             over.set()
         reporting.result()
     return devices
+
+
+def _finals(deployment: Deployment, faults: Faults, account: Account) -> list[Found]:
+    """Return the final events once every pane has one."""
+    found: list[Found] = []
+
+    def are_there() -> bool:
+        faults.servers.keep(1)
+        faults.fleet.keep(1)
+        time.sleep(KEEP_SECONDS)
+        found[:] = [event for event in on_topic(deployment) if event.is_final]
+        return len({event.key for event in found}) >= len(account.panes)
+
+    wait_until(are_there, "every pane has its final event", COUNTED_SECONDS)
+    return found
+
+
+def _compare(
+    outcome: Outcome, deployment: Deployment, found: list[Found], account: Account
+) -> None:
+    """Compare every final event with what a recount of the log gives."""
+    expected: dict[str, bytes] = {}
+    for (start, name), statistic in account.panes.items():
+        metric = deployment.metrics[name]
+        end = start + metric.pane_ms
+        window = Window(metric, statistic, start, end, "final", NEVER, DEFAULT_POLICY)
+        wanted = events.final(window, TOP, events.source(deployment.topic))
+        expected[wanted.id] = wanted.data
+    for event in found:
+        if event.value != expected.get(event.id):
+            told = event.answer.get("reports")
+            there = json.loads(expected.get(event.id, b"{}")).get("reports")
+            outcome.problems.append(
+                f"final event {event.id}: {told} reports, a recount of the log has {there}"
+            )
+    for identity, times in Counter(event.id for event in found).items():
+        if times > 1:
+            outcome.problems.append(f"final event {identity} is there {times} times")
+    for identity in sorted(expected.keys() - {event.id for event in found}):
+        outcome.problems.append(f"final event {identity} is not there")
+    outcome.finals = len(found)
+
+
+def _is_heartbeat(payload: bytes | None, bad: Mapping[bytes | None, str]) -> bool:
+    return payload not in bad and not ReportBatch.FromString(payload or b"").levels
 
 
 def _is_owned(deployment: Deployment) -> bool:
@@ -324,7 +400,12 @@ def _settle(outcome: Outcome, deployment: Deployment, devices: Devices, logs: Lo
         if state.get(key) != expected.get(key):
             there, wanted = str(state.get(key))[:200], str(expected.get(key))[:200]
             outcome.problems.append(f"{key}: {there}, the replay has {wanted}")
-    found = Counter((number, m.value()) for number, messages in logs.items() for m in messages)
+    found = Counter(
+        (number, m.value())
+        for number, messages in logs.items()
+        for m in messages
+        if not _is_heartbeat(m.value(), devices.bad)
+    )
     if found != devices.sent:
         outcome.problems.append("the log is not what was sent and acknowledged, once each")
     account = reckon(deployment.metrics, logs, devices.bad)
@@ -344,7 +425,7 @@ def _forget(deployment: Deployment) -> None:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": deployment.kafka.bootstrap_servers, "log_level": 0})
-    topics = [deployment.topic, deployment.deadletters]
+    topics = [deployment.topic, deployment.deadletters, deployment.estimates]
     for future in admin.delete_topics(topics, operation_timeout=30).values():
         with contextlib.suppress(Exception):
             future.result(timeout=60)

@@ -74,8 +74,11 @@ class Log:
 
     def append(self, count: int) -> None:
         """Write what the devices send next."""
-        for _ in range(count):
-            sent = next(self._source)
+        self.write([next(self._source) for _ in range(count)])
+
+    def write(self, messages: Iterable[Sent]) -> None:
+        """Write these."""
+        for sent in messages:
             before = sent.gap // 2
             at = self.high + before
             self.messages.append(Message(self.number, at, sent))

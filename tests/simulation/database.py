@@ -126,6 +126,9 @@ class Database:
     def _exists(self, *keys: Word) -> int:
         return sum(key in self.keys for key in keys)
 
+    def _pttl(self, key: Word) -> int:
+        return -1 if key in self.keys else -2
+
     def _pexpireat(self, key: Word, _: Word) -> int:
         return int(key in self.keys)
 
@@ -204,6 +207,7 @@ COMMANDS: dict[bytes, Callable[..., Any]] = {
             "del",
             "exists",
             "pexpireat",
+            "pttl",
             "hset",
             "hmget",
             "hgetall",

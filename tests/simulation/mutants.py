@@ -14,7 +14,7 @@ from aggregator import ownership, store
 from aggregator.asker import Asker
 from aggregator.errors import Fenced
 from aggregator.ownership import Owned
-from aggregator.store import Snapshot
+from aggregator.store import Overview, Snapshot
 from aggregator.worker import Worker
 
 Break = Callable[[], contextlib.AbstractContextManager[type[Worker]]]
@@ -77,6 +77,14 @@ _patched(
         dataclasses.replace(self, open={k: (f, s, set()) for k, (f, s, _) in self.open.items()}),
         *arguments,
     ),
+)
+
+
+_patched(
+    "a partition that is not there holds no answer back",
+    Overview,
+    "whole",
+    lambda self, _=None: [one for one in self.partitions.values() if one.is_whole],
 )
 
 

@@ -25,6 +25,7 @@ from tests.simulation.clients import (
     unreadable,
 )
 from tests.simulation.cluster import TOPIC, Cluster
+from tests.simulation.finality import Finality
 from tests.simulation.ledger import Ledger, Violation, tag_of
 from tests.simulation.redis_model import RedisClient, RedisServer
 from tests.simulation.traffic import METRICS
@@ -114,6 +115,7 @@ class Schedule:
         self.cluster = Cluster(self.world, self.partitions, has_gaps=rng.random() < 0.5)
         self.redis = RedisServer(self.world, self.ledger)
         self.ledger.cluster, self.ledger.database = self.cluster, self.redis.database
+        self.finality = Finality(seed, self.cluster, self.redis.database)
         self.workers: dict[str, tuple[Process, list[Worker], list[ConsumerModel]]] = {}
         self.started = 0
         self.on_gap = rng.choice(("stop", "skip"))
@@ -282,6 +284,7 @@ class Schedule:
                 "commits compared with a replay": self.ledger.commits,
                 "commits known again": self.ledger.known,
                 "partitions": self.partitions,
+                "panes seen as final": len(self.finality.seen),
                 "partitions halted": sum(bool(self.halted(number)) for number in numbers),
                 "offsets named as missing": sum(
                     int(self._owner(number).get(b"gap", 0)) for number in numbers
@@ -302,6 +305,7 @@ class Schedule:
                 rng.choice(self.cluster.logs).append(rng.randrange(1, 5))
             if rng.random() < self.rate:
                 self.disturb()
+            self.finality.step()
         self._calm_down()
         self._wait("everything is counted", self._is_counted)
         self._wait("the workers have stopped", self._has_stopped)
@@ -309,6 +313,8 @@ class Schedule:
             if self.halted(number) != "torn":
                 self.ledger.compare(number)
                 self.ledger.check_cells(number)
+        self.finality.look()
+        self.finality.check()
 
     def _turn(self) -> None:
         self.turns += 1

@@ -86,6 +86,11 @@ def traffic(rng: random.Random, has_gaps: bool) -> Iterator[Sent]:
             yield Sent(_bad(rng, time), arrived, gap)
 
 
+def heartbeat(rng: random.Random, time: int) -> bytes:
+    """Return a heartbeat of the metric whose reports are told apart."""
+    return _payload(rng, ONE_EACH, time)
+
+
 def _batch(rng: random.Random, time: int, cells: tuple[int, ...]) -> bytes:
     return _payload(rng, ONE_EACH, time, levels=bytes(len(cells)), values=bytes(cells))
 
