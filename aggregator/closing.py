@@ -73,7 +73,7 @@ class Closing:
     ----------
     store : Store
     metrics : mapping of str to Metric
-        Those that are asked in rounds have no panes to be closed.
+        Those that are asked in rounds, or held open, have no panes to be closed.
     idle_ms : int
         A partition is quiet for a metric that got no report of it for so long, while every question
         for the end of its log was answered.
@@ -88,7 +88,7 @@ class Closing:
         self._metrics = {
             metric_key(name, metric.revision): metric
             for name, metric in metrics.items()
-            if not metric.has_rounds
+            if not (metric.has_rounds or metric.hold_open)
         }
         self._pulses: defaultdict[int, Pulse] = defaultdict(Pulse)
         self._brokers = BrokerClocks()

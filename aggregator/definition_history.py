@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from aggregator.settings import Aggregate
 from estimators import Metric
 from estimators.definitions import define
 
@@ -30,7 +31,7 @@ class Definitions:
     ----------
     metrics : mapping of str to Metric
     rules : dict of str to str
-        Those of the settings in ``[aggregate]`` that do, such as ``future``.
+        Those of the settings in ``[aggregate]`` that do, ``future`` and ``past``.
     """
 
     metrics: Mapping[str, Metric]
@@ -62,6 +63,11 @@ class Definitions:
     def digest(self) -> str:
         """A name for them."""
         return hashlib.blake2b(self.encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def rules(settings: Aggregate) -> dict[str, str]:
+    """Return those of the settings that decide over a batch."""
+    return {"future": settings.future, "past": settings.past}
 
 
 def _table(metric: Metric) -> dict[str, Any]:

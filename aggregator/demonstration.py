@@ -19,7 +19,7 @@ import numpy as np
 from aggregator import kafka
 from aggregator.errors import DitherError
 from aggregator.keys import metric_key
-from aggregator.local import LocalDeployment, free_port
+from aggregator.local import LocalDeployment, allow_any_past, free_port
 from aggregator.reader import Reader
 from aggregator.searched import reached, searched
 from aggregator.settings import Settings
@@ -149,6 +149,7 @@ class Demonstration:
     def __init__(self, settings: Settings, seconds: float, workers: int, seed: int) -> None:
         self.seconds, self.workers, self.seed = seconds, workers, seed
         self.settings = _named(settings)
+        allow_any_past(self.settings)
         self._stack = contextlib.ExitStack()
         self._stop = threading.Event()
         self._produced: Produced | None = None

@@ -114,8 +114,9 @@ def judge_in_turn(
             continue
         if beats[row]:
             watermark.take(int(reached[row]))
+            watermark.close(metric)
             continue
-        if begin + metric.pane_ms <= max(watermark.time - metric.lateness_ms, watermark.closed):
+        if begin + metric.pane_ms <= watermark.closed:
             late[row], passed[row] = True, watermark.time
             continue
         if identity in seen[begin]:
@@ -128,4 +129,5 @@ def judge_in_turn(
         uses[begin][key] = counted + batches.size(row)
         seen[begin].add(identity)
         watermark.take(int(reached[row]))
+        watermark.close(metric)
     return Verdict(late, repeated, passed, over), uses

@@ -24,6 +24,8 @@ ORPHAN_SECONDS = 5
 ANSWER_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 LOOPBACK = "127.0.0.1"
+ANY_PAST = "36500d"
+"""How old events may be where servers are started here: nobody else writes to them."""
 CHOSEN = (
     "kafka.bootstrap.servers",
     "redis.url",
@@ -34,6 +36,7 @@ CHOSEN = (
     "topics.rounds",
     "topics.managed",
     "aggregate.group",
+    "aggregate.past",
     "publish.enabled",
     "serve.host",
     "serve.port",
@@ -77,6 +80,8 @@ class LocalDeployment:
 
     def __enter__(self) -> Self:
         with self._stack:
+            if not self.settings.sources.keys() >= {"kafka.bootstrap.servers", "redis.url"}:
+                allow_any_past(self.settings)
             self.places = f"{self._kafka()} and {self._redis()}"
             kafka.ensure_topics(self.settings)
             refuse_taken(LOOPBACK, self.settings.serve.port)
@@ -159,6 +164,12 @@ class LocalDeployment:
                 process.kill()
                 process.wait()
             guard.release(process)
+
+
+def allow_any_past(settings: Settings) -> None:
+    """Let events be of any time, unless the settings say how old they may be."""
+    if "aggregate.past" not in settings.sources:
+        settings.aggregate.past = ANY_PAST
 
 
 def free_port() -> int:

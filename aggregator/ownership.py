@@ -10,7 +10,7 @@ from aggregator import definition_history
 from aggregator.clock import SYSTEM, Clock
 from aggregator.continuity import Log, Mark, Remembered, broken, is_another
 from aggregator.decoding import Refusal
-from aggregator.definition_history import Definitions
+from aggregator.definition_history import Definitions, rules
 from aggregator.errors import Fenced, OtherGroup, StateUnreadable
 from aggregator.keys import tag
 from aggregator.limits import Refused
@@ -239,10 +239,10 @@ def take(
         Halted, with the reason, if the log no longer has what comes next and the settings say
         ``on_gap = "stop"``; or if what is stored cannot be counted on from.
     """
-    future_ms = milliseconds(settings.future)
+    future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
     try:
         snapshot = store.acquire(number, worker, settings.group)
-        state = snapshot.partition(metrics, future_ms)
+        state = snapshot.partition(metrics, future_ms, past_ms)
     except (OtherGroup, StateUnreadable) as error:
         if isinstance(error, StateUnreadable):
             store.halt(number, str(error))
@@ -291,7 +291,7 @@ def _keep_definitions(
     store: Store, owner: Mapping[str, Any], state: Partition, settings: Aggregate
 ) -> dict[str, str]:
     """Have the store keep the definitions, and return what to say of them with the next commit."""
-    definitions = Definitions(state.metrics, {"future": settings.future})
+    definitions = Definitions(state.metrics, rules(settings))
     digest = definitions.digest
     said = definition_history.changed(owner, state.next_offset, digest)
     if said:

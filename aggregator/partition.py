@@ -24,6 +24,10 @@ from estimators.estimate import Counts
 
 __all__ = ["CONFIRMING_BATCHES", "NEVER", "Pane", "Partition", "Watermark"]
 
+ANY_AGE = 2**62
+"""No limit for how old an event may be, in ms."""
+DAY_MS = 86_400_000
+
 
 @dataclasses.dataclass(eq=False)
 class Pane:
@@ -92,6 +96,8 @@ class Partition:
         The metrics that are counted, by name.
     future_ms : int
         How far a batch's event time may be ahead of Kafka's timestamp.
+    past_ms : int
+        How far it may be behind.
     next_offset : int
         The first offset that is not counted yet.
 
@@ -103,8 +109,15 @@ class Partition:
         Kafka's timestamps of the messages since then, in ms.
     """
 
-    def __init__(self, metrics: Mapping[str, Metric], future_ms: int, next_offset: int = 0) -> None:
-        self.metrics, self.future_ms, self.next_offset = metrics, future_ms, next_offset
+    def __init__(
+        self,
+        metrics: Mapping[str, Metric],
+        future_ms: int,
+        next_offset: int = 0,
+        past_ms: int = ANY_AGE,
+    ) -> None:
+        self.metrics, self.next_offset = metrics, next_offset
+        self.future_ms, self.past_ms = future_ms, past_ms
         self.unsaved = 0
         self.arrivals = array("q")
         self.panes: dict[PaneKey, Pane] = {}
@@ -181,11 +194,13 @@ class Partition:
         time = np.where(batches.time_ms == 0, kafka_ms, batches.time_ms)
         before_epoch = time < 0
         ahead = ~before_epoch & (time > kafka_ms + self.future_ms)
-        wrong = before_epoch | ahead
+        beats = batches.are_heartbeats()
+        too_old = ~beats & (time < kafka_ms - self.past_ms)  # a heartbeat opens no pane
+        wrong = before_epoch | ahead | too_old
         start = time - time % metric.pane_ms
         watermark = self.watermarks[name]
+        watermark.close(metric)  # it may have less lateness than before, or be held open no longer
         reached = np.minimum(time, kafka_ms)
-        beats = batches.are_heartbeats()
         panes = self._open(name, start)
         seen = defaultdict(set, {begin: pane.seen for begin, pane in panes.items()})
         uses: dict[int, Uses] = {}
@@ -203,7 +218,7 @@ class Partition:
         if verdict.over:
             refused[list(verdict.over)] = True
         good = np.flatnonzero(~(refused | beats))
-        watermark.close(metric.lateness_ms)
+        watermark.close(metric)
         if good.size:
             watermark.arrived = max(watermark.arrived, int(kafka_ms[good].max()))
         for begin, inside in _by_start(start[good], good):
@@ -252,6 +267,13 @@ class Partition:
                 "future",
                 f"event time {shown(time)} is {time - kafka_ms} ms ahead of Kafka's timestamp: "
                 f"at most {self.future_ms} ms are allowed; the device's clock is wrong",
+            )
+        if time < kafka_ms - self.past_ms:
+            return ReportError(
+                "too_old",
+                f"event time {shown(time)} is {(kafka_ms - time) / DAY_MS:,.1f} days before "
+                f"Kafka's timestamp: at most {self.past_ms / DAY_MS:,.1f} are allowed "
+                "(aggregate.past)",
             )
         if passed is not None:
             return ReportError(
@@ -346,10 +368,9 @@ def _late(
 
     The oldest pane first: whether it closes depends on no batch of a later one being late.
     """
-    past = start + (metric.pane_ms + metric.lateness_ms)
-    late = timely & ((start + metric.pane_ms <= watermark.closed) | (past <= watermark.time))
+    late = timely & (start + metric.pane_ms <= watermark.closed)
     open_still = timely & ~late
-    if not open_still.any():
+    if metric.hold_open or not open_still.any():
         return late
     latest = max(watermark.latest, int(reached[moving].max(initial=NEVER)))
     for begin in _different(start[open_still]):

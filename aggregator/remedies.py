@@ -52,6 +52,11 @@ REMEDIES = {
         "Nobody who uses Dither's library sends this: look for who floods (docs/abuse.md). "
         "`dither deadletters drop` hides it here.",
     ),
+    "too_old": Remedy(
+        "its event time is further before Kafka's clock than aggregate.past",
+        "Set the device's clock. If the time is right, as in a backfill: set a longer "
+        "aggregate.past, restart the workers, then `dither deadletters replay --reason too_old`.",
+    ),
     "too_many_reports": Remedy(
         "the batch has more reports than the metric's max_batch_reports",
         "Let the device send smaller batches; or allow more, then `dither "

@@ -87,6 +87,7 @@ class Forecast:
         self._metrics, self._store = metrics, store
         self._partitions, self._stamps, self._rounds = partitions, stamps, rounds
         self._future = milliseconds(settings.aggregate.future)
+        self._past = milliseconds(settings.aggregate.past)
         self._states: dict[int, Partition] = {}
 
     def refusals(self, letters: Iterable[DeadLetter]) -> dict[Place, tuple[str, str]]:
@@ -120,7 +121,9 @@ class Forecast:
 
     def _state(self, number: int) -> Partition:
         if number not in self._states:
-            state = self._states[number] = Partition(self._metrics, self._future)
+            state = self._states[number] = Partition(
+                self._metrics, self._future, past_ms=self._past
+            )
             state.watermarks.update(self._store.watermarks(number))
         return self._states[number]
 

@@ -108,6 +108,7 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     commit_interval: str = "1s"
     commit_reports: int = 100_000_000
     future: str = "10m"
+    past: str = "400d"
     idle: str = "30s"
     on_gap: str = "stop"
     skip: list[str] = msgspec.field(default_factory=list)
@@ -168,6 +169,7 @@ DURATIONS = (
     "aggregate.commit_interval",
     "aggregate.future",
     "aggregate.idle",
+    "aggregate.past",
     "aggregate.stuck_after",
     "aggregate.stuck_exit",
     "coordinate.lease",

@@ -16,7 +16,7 @@ import numpy as np
 from aggregator.errors import StateUnreadable
 from aggregator.influence import Uses
 from aggregator.keys import GRAINS_MS, PaneKey, changed_field, counted_keys
-from aggregator.partition import Partition
+from aggregator.partition import ANY_AGE, Partition
 from aggregator.watermark import CONFIRMING_BATCHES, NEVER, RECENT_BATCHES, Ahead, Watermark
 from estimators import Metric
 from estimators.estimate import Counts
@@ -262,9 +262,11 @@ class Snapshot:
             return TORN
         return int(self.owner.get("next", UNSET))
 
-    def partition(self, metrics: Mapping[str, Metric], future_ms: int) -> Partition:
+    def partition(
+        self, metrics: Mapping[str, Metric], future_ms: int, past_ms: int = ANY_AGE
+    ) -> Partition:
         """Return the partition in memory, ready to count on from here."""
-        partition = Partition(metrics, future_ms, max(0, self.next_offset))
+        partition = Partition(metrics, future_ms, max(0, self.next_offset), past_ms)
         partition.watermarks.update(self.watermarks)
         partition.counts.update(self.counts)
         for key, (first_offset, value, seen) in self.open.items():

@@ -14,11 +14,11 @@ import numpy as np
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import kafka
-from aggregator.definition_history import Definitions, in_force
+from aggregator.definition_history import Definitions, in_force, rules
 from aggregator.errors import DitherError, StateUnreadable
 from aggregator.keys import PaneKey, counted_keys, definitions_key, partitions_key
 from aggregator.obstacles import between, is_of_data, spans
-from aggregator.partition import Pane, Partition
+from aggregator.partition import ANY_AGE, Pane, Partition
 from aggregator.settings import Settings
 from aggregator.store import TORN, UNSET, Snapshot, Store
 from estimators import Metric
@@ -100,7 +100,7 @@ def verify(
         Safe beside running workers: a partition's open state is read in one piece first.
     """
     outcome = Verification()
-    given = Definitions(metrics, {"future": settings.aggregate.future})
+    given = Definitions(metrics, rules(settings.aggregate))
     # Questions queue behind a fetch that waits: it must not wait long.
     quick = {"fetch.wait.max.ms": 10, "enable.partition.eof": True}
     consumer = kafka.consumer(settings, f"dither-verify-{uuid.uuid4()}", **quick)
@@ -376,7 +376,9 @@ def _history(store: Store, snapshot: Snapshot, given: Definitions) -> list[tuple
 
 def _start(definitions: Definitions) -> Partition:
     """Return a partition of which nothing is counted, under some definitions."""
-    return Partition(definitions.metrics, milliseconds(definitions.rules["future"]))
+    found = definitions.rules
+    past_ms = milliseconds(found["past"]) if "past" in found else ANY_AGE
+    return Partition(definitions.metrics, milliseconds(found["future"]), past_ms=past_ms)
 
 
 def _stored_panes(store: Store, number: int) -> dict[PaneKey, int]:

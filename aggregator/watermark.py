@@ -8,9 +8,13 @@ docs/decisions/0018-watermarks-are-confirmed.md says why these numbers.
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from estimators import Metric
 
 NEVER = -1
 CONFIRMING_BATCHES = 8
@@ -105,9 +109,10 @@ class Watermark:
         confirmed = np.partition(spread, -CONFIRMING_BATCHES, axis=1)[:, -CONFIRMING_BATCHES]
         return np.maximum.accumulate(np.maximum(confirmed, self.time))
 
-    def close(self, lateness_ms: int) -> None:
-        """Close the panes that it has left behind by the allowed lateness."""
-        self.closed = max(self.closed, self.time - lateness_ms)
+    def close(self, metric: Metric) -> None:
+        """Close the panes that it has left behind by the lateness, unless they are held open."""
+        if not metric.hold_open:
+            self.closed = max(self.closed, self.time - metric.lateness_ms)
 
     def _climbing(self, reached: Integers) -> tuple[Integers, Integers]:
         """Return the places and times of batches beyond `time`; those that were before are < 0."""

@@ -54,6 +54,7 @@ def settings_of(places: Places, topic: str, folder: Path) -> Settings:
         redis=Redis(url=places.redis),
     )
     settings.aggregate.group = uuid.uuid4().hex
+    settings.aggregate.past = "36500d"
     return settings
 
 

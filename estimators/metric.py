@@ -72,6 +72,9 @@ class Metric:
         The width of a pane of event time, for instance ``"1m"``.
     lateness : str
         How long after a pane's end its reports are still counted, in event time.
+    hold_open : bool
+        While it is set, no pane is closed, whatever times are reported: for a backfill beside live
+        reports. What is open takes memory; no window is final.
     retention : str, optional
         How long a pane is kept after the last report in it arrived; for ever by default.
     minimum_reports : int
@@ -130,6 +133,7 @@ class Metric:
     options: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
     pane: str = "1m"
     lateness: str = "0s"
+    hold_open: bool = False
     retention: str | None = None
     minimum_reports: int = 100
     memoized: bool = False

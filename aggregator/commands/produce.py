@@ -18,6 +18,7 @@ from aggregator.errors import DitherError, UnknownMetric
 from aggregator.settings import Settings
 from aggregator.waiting import Waiting
 from estimators import Metric
+from estimators.durations import milliseconds
 from estimators.errors import meant
 from producers.delivery import DeliveryError
 from producers.mix import Mix
@@ -32,6 +33,7 @@ from producers.tables import read_population
 from producers.time_columns import UTC
 from producers.truth import Truth
 
+DAY_MS = 86_400_000
 REFRESH_SECONDS = 0.2
 COUNTED_ELSEWHERE = (
     "delivered; the workers count it now, and `dither deadletters list` shows what they refused, "
@@ -140,6 +142,8 @@ def produce(
         raise DitherError(str(error)) from None
     if unknown := _not_counted(settings, definition):
         click.echo(unknown, err=True)
+    if not definition.has_rounds and (told := _too_old(settings, population)):
+        click.echo(told, err=True)
     needed = [settings.topics.rounds] if definition.has_rounds else []
     kafka.ensure_topics(settings, settings.topics.reports, *needed)
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
@@ -171,6 +175,20 @@ def _not_counted(settings: Settings, metric: Metric) -> str:
         f"the workers do not count {metric.name} as {settings.metrics} here defines it: its "
         "reports become dead letters until their own metrics.toml has it, too (they look every "
         "second); then `dither deadletters replay` sends them again"
+    )
+
+
+def _too_old(settings: Settings, population: Population) -> str:
+    """Return what to say of rows that workers with these settings refuse; empty if of none."""
+    past, now = settings.aggregate.past, int(1000 * time.time())
+    old = int((population.time_ms < now - milliseconds(past)).sum())
+    if not old:
+        return ""
+    days = (now - int(population.time_ms[0])) // DAY_MS + 2
+    return (
+        f"{old:,} of {len(population):,} rows are older than aggregate.past = {past}: workers "
+        "refuse them as too_old. To have them counted, start the workers with `dither aggregate "
+        f"--set aggregate.past={days}d`"
     )
 
 

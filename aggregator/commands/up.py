@@ -74,6 +74,7 @@ def _told(file: Path, settings: Settings) -> Iterator[None]:
         "kafka.bootstrap.servers": settings.kafka["bootstrap.servers"],
         "redis.url": settings.redis.url,
         "topics.managed": settings.topics.managed,
+        "aggregate.past": settings.aggregate.past,
     }
     if settings.sources.keys() >= {"kafka.bootstrap.servers", "redis.url"}:
         yield

@@ -15,7 +15,7 @@ from aggregator.web.operations import Content, Operation
 from estimators import Metric
 from estimators.durations import milliseconds
 from producers.gateway import Gateway
-from producers.gateway.bodies import PROTOBUF, JsonBatch
+from producers.gateway.bodies import PROTOBUF, JsonBatch, Times
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
@@ -64,6 +64,10 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
             max_in_flight=limits.max_in_flight,
             acknowledge_timeout=milliseconds(limits.acknowledge_timeout) / 1000,
             trusted_without_tls=limits.trusted_without_tls,
+            times=Times(
+                milliseconds(settings.aggregate.future) / 1000,
+                milliseconds(settings.aggregate.past) / 1000,
+            ),
             prepare=functools.partial(kafka.ensure_topics, settings, settings.topics.reports),
         )
     except ValueError as error:

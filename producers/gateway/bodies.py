@@ -5,7 +5,10 @@ Both carry answers that were randomized on the device. A gateway never sees what
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import math
+import time as clock
 import uuid
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -32,6 +35,39 @@ NO_VALUES = (
     "holds, and has kept nothing of this body"
 )
 SHOWN = "docs/gateway.md shows what a body looks like"
+
+
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """Which event times are taken: what workers would refuse, nobody need write to Kafka.
+
+    Attributes
+    ----------
+    future, past : float
+        Seconds after and before now; no limit by default.
+    """
+
+    future: float = math.inf
+    past: float = math.inf
+
+    def check(self, time_ms: int) -> None:
+        """Raise ReportError for a time that is too far from now; 0 stands for Kafka's timestamp."""
+        after = time_ms / 1000 - clock.time()
+        if time_ms and after > self.future:
+            raise ReportError(
+                "future",
+                f"an event time {after:,.0f} s in the future: expected at most {self.future:,.0f} "
+                "(aggregate.future)",
+            )
+        if time_ms and -after > self.past:
+            raise ReportError(
+                "too_old",
+                f"an event time {-after:,.0f} s in the past: expected at most {self.past:,.0f} "
+                "(aggregate.past)",
+            )
+
+
+ANY_TIME = Times()
 
 
 class JsonReport(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,7 +104,9 @@ class JsonBatch(msgspec.Struct, forbid_unknown_fields=True):
 _decoder = msgspec.json.Decoder(JsonBatch)
 
 
-def read_batch(media_type: str, body: bytes, metrics: Mapping[str, Metric]) -> Batch:
+def read_batch(
+    media_type: str, body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME
+) -> Batch:
     """Return a body as what goes to Kafka.
 
     Parameters
@@ -77,6 +115,7 @@ def read_batch(media_type: str, body: bytes, metrics: Mapping[str, Metric]) -> B
         One of `MEDIA_TYPES`.
     body : bytes
     metrics : mapping of str to Metric
+    times : Times
 
     Raises
     ------
@@ -85,15 +124,15 @@ def read_batch(media_type: str, body: bytes, metrics: Mapping[str, Metric]) -> B
     """
     try:
         if media_type == PROTOBUF:
-            return from_protobuf(body, metrics)
-        return from_json(body, metrics)
+            return from_protobuf(body, metrics, times)
+        return from_json(body, metrics, times)
     except ReportError as error:
         raise Problem(HTTPStatus.BAD_REQUEST, str(error), _remedy(error)) from None
     except ValueError as error:
         raise Problem(HTTPStatus.BAD_REQUEST, str(error), SHOWN) from None
 
 
-def from_protobuf(body: bytes, metrics: Mapping[str, Metric]) -> Batch:
+def from_protobuf(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME) -> Batch:
     """Return a serialized ``ReportBatch``, without anything in it that its definition lacks.
 
     Raises
@@ -108,11 +147,12 @@ def from_protobuf(body: bytes, metrics: Mapping[str, Metric]) -> Batch:
             f"time_ms = {batch.time_ms}: expected milliseconds since the epoch, before the year "
             "10000, or 0 for Kafka's timestamp"
         )
+    times.check(batch.time_ms)
     batch.DiscardUnknownFields()
     return Batch(batch.batch_id, batch.SerializeToString(), len(batch.levels))
 
 
-def from_json(body: bytes, metrics: Mapping[str, Metric]) -> Batch:
+def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME) -> Batch:
     """Return the batch that a JSON body describes.
 
     Raises
@@ -153,6 +193,7 @@ def from_json(body: bytes, metrics: Mapping[str, Metric]) -> Batch:
             raise _misshapen(metric, index, row)
     key = new_batch_id() if given.batch_id is None else _batch_id(given.batch_id)
     time = _time_ms(given.time)
+    times.check(time)
     payload = encode_batch(metric, np.array(levels), np.array(rows), time, key, given.round)
     return Batch(key, payload, len(levels))
 
@@ -220,6 +261,9 @@ def _remedy(error: ReportError) -> str:
 
 
 _REMEDIES = {
+    "future": "set the device's clock, or post again when that time has come",
+    "too_old": "set the device's clock; if the time is right, the service has to allow it with a "
+    "longer aggregate.past",
     "unknown_metric": "GET /v1/metrics lists the metrics",
     "wrong_revision": "GET /v1/metrics/NAME has the definition to randomize by; a report of "
     "another one cannot be counted, and a value that is randomized anew spends its epsilon anew",

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from estimators import Metric
 from producers.batch import parse_batch
 from producers.delivery import Batch
-from producers.gateway.bodies import MEDIA_TYPES, read_batch
+from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, Times, read_batch
 from producers.gateway.clients import Client, Clients
 from producers.gateway.sender import Outcome, Sender, is_fatal
 from producers.problems import Problem
@@ -72,6 +72,8 @@ class Gateway:
         Seconds until a post that Kafka has not acknowledged is answered 504.
     trusted_without_tls : bool
         Whether true values (metrics with ``trust = "central"``) may come over plain HTTP.
+    times : Times
+        Which event times are taken.
     prepare : callable, optional
         Called in a thread until it does not raise, before anything is sent: to create the topic.
 
@@ -107,6 +109,7 @@ class Gateway:
         max_in_flight: int = MAX_IN_FLIGHT,
         acknowledge_timeout: float = ACKNOWLEDGE_TIMEOUT,
         trusted_without_tls: bool = False,
+        times: Times = ANY_TIME,
         prepare: Callable[[], object] | None = None,
     ) -> None:
         if not 0 < max_body <= max_in_flight - POST_OVERHEAD:
@@ -117,7 +120,7 @@ class Gateway:
         if not acknowledge_timeout > 0:
             raise ValueError(f"acknowledge_timeout = {acknowledge_timeout}: expected seconds")
         self.metrics, self.max_body, self.max_in_flight = metrics, max_body, max_in_flight
-        self.in_flight = 0
+        self.in_flight, self._times = 0, times
         self._trusted_without_tls = trusted_without_tls
         self._clients = Clients(rate_limit, rate_limit_bytes, rate_limit_reports)
         self._sender = Sender(config, topic, acknowledge_timeout, prepare)
@@ -200,7 +203,7 @@ class Gateway:
 
     def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> Batch:
         """Return a body as what goes to Kafka; true values only if nobody can have listened."""
-        batch = read_batch(media_type, body, self.metrics)
+        batch = read_batch(media_type, body, self.metrics, self._times)
         if not (is_secret or self._trusted_without_tls):
             metric = self.metrics.get(parse_batch(batch.payload).metric)
             if metric is None or metric.trust == "central":

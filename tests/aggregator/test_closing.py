@@ -310,3 +310,12 @@ def test_a_new_report_begins_the_time_anew(topic: Topic) -> None:
 def test_nothing_is_sent_of_a_metric_that_nobody_reports(topic: Topic) -> None:
     assert topic.wait(5 * IDLE_SECONDS) == []
     assert topic.closed() == NEVER
+
+
+def test_a_metric_that_is_held_open_gets_no_heartbeats(
+    store: Store, metrics: dict[str, Metric]
+) -> None:
+    held = {name: dataclasses.replace(one, hold_open=True) for name, one in metrics.items()}
+    closing = Closing(store, held, 1000)
+    assert closing._metrics == {}
+    assert Closing(store, metrics, 1000)._metrics != {}

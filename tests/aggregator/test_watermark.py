@@ -29,7 +29,7 @@ from tests.aggregator.test_partition import (
     PAY,
     key,
 )
-from tests.messages import ARRIVAL, EPOCH, LogMessage, batch, log
+from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch, log
 
 ENOUGH, AMONG = 8, 32
 """The rule, told here once more: so many batches among so many."""
@@ -263,3 +263,49 @@ def test_each_batch_is_judged_by_the_watermark_that_those_before_it_left(
         assert f"event time reached {shown(passed)}" in one.detail
     if messages:
         assert partition.watermarks[metric_key("pay", metric.revision)].time == mark
+
+
+# -- Panes that are held open, and events that are too old ----------------------------------------
+
+
+@pytest.mark.parametrize("most", [None, 10**6], ids=["at once", "in turn"])
+def test_a_metric_that_is_held_open_closes_no_pane_until_it_is_held_no_longer(
+    most: int | None,
+) -> None:
+    """A backfill of a year ago beside as many batches of the present."""
+    held = dataclasses.replace(DELAY, hold_open=True, max_key_reports=most)
+    assert held.revision == DELAY.revision, "devices need not know"
+    times = [time for minute in range(300) for time in (EPOCH + minute * MINUTE, ARRIVAL)]
+    partition = Partition({"delay": held}, FUTURE_MS)
+    assert partition.count(feed(times, held)) == []
+    assert not any(pane.closed for pane in partition.panes.values())
+    mark = partition.watermarks[metric_key("delay", held.revision)]
+    assert (mark.time, mark.closed) == (ARRIVAL, NEVER)
+    ended = dataclasses.replace(held, hold_open=False)
+    partition.metrics = {"delay": ended}
+    for pane in partition.panes.values():
+        pane.metric = ended
+    (late,) = partition.count(feed([EPOCH], ended, first=len(times)))
+    assert late.reason == "late"
+    assert sum(pane.closed for k, pane in partition.panes.items() if k.grain == "pane") == 300
+
+
+@pytest.mark.parametrize("metric", [DELAY, LIMITED], ids=["at once", "in turn"])
+def test_an_event_that_is_too_old_is_refused_and_opens_no_pane(metric: Metric) -> None:
+    """Small messages with times from 1970 on would each open a pane, and stay."""
+    limit = 400 * DAY
+    partition = Partition({metric.name: metric}, FUTURE_MS, past_ms=limit)
+    times = [*range(DAY, ARRIVAL - limit, 40 * DAY), ARRIVAL - limit - 1, ARRIVAL - limit, ARRIVAL]
+    refused = partition.count(feed(times, metric))
+    assert [r.message.offset() for r in refused] == list(range(len(times) - 2))
+    assert {r.reason for r in refused} == {"too_old"}
+    assert "is 400.0 days before Kafka's timestamp" in refused[-1].detail
+    assert "at most 400.0 are allowed (aggregate.past)" in refused[-1].detail
+    assert len(partition.panes) == 2
+
+
+def test_a_heartbeat_for_old_panes_is_not_too_old() -> None:
+    partition = Partition({"pay": PAY}, FUTURE_MS, past_ms=DAY)
+    partition.count([dataclasses.replace(m, arrived=EPOCH + 1) for m in feed([EPOCH], PAY)])
+    assert not partition.count(log(*[heartbeat(PAY, EPOCH + 2 * MINUTE)] * ENOUGH, first=1))
+    assert partition.panes[key(PAY, EPOCH)].closed

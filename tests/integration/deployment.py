@@ -78,6 +78,7 @@ class Deployment:
             redis=RedisSettings(url=redis_url),
         )
         self.settings.aggregate.commit_interval = "200ms"
+        self.settings.aggregate.past = "36500d"  # these tests' events are of 2013
         self.settings.aggregate.group = f"group-{self.topic}"
         self.store = Store(connect(redis_url), self.topic)
 
@@ -104,6 +105,7 @@ class Deployment:
             "topics.managed": str(self.kafka.is_real).lower(),
             "aggregate.commit_interval": self.settings.aggregate.commit_interval,
             "aggregate.group": self.settings.aggregate.group,
+            "aggregate.past": self.settings.aggregate.past,
         }
         sets = [word for k, v in shown.items() for word in ("--set", f"{k}={v}")]
         places = ["--kafka", self.kafka.bootstrap_servers, "--redis", self.redis_url]

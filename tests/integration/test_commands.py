@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -304,3 +305,27 @@ def test_strings_and_vectors_go_from_a_table_to_the_proof(
     assert found["lower"][0] <= 3 <= found["upper"][0]
     assert found["radius"] < 5
     assert deployment.dither("verify").returncode == 0
+
+
+def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_allowed(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    table = tmp_path / "delays.csv"
+    hours = ["2013-01-01T00:00:00Z,5"] * 30
+    table.write_text("\n".join(["hour,delay", *hours]) + "\n")
+    deployment.settings.aggregate.past = "400d"
+    arguments = ("delay", "--csv", str(table), "--time-column", "hour", "--json")
+    told = deployment.dither("produce", *arguments).stderr
+    assert "30 of 30 rows are older than aggregate.past = 400d" in told
+    with deployment.worker():
+        deployment.wait_until_counted()
+    assert deployment.counts() == {"too_old:delay": 30}
+    found = re.search(r"`dither aggregate --set (aggregate\.past)=(\d+d)`", told)
+    assert found is not None
+    deployment.settings.aggregate.past = found[2]
+    assert deployment.dither("produce", *arguments).stderr.count("older than") == 0
+    replayed = as_json(deployment.dither("deadletters", "replay", "--json"))
+    assert replayed["sent"] == 1
+    with deployment.worker():
+        deployment.wait_until_counted()
+    assert accepted(deployment, "delay") == 60

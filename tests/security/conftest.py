@@ -13,7 +13,7 @@ from aggregator import kafka
 from aggregator.roles import KafkaRight, Role, roles
 from aggregator.settings import Settings
 from estimators import load_metrics
-from tests.messages import EPOCH, batch
+from tests.messages import EPOCH, agreeing, batch
 from tests.security import exercises
 from tests.security.secured import Secured, start_secured
 
@@ -70,6 +70,7 @@ class Places:
         self.settings.topics.partitions = 2
         self.settings.aggregate.group = f"group-{self.suffix}"
         self.settings.aggregate.commit_interval = "100ms"
+        self.settings.aggregate.past = "36500d"  # these events are of 2013
         self.settings.publish.interval = "100ms"
 
     def role(self, name: str) -> Role:
@@ -102,14 +103,14 @@ class Places:
         return settings
 
     def filled(self) -> Places:
-        """Create the topics, and put two batches and a message that is none into them.
+        """Create the topics, and put some batches and a message that is none into them.
 
-        The second batch closes the pane of the first.
+        The others close the pane of the first.
         """
         settings = self.administration()
         kafka.ensure_topics(settings)
         producer, question = kafka.producer(settings), self.metrics["delay"]
-        batches = [batch(question, [1.0], 1, EPOCH + i * HOUR, i) for i in range(2)]
+        batches = [batch(question, [1.0]), *agreeing(question, EPOCH + HOUR, 1)]
         for payload in (*(each.SerializeToString() for each in batches), b"?"):
             producer.produce(settings.topics.reports, payload, partition=0)
         assert producer.flush(30) == 0

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from estimators import Metric
 from producers.batch import encode_batch, heartbeat, new_batch_id
 from producers.gateway import Gateway, bodies, gateway
-from producers.gateway.bodies import JSON, PROTOBUF
+from producers.gateway.bodies import JSON, PROTOBUF, Times
 from producers.reports_pb2 import ReportBatch
 from tests.producers.broker import LATE, METRICS, PLACE, Broker, count
 from tests.producers.gateway.server import serving
@@ -607,3 +607,29 @@ def test_what_was_posted_before_the_end_is_still_acknowledged(broker: Broker, to
 def test_limits_that_cannot_be_used_are_named(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Gateway(ALL, NOWHERE, "reports", **options)
+
+
+def test_times_that_workers_would_refuse_are_refused_before_they_reach_kafka(
+    broker: Broker, topic: str
+) -> None:
+    """Nobody can fill the dead letters, or a quiet partition, with posts of another time."""
+    served = Gateway(ALL, broker.config, topic, times=Times(future=600, past=86_400))
+    given = {"metric": "late", "reports": [{"epsilon": 1, "report": 0}]}
+    now = time.time()
+    level = LATE.level_of([1.0])
+    with serving(served) as url, httpx.Client() as client:
+        post = Post(url, client)
+        for at, told in (
+            (now + 700, r"future: .* in the future: expected at most 600 \(aggregate.future\)"),
+            (now - 90_000, r"too_old: .* in the past: expected at most 86,400 \(aggregate.past\)"),
+        ):
+            body = encode_batch(LATE, level, LATE.randomize([0], level), int(at * 1000))
+            for answer in (post.json({**given, "time": at}), post.batch(body)):
+                assert answer.status_code == 400, answer.text
+                assert re.search(told, answer.json()["detail"]), answer.text
+                assert "clock" in answer.json()["remedy"]
+        assert broker.read(topic) == []
+        for at in (now + 300, now - 80_000):
+            assert post.json({**given, "time": at}).status_code == 202
+        assert post.json(given).status_code == 202, "without a time: that of arrival"
+    assert len(broker.read(topic)) == 3
