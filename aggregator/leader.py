@@ -23,7 +23,7 @@ from producers import kafka_errors
 LOOK_SECONDS = 0.5
 """Between two looks at what is to be done, and at a lease that another holds."""
 FIRST_RETRY_SECONDS = 0.5
-LAST_RETRY_SECONDS = 30.0
+LAST_RETRY_SECONDS = 5.0
 STOP_SECONDS = 3.0
 
 
