@@ -136,7 +136,7 @@ class Owned:
             index = {message.offset(): i for i, message in enumerate(fresh)}
             found = [(index.get(r.message.offset(), 0), r.reason) for r in refusals]
         if passed:
-            self.excess = self.refused.add(passed, found, settings)
+            self.excess = self.refused.add(self.state.arrivals[before:], found, settings)
         self.refusals += refusals
         for refusal in refusals:
             self.refused_bytes += len(refusal.message.value() or b"")

@@ -97,10 +97,10 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
 
     `memory` is in bytes, of what a worker has fetched and of its open panes; where it is not set,
     it is half of the container's limit, if that is less. `skip` names what may be passed if it
-    cannot be counted, as PARTITION:OFFSET. Above one of the
-    limits `deadletter_consecutive` (messages in a row) and `deadletter_ratio` (a share of the last
-    `deadletter_window` messages) a partition halts; 0: never. A worker that is in one step for
-    `stuck_after` says so, and ends after `stuck_exit`; 0s: never.
+    cannot be counted, as PARTITION:OFFSET. Above one of the limits `deadletter_consecutive`
+    (messages in a row, over `deadletter_span` of Kafka's time at least) and `deadletter_ratio` (a
+    share of the last `deadletter_window` messages) a partition halts; 0: never. A worker that is in
+    one step for `stuck_after` says so, and ends after `stuck_exit`; 0s: never.
     """
 
     group: str = "dither"
@@ -114,6 +114,7 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     skip: list[str] = msgspec.field(default_factory=list)
     memory: int = 2_147_483_648
     deadletter_consecutive: int = 10_000
+    deadletter_span: str = "2m"
     deadletter_ratio: float = 0.0
     deadletter_window: int = 10_000
     stuck_after: str = "1m"
@@ -167,6 +168,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
 SCOPES = ("read", "report", "admin")
 DURATIONS = (
     "aggregate.commit_interval",
+    "aggregate.deadletter_span",
     "aggregate.future",
     "aggregate.idle",
     "aggregate.past",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
+from estimators import Metric
 from tests.integration.deployment import Deployment, wait_until
 from tests.messages import EPOCH, batch
 
-GARBAGE = b"\xffgarbage"
+NOBODYS = Metric(name="nobodys", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+GARBAGE = batch(NOBODYS, [1.0]).SerializeToString()
+"""Of a metric that is not defined: only what a wrong metrics.toml can cause halts a partition."""
 
 
 def payloads(deployment: Deployment, metric: str, first: int, count: int) -> list[bytes]:
@@ -41,16 +44,16 @@ def test_a_partition_full_of_nonsense_halts_before_the_message_that_is_too_much(
     log = [*good[:3], *[GARBAGE] * 4, *good[3:], *[GARBAGE] * 20]
     deployment.produce([(0, one) for one in log])
     aggregate = deployment.settings.aggregate
-    aggregate.deadletter_consecutive = 8
+    aggregate.deadletter_consecutive, aggregate.deadletter_span = 8, "0s"
     limit = 3 + 4 + 3 + 8 - 1
     why = halted(deployment)
     assert "messages in a row cannot be counted" in why
-    assert "most of them malformed" in why
+    assert "most of them unknown_metric" in why
     assert int(deployment.store.owner(0)["next"]) <= limit
     assert deployment.verify().verified, "it stands at an offset of the log"
     assert max(diverted(deployment, 0), default=0) < limit, "nothing past it is diverted"
 
-    assert "malformed" in halted(deployment), "nobody has decided"
+    assert "unknown_metric" in halted(deployment), "nobody has decided"
     assert int(deployment.store.owner(0)["next"]) <= limit
     assert max(diverted(deployment, 0), default=0) < limit
 
@@ -67,6 +70,7 @@ def test_reports_of_a_forgotten_metric_are_counted_in_order_after_the_repair(
     deployment: Deployment,
 ) -> None:
     deployment.settings.aggregate.deadletter_consecutive = 5
+    deployment.settings.aggregate.deadletter_span = "0s"
     deployment.produce([(0, one) for one in payloads(deployment, "delay", 0, 30)])
     everything, deployment.metrics = deployment.metrics, {"age": deployment.metrics["age"]}
     with deployment.worker(), capture_logs() as logged:
@@ -82,6 +86,7 @@ def test_reports_of_a_forgotten_metric_are_counted_in_order_after_the_repair(
 
 def test_a_row_goes_on_over_restarts(deployment: Deployment) -> None:
     deployment.settings.aggregate.deadletter_consecutive = 8
+    deployment.settings.aggregate.deadletter_span = "0s"
     deployment.produce([(0, GARBAGE)] * 5)
     with deployment.worker():
         deployment.wait_until_counted()
