@@ -189,6 +189,10 @@ class OtherGroup(DitherError):  # noqa: N818
         )
 
 
+class StoreEvicts(DitherError):  # noqa: N818
+    """Redis deletes keys when its memory is full: sums would be lost without a word."""
+
+
 class TopicCompacted(DitherError):  # noqa: N818
     """The reports topic is compacted: reports would be lost without a word."""
 

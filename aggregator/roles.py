@@ -184,7 +184,7 @@ def _worker(topic: str) -> tuple[str, ...]:
         f"~{deaths_key(topic)}",
         f"%W~{definitions_key(topic)}",
         f"%W~{stuck_key(topic)}",
-        *_commands("ping evalsha script|load hgetall hmget smembers get exists type"),
+        *_commands("ping info evalsha script|load hgetall hmget smembers get exists type"),
         *_commands("sadd srem set setrange zadd hset hincrby hdel del pexpire pexpireat incrby"),
     )
 

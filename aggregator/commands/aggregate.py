@@ -15,6 +15,7 @@ import redis
 from aggregator import kafka, logs
 from aggregator.commands.options import live_metrics, opened_store, settings_options
 from aggregator.compaction import refuse_compaction
+from aggregator.eviction import refuse_eviction
 from aggregator.live_metrics import on_hangup
 from aggregator.settings import Settings, container_share
 from aggregator.supervisor import Supervisor, single_worker_command
@@ -45,6 +46,7 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
     kafka.ensure_topics(settings, settings.topics.reports, settings.topics.deadletters)
     refuse_compaction(settings)
     store = opened_store(settings)
+    refuse_eviction(store.client)
     count = workers or settings.aggregate.workers
     runner: Any
     if count > 1:

@@ -12,6 +12,7 @@ import structlog.testing
 
 from aggregator import events, kafka
 from aggregator.coordinator import Coordinator
+from aggregator.eviction import refuse_eviction
 from aggregator.exporter import Exporter
 from aggregator.keys import coordinator_key, publisher_key, tag
 from aggregator.lease import Lease
@@ -160,6 +161,7 @@ def _denials(told: list[Any]) -> list[str]:
 def keep(settings: Settings, metrics: Metrics) -> None:
     """Do all that a worker and its supervisor do in Redis."""
     with open_store(settings) as store:
+        refuse_eviction(store.client)
         number = 0
         snapshot = store.acquire(number, "worker")
         assert not snapshot.open
