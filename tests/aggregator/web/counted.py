@@ -7,14 +7,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from aggregator.log_ends import LogEnds
-from aggregator.partition import CONFIRMING_BATCHES
+from aggregator.partition import CONFIRMING_BATCHES, Partition
 from aggregator.reader import Reader
 from aggregator.settings import Settings
 from aggregator.store import Store, connect
@@ -76,17 +76,32 @@ class Counting:
     def __init__(self, store: Store, metrics: dict[str, Metric]) -> None:
         self.store, self.metrics = store, metrics
         self._seed = 0
+        self._owned: dict[int, tuple[int, Partition]] = {}
 
     def count(self, partition: int, *contents: ReportBatch | bytes, **facts: str | int) -> None:
-        """Count batches after what is there, and commit."""
+        """Take a partition over, count batches after what is there, and commit."""
         snapshot = self.store.acquire(partition, "test")
         state = snapshot.partition(self.metrics, 10 * MINUTE)
-        first = max(0, snapshot.next_offset)
+        self._owned[partition] = int(snapshot.owner["epoch"]), state
+        self._commit(partition, snapshot.next_offset, contents, facts)
+
+    def count_on(self, partition: int, *contents: ReportBatch | bytes) -> None:
+        """Count more batches as the owner of before."""
+        self._commit(partition, self._owned[partition][1].next_offset, contents, {})
+
+    def _commit(
+        self,
+        partition: int,
+        expected: int,
+        contents: Sequence[ReportBatch | bytes],
+        facts: Mapping[str, str | int],
+    ) -> None:
+        epoch, state = self._owned[partition]
+        first = max(0, expected)
         state.count(log(*contents, first=first))
         known: dict[str, str | int] = {"high": first + len(contents), "updated": ARRIVAL}
         known |= {"partitions": partition + 1, **facts}
-        epoch = int(snapshot.owner["epoch"])
-        self.store.commit(partition, epoch, snapshot.next_offset, state, known)
+        self.store.commit(partition, epoch, expected, state, known)
 
     def batch(
         self, name: str, answers: Sequence[Any], minute: float = 0, epsilon: float = 1.0
