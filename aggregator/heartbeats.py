@@ -39,7 +39,7 @@ class Ends:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._topic = settings.topics.reports
+        self._settings, self._topic = settings, settings.topics.reports
         self._admin = kafka.admin(settings)
         self._asked_at = 0.0
         self._answers: dict[int, Future[Any]] = {}
@@ -47,11 +47,14 @@ class Ends:
     def look(self, partitions: int) -> tuple[float, dict[int, int | None]] | None:
         """Return when was asked last, and the ends that Kafka told, None where it did not; ask on.
 
-        None as long as the answers are awaited.
+        None as long as the answers are awaited. After one that did not come, another client asks:
+        a client keeps what it knows of a leader that was replaced, and would be refused for ever.
         """
         if not all(answer.done() for answer in self._answers.values()):
             return None
         found = self._asked_at, {n: _end(answer) for n, answer in self._answers.items()}
+        if None in found[1].values():
+            self._admin = kafka.admin(self._settings)
         self._asked_at = time.monotonic()
         wanted = {TopicPartition(self._topic, n): SPECS.latest() for n in range(partitions)}
         answers = self._admin.list_offsets(wanted, request_timeout=ASK_SECONDS)

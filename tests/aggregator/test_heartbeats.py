@@ -1,0 +1,43 @@
+"""Asking Kafka for the ends of partitions, whatever a client takes the leader for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from aggregator import kafka
+from aggregator.heartbeats import Ends
+from aggregator.settings import Settings
+
+
+class Outdated:
+    """A client that knew the leader before a broker was replaced: it never asks again who leads."""
+
+    def list_offsets(self, wanted: Mapping[TopicPartition, Any], **_: Any) -> dict[Any, Any]:
+        found: dict[Any, Future[Any]] = {place: Future() for place in wanted}
+        for answer in found.values():
+            answer.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
+        return found
+
+
+class Current:
+    """A client that knows the leader of now."""
+
+    def list_offsets(self, wanted: Mapping[TopicPartition, Any], **_: Any) -> dict[Any, Any]:
+        found: dict[Any, Future[Any]] = {place: Future() for place in wanted}
+        for place, answer in found.items():
+            answer.set_result(TopicPartition("reports", place.partition, 7))
+        return found
+
+
+def test_a_client_that_is_refused_gives_way_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = [Outdated(), Current()]
+    monkeypatch.setattr(kafka, "admin", lambda _: clients.pop(0))
+    ends = Ends(Settings())
+    looks = [ends.look(2) for _ in range(4)]
+    told = [look[1] for look in looks if look is not None]
+    assert told == [{}, {0: None, 1: None}, {0: 7, 1: 7}, {0: 7, 1: 7}]
