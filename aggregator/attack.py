@@ -157,6 +157,7 @@ class _Attacker:
             {
                 **kafka.CONSUMER,
                 **_shared(scratch.properties),
+                "message.max.bytes": 1_000,  # a producer's: fetch.max.bytes may not be below it
                 "group.id": scratch.topic,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
