@@ -115,7 +115,7 @@ class Owned:
     @property
     def open_bytes(self) -> int:
         """About how much memory the open panes and what waits for the next commit take."""
-        panes = self.state.panes.values()
+        panes = [pane for pane in self.state.panes.values() if not pane.closed]
         seen = sum(len(pane.seen) for pane in panes)
         sums = sum(pane.statistic.nbytes for pane in panes)
         return sums + SEEN_BYTES * seen + self.refused_bytes

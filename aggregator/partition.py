@@ -157,6 +157,11 @@ class Partition:
         """Return whether the next commit will write more panes than that."""
         return len(self.panes) > panes < sum(pane.changed for pane in self.panes.values())
 
+    @property
+    def changed_bytes(self) -> int:
+        """The size of the statistics that the next commit will write."""
+        return sum(pane.statistic.nbytes for pane in self.panes.values() if pane.changed)
+
     def reach(self, offset: int) -> None:
         """Pass over offsets that belong to no message: markers of transactions, what was aborted.
 

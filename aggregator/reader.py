@@ -186,6 +186,8 @@ class Reader:
             status = "too_few_reports" if undecided else window.status
             told = covers(window, found, looks)
             return dataclasses.replace(found, status=status, covers=told)
+        if not 0 < beta < 1:
+            raise ValueError(f"beta = {beta!r}: expected a probability between 0 and 1")
         policy = window.policy if weights is None else weights
         known = window.bound if bound == "auto" else bound
         among = chosen_among(window, weights, target, looks)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import structlog
 
 from aggregator import events, stored
+from aggregator.coverage import THIS_WINDOW
 from aggregator.events import Event
 from aggregator.keys import PaneKey, metric_key, tag
 from aggregator.partition import NEVER
@@ -119,7 +120,9 @@ class Releasing:
         def draw() -> bytes:
             found = metric.release(statistic, weights=policy)
             status = "too_few_reports" if found.reports < metric.minimum_reports else "final"
-            return events.drawn(window, dataclasses.replace(found, status=status))
+            return events.drawn(
+                window, dataclasses.replace(found, status=status, covers=THIS_WINDOW)
+            )
 
         data = self.published.draw(metric_key(metric.name, metric.revision), start, draw)
         return events.released(window, data, self._source)

@@ -15,7 +15,7 @@ from aggregator.keys import counted_keys
 from aggregator.log_ends import LogEnds
 from aggregator.moments import iso
 from aggregator.settings import Settings
-from aggregator.store import TORN, Overview, Standing
+from aggregator.store import Overview, Standing
 from aggregator.watermark import NEVER
 from estimators import Metric
 from estimators.durations import milliseconds
@@ -52,8 +52,8 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     """How far a partition is counted: messages behind where its log ends now, and offsets lost.
 
     `lag` is null where Kafka does not say where the log ends. `reason` is why it is halted;
-    `counting` whether a worker has committed it lately, by Redis's clock; `committed` when it last
-    was, by the worker's, null where nobody ever has.
+    `counting` whether a worker has committed it lately, by Redis's clock, and it is not halted;
+    `committed` when it last was, by the worker's, null where nobody ever has.
     """
 
     partition: int
@@ -69,7 +69,8 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 class ServiceStatus(msgspec.Struct, frozen=True):
     """The whole deployment; `redis` and `kafka` are "ok", or why they do not answer.
 
-    `counting` is whether a worker has committed any partition lately, null where that is not known;
+    `counting` is whether a worker has committed any partition lately that is not halted, null where
+    that is not known;
     `silent_since` when the last one did, where none has lately.
     """
 
@@ -186,14 +187,16 @@ def unreachable(reason: str) -> ServiceStatus:
 
 
 def last_commit_ms(overview: Overview, now_ms: int) -> int | None:
-    """Return how long ago any partition was committed; None if none ever was."""
-    known = (one.idle_ms(now_ms) for one in overview.partitions.values())
+    """Return how long ago any partition that is not halted was committed; None if none was."""
+    known = (one.idle_ms(now_ms) for one in overview.partitions.values() if not one.is_halted)
     return min((idle for idle in known if idle is not None), default=None)
 
 
 def silence(overview: Overview, now_ms: int, silent_ms: int = SILENT_MS) -> str:
     """Return since when nobody counts, in words; empty while somebody does."""
     idle = last_commit_ms(overview, now_ms)
+    if overview.partitions and all(one.is_halted for one in overview.partitions.values()):
+        return "every partition is halted: nothing is counted"
     if idle is None:
         return "no worker has counted anything yet"
     if idle < silent_ms:
@@ -228,10 +231,10 @@ def _partition(
     return PartitionStatus(
         partition=number,
         lag=ends.lag(number, done),
-        halted=bool(owner.get("halted")) or done == TORN,
+        halted=standing.is_halted,
         reason=owner.get("halted", ""),
         gap=int(owner.get("gap", 0)),
         epoch=int(owner.get("epoch", 0)),
         committed=iso(None if updated is None else int(updated)),
-        counting=idle is not None and idle < silent_ms,
+        counting=idle is not None and idle < silent_ms and not standing.is_halted,
     )

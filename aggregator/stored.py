@@ -304,6 +304,11 @@ class Standing:
     counts: dict[str, int]
     age_ms: int | None = None
 
+    @property
+    def is_halted(self) -> bool:
+        """Whether nothing of the partition is counted until somebody acts."""
+        return bool(self.owner.get("halted")) or int(self.owner.get("next", UNSET)) == TORN
+
     def idle_ms(self, now_ms: int) -> int | None:
         """Return how long ago the last commit was; None if there was none.
 

@@ -42,6 +42,9 @@ OUT_OF_LOG = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
 """The log is not what it was: to be looked at again before anything more is counted."""
 
 SLICE_MESSAGES, MANY_PANES = 16_000, 10_000
+CHANGED_SHARE = 8
+"""Of `aggregate.memory`: what changed since the last commit takes no more than such a part of it,
+before more is counted, and what one slice of messages can add to it no more than that again."""
 """Messages are counted in slices; beyond so many changed panes a commit comes before the next one.
 
 Three panes a message (its own, an hour and a day) of 15 words each then fit into a commit.
@@ -80,6 +83,7 @@ class Worker:
     ) -> None:
         self.settings, self.metrics, self.store, self.name = settings, metrics, store, name
         self._defined = current(metrics)
+        self._slice = slice_messages(self._defined, settings.aggregate.memory)
         self.topic = settings.topics.reports
         self.owned: dict[int, Owned] = {}
         self._untaken: set[int] = set()  # assigned by the group, while the store was away
@@ -161,8 +165,13 @@ class Worker:
         return (
             sum(owned.state.unsaved for owned in every) >= aggregate.commit_reports
             or sum(owned.refused_bytes for owned in every) * kafka.QUEUE_SHARE >= aggregate.memory
-            or any(owned.state.has_changed(MANY_PANES) for owned in every)
+            or any(self._is_filled(owned) for owned in every)
         )
+
+    def _is_filled(self, owned: Owned) -> bool:
+        """Whether what changed in a partition is to be committed before more is counted."""
+        limit = self.settings.aggregate.memory // CHANGED_SHARE
+        return owned.state.has_changed(MANY_PANES) or owned.state.changed_bytes > limit
 
     def _go_on(self) -> None:
         """Fetch again, from where counting stands, what was paused while Redis was away."""
@@ -217,11 +226,11 @@ class Worker:
 
         What is left is fetched again, once the panes that changed so far are committed.
         """
-        for first in range(0, len(batch), SLICE_MESSAGES):
-            if owned.state.has_changed(MANY_PANES):
+        for first in range(0, len(batch), self._slice):
+            if self._is_filled(owned):
                 self._seek(owned)
                 return False
-            part = batch[first : first + SLICE_MESSAGES]
+            part = batch[first : first + self._slice]
             self._watchdog.at("counting", owned.number, part[0].offset())
             known = len(owned.refusals)
             is_counted = self._careful.count(owned, part)
@@ -240,6 +249,7 @@ class Worker:
         if current(self.metrics) is self._defined:
             return
         self._defined = current(self.metrics)
+        self._slice = slice_messages(self._defined, self.settings.aggregate.memory)
         for owned in self.owned.values():
             if owned.is_counting or owned.excess:
                 owned.excess = ""
@@ -536,3 +546,17 @@ def _next_beat(due: float, now: float, interval: float) -> float:
     10.25
     """
     return max(min(due, now) + interval, now + interval / 2)
+
+
+def slice_messages(metrics: Mapping[str, Metric], memory: int) -> int:
+    """Return how many messages are counted between two looks at what they changed.
+
+    Each may open a pane of the metric that has the largest ones.
+
+    Examples
+    --------
+    >>> slice_messages({}, 2**31)
+    16000
+    """
+    largest = max((metric.zero().nbytes for metric in metrics.values()), default=1)
+    return max(1, min(SLICE_MESSAGES, memory // CHANGED_SHARE // largest))

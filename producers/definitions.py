@@ -19,7 +19,7 @@ from estimators.domains import OPEN
 from estimators.durations import milliseconds
 from estimators.metric import Metric
 from producers.csv_files import detect_format, read_columns
-from producers.ranges import assess, describe, rank_ranges
+from producers.ranges import FEWEST_VALUES, assess, describe, gives_away, rank_ranges
 from producers.time_columns import (
     MISSING,
     UTC,
@@ -41,6 +41,8 @@ CLOSED = "auto"
 SHOWN = 5
 """Cells that an error lists."""
 KINDS = ("mean", "frequency")
+NUMERIC = re.compile(r"[-+]?[0-9][0-9.,' ]*([eE][-+]?[0-9]+)?\s*[^\s0-9]{0,6}")
+"""What a person would call a number: with a comma, separators or a unit, too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +137,11 @@ def suggest(
     numbers = None if kind == "frequency" or listing else _numbers(values, rows, place, kind)
     if numbers is not None:
         keys |= {"kind": "mean", "mechanism": CLOSED}
+        if within is None and gives_away(numbers):
+            raise ValueError(
+                f"{place} has fewer than {FEWEST_VALUES} different numbers: a range around them "
+                "would tell some of them. Say what values can be, with --range LOW HIGH"
+            )
         ranges = rank_ranges(numbers, levels)
         chosen = assess(numbers, *within, levels) if within else ranges[0]
         keys["range"] = list(chosen.edges)
@@ -177,14 +184,15 @@ def _numbers(
     wrong = np.flatnonzero(~np.isfinite(numbers))
     if not wrong.size:
         return numbers
-    if kind is None and 2 * wrong.size > len(values):
+    looks = sum(NUMERIC.fullmatch(value) is not None for value in values)
+    if kind is None and 2 * looks < len(values):
         return None
     shown = ", ".join(f"{values[i]!r} (row {rows[i]})" for i in wrong[:SHOWN].tolist())
     more = f" and {wrong.size - SHOWN} more" if wrong.size > SHOWN else ""
     raise ValueError(
-        f"{place}: {wrong.size:,} of {len(values):,} cells are no numbers: {shown}{more}. Correct "
-        "the file; or say that such a cell means no value, with --missing TEXT for each, here and "
-        "for dither produce; or count strings, with --kind frequency"
+        f"{place}: {wrong.size:,} of {len(values):,} cells are no numbers: {shown}{more}. Write "
+        "numbers as 1234.5, without a unit; or say that such a cell means no value, with --missing "
+        "TEXT for each, here and for dither produce; or count strings, with --kind frequency"
     )
 
 

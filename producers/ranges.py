@@ -17,6 +17,8 @@ TAILS = (0.0, 0.001, 0.01, 0.05)
 ROUND_STEPS = (1.0, 2.0, 5.0, 10.0)
 FEWEST_STEPS = 8
 """A range is at least so many times as wide as what its ends are rounded to."""
+FEWEST_VALUES = 20
+"""With fewer different values the ends of a range would be some of them."""
 MOST_ROWS = 20_000
 """Rows on which bounds are tried; of more, their width is scaled by the root of the number."""
 
@@ -59,6 +61,11 @@ def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequen
     inside = float(((numbers >= low) & (numbers <= high)).mean())
     shift = float(clipped.mean() - numbers.mean())
     return Range(low, high, inside, shift, _width(clipped, low, high, levels))
+
+
+def gives_away(numbers: NDArray[np.float64]) -> bool:
+    """Return whether a range around values would tell some of them: few, or hardly different."""
+    return len(np.unique(numbers)) < FEWEST_VALUES
 
 
 def rank_ranges(numbers: NDArray[np.float64], levels: Sequence[float]) -> list[Range]:

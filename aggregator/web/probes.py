@@ -96,6 +96,8 @@ async def readyz(service: Service, _: Request) -> Response:
         else:
             silent = silence(overview, time.time_ns() // 10**6, service.silent_ms)
             warnings += [f"{silent}: {START_WORKERS}"] * bool(silent)
+            halted = [number for number, one in overview.partitions.items() if one.is_halted]
+            warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
     if len(failures) == takes + (publishes or not takes):
         raise failures[0] if len(failures) == 1 else _together(failures)
     warnings += [problem.detail for problem in failures]

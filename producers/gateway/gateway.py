@@ -317,9 +317,16 @@ def _headers(scope: MutableMapping[str, Any]) -> tuple[str, int]:
     Raises
     ------
     Problem
-        415 if it is nothing that can be read.
+        415 if it is nothing that can be read; 400 if its length is told in two ways.
     """
     media_type, length = "", 0
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            "both Content-Length and Transfer-Encoding: expected one of the two (RFC 9112, 6.1)",
+            "send the body with its length, or in chunks",
+            headers={"Connection": "close"},
+        )
     for name, value in scope["headers"]:
         if name == b"content-type":
             media_type = value.partition(b";")[0].strip().lower().decode("latin-1")

@@ -96,6 +96,24 @@ def test_a_row_goes_on_over_restarts(deployment: Deployment) -> None:
     assert 5 <= int(deployment.store.owner(0)["next"]) < 8
 
 
+def test_many_large_panes_that_close_at_once_are_counted_within_the_memory(
+    deployment: Deployment,
+) -> None:
+    deployment.settings.aggregate.past = "36500d"
+    age = deployment.metrics["age"]
+    size, hour = age.zero().nbytes, 3_600_000
+    batches = [batch(age, [1.0], 2, EPOCH + n * hour, n) for n in range(3000)]
+    deployment.settings.aggregate.memory = 600 * size
+    deployment.produce([(0, one.SerializeToString()) for one in batches])
+    worker_memory = deployment.settings.aggregate.memory
+    with deployment.worker() as worker:
+        deployment.wait_until_counted()
+        assert worker.owned[0].state.changed_bytes <= worker_memory // 4
+    assert deployment.store.owner(0).get("halted", "") == ""
+    assert deployment.counts() == {"accepted:age": 3000}
+    assert deployment.verify().verified
+
+
 def test_open_panes_that_do_not_fit_halt_the_largest_partition(deployment: Deployment) -> None:
     deployment.produce([(0, one) for one in payloads(deployment, "delay", 0, 2000)])
     deployment.settings.aggregate.memory = 100_000

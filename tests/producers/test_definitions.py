@@ -27,7 +27,8 @@ def table(folder: Path, *rows: str) -> Path:
 
 
 def test_numbers_become_a_mean_over_rounded_quantiles(tmp_path: Path) -> None:
-    file = table(tmp_path, "Delay (min),when", "3.5,60", "NA,99", "-2,600", "8,120060")
+    some = [f"{i / 3 - 2:.2f},{60 + i}" for i in range(31)]
+    file = table(tmp_path, "Delay (min),when", "3.5,60", "NA,99", "-2,600", "8,120060", *some)
     found = suggest(file, "Delay (min)", unit="minutes", time=["when"])
     metric = defined(tmp_path, found.text)
     assert (metric.name, metric.kind, metric.unit) == ("delay_min", "mean", "minutes")
@@ -73,6 +74,14 @@ def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"1 of 4,001 cells are no numbers: '12 ms' \(row 77\)"):
         suggest(file, "latency")
     assert 'kind = "mean"' in suggest(file, "latency", missing=["12 ms"]).text
+
+
+@pytest.mark.parametrize("form", ["{},5", "{} ms", "{}%", "1.{:03d},0"])
+def test_numbers_that_are_written_otherwise_are_no_strings(tmp_path: Path, form: str) -> None:
+    rows = ['"' + form.format(i) + '"' for i in range(50)]
+    with pytest.raises(ValueError, match="50 of 50 cells are no numbers"):
+        suggest(table(tmp_path, "v", *rows), "v")
+    assert suggest(table(tmp_path, "v", *rows), "v", is_open=True).text
 
 
 def test_strings_become_categories_only_if_somebody_says_so(tmp_path: Path) -> None:
@@ -121,9 +130,10 @@ def test_an_open_vocabulary_of_a_month_of_hours_does_not_fill_redis(tmp_path: Pa
         ("text", {"within": (0, 1)}, "column 'text' is not of numbers"),
         ("text", {"kind": "mean"}, "2 of 2 cells are no numbers: 'x' \\(row 1\\), 'y'"),
         ("number", {"within": (5, 1)}, "range"),
-        ("number", {"name": "Not A Name"}, "name"),
-        ("number", {"levels": [0]}, "levels"),
-        ("number", {"time": ["text"]}, "is no event time"),
+        ("number", {}, "fewer than 20 different numbers: a range around them would tell some"),
+        ("number", {"name": "Not A Name", "within": (0, 9)}, "name"),
+        ("number", {"levels": [0], "within": (0, 9)}, "levels"),
+        ("number", {"time": ["text"], "within": (0, 9)}, "is no event time"),
     ],
 )
 def test_what_cannot_be_suggested_is_explained(

@@ -44,7 +44,7 @@ AT_A_CALL = {
     "redis call late": 0.02,
     "redis call repeated": 0.05,
     "redis write failed": 0.01,
-    "stale messages": 0.5,
+    "stale messages": 0.9,
     "seek fails": 0.4,
     "kafka commit fails": 0.2,
     "dead letter queue full": 0.1,
