@@ -129,6 +129,7 @@ def test_what_is_read_is_the_latest_release_with_the_weights_of_its_time(
     }
     assert scraped == {
         ("dither_estimate", "wage"): second["value"],
+        ("dither_estimate_unbiased", "wage"): second["unbiased"],
         ("dither_estimate_lower", "wage"): second["lower"],
         ("dither_estimate_upper", "wage"): second["upper"],
     }
