@@ -152,7 +152,8 @@ def test_a_worker_that_slept_past_its_session_cannot_change_the_sums(
             deployment.produce(traffic(deployment, 30, seed=2))
             deployment.wait_until_counted()
             assert deployment.verify().verified
-        assert before.keys() <= deployment.state().keys()
+        sums = {key for key in before if ":seen:" not in key}  # ids go when their pane closes
+        assert sums <= deployment.state().keys()
         messages = sum(deployment.log_ends().values())
         assert measured(deployment) == messages, "what a fenced worker measured is dropped"
     finally:

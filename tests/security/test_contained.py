@@ -137,6 +137,7 @@ def test_the_service_runs_there(jail: dict[str, str], folder: Path, places: Plac
             "topics.estimates": settings.topics.estimates,
             "topics.rounds": settings.topics.rounds,
             "aggregate.group": settings.aggregate.group,
+            "aggregate.past": "36500d",
         }
         named = {f"DITHER_{k}".upper().replace(".", "_"): str(v) for k, v in plain.items()}
         with (folder / f"{role}.log").open("wb") as log:
