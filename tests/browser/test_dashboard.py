@@ -262,7 +262,7 @@ def test_the_stream_comes_back_and_says_so(filled: Site, visitor: Visitor) -> No
     filled.start()
     expect(state).to_have_attribute("data-state", "live")
     expect(page.locator("#alerts")).to_be_empty()
-    filled.report("carrier", np.array(["AA"] * 2000), np.full(2000, 4.0), EARLY, 6)
+    filled.report("carrier", np.array(["AA"] * 2000), np.full(2000, 4.0), LATE, 6)
     expect(card(page, "carrier").locator(".facts")).to_contain_text("10.0k")
     visitor.expect(r"ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY|ERR_CONNECTION_RESET")
 

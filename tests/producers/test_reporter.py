@@ -351,7 +351,7 @@ def test_a_reporter_of_true_values_says_so_loudly(
 ) -> None:
     trusted = Metric(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
     Reporter(DELAY, broker.config, topic=topic).close()
-    assert not caplog.records
+    assert not [one for one in caplog.records if one.name != "producers.librdkafka"]
     Reporter(trusted, broker.config, topic=topic, trusted=True).close()
     (record,) = caplog.records
     assert record.levelname == "WARNING"
