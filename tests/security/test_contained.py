@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from aggregator.local import free_port
+from aggregator.watermark import CONFIRMING_BATCHES
 from tests.integration.deployment import PATIENCE, wait_until
 from tests.security.conftest import Places
 
@@ -159,10 +160,10 @@ def test_the_service_runs_there(jail: dict[str, str], folder: Path, places: Plac
                 assert process.poll() is None, (folder / f"{log}.log").read_text()
             with contextlib.suppress(httpx.TransportError):
                 answer = httpx.get(f"http://127.0.0.1:{port}/v1/metrics/delay/estimate")
-                return bool(answer.json().get("reports") == 2)
+                return bool(answer.json().get("reports") == 1 + CONFIRMING_BATCHES)
             return False
 
-        wait_until(is_counted, "two reports are counted and served", PATIENCE)
+        wait_until(is_counted, "all reports are counted and served", PATIENCE)
         log = folder / "publisher.log"
         wait_until(lambda: "publishing" in log.read_text(), "events are published")
     finally:
