@@ -42,12 +42,14 @@ OUT_OF_LOG = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
 """The log is not what it was: to be looked at again before anything more is counted."""
 
 SLICE_MESSAGES, MANY_PANES = 16_000, 10_000
-CHANGED_SHARE = 8
-"""Of `aggregate.memory`: what changed since the last commit takes no more than such a part of it,
-before more is counted, and what one slice of messages can add to it no more than that again."""
 """Messages are counted in slices; beyond so many changed panes a commit comes before the next one.
 
 Three panes a message (its own, an hour and a day) of 15 words each then fit into a commit.
+"""
+CHANGED_SHARE = 8
+"""What changed takes an eighth of `aggregate.memory` at most before a commit comes.
+
+One slice can add as much to it again.
 """
 
 log = structlog.get_logger("dither.worker")

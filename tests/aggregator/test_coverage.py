@@ -90,6 +90,8 @@ def test_several_windows_share_beta() -> None:
     assert (found.lower, found.upper) == (alone.lower, alone.upper)
     assert (found.beta, found.covers) == (0.05, "720 windows"), "beta is that of all of them"
     assert 1.9 < width(found) / width(Reader.answer(seen)) < 2.1
+    with pytest.raises(ValueError, match="beta = 2: expected a probability between 0 and 1"):
+        Reader.answer(seen, 2, looks=Looks(windows=720))
     with pytest.raises(ValueError, match="expected a window"):
         Reader.answer(window(), looks=Looks(windows=2))
     with pytest.raises(ValueError, match="expected 1 to"):

@@ -367,11 +367,23 @@ def test_the_status_tells_outcomes_partitions_and_dead_letters(
         "counting": True,
     }
     assert (second["lag"], second["halted"], second["gap"]) == (17, True, 5)
-    assert second["reason"] == "why"
+    assert (second["reason"], second["counting"]) == ("why", False)
     assert (third["lag"], third["counting"], third["committed"]) == (20, False, None)
     assert found["redis"] == found["kafka"] == "ok"
     assert (found["counting"], found["silent_since"]) == (True, None)
     assert found["version"]
+
+
+def test_where_every_partition_is_halted_nothing_is_counted(
+    client: Client, counting: Counting
+) -> None:
+    counting.some(5)
+    counting.count(0, b"\xff", halted="why")
+    assert client.json("/v1/status")["counting"], "the other one is"
+    assert client.json("/readyz")["warnings"] == ["halted partitions, see /v1/status: [0]"]
+    counting.count(1, b"\xff", halted="why")
+    assert not client.json("/v1/status")["counting"]
+    assert "every partition is halted" in client.json("/readyz")["warnings"][0]
 
 
 def test_a_lag_that_kafka_does_not_tell_is_unknown_and_not_zero(

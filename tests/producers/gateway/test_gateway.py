@@ -254,6 +254,10 @@ GOOD = {"level": 1, "report": 1}
         ({"metric": "late", "reports": []}, "empty: a batch without reports"),
         ({"metric": "late", "reports": [GOOD], "revision": 7}, f"expected {LATE.revision}"),
         ({"metric": "late", "reports": [GOOD], "batch_id": "7"}, "batch_id = '7': expected 32"),
+        *(
+            ({"metric": "late", "reports": [GOOD], "batch_id": start.ljust(32, "0")}, "expected 32")
+            for start in ("0x1c", "+f1c", " +1c", "f_1c", "\uff16f1c")
+        ),
         ({"metric": "late", "reports": [GOOD], "time": "now"}, "time = 'now': expected ISO 8601"),
         ({"metric": "late", "reports": [GOOD], "time": "2026-01-31"}, "with a time zone"),
         ({"metric": "late", "reports": [GOOD], "time": -1}, "time -1.0: expected a time after"),
@@ -369,6 +373,21 @@ def test_a_batch_that_is_too_large_for_kafka_is_refused_at_once(broker: Broker, 
         answer = Post(url, client).batch(body)
         assert answer.status_code == 413
         assert "several batches" in problem(answer)["remedy"]
+
+
+def test_a_length_that_is_told_in_two_ways_is_refused(broker: Broker, topic: str) -> None:
+    level = np.ones(1000, dtype=int)
+    body = encode_batch(LATE, level, level, PANE_MS)
+    head = (
+        b"POST /v1/reports HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
+        b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    with serving(Gateway(ALL, broker.config, topic)) as url:
+        place = httpx.URL(url)
+        with socket.create_connection((place.host, place.port or 80), timeout=30) as client:
+            client.sendall(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+            answer = client.recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 400 ")
 
 
 @pytest.mark.parametrize(("begun", "ends"), [(b"", "stalls"), (b"{", "stalls"), (b"{", "leaves")])
