@@ -577,7 +577,12 @@ def test_nothing_counted_is_alive_but_not_ready(store: Store, client: Client) ->
     assert int(answer.headers["retry-after"]) > 0
     assert "dither aggregate" in answer.json()["remedy"]
     count_something(store)
-    assert client.get("/readyz").json() == {"status": "ready", "partitions": 2}
+    warnings = ["halted partitions, see /v1/status: [1]"]
+    assert client.get("/readyz").json() == {
+        "status": "ready",
+        "partitions": 2,
+        "warnings": warnings,
+    }
 
 
 def test_a_redis_that_is_gone_is_told_with_503_and_a_time_to_come_back(

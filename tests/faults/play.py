@@ -217,7 +217,7 @@ def _play(lane: Lane, redis: EmbeddedRedis, outcome: Outcome) -> None:
         try:
             fleet.keep(schedule.workers)
             servers.keep(SERVERS)
-            wait_until(lambda: _is_owned(deployment), "all partitions are owned")
+            wait_until(lambda: _is_owned(deployment, fleet), "all partitions are owned")
             devices = _disturbed(deployment, faults, schedule)
             repaired = time.monotonic()
             logs = read(deployment)
@@ -312,7 +312,8 @@ def _is_heartbeat(payload: bytes | None, bad: Mapping[bytes | None, str]) -> boo
     return payload not in bad and not ReportBatch.FromString(payload or b"").levels
 
 
-def _is_owned(deployment: Deployment) -> bool:
+def _is_owned(deployment: Deployment, fleet: Fleet) -> bool:
+    fleet.keep(1)  # the broker that another lane has killed may have ended a worker
     time.sleep(KEEP_SECONDS)
     standing = deployment.store.overview().partitions
     return len(standing) == deployment.partitions
