@@ -436,6 +436,14 @@ class Reader:
             statistic += stored.statistic(place, value, metric)
         return statistic
 
+    def reports(self, metric: Metric, key: str, partitions: Sequence[int]) -> int:
+        """Return how many reports were ever counted under a key, whatever may be shown of them."""
+        running = self.store.running(partitions, key)
+        return sum(
+            int(metric.counts(stored.statistic(place, value, metric)).sum())
+            for place, value in running
+        )
+
     def panes(
         self, metric: Metric, keys: Sequence[tuple[int, PaneKey]]
     ) -> Iterator[tuple[PaneKey, Counts]]:

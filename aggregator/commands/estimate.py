@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from msgspec import UNSET
 
 from aggregator import coverage
 from aggregator.answers import as_dict, lies
-from aggregator.awaited import Awaited, awaited
+from aggregator.awaited import awaited
 from aggregator.commands.options import (
     defined_metrics,
     metric_argument,
@@ -21,6 +22,7 @@ from aggregator.commands.options import (
     table,
 )
 from aggregator.coverage import MOST_WINDOWS, Looks
+from aggregator.left_out import LeftOut, left_out, refused
 from aggregator.moments import iso
 from aggregator.reader import Reader
 from aggregator.searched import in_words, searched
@@ -176,13 +178,16 @@ def estimate(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     nearest = project(found.value) if simplex and found.reports else None
-    rest = awaited(settings, store.overview())
+    overview = store.overview()
+    told = awaited(settings, overview).lines() + left_out(reader, overview, definition).lines()
+    if not found.reports:  # they may be its own, under a name or a definition nobody counts
+        told += LeftOut("", refused(overview, "")).lines()
     if as_json:
         click.echo(json.dumps(as_dict(read, found, top, nearest)))
-        for line in rest.lines():
+        for line in told:
             click.echo(line, err=True)
     else:
-        click.echo(as_text(definition, found, top or SHOWN, nearest, read, rest))
+        click.echo(as_text(definition, found, top or SHOWN, nearest, read, told))
 
 
 def as_text(
@@ -191,12 +196,12 @@ def as_text(
     top: int,
     nearest: Floats | None = None,
     window: Window | None = None,
-    rest: Awaited | None = None,
+    told: Sequence[str] = (),
 ) -> str:
     """Return an estimate for people, the nearest distribution beside it.
 
-    `window` is what was read: it says which pane a release is of, and where a search stands; `rest`
-    what is not counted yet.
+    `window` is what was read: it says which pane a release is of, and where a search stands; `told`
+    are lines on what it does not contain.
     """
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
@@ -206,7 +211,7 @@ def as_text(
         f"weights    {found.policy}",
     ]
     lines[4:4] = coverage.in_words(found)
-    lines[3:3] = [] if rest is None else rest.lines()
+    lines[3:3] = told
     if window is not None and metric.has_rounds:
         lines += in_words(window)
     elif found.privacy is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 from typing import Any
@@ -10,6 +11,7 @@ import click
 
 from aggregator.commands.options import defined_metrics, opened_store, settings_options, table
 from aggregator.errors import StoreUnreachable
+from aggregator.left_out import LeftOut, left_out, refused
 from aggregator.reader import Reader
 from aggregator.settings import Settings
 from aggregator.windows import event_time
@@ -23,22 +25,32 @@ from estimators.domains import OPEN
 def metrics(settings: Settings, as_json: bool) -> None:
     """List the metrics: their definitions, and how many reports are counted.
 
+    Below the list: reports that were refused, with the reasons, and those that were counted under
+    another definition of a metric.
+
     Works without Redis, too: the definitions are then shown alone, with a dash (null with --json)
     for what is not known.
     """
     defined = defined_metrics(settings)
-    counted: dict[str, tuple[int | None, int | None]] = dict.fromkeys(defined, (None, None))
+    counted: dict[str, _Counted] = dict.fromkeys(defined, _Counted())
+    nameless = LeftOut("", {})
     try:
         store = opened_store(settings)
         reader = Reader(store, defined)
         counted = {name: _counted(reader, metric) for name, metric in defined.items()}
+        nameless = LeftOut("", refused(store.overview(), ""))
     except StoreUnreachable as error:
         click.echo(f"{error}\n", err=True)
-    rows = [_row(metric, *counted[name]) for name, metric in defined.items()]
+    rows = [_row(metric, counted[name]) for name, metric in defined.items()]
     if as_json:
         click.echo(json.dumps(rows))
+        for line in nameless.lines():
+            click.echo(line, err=True)
         return
-    head = ("metric", "kind", "mechanism", "domain", "levels", "pane", "reports", "event time")
+    head = (
+        *("metric", "kind", "mechanism", "domain", "levels", "pane"),
+        *("reports", "refused", "event time"),
+    )
     cells: list[tuple[Any, ...]] = [
         (
             row["metric"],
@@ -48,15 +60,27 @@ def metrics(settings: Settings, as_json: bool) -> None:
             " ".join(f"{e:g}" for e in row["levels"]),
             row["pane"],
             "-" if row["reports"] is None else row["reports"],
+            "-" if row["refused"] is None else sum(row["refused"].values()),
             row["event_time"] or "-",
         )
         for row in rows
     ]
     click.echo(table(head, cells))
+    told = [one.left_out for one in counted.values() if one.left_out is not None]
+    if said := [line for one in (*told, nameless) for line in one.lines()]:
+        click.echo("\n" + "\n".join(said))
 
 
-def _counted(reader: Reader, metric: Metric) -> tuple[int, int | None]:
-    """Return a metric's accepted reports and how far its event time has come, in ms."""
+@dataclasses.dataclass(frozen=True)
+class _Counted:
+    """A metric's accepted reports, how far its event time has come, and what is left out."""
+
+    reports: int | None = None
+    event_ms: int | None = None
+    left_out: LeftOut | None = None
+
+
+def _counted(reader: Reader, metric: Metric) -> _Counted:
     overview = reader.store.overview()
     frame = reader.frame(overview, metric.name)
     if metric.trust == "central":  # whose sums are for releases alone
@@ -64,10 +88,11 @@ def _counted(reader: Reader, metric: Metric) -> tuple[int, int | None]:
         reports = sum(one.counts.get(outcome, 0) for one in overview.partitions.values())
     else:
         reports = frame.filled(reader.sum(frame)).reports
-    return reports, event_time(frame.watermarks)
+    return _Counted(reports, event_time(frame.watermarks), left_out(reader, overview, metric))
 
 
-def _row(metric: Metric, reports: int | None, event_ms: int | None) -> dict[str, Any]:
+def _row(metric: Metric, counted: _Counted) -> dict[str, Any]:
+    event_ms, left = counted.event_ms, counted.left_out
     moment = (
         None if event_ms is None else datetime.datetime.fromtimestamp(event_ms / 1000, datetime.UTC)
     )
@@ -84,7 +109,9 @@ def _row(metric: Metric, reports: int | None, event_ms: int | None) -> dict[str,
         "lateness": metric.lateness,
         "unit": metric.unit,
         "description": metric.description,
-        "reports": reports,
+        "reports": counted.reports,
+        "refused": None if left is None else left.refused,
+        "earlier": None if left is None else left.earlier,
         "event_time": moment and f"{moment:%Y-%m-%dT%H:%M:%SZ}",
     }
 

@@ -423,7 +423,7 @@ def strict(text: str) -> Any:
 
 METRIC_KEYS = [
     *("metric", "revision", "kind", "mechanism", "chosen", "range", "categories", "levels"),
-    *("pane", "lateness", "unit", "description", "reports", "event_time"),
+    *("pane", "lateness", "unit", "description", "reports", "refused", "earlier", "event_time"),
 ]
 ESTIMATE_KEYS = [
     *("metric", "unit", "kind", "status", "from", "to", "updated", "value", "lower", "upper"),
