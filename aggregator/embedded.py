@@ -138,6 +138,11 @@ class EmbeddedRedis:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def exit_code(self) -> int | None:
+        """With what the server has ended by itself; None while it runs, or is not started."""
+        return None if self._process is None else self._process.poll()
+
+    @property
     def pid(self) -> int:
         """Process id of the server."""
         if self._process is None:

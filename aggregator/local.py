@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from typing import Self
 
-from aggregator import guard, kafka
+from aggregator import kafka
+from aggregator.child import Child, how
 from aggregator.embedded import EmbeddedBroker, EmbeddedRedis
 from aggregator.errors import DitherError
 from aggregator.ports import refuse_taken
@@ -24,6 +24,11 @@ ORPHAN_SECONDS = 5
 ANSWER_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 LOOPBACK = "127.0.0.1"
+NAMES = {
+    "aggregate": "the worker, `dither aggregate`,",
+    "serve": "the HTTP server, `dither serve`,",
+    "coordinate": "the coordinator of rounds, `dither coordinate`,",
+}
 ANY_PAST = "36500d"
 """How old events may be where servers are started here: nobody else writes to them."""
 CHOSEN = (
@@ -70,7 +75,8 @@ class LocalDeployment:
         self.settings, self.workers, self.searches = settings, workers, searches
         self.places = ""
         self._stack = contextlib.ExitStack()
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._children: list[Child] = []
+        self._embedded: EmbeddedRedis | None = None
 
     @property
     def url(self) -> str:
@@ -96,16 +102,17 @@ class LocalDeployment:
         self._stack.close()
 
     def check(self) -> None:
-        """Raise if a worker or the HTTP server has ended, which none does by itself.
+        """Raise if a process has ended, which none does by itself; say which, and how.
 
         Raises
         ------
         DitherError
         """
-        if any(process.poll() is not None for process in self._processes):
-            raise DitherError(
-                "a worker, the coordinator or the HTTP server has ended: see its message above"
-            )
+        ended = [told for child in self._children if (told := child.ended())]
+        if self._embedded is not None and (code := self._embedded.exit_code) is not None:
+            ended.append(f"the embedded Redis {how(code)}: whatever was counted is gone")
+        if ended:
+            raise DitherError("\n".join(ended))
 
     def wait_until_serving(self) -> None:
         """Wait until the HTTP server answers.
@@ -139,7 +146,8 @@ class LocalDeployment:
     def _redis(self) -> str:
         if "redis.url" in self.settings.sources:
             return "Redis as configured"
-        self.settings.redis.url = self._stack.enter_context(EmbeddedRedis()).url
+        self._embedded = self._stack.enter_context(EmbeddedRedis())
+        self.settings.redis.url = self._embedded.url
         return "an embedded Redis-compatible server"
 
     @contextlib.contextmanager
@@ -147,23 +155,13 @@ class LocalDeployment:
         """Run a command of ours beside this process, out of Ctrl-C's reach."""
         ours = _environment(self.settings)
         others = {k: v for k, v in os.environ.items() if k.removesuffix(FILE) not in ours}
-        process = guard.start(
-            [sys.executable, "-m", "aggregator", command, *arguments, "--log-level=error"],
-            ORPHAN_SECONDS,
-            env={**others, **ours},
-            stdout=subprocess.DEVNULL,
-        )
-        self._processes.append(process)
+        line = [sys.executable, "-m", "aggregator", command, *arguments, "--log-level=error"]
+        child = Child(NAMES[command], line, ORPHAN_SECONDS, {**others, **ours})
+        self._children.append(child)
         try:
             yield
         finally:
-            process.terminate()
-            try:
-                process.wait(LEAVE_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            guard.release(process)
+            child.stop(LEAVE_SECONDS)
 
 
 def allow_any_past(settings: Settings) -> None:

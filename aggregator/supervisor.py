@@ -85,7 +85,7 @@ class Supervisor:
                     continue
                 if time.monotonic() - started[index] < RESTART_SECONDS:
                     continue
-                log.warning("worker died", pid=process.pid, exit_code=process.returncode)
+                log.error("worker died", pid=process.pid, exit_code=process.returncode)
                 guard.release(process)
                 self.died()
                 self._processes[index] = self._start()

@@ -150,6 +150,51 @@ def test_nothing_of_a_service_that_is_killed_is_left(shell: Shell) -> None:
     wait_until(lambda: not living(seen), "they have ended, too", 20)
 
 
+def child_of(process: subprocess.Popen[str], command: str) -> int:
+    """Return the process that runs a command of ours for `dither up`, or its Redis."""
+    words = [command, "--log-level=error"] if command != "valkey-server" else [command]
+    for pid in descendants(process.pid):
+        line = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        if all(any(word in one for one in line) for word in words) and "-c" not in line:
+            return pid
+    raise AssertionError(f"no process runs {command}")
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("aggregate", "the worker, `dither aggregate`, (process {})"),
+        ("serve", "the HTTP server, `dither serve`, (process {})"),
+        ("valkey-server", "the embedded Redis"),
+    ],
+)
+def test_a_process_that_dies_is_named_with_its_end(shell: Shell, command: str, named: str) -> None:
+    shell.run(commands()[1])
+    process = shell.start(commands()[2])
+    assert process.stdout is not None
+    try:
+        while not process.stdout.readline().startswith("dashboard: "):
+            assert process.poll() is None
+        pid = child_of(process, command)
+        os.kill(pid, signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert f"{named.format(pid)} was ended by SIGKILL (exit code -9; mostly" in errors
+
+
+def test_the_last_lines_of_a_process_that_fails_are_told(shell: Shell) -> None:
+    shell.run(commands()[1])
+    nowhere = "--set serve.tls_certificate=nowhere.pem --set serve.tls_key=nowhere.pem"
+    process = shell.start(f"{commands()[2]} {nowhere}")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    told = errors.partition("the HTTP server, `dither serve`, (process ")[2]
+    assert "has ended with exit code 1; its last lines:\n  Error: " in told
+    assert "nowhere.pem" in told
+
+
 def test_a_port_that_is_taken_is_named(shell: Shell) -> None:
     shell.run(commands()[1])
     with socket.create_server(("127.0.0.1", shell.port)):
