@@ -165,6 +165,8 @@ def _read(url: str) -> SplitResult:
     try:
         places = urlsplit(url)
         user, _, hosts = places.netloc.rpartition("@")
+        if "@" in places.path + places.query + places.fragment:  # then what is a password?
+            raise _UnreadableError
         for host in hosts.split(",") if hosts else [""]:
             parse_url(_of(places, user, host) if host else url)  # type: ignore[no-untyped-call]
     except ValueError:

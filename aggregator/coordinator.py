@@ -16,14 +16,15 @@ from aggregator import events, kafka
 from aggregator.clock import SYSTEM, Clock
 from aggregator.errors import DitherError
 from aggregator.events import Event
-from aggregator.keys import coordinator_key, metric_key, round_key, rounds_key
+from aggregator.keys import coordinator_key, metric_key, rounds_key
 from aggregator.leader import Leader, Unreadable
 from aggregator.live_metrics import current
+from aggregator.log_ends import KafkaLog, LogEnds
 from aggregator.moments import iso
 from aggregator.outlet import Outlet
 from aggregator.reader import Reader
 from aggregator.settings import Settings
-from aggregator.store import Overview, Standing
+from aggregator.store import Overview
 from estimators import Metric
 from estimators.durations import milliseconds
 from estimators.estimate import Counts
@@ -32,6 +33,8 @@ from producers.connection import PRODUCER_ONLY
 from producers.rounds import OPENED, Round, Rounds, decode, encode
 
 LOOK_SECONDS = 0.25
+NOTHING = -1
+"""The next offset of a partition of which nothing is counted."""
 
 log = structlog.get_logger("dither.coordinator")
 
@@ -60,6 +63,7 @@ class Coordinator(Leader):
         super().__init__(self._client, self._key, milliseconds(settings.coordinate.lease) / 1000)
         self._metrics: list[Metric] = []
         self._open: dict[str, Round] = {}
+        self._log_ends, self._ends = KafkaLog(settings), dict[str, LogEnds]()
 
     def _lead(self) -> None:
         """Coordinate as the only one, until something fails."""
@@ -182,8 +186,24 @@ class Coordinator(Leader):
         end = asked.opened_ms + metric.round_ms
         if answers < metric.minimum_reports or self._clock.now_ms() < end:
             return False
-        key = round_key(metric_key(metric.name, metric.revision), asked.number)
-        return all(_reached(one, key) >= end for one in overview.partitions.values())
+        return self._is_counted(overview, metric)
+
+    def _is_counted(self, overview: Overview, metric: Metric) -> bool:
+        """Return whether everything is counted that was in the log after the round's time was over.
+
+        Where the log ended then Kafka is asked once; as long as it does not say, nobody knows.
+        """
+        ends = self._ends.get(metric.name)
+        if ends is None:
+            ends = self._log_ends.ask()
+            if ends.unknown:
+                self._at("waiting for Kafka", metric=metric.name, why=ends.unknown)
+                return False
+            self._ends[metric.name] = ends
+        return all(
+            ends.lag(number, NOTHING if standing is None else standing.next_offset) == 0
+            for number, standing in ((one, overview.partitions.get(one)) for one in ends.ranges)
+        )
 
     # -- Storing and telling ----------------------------------------------------------------------
 
@@ -205,6 +225,7 @@ class Coordinator(Leader):
         place = rounds_key(self.settings.topics.reports)
         self.lease.write([["HSET", place, key, encode(asked)]])
         self._open[metric.name] = asked
+        self._ends.pop(metric.name, None)
 
     def _at(self, step: str, **facts: object) -> None:
         log.debug(step, **facts)
@@ -217,11 +238,3 @@ def event(metric: Metric, asked: Round, reports: str) -> Event:
     identity = f"{key}/round/{len(asked.decisions)}"
     origin = events.source(reports)
     return Event(identity, OPENED, origin, metric.name, time, key, encode(asked))
-
-
-def _reached(standing: Standing, key: str) -> int:
-    """Return the Kafka time in ms up to which a partition's answers to a round are counted."""
-    owner, mark = standing.owner, standing.watermarks.get(key)
-    if int(owner.get("next", -1)) >= int(owner.get("high", 0)):
-        return int(owner.get("updated", -1))
-    return -1 if mark is None else mark.arrived

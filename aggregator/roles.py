@@ -142,6 +142,7 @@ def roles(settings: Settings) -> dict[str, Role]:
                 KafkaRight("Read", "topic", topics.rounds),
                 KafkaRight("Write", "transactional-id", f"dither.coordinator.{reports}"),
                 KafkaRight("Describe", "group", f"{group}-coordinator"),
+                KafkaRight("Describe", "topic", reports),  # where the log ends
             ),
             redis=_coordinator(reports),
         ),

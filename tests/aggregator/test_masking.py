@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aggregator import connection
@@ -97,6 +97,7 @@ def test_no_setting_shows_a_secret_however_it_is_spelt(variable: str, text: str)
 
 
 @given(text=addresses)
+@example(text="redis://app:hunterone@hunterone?@127.0.0.1:1/0")
 @settings(max_examples=100, deadline=None)
 def test_no_address_of_redis_shows_a_secret_when_it_is_used(text: str) -> None:
     with patch.object(connection, "RETRIES", 0), pytest.raises(DitherError) as refused:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from aggregator.coordinator import Coordinator
 from aggregator.keys import coordinator_key, metric_key
 from aggregator.reader import Reader
+from estimators.extremes import Decision
 from producers.batch import encode_batch
 from tests.integration.deployment import Deployment, as_json, wait_until
 from tests.searching import DEVICES, FOUND, METRICS, ROUNDS, devices, forgetful_devices, told
@@ -119,3 +121,36 @@ def test_what_is_decided_stays_whatever_comes_later_and_a_lost_topic_is_written_
     searching.rounds = searching.settings.topics.rounds = f"{searching.rounds}-anew"
     with coordinating(searching):
         assert told(searching) == {ROUNDS: before}
+
+
+def test_a_round_waits_for_answers_that_nobody_has_counted_yet(
+    apache_kafka: Kafka, redis_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "metrics.toml"
+    file.write_text(METRICS.replace("round_reports = 200", 'round_time = "1s"'))
+    deployment = Deployment(apache_kafka, redis_url, file)
+    metric, reader = deployment.metrics["longest"], reader_of(deployment)
+
+    def decided() -> Sequence[Decision]:
+        asked = reader.asked(deployment.store.rounds(), metric)
+        return () if asked is None else asked.progress.decisions
+
+    def answers(number: int) -> bytes:
+        return encode_batch(metric, [1] * number, [0] * number, 0, number=1)
+
+    with deployment.store:
+        with coordinating(deployment):
+            wait_until(lambda: bool(deployment.store.rounds()), "the first round is opened")
+        with deployment.worker():
+            deployment.produce([(0, answers(200))])
+            deployment.wait_until_counted()
+            time.sleep(1.5)  # the round's time is over
+            deployment.produce([(number, answers(1)) for number in range(deployment.partitions)])
+            deployment.wait_until_counted()
+        deployment.produce([(0, answers(300))])
+        with coordinating(deployment):
+            time.sleep(2.0)
+            assert not decided()
+            with deployment.worker():
+                wait_until(lambda: bool(decided()), "the first round is decided")
+        assert sum(decided()[0].answers) == 500 + deployment.partitions
