@@ -17,7 +17,8 @@ from typing import Any, get_type_hints
 import msgspec
 
 from aggregator import container, served
-from aggregator.errors import SettingsError
+from aggregator.errors import DitherError, SettingsError
+from aggregator.left_over import is_left_over
 from aggregator.masking import HASHED_TOKEN, HIDDEN, is_secret
 from aggregator.masking import masked as masked
 from aggregator.variables import FILE, PREFIX, variables
@@ -207,6 +208,8 @@ def load_settings(
     ------
     SettingsError
         Naming the source, the key, the value and what was expected.
+    DitherError
+        If the file was left by a `dither up` that was killed.
     """
     environ = os.environ if environ is None else environ
     settings = Settings()
@@ -216,6 +219,11 @@ def load_settings(
         named, by = environ.get("DITHER_CONFIG", ""), ("file", "DITHER_CONFIG")
     if named and not Path(named).exists():
         raise SettingsError(by[0], named, "a file that exists", by[1])
+    if is_left_over(Path(named or DEFAULT_FILE)):
+        raise DitherError(
+            f"{named or DEFAULT_FILE} was left by a `dither up` that was killed: the servers that "
+            "it started have ended, with all that they held. Run `dither up` again, or delete it"
+        )
     for key, value in _file(Path(named or DEFAULT_FILE)):
         _put(settings, key, value, named or DEFAULT_FILE)
     for variable, key, text in _environment(environ):

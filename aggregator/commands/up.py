@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
 from aggregator.commands.options import defined_metrics, settings_options
 from aggregator.errors import DitherError
+from aggregator.left_over import is_left_over, is_ours, written
 from aggregator.masking import masked
 from aggregator.settings import DEFAULT_FILE, Settings
 
-MARK = "# Written by `dither up`, and removed when it ends: where its servers are.\n"
 LOOK_SECONDS = 0.5
+
+
+def _without_left_over(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Remove the file of a `dither up` that was killed, before settings are read from it."""
+
+    @functools.wraps(command)
+    def alone(**arguments: Any) -> Any:
+        file = Path(DEFAULT_FILE)
+        if is_left_over(file):
+            file.unlink()
+            click.echo(f"{file} was left by a `dither up` that was killed: removed", err=True)
+        return command(**arguments)
+
+    return alone
 
 
 @click.command()
@@ -28,6 +44,7 @@ LOOK_SECONDS = 0.5
     help="Processes that count side by side.",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Of the dashboard [default: 8080].")
+@_without_left_over
 @settings_options
 def up(settings: Settings, workers: int, port: int | None) -> None:
     """Run the whole service on this machine: Kafka, Redis, workers and the dashboard.
@@ -46,7 +63,7 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     file = Path(DEFAULT_FILE)
-    _refuse_leftover(file)
+    _refuse_second(file)
     searches = any(metric.has_rounds for metric in defined.values())
     local = LocalDeployment(settings, workers, searches=searches)
     with local as deployment, _told(file, settings):
@@ -59,11 +76,11 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
             deployment.check()
 
 
-def _refuse_leftover(file: Path) -> None:
-    if file.exists() and file.read_text(encoding="utf-8").startswith(MARK):
+def _refuse_second(file: Path) -> None:
+    if is_ours(file):
         raise DitherError(
-            f"{file} was written by a `dither up` that runs in this folder or was killed: "
-            "stop that one, or delete the file"
+            f"{file} was written by a `dither up` that runs in this folder: stop that one, or "
+            "start this one in another folder"
         )
 
 
@@ -80,18 +97,15 @@ def _told(file: Path, settings: Settings) -> Iterator[None]:
         yield
         return
     lines = (f"{key} = {_toml(value)}\n" for key, value in started.items())
-    try:
-        with file.open("x", encoding="utf-8") as text:
-            text.write(MARK + "".join(lines))
-    except FileExistsError:
-        raise DitherError(
-            f"{file} names no [kafka] bootstrap.servers or no [redis] url: name both, or run "
-            "`dither up` in a folder without this file and it starts its own"
-        ) from None
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(written(file, "".join(lines)))
+        except FileExistsError:
+            raise DitherError(
+                f"{file} names no [kafka] bootstrap.servers or no [redis] url: name both, or run "
+                "`dither up` in a folder without this file and it starts its own"
+            ) from None
         yield
-    finally:
-        file.unlink(missing_ok=True)
 
 
 def _toml(value: object) -> str:

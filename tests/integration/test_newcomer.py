@@ -148,6 +148,21 @@ def test_nothing_of_a_service_that_is_killed_is_left(shell: Shell) -> None:
     assert told[-1].startswith("dashboard: ")
     assert len(seen) >= 3, "a worker, the HTTP server and Redis"
     wait_until(lambda: not living(seen), "they have ended, too", 20)
+    for command in ("metrics", "estimate dep_delay", "produce dep_delay --simulate uniform"):
+        process = shell.start(f".venv/bin/dither {command}")
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert errors.startswith("Error: dither.toml was left by a `dither up` that was killed")
+    with shell.start(commands()[2]) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        while not process.stdout.readline().startswith("dashboard: "):
+            assert process.poll() is None, process.stderr.read()
+        assert "waiting" not in shell.run(".venv/bin/dither estimate dep_delay")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert "dither.toml was left by a `dither up` that was killed" in process.stderr.read()
+    assert not (shell.folder / "dither.toml").exists()
 
 
 def child_of(process: subprocess.Popen[str], command: str) -> int:
