@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -11,8 +12,10 @@ import msgspec
 
 from estimators import durations
 from estimators.checks import DURATIONS
+from estimators.domains import KINDS
 from estimators.errors import DefinitionError, nearest, readable
 from estimators.extremes.search import KINDS as EXTREMES
+from estimators.mechanisms import MECHANISMS
 from estimators.metric import Metric
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Metric)}
@@ -72,7 +75,7 @@ def define(name: str, table: Any, source: str = "") -> Metric:
     chosen = table.get("trust") in (None, "local") and table.get("kind") not in EXTREMES
     for key in (*_REQUIRED, "mechanism") if chosen else _REQUIRED:
         if key not in table:
-            raise DefinitionError(f"{name}.{key}", None, "a value: the key is missing", source)
+            raise DefinitionError(f"{name}.{key}", None, _wanted(key, table), source)
     types = get_type_hints(Metric)
     for key, value in table.items():
         try:
@@ -84,3 +87,13 @@ def define(name: str, table: Any, source: str = "") -> Metric:
         return Metric(name=name, **table)
     except DefinitionError as error:
         raise DefinitionError(error.key, error.value, error.expected, source) from None
+
+
+def _wanted(key: str, table: Mapping[str, Any]) -> str:
+    """Return what a key that is missing has to be, to follow "expected"."""
+    if key == "kind":
+        return f"one of {', '.join(KINDS)}"
+    if key == "levels":
+        return "epsilons on offer, as in levels = [0.5, 1, 2]"
+    fitting = [name for name, one in MECHANISMS.items() if table["kind"] in one.kinds]
+    return f"one of {', '.join(fitting or MECHANISMS)}"

@@ -19,7 +19,7 @@ class DefinitionError(ValueError):
     key : str
         The offending key, as ``metric.key`` where the metric is known.
     value : object
-        What was found there.
+        What was found there; None: nothing.
     expected : str
         What would have been right, as a sentence without a full stop.
     source : str
@@ -29,7 +29,8 @@ class DefinitionError(ValueError):
     def __init__(self, key: str, value: object, expected: str, source: str = "") -> None:
         self.key, self.value, self.expected, self.source = key, value, expected, source
         place = f"{source}: {key}" if source else key
-        super().__init__(f"{place} = {value!r}: expected {expected}")
+        found = "is missing" if value is None else f"= {value!r}"
+        super().__init__(f"{place} {found}: expected {expected}")
 
 
 class ReportError(ValueError):

@@ -9,7 +9,7 @@ import io
 import itertools
 import operator
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -46,7 +46,8 @@ class CsvFormat:
 def detect_format(path: str | Path, names: Sequence[str]) -> CsvFormat:
     """Return the format of a file with columns of these names.
 
-    The delimiter is the first one with which the header has all of the names.
+    The delimiter is the first one with which the header has all of the names; if there is none, the
+    first one with which it has them but for upper and lower case and spaces around.
 
     Raises
     ------
@@ -55,14 +56,67 @@ def detect_format(path: str | Path, names: Sequence[str]) -> CsvFormat:
     """
     path = Path(path)
     encoding = _detect_encoding(path)
-    header = _first_line(path, encoding)
-    headers = {delimiter: _split(header, delimiter) for delimiter in DELIMITERS}
-    for delimiter, found in headers.items():
-        if found.issuperset(names):
-            return CsvFormat(encoding, delimiter)
-    nearest = max(headers.values(), key=len)
-    name = next(name for name in names if name not in nearest)
-    raise ValueError(f"{path}: no column {name!r}: {meant(name, nearest)}")
+    line = _first_line(path, encoding)
+    headers = {delimiter: _split(line, delimiter) for delimiter in DELIMITERS}
+    for places in (_exact, _places):
+        for delimiter, header in headers.items():
+            if all(places(header, name) for name in names):
+                return CsvFormat(encoding, delimiter)
+    likely = max(headers.values(), key=lambda header: len(set(header)))
+    raise next(NoColumnError(path, name, likely) for name in names if not _places(likely, name))
+
+
+class NoColumnError(ValueError):
+    """A CSV file has no column of a name.
+
+    Parameters
+    ----------
+    path : Path
+    name : str
+    header : sequence of str
+        The names that there are.
+    """
+
+    def __init__(self, path: Path, name: str, header: Sequence[str]) -> None:
+        self.path, self.name = path, name
+        super().__init__(f"{path}: no column {name!r}: {meant(name, header)}")
+
+
+def _exact(header: Sequence[str], name: str) -> list[int]:
+    return [place for place, found in enumerate(header) if found == name]
+
+
+def _places(header: Sequence[str], name: str) -> list[int]:
+    """Return where a column of this name stands, else one that differs in case or spaces alone."""
+    folded = name.strip().casefold()
+    others = (place for place, found in enumerate(header) if found.strip().casefold() == folded)
+    return _exact(header, name) or list(others)
+
+
+def _place(path: Path, header: Sequence[str], name: str) -> int:
+    found = _places(header, name)
+    if not found:
+        raise NoColumnError(path, name, header)
+    if len(found) > 1:
+        listed = " and ".join(f"{header[place]!r} at position {place + 1}" for place in found)
+        raise ValueError(
+            f"{path}: the header has column {name!r} {len(found)} times: {listed}: expected one; "
+            "rename the others"
+        )
+    return found[0]
+
+
+def header_names(path: str | Path, names: Sequence[str], form: CsvFormat) -> list[str]:
+    """Return columns' names as the file writes them: they may differ in case and spaces.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, or there are several.
+    """
+    path = Path(path)
+    header = _split(_first_line(path, form.encoding), form.delimiter)
+    return [header[_place(path, header, name)] for name in names]
 
 
 def _detect_encoding(path: Path) -> str:
@@ -89,8 +143,8 @@ def _first_line(path: Path, encoding: str) -> str:
             raise _not_text(path, error) from None
 
 
-def _split(line: str, delimiter: str) -> set[str]:
-    return set(next(csv.reader([line], delimiter=delimiter), []))
+def _split(line: str, delimiter: str) -> list[str]:
+    return next(csv.reader([line], delimiter=delimiter), [])
 
 
 def read_columns(
@@ -108,7 +162,8 @@ def read_columns(
     Raises
     ------
     ValueError
-        If a column is missing, a row has another length than the header, or the bytes are no text.
+        If a column is missing or there are two, a row has another length than the header, or the
+        bytes are no text.
     """
     path = Path(path)
     form = form or detect_format(path, names)
@@ -116,10 +171,8 @@ def read_columns(
         rows = csv.reader(text, delimiter=form.delimiter)
         try:
             header = next(rows, [])
-            for name in names:
-                if name not in header:
-                    raise ValueError(f"{path}: no column {name!r}: {meant(name, header)}")
-            return _columns(rows, header, names)
+            places = [_place(path, header, name) for name in names]
+            return _columns(rows, len(header), dict(zip(names, places, strict=True)))
         except UnicodeDecodeError as error:
             raise _not_text(path, error) from None
         except csv.Error as error:
@@ -140,11 +193,11 @@ def _not_text(path: Path, error: UnicodeDecodeError) -> ValueError:
 
 
 def _columns(
-    rows: Iterator[list[str]], header: list[str], names: Sequence[str]
+    rows: Iterator[list[str]], width: int, places: Mapping[str, int]
 ) -> dict[str, list[str]]:
-    width, done = len(header), 0
-    picked = [operator.itemgetter(header.index(name)) for name in names]
-    columns: dict[str, list[str]] = {name: [] for name in names}
+    done = 0
+    picked = [operator.itemgetter(place) for place in places.values()]
+    columns: dict[str, list[str]] = {name: [] for name in places}
     while block := list(itertools.islice(rows, _BLOCK)):
         if set(map(len, block)) != {width}:
             for row_number, row in enumerate(block, done + 1):
@@ -153,7 +206,7 @@ def _columns(
                         f"row {row_number}: {len(row)} cells, expected {width} as the header has"
                     )
             block = [row for row in block if row]
-        for name, pick in zip(names, picked, strict=True):
+        for name, pick in zip(places, picked, strict=True):
             columns[name].extend(map(pick, block))
         done += len(block)
     return columns

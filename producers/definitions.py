@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from estimators.domains import OPEN
 from estimators.durations import milliseconds
+from estimators.errors import DefinitionError
 from estimators.metric import Metric
-from producers.csv_files import detect_format, read_columns
+from producers.csv_files import detect_format, header_names, read_columns
 from producers.ranges import FEWEST_VALUES, assess, describe, gives_away, rank_ranges
 from producers.time_columns import (
     MISSING,
@@ -121,6 +122,8 @@ def suggest(
         raise ValueError(f"kind {kind!r}: expected mean or frequency")
     form = detect_format(path, [column, *time])
     notes = [f"file: {form}"]
+    headers = zip([column, *time], header_names(path, [column, *time], form), strict=True)
+    notes += [f"column: {found!r} for {named!r}" for named, found in headers if found != named]
     table = read_columns(path, [column, *time], form)
     cells = [cell.strip() for cell in table[column]]
     nothing = MISSING.union(missing)
@@ -142,8 +145,12 @@ def suggest(
                 f"{place} has fewer than {FEWEST_VALUES} different numbers: a range around them "
                 "would tell some of them. Say what values can be, with --range LOW HIGH"
             )
-        ranges = rank_ranges(numbers, levels)
-        chosen = assess(numbers, *within, levels) if within else ranges[0]
+        try:
+            ranges = rank_ranges(numbers, levels)
+            chosen = assess(numbers, *within, levels) if within else ranges[0]
+        except DefinitionError as error:  # of the metric with which they are tried
+            key = f"{named}.{error.key.partition('.')[2]}"
+            raise DefinitionError(key, error.value, error.expected) from None
         keys["range"] = list(chosen.edges)
         notes += describe(ranges, chosen, numbers.size, unit)
     elif within is not None:

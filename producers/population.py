@@ -9,6 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.metric import Metric
+
 Column = NDArray[Any]
 
 
@@ -25,6 +27,8 @@ class Population:
         indices of categories (-1: nothing), or strings of an open vocabulary ("": nothing).
     skipped : int
         Rows of the source that were left out because they have no event time.
+    notes : tuple of str
+        How the source was read, for people.
 
     Raises
     ------
@@ -35,6 +39,7 @@ class Population:
     time_ms: NDArray[np.int64]
     columns: Mapping[str, Column]
     skipped: int = 0
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse columns that do not belong together."""
@@ -88,6 +93,25 @@ class Population:
         """Return how many devices have nothing to report for a metric."""
         return len(self) - int(self.present(name).sum())
 
+    def clipped(self, metric: Metric) -> int:
+        """Return how many values a metric's device changes, since they are out of its range.
+
+        Of a vector mean: vectors longer than the radius. A frequency has none.
+
+        Examples
+        --------
+        >>> metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 9), levels=[1])
+        >>> Population(np.arange(4), {"m": np.array([-1, 5, np.nan, 9.5])}).clipped(metric)
+        2
+        """
+        column = self.columns[metric.name]
+        if metric.radius is not None:
+            return int((np.linalg.norm(column, axis=1) > metric.radius).sum())
+        if metric.range is None:
+            return 0
+        low, high = metric.range
+        return int(((column < low) | (column > high)).sum())
+
     def part(self, begin: int, end: int) -> Population:
         """Return the devices from `begin` to before `end`, without copying."""
         rows = slice(begin, end)
@@ -103,7 +127,7 @@ class Population:
     def starting(self, start_ms: int) -> Population:
         """Return the same population with its first event moved to `start_ms`."""
         shift = start_ms - self.time_ms[:1]
-        return Population(self.time_ms + shift, self.columns, self.skipped)
+        return dataclasses.replace(self, time_ms=self.time_ms + shift)
 
 
 @dataclasses.dataclass(frozen=True)

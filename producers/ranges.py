@@ -56,7 +56,13 @@ class Range:
 
 
 def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequence[float]) -> Range:
-    """Return what a range costs on some values: clipping exactly, bounds by trying."""
+    """Return what a range costs on some values: clipping exactly, bounds by trying.
+
+    Raises
+    ------
+    ValueError
+        If it is none, or the levels are none.
+    """
     clipped = np.clip(numbers, low, high)
     inside = float(((numbers >= low) & (numbers <= high)).mean())
     shift = float(clipped.mean() - numbers.mean())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from estimators.domains import OPEN
 from estimators.errors import meant
 from estimators.metric import Metric
-from producers.csv_files import read_columns
+from producers.csv_files import detect_format, header_names, read_columns
 from producers.population import Arrivals, Column, Population
 from producers.time_columns import MISSING, UTC, TimeFormat, detect_time_format, read_times
 
@@ -37,8 +38,9 @@ def read_population(
     metrics : mapping of str to Metric
         By name.
     columns : mapping of str to str or sequence of str
-        The CSV column of each metric; of a vector mean, one for each coordinate. Empty cells, NA,
-        NaN and null mean: nothing to report.
+        The CSV column of each metric; of a vector mean, one for each coordinate. Where no column
+        has this name, one is taken that differs in case alone. Empty cells, NA, NaN and null mean:
+        nothing to report.
     time : str or sequence of str
         The column of event times. Several columns, a date and a time for instance, are joined with
         a space. Rows without one are left out and counted in `Population.skipped`.
@@ -65,24 +67,32 @@ def read_population(
             f"time columns {time_columns} and arrivals {arrivals}: expected one of the two"
         )
     named = {name: [given] if isinstance(given, str) else given for name, given in columns.items()}
-    cells = read_columns(path, [*itertools.chain(*named.values()), *time_columns])
+    names = [*itertools.chain(*named.values()), *time_columns]
+    written = detect_format(path, names)
+    headers = zip(names, header_names(path, names, written), strict=True)
+    notes = [f"file: {written}"]
+    notes += [f"column: {found!r} for {name!r}" for name, found in headers if found != name]
+    cells = read_columns(path, names, written)
     nothing = MISSING.union(missing)
     values = {
         name: _read(metrics[name], given, cells, path, nothing) for name, given in named.items()
     }
     if arrivals is not None:
-        return Population(arrivals.times(len(next(iter(cells.values())))), values)
+        count = len(next(iter(cells.values())))
+        return Population(arrivals.times(count), values, notes=tuple(notes))
     texts = [" ".join(row) for row in zip(*(cells[c] for c in time_columns), strict=True)]
     place = f"{path}: column {' '.join(time_columns)!r}"
     form = TimeFormat(time_format, time_zone) if time_format else None
     form = form or detect_time_format(texts, place, time_zone)
     time_ms = read_times(texts, place, form)
+    notes.append(f"times: {form}")
     known = time_ms > 0
-    return Population.by_time(
+    population = Population.by_time(
         time_ms[known],
         {name: column[known] for name, column in values.items()},
         skipped=int((~known).sum()),
     )
+    return dataclasses.replace(population, notes=tuple(notes))
 
 
 def _read(

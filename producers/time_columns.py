@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import email.utils
+import re
 import zoneinfo
 from collections.abc import Sequence
 
@@ -16,10 +18,16 @@ MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
 """What tables write where they have no value."""
 STANDARD = "ISO 8601 or seconds since the epoch"
 MILLISECONDS = "milliseconds since the epoch"
+MAIL = "RFC 2822, as in Thu, 31 Jan 2013 10:00:00 +0100"
+_MAIL = re.compile(
+    r"([A-Za-z]{3},\s*)?\d{1,2}\s+[A-Za-z]{3}\s+\d{4}\s+\d{1,2}:\d{2}(:\d{2})?"
+    r"(\s+([+-]\d{4}|UTC?|GMT|[ECMP][SD]T))?(\s*\(.*\))?"
+)
+"""With the zones that it knows: any other name would be taken for none."""
 _DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d")
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
 FORMATS = tuple(date + clock for date in _DATES for clock in _CLOCKS)
-"""Of times that are not in ISO 8601, as `strptime` writes formats."""
+"""Of times that are neither in ISO 8601 nor in RFC 2822, as `strptime` writes formats."""
 UTC = "UTC"
 
 
@@ -30,7 +38,7 @@ class TimeFormat:
     Attributes
     ----------
     form : str
-        `STANDARD`, `MILLISECONDS`, or a format of `strptime`.
+        `STANDARD`, `MILLISECONDS`, `MAIL`, or a format of `strptime`.
     zone : str
         The IANA name of the time zone of times that name none themselves.
     """
@@ -68,7 +76,11 @@ class TimeFormat:
     def _moment(self, cell: str) -> float | datetime.datetime:
         if self.form == MILLISECONDS:
             return float(cell) / 1000
-        if self.form != STANDARD:
+        if self.form == MAIL:
+            if not _MAIL.fullmatch(cell):
+                raise ValueError("neither its form nor one of its zones")
+            moment = email.utils.parsedate_to_datetime(cell)
+        elif self.form != STANDARD:
             moment = datetime.datetime.strptime(cell, self.form)
         else:
             try:
@@ -101,7 +113,7 @@ def detect_time_format(cells: Sequence[str], place: str, zone: str = UTC) -> Tim
         return standard
     if _is_milliseconds(wrong) and all(map(TimeFormat(MILLISECONDS).fits, distinct)):
         return TimeFormat(MILLISECONDS)
-    likely = [form for text in FORMATS if (form := TimeFormat(text, zone)).fits(wrong)]
+    likely = [form for text in (*FORMATS, MAIL) if (form := TimeFormat(text, zone)).fits(wrong)]
     fitting = [form for form in likely if all(map(form.fits, distinct))]
     if len(fitting) > 1:
         forms = " and ".join(repr(form.form) for form in fitting)

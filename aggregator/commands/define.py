@@ -5,8 +5,12 @@ from __future__ import annotations
 import click
 
 from aggregator.errors import DitherError
+from estimators.errors import DefinitionError
 from producers.definitions import KINDS, LEVELS, suggest
 from producers.time_columns import UTC
+
+OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
+"""That give a key of the definition."""
 
 
 @click.command()
@@ -90,8 +94,23 @@ def define(
             missing=missing,
             levels=sorted(levels),
         )
+    except DefinitionError as error:
+        option = OPTIONS.get(error.key.partition(".")[2])
+        told = f"{option} {shown(error.value)}: expected {error.expected}" if option else str(error)
+        raise DitherError(told) from None
     except ValueError as error:
         raise DitherError(str(error)) from None
     for note in found.notes:
         click.echo(note, err=True)
     click.echo(found.text)
+
+
+def shown(value: object) -> str:
+    """Return a value as it is typed.
+
+    >>> shown((5.0, 1.5)), shown("Delay")
+    ('5 1.5', 'Delay')
+    """
+    if isinstance(value, list | tuple):
+        return " ".join(f"{number:g}" for number in value)
+    return str(value)

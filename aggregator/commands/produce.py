@@ -20,6 +20,7 @@ from aggregator.waiting import Waiting
 from estimators import Metric
 from estimators.durations import milliseconds
 from estimators.errors import meant
+from producers.csv_files import NoColumnError
 from producers.delivery import DeliveryError
 from producers.mix import Mix
 from producers.population import Arrivals, Population
@@ -138,8 +139,14 @@ def produce(
                 time_zone=time_zone,
                 missing=missing,
             )
+    except NoColumnError as error:
+        if columns or error.name != metric:
+            raise DitherError(str(error)) from None
+        raise DitherError(f"{error}; name the column of the values with --column NAME") from None
     except ValueError as error:
         raise DitherError(str(error)) from None
+    for note in population.notes:
+        click.echo(note, err=True)
     if unknown := _not_counted(settings, definition):
         click.echo(unknown, err=True)
     if not definition.has_rounds and (told := _too_old(settings, population)):
@@ -312,6 +319,7 @@ def _as_dict(metric: Metric, produced: Produced, population: Population) -> dict
         "devices": produced.devices,
         "reports": produced.reports,
         "missing": population.missing(metric.name) + population.skipped,
+        "clipped": population.clipped(metric),
         "batches": produced.batches,
         "bytes": produced.bytes,
         "seconds": round(produced.seconds, 3),
@@ -328,9 +336,18 @@ def _as_text(metric: Metric, shown: dict[str, Any]) -> str:
             numbers.sort(key=lambda item: -item[1])
         truth = ", ".join(f"{name} {number:.4f}" for name, number in numbers[:10])
     levels = ", ".join(f"{count:,} at {epsilon}" for epsilon, count in shown["levels"].items())
+    missing = f"{shown['missing']:,} had no value"
+    if shown["clipped"]:
+        missing += f", {shown['clipped']:,} were clipped to {_domain(metric)}"
     return (
         f"{shown['reports']:,} reports of {shown['metric']} in {shown['batches']:,} batches, "
-        f"{shown['bytes']:,} bytes, {shown['seconds']:.1f} s; {shown['missing']:,} had no value\n"
+        f"{shown['bytes']:,} bytes, {shown['seconds']:.1f} s; {missing}\n"
         f"privacy: {levels}\n"
         f"truth: {truth}"
     )
+
+
+def _domain(metric: Metric) -> str:
+    if metric.range is None:
+        return f"length {metric.radius:g}"
+    return f"[{metric.range[0]:g}, {metric.range[1]:g}]"

@@ -488,6 +488,21 @@ def test_to_show_no_category_at_all_is_refused(command: str, top: str) -> None:
     assert f"Invalid value for '--top': {top} is not in the range x>=1" in told
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--range", "5", "1"), "Error: --range 5 1: expected two finite numbers"),
+        (("--range", "1", "5", "--level", "99"), "Error: --level 99: expected epsilons above 0"),
+        (("--range", "1", "5", "--name", "No"), "Error: --name No: expected a lower-case letter"),
+    ],
+)
+def test_a_definition_that_cannot_be_is_told_by_the_option_at_fault(
+    arguments: tuple[str, ...], told: str
+) -> None:
+    Path("table.csv").write_text("v\n1\n2\n")
+    assert failure("define", "table.csv", "--column", "v", *arguments).startswith(told)
+
+
 def test_vectors_are_not_simulated_but_read_from_a_file() -> None:
     Path("metrics.toml").write_text(METRICS + PLACE)
     told = failure("produce", "place", "--simulate", "uniform", *NOWHERE, exit_code=2)

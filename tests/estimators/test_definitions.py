@@ -49,7 +49,7 @@ def test_metrics_are_read_in_the_order_of_the_file(tmp_path: Path) -> None:
         ('unit = "minutes"', "unit = 5", "dep_delay.unit", "str"),
         ('pane = "1h"', "pane = 60", "dep_delay.pane", "a duration such as 30s, 5m, 1h or 1d"),
         ("[-60, 180]", '"wide"', "dep_delay.range", "array"),
-        ("levels = [1.0]", "", "carrier.levels", "missing"),
+        ("levels = [1.0]", "", "carrier.levels", "epsilons on offer, as in levels = [0.5, 1, 2]"),
         ("levels = [1.0]", "levels = [2, 1]", "carrier.levels", "ascending"),
         ("[metrics.carrier]", "[metric.carrier]", "metric", "[metrics.NAME]"),
         ("grid = 256", 'grid = "fine"', "dep_delay.options", "int"),
@@ -67,6 +67,29 @@ def test_a_mistake_is_named_with_file_key_value_and_remedy(
     assert refused.value.key == key
     assert expected in refused.value.expected
     assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("definition", "told"),
+    [
+        ('mechanism = "laplace"\nlevels = [1]', "m.kind is missing: expected one of "),
+        ('kind = "mean"\nmechanism = "laplace"', "m.levels is missing: expected epsilons on offer"),
+        ('kind = "frequency"\nlevels = [1]', "m.mechanism is missing: expected one of "),
+        (
+            'kind = "mean"\nmechanism = "laplace"\nlevels = [1]',
+            "m.range is missing: expected two numbers: the lowest",
+        ),
+        ('kind = "maximum"\nlevels = [1]\nrange = [0, 1]', "m.rounds is missing: expected the num"),
+        ("", "m.kind is missing"),
+    ],
+)
+def test_a_key_that_is_missing_is_told_to_be_missing(
+    tmp_path: Path, definition: str, told: str
+) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        load_metrics(written(tmp_path, f"[metrics.m]\n{definition}"))
+    assert told in str(refused.value)
+    assert "None" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["", "metrics = 3", "[metrics]"])

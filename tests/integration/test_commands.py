@@ -307,6 +307,29 @@ def test_strings_and_vectors_go_from_a_table_to_the_proof(
     assert deployment.dither("verify").returncode == 0
 
 
+def test_production_tells_how_it_read_the_file_and_what_it_clipped(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    table = tmp_path / "delays.csv"
+    rows = ["31.01.2026 09:00;5", "31.01.2026 10:00;-61", "01.02.2026 10:00;900"]
+    table.write_text("\n".join(["Hour;DELAY", *rows]) + "\n")
+    arguments = ("delay", "--csv", str(table), "--time-column", "Hour")
+    zone = ("--time-zone", "Europe/Berlin")
+    done = deployment.dither("produce", *arguments, *zone)
+    assert done.returncode == 0, done.stderr
+    assert "0 had no value, 2 were clipped to [-60, 180]" in done.stdout
+    assert done.stderr.splitlines()[:3] == [
+        "file: UTF-8, separated by semicolons",
+        "column: 'DELAY' for 'delay'",
+        "times: %d.%m.%Y %H:%M; times that name no zone are taken as Europe/Berlin",
+    ]
+    assert as_json(deployment.dither("produce", *arguments, "--json"))["clipped"] == 2
+    unknown = deployment.dither("produce", "age", "--csv", str(table))
+    assert unknown.returncode == 1
+    assert "no column 'age'" in unknown.stderr
+    assert "name the column of the values with --column NAME" in unknown.stderr
+
+
 def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_allowed(
     deployment: Deployment, tmp_path: Path
 ) -> None:

@@ -142,3 +142,17 @@ def test_what_cannot_be_suggested_is_explained(
     file = table(tmp_path, "number,text,empty", "1,x,", "2,y,")
     with pytest.raises(ValueError, match=message):
         suggest(file, column, **options)  # type: ignore[arg-type]
+
+
+def test_messages_name_the_metric_and_nothing_of_ours(tmp_path: Path) -> None:
+    file = table(tmp_path, "Delay", *map(str, range(30)))
+    with pytest.raises(ValueError, match=r"^delay\.range = \(5, 1\): expected two finite numbers"):
+        suggest(file, "Delay", within=(5, 1))
+    with pytest.raises(ValueError, match=r"^delay\.levels = \[99\]: expected epsilons above 0"):
+        suggest(file, "Delay", levels=[99])
+    with pytest.raises(ValueError, match="'v' 2 times: 'v' at position 1 and 'v' at position 3"):
+        suggest(table(tmp_path, "v,w,v", "1,2,3"), "v")
+    assert (
+        "column: 'Delay' for 'DELAY'"
+        in suggest(table(tmp_path, "Delay", *map(str, range(30))), "DELAY").notes
+    )

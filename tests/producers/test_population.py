@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from estimators import Metric
 from producers.csv_files import detect_format
 from producers.population import Arrivals, Population
 from producers.simulated import simulate
@@ -152,6 +153,9 @@ def test_encoding_and_delimiter_are_detected(tmp_path: Path, encoding: str, deli
     assert found.encoding == {"utf-8": "utf-8-sig"}.get(encoding, encoding)
 
 
+NINE = "2013-01-31T09:00:00"
+
+
 @pytest.mark.parametrize(
     ("cells", "options", "first"),
     [
@@ -160,6 +164,13 @@ def test_encoding_and_delimiter_are_detected(tmp_path: Path, encoding: str, deli
         (["31/01/2013 09:00", "01/02/2013 10:00"], {}, "2013-01-31T09:00:00"),
         (["1/31/2013 9:00 AM", "2/1/2013 9:00 PM"], {}, "2013-01-31T09:00:00"),
         (["31.01.2013", "01.02.2013"], {}, "2013-01-31T00:00:00"),
+        (["Thu 31 Jan 2013 10:00:00 +0100", "NA"], {"time_format": "%a %d %b %Y %X %z"}, NINE),
+        (["31 Jan 2013 04:00 EST", "1 Feb 2013 04:00:01 GMT"], {}, NINE),
+        (
+            ["31 Jan 2013 10:00:00 +0100 (CET)", "1 Feb 2013 04:00:01"],
+            {"time_zone": "Asia/Tokyo"},
+            "2013-01-31T09:00:00",
+        ),
         (
             ["31.01.2013 09:00", "NA"],
             {"time_zone": "Europe/Berlin"},
@@ -175,6 +186,71 @@ def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(
     path.write_text("t,v\n" + "".join(f"{cell},1\n" for cell in cells), encoding="utf-8")
     population = read_population(path, METRICS, {"delay": "v"}, time="t", **options)  # type: ignore[arg-type]
     assert population.time_ms[0] == np.datetime64(first, "ms").astype(np.int64)
+
+
+def test_a_date_of_mail_in_a_zone_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('t,v\n"31 Jan 2013 10:00:00 CEST",1\n', encoding="utf-8")
+    with pytest.raises(ValueError, match="CEST' is no event time: expected ISO 8601"):
+        read_population(path, METRICS, {"delay": "v"}, time="t")
+
+
+def test_a_date_of_mail_is_read_with_its_day_of_the_week(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('t,v\n"Thu, 31 Jan 2013 10:00:00 +0100",1\n', encoding="utf-8")
+    population = read_population(path, METRICS, {"delay": "v"}, time="t")
+    assert population.time_ms[0] == np.datetime64(NINE, "ms").astype(np.int64)
+    assert "times: RFC 2822, as in Thu, 31 Jan" in population.notes[-1]
+
+
+def test_a_column_is_found_whose_name_differs_in_case_and_it_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("When; DELAY ;other\n1;5;x\n", encoding="utf-8")
+    population = read_population(path, METRICS, {"delay": "delay"}, time="when")
+    assert population.columns["delay"].tolist() == [5]
+    assert list(population.notes) == [
+        "file: UTF-8, separated by semicolons",
+        "column: ' DELAY ' for 'delay'",
+        "column: 'When' for 'when'",
+        "times: ISO 8601 or seconds since the epoch; times that name no zone are taken as UTC",
+    ]
+    path.write_text("Delay,delay\n1,5\n", encoding="utf-8")
+    population = read_population(path, METRICS, {"delay": "delay"}, arrivals=Arrivals(1))
+    assert population.columns["delay"].tolist() == [5], "the one that is written so"
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("v,w,v", "'v' 2 times: 'v' at position 1 and 'v' at position 3: expected one; rename"),
+        ("V,v ,w", "'v' 2 times: 'V' at position 1 and 'v ' at position 2"),
+    ],
+)
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, header: str, said: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{header}\n1,2,3\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=said):
+        read_population(path, METRICS, {"delay": "v"}, arrivals=Arrivals(1))
+    population = read_population(path, METRICS, {"delay": "w"}, arrivals=Arrivals(1))
+    assert population.columns["delay"].size == 1, "of another column it does not matter"
+
+
+def test_values_out_of_a_metrics_domain_are_counted() -> None:
+    metrics = {
+        "far": Metric(
+            name="far",
+            kind="vector_mean",
+            mechanism="hemisphere",
+            levels=[1],
+            dimension=2,
+            radius=5,
+        ),
+        "late": Metric(name="late", kind="mean", mechanism="laplace", levels=[1], range=(0, 9)),
+    }
+    vectors = np.array([[3.0, 4.0], [3.0, 4.1], [np.nan, 9.0], [0.0, 0.0]])
+    numbers = np.array([-0.1, 9.1, np.nan, 9.0])
+    population = Population(np.arange(4), {"far": vectors, "late": numbers})
+    assert [population.clipped(metric) for metric in metrics.values()] == [1, 2]
 
 
 def test_a_time_that_may_be_two_things_is_asked_about(tmp_path: Path) -> None:
