@@ -156,3 +156,36 @@ def test_a_log_that_was_truncated_while_nobody_counted_halts_and_can_be_skipped_
         with deployment.worker():
             deployment.wait_until_counted()
         assert reasons(deployment) == ["", ""]
+
+
+@pytest.mark.parametrize("more", [10, 60], ids=["shorter", "longer"])
+def test_a_log_that_is_truncated_under_a_running_worker_halts(
+    own_kafka: tuple[Kafka, KafkaCluster], redis_url: str, tmp_path: Path, more: int
+) -> None:
+    kafka, cluster = own_kafka
+    file = tmp_path / "metrics.toml"
+    file.write_text(METRICS)
+    deployment = Deployment(kafka, redis_url, file, partitions=2)
+    with deployment.store:
+        deployment.produce(traffic(deployment, 20))
+        saved = restored(cluster, deployment.topic, None)
+        forks = deployment.log_ends()
+        deployment.produce(traffic(deployment, 20, seed=1))
+        with deployment.worker():
+            deployment.wait_until_counted()
+            counted, before = deployment.log_ends(), outcomes(deployment)
+            restored(cluster, deployment.topic, saved)
+            new = traffic(deployment, more, seed=2)
+            deployment.produce(new)
+            wait_until(lambda: all(reasons(deployment)), "both are halted")
+        assert all(re.search("truncated", reason) for reason in reasons(deployment))
+        assert outcomes(deployment) == before
+
+        deployment.settings.aggregate.on_gap = "skip"
+        ends = deployment.log_ends()
+        with deployment.worker():
+            wait_until(lambda: positions(deployment) == ends, "the new log is counted to its end")
+        assert gaps(deployment) == {n: counted[n] - forks[n] for n in forks}
+        assert outcomes(deployment) == before + sum(
+            len(ReportBatch.FromString(payload).levels) for _, payload in new
+        )
