@@ -10,7 +10,7 @@ from aggregator.errors import DitherError
 TAKEN = (errno.EADDRINUSE, errno.EACCES)
 
 
-def refuse_taken(host: str, port: int) -> None:
+def refuse_taken(host: str, port: int, choose: str = "--port, or serve.port") -> None:
     """Refuse a port that cannot be listened on, before anything is started to listen there.
 
     Parameters
@@ -19,6 +19,8 @@ def refuse_taken(host: str, port: int) -> None:
         A name or an address; empty for all of this machine's.
     port : int
         0 for any that is free.
+    choose : str
+        With what another is chosen.
 
     Raises
     ------
@@ -37,9 +39,7 @@ def refuse_taken(host: str, port: int) -> None:
             failures.append(error)
     taken = [error for error in failures if error.errno in TAKEN]
     if taken:
-        raise DitherError(
-            f"port {port} of {host}: {taken[0].strerror}: choose another (--port, or serve.port)"
-        )
+        raise DitherError(f"port {port} of {host}: {taken[0].strerror}: choose another ({choose})")
     if len(failures) == len(found):
         raise _no_address(host, failures[0])
 

@@ -18,11 +18,12 @@ from aggregator.explained import facts, lines
 from aggregator.handled import Handled
 from aggregator.letters import DeadLetter, DeadLetterTopic, Place, printable
 from aggregator.moments import iso
-from aggregator.remedies import remedy
+from aggregator.remedies import REMEDIES, remedy
 from aggregator.resending import Forecast
 from aggregator.resending import replay as send_again
 from aggregator.selected import Filters, Selection
 from aggregator.settings import Settings
+from estimators.errors import meant
 
 SHOWN_KINDS = 30
 USUAL_ROUNDS = 3
@@ -38,10 +39,26 @@ def deadletters() -> None:
     """
 
 
+def _known_reasons(
+    _: click.Context, __: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Refuse a reason for which nothing is ever refused."""
+    for reason in given:
+        if reason not in REMEDIES:
+            raise click.BadParameter(f"no reason {reason!r}: {meant(reason, REMEDIES)}")
+    return given
+
+
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that select dead letters, and hand the command the filters."""
 
-    @click.option("--reason", "reasons", multiple=True, help="Only these reasons; repeatable.")
+    @click.option(
+        "--reason",
+        "reasons",
+        multiple=True,
+        callback=_known_reasons,
+        help="Only these reasons; repeatable.",
+    )
     @click.option("--metric", "names", multiple=True, help="Only these metrics; repeatable.")
     @click.option("--since", type=Moment(), help="Only what reached Kafka then or later.")
     @click.option("--until", type=Moment(), help="Only what reached Kafka before.")

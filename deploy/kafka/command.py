@@ -43,6 +43,8 @@ def kafka(port: int, brokers: int, folder: Path | None, *, fetch: bool, if_possi
     \b
     dither kafka --folder kafka-data
     """  # noqa: D301  click reads the backspace: these lines stay as they are
+    if not fetch:
+        refuse_taken("127.0.0.1", port, "--port")
     version = f"Apache Kafka {launcher.kafka_version()}"
     try:
         if not (launcher.missing() or launcher.is_fetched()):
@@ -60,7 +62,6 @@ def kafka(port: int, brokers: int, folder: Path | None, *, fetch: bool, if_possi
 
 def _run(port: int, brokers: int, folder: Path | None) -> None:
     """Run a cluster until SIGINT or SIGTERM."""
-    refuse_taken("127.0.0.1", port)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())

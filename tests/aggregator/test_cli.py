@@ -286,6 +286,22 @@ def test_serve_on_a_port_that_is_taken_says_what_to_do(redis_url: str) -> None:
     assert told.endswith("choose another (--port, or serve.port)\n")
 
 
+def test_kafka_on_a_port_that_is_taken_names_its_own_option() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = failure("kafka", f"--port={port}")
+    assert told.startswith(f"Error: port {port} of 127.0.0.1: Address already in use")
+    assert told.endswith("choose another (--port)\n")
+
+
+@pytest.mark.parametrize("command", ["list", "replay", "drop"])
+def test_a_reason_that_there_is_not_is_refused_with_those_that_there_are(command: str) -> None:
+    told = failure("deadletters", command, "--reason", "wrong_version", *NOWHERE, exit_code=2)
+    assert "no reason 'wrong_version': did you mean 'wrong_revision'? (known: bad_batch_id" in told
+    told = failure("deadletters", command, "--reason", "q", *NOWHERE, exit_code=2)
+    assert "expected one of bad_batch_id, " in told
+
+
 @pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid"])
 def test_serve_on_an_address_of_another_machine_says_what_to_do(host: str, redis_url: str) -> None:
     told = failure("serve", f"--host={host}", "--redis", redis_url)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
@@ -126,3 +127,12 @@ def test_the_reason_is_told_though_the_row_ends_in_the_same_piece() -> None:
     settings = Aggregate(deadletter_consecutive=3, **AT_ONCE)
     why = Refused().add([0] * 5, [(i, "unknown_metric") for i in range(4)], settings)
     assert "most of them unknown_metric" in why
+
+
+@pytest.mark.parametrize("page", ["operations.md", "running.md"])
+def test_every_limit_is_explained_to_who_has_to_act(page: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    names = [name for name in get_type_hints(Aggregate) if name.startswith("deadletter_")]
+    assert len(names) == 4
+    for name in set(names) - {"deadletter_window"}:
+        assert name in text, name
