@@ -283,6 +283,12 @@ KAFKA_UP = Exported(
     "1 while Kafka tells this server where the partitions of the reports topic end; else their lag "
     "is not known.",
 )
+DEFINITIONS_UNUSABLE = Exported(
+    "dither_definitions_unusable",
+    "gauge",
+    "1 while the file of definitions of this server, or of a worker, was changed and cannot be "
+    "used: the definitions before it stay in force. `/readyz` and `/v1/status` say why.",
+)
 HALTED = Exported(
     "dither_partition_halted",
     "gauge",
@@ -391,6 +397,7 @@ SECTIONS = {
         LAST_COMMIT,
         WORKERS,
         KAFKA_UP,
+        DEFINITIONS_UNUSABLE,
         HALTED,
         GAP,
         EPOCH,

@@ -22,7 +22,7 @@ from aggregator.log_ends import Ends, LogEnds
 from aggregator.measurements import Histogram, Measurements
 from aggregator.reader import Reader
 from aggregator.searched import searched
-from aggregator.status import SILENT_MS
+from aggregator.status import SILENT_MS, unusable_definitions
 from aggregator.store import TORN, Overview, Standing
 from aggregator.windows import Frame, Window, event_time
 
@@ -164,6 +164,8 @@ class Exporter(Collector):
             families.put(exported.CONSUMER_LAG, math.nan if lag is None else lag, number)
         families.put(exported.KAFKA_UP, int(not ends.unknown))
         families.put(exported.WORKERS, len(workers))
+        unusable = unusable_definitions(self.reader.metrics, overview)
+        families.put(exported.DEFINITIONS_UNUSABLE, int(bool(unusable)))
 
     def _committed(self, number: int, at_ms: int) -> float:
         """Return when a partition was committed: as before, where only two clocks' ticks differ."""

@@ -13,6 +13,8 @@ import structlog
 from estimators import DefinitionError, Metric, load_metrics
 
 LOOK_SECONDS = 1.0
+UNUSABLE = "unusable"
+"""In a partition's owner's hash: why its worker cannot use its file as it is now."""
 
 log = structlog.get_logger("dither.definitions")
 
@@ -21,12 +23,17 @@ class LiveMetrics(Mapping[str, Metric]):
     """Metrics by name, as a file defines them; :meth:`refresh` takes a change over.
 
     Whoever iterates sees the definitions of one moment. A file that cannot be used changes nothing:
-    the error is logged, and the definitions before it stay in force.
+    the error is logged and kept, and the definitions before it stay in force.
 
     Parameters
     ----------
     path : path
         Of a ``metrics.toml``.
+
+    Attributes
+    ----------
+    unusable : str
+        Why the file as it is now cannot be used; empty while it can.
 
     Raises
     ------
@@ -40,6 +47,7 @@ class LiveMetrics(Mapping[str, Metric]):
         self._metrics = load_metrics(self._path)
         self._lock = threading.Lock()
         self._is_asked = False
+        self.unusable = ""
 
     def __getitem__(self, name: str) -> Metric:
         """Return a metric."""
@@ -67,8 +75,11 @@ class LiveMetrics(Mapping[str, Metric]):
             try:
                 fresh = load_metrics(self._path)
             except (DefinitionError, OSError) as error:
-                log.error("definitions not reloaded", error=str(error))  # noqa: TRY400
+                told = isinstance(error, OSError) and f"{self._path}: {error.strerror}"
+                self.unusable = told or str(error)
+                log.error("definitions not reloaded", error=self.unusable)  # noqa: TRY400
                 return False
+            self.unusable = ""
             if fresh == self._metrics:
                 return False
             added, gone = fresh.keys() - self._metrics.keys(), self._metrics.keys() - fresh.keys()
@@ -114,6 +125,11 @@ class LiveMetrics(Mapping[str, Metric]):
 def current(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
     """Return the definitions of this moment, which do not change: the same until they do."""
     return metrics._metrics if isinstance(metrics, LiveMetrics) else metrics
+
+
+def unusable(metrics: Mapping[str, Metric]) -> str:
+    """Return why the file of definitions cannot be used as it is now; empty if it can."""
+    return metrics.unusable if isinstance(metrics, LiveMetrics) else ""
 
 
 def on_hangup(call: Callable[[], object]) -> None:

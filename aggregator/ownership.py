@@ -14,6 +14,7 @@ from aggregator.definition_history import Definitions, rules
 from aggregator.errors import Fenced, OtherGroup, StateUnreadable
 from aggregator.keys import tag
 from aggregator.limits import Refused
+from aggregator.live_metrics import UNUSABLE
 from aggregator.measurements import Measurements
 from aggregator.obstacles import SKIPPED, Obstacle, Trouble
 from aggregator.partition import Partition
@@ -247,7 +248,8 @@ def take(
         if isinstance(error, StateUnreadable):
             store.halt(number, str(error))
         return Owned(number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error))
-    facts: dict[str, str | int] = {"topic_id": topic_id or snapshot.owner.get("topic_id", "")}
+    topic_id = topic_id or snapshot.owner.get("topic_id", "")
+    facts: dict[str, str | int] = {"topic_id": topic_id, UNUSABLE: ""}
     facts |= {key: snapshot.owner[key] for key in ("gap", SKIPPED) if key in snapshot.owner}
     begin = int(snapshot.owner.get("begin", 0))
     halted = ""

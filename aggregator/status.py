@@ -12,6 +12,7 @@ import msgspec
 
 from aggregator.answers import Moment
 from aggregator.keys import counted_keys
+from aggregator.live_metrics import UNUSABLE, unusable
 from aggregator.log_ends import LogEnds
 from aggregator.moments import iso
 from aggregator.settings import Settings
@@ -69,6 +70,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 class ServiceStatus(msgspec.Struct, frozen=True):
     """The whole deployment; `redis` and `kafka` are "ok", or why they do not answer.
 
+    `definitions` is "ok", or whose file of definitions was changed and cannot be used, and why.
     `counting` is whether a worker has committed any partition lately that is not halted, null where
     that is not known;
     `silent_since` when the last one did, where none has lately.
@@ -79,6 +81,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     deadletters: dict[str, int]
     redis: str
     kafka: str
+    definitions: str
     counting: bool | None
     silent_since: Moment | None
     version: str
@@ -174,16 +177,31 @@ def status(
         deadletters=dict(deadletters),
         redis="ok",
         kafka=ends.unknown or "ok",
+        definitions="; ".join(unusable_definitions(metrics, overview)) or "ok",
         counting=idle is not None and idle < silent_ms,
         silent_since=None if idle is None or idle < silent_ms else _moment(now_ms, idle),
         version=version("dither"),
     )
 
 
-def unreachable(reason: str) -> ServiceStatus:
+def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
     """Return the status while Redis does not answer."""
-    kafka = "not asked while Redis is away"
-    return ServiceStatus({}, [], {}, reason, kafka, None, None, version("dither"))
+    kafka, told = "not asked while Redis is away", "; ".join(unusable_definitions(metrics)) or "ok"
+    return ServiceStatus({}, [], {}, reason, kafka, told, None, None, version("dither"))
+
+
+def unusable_definitions(
+    metrics: Mapping[str, Metric], overview: Overview | None = None
+) -> list[str]:
+    """Return whose file of definitions was changed so that it cannot be used, and why, in words.
+
+    Of this process, and of the workers as far as they have told Redis.
+    """
+    standings = [] if overview is None else overview.partitions.values()
+    workers = {standing.owner.get(UNUSABLE, "") for standing in standings} - {""}
+    found = [f"this server cannot use {mine}" for mine in [unusable(metrics)] if mine]
+    found += [f"a worker cannot use {theirs}" for theirs in sorted(workers)]
+    return [f"{one}: the definitions before it stay in force" for one in found]
 
 
 def last_commit_ms(overview: Overview, now_ms: int) -> int | None:

@@ -19,7 +19,7 @@ from aggregator.careful import Careful
 from aggregator.clock import SYSTEM, Clock
 from aggregator.deadletters import DeadLetters
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
-from aggregator.live_metrics import LiveMetrics, current
+from aggregator.live_metrics import UNUSABLE, LiveMetrics, current
 from aggregator.obstacles import is_of_data
 from aggregator.outage import AWAY, Outage
 from aggregator.ownership import Owned, take
@@ -248,6 +248,8 @@ class Worker:
         """Where the definitions have changed, count on from the last commit by the new ones."""
         if isinstance(self.metrics, LiveMetrics):
             self.metrics.refresh()
+            for owned in self.owned.values():
+                owned.facts[UNUSABLE] = self.metrics.unusable
         if current(self.metrics) is self._defined:
             return
         self._defined = current(self.metrics)

@@ -39,7 +39,7 @@ async def show_status(service: Service, _: Request) -> Response:
         overview = await service.compute(service.reader.store.overview)
         found = await service.compute(service.status, overview)
     except (redis.RedisError, StateUnreadable) as error:
-        return as_json(status.unreachable(away(error)))
+        return as_json(status.unreachable(away(error), service.reader.metrics))
     return as_json(found, headers={"Cache-Control": "no-store"})
 
 

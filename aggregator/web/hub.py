@@ -133,7 +133,7 @@ class Hub:
             try:
                 await self._look()
             except (redis.RedisError, StateUnreadable) as error:
-                self._publish("status", "", status.unreachable(away(error)))
+                self._publish("status", "", status.unreachable(away(error), self.reader.metrics))
             except Exception:
                 log.exception("live estimates failed")
             self._welcome(joined & self._joining)

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.errors import StateUnreadable
-from aggregator.status import START_WORKERS, silence
+from aggregator.status import START_WORKERS, silence, unusable_definitions
 from aggregator.store import Overview
 from aggregator.web.failures import as_problem, unavailable
 from aggregator.web.operations import Content, Operation, as_json
@@ -31,7 +31,7 @@ class Ready(msgspec.Struct, frozen=True):
     """What this server is for, it can do.
 
     `partitions` is how many were ever counted, where Redis was asked. `warnings` say what is away
-    all the same, or since when nobody counts.
+    all the same, since when nobody counts, or that changed definitions cannot be used.
     """
 
     status: str = "ready"
@@ -84,6 +84,7 @@ async def readyz(service: Service, _: Request) -> Response:
     """Say whether this server can do what it is for."""
     takes, publishes = service.posts is not None, service.settings.publish.enabled
     partitions: int | UnsetType = UNSET
+    overview: Overview | None = None
     warnings, failures = list[str](), list[Problem]()
     if service.posts is not None and (why := await service.posts()):
         failures.append(unavailable(f"{why}: posts are refused", "see its brokers, and the log"))
@@ -101,6 +102,7 @@ async def readyz(service: Service, _: Request) -> Response:
     if len(failures) == takes + (publishes or not takes):
         raise failures[0] if len(failures) == 1 else _together(failures)
     warnings += [problem.detail for problem in failures]
+    warnings += unusable_definitions(service.reader.metrics, overview)
     return as_json(Ready(partitions=partitions, warnings=warnings or UNSET))
 
 

@@ -102,14 +102,22 @@ def test_each_message_is_verified_by_the_definitions_that_counted_it(
     assert len(outcome.definitions) == 2 if len(changes) == 1 else len(outcome.definitions) > 1
 
 
+def said(deployment: Deployment) -> list[str]:
+    """Return what workers say of their file, by partition."""
+    numbers = range(deployment.partitions)
+    return [deployment.store.owner(number).get("unusable", "?") for number in numbers]
+
+
 def test_a_file_that_cannot_be_used_changes_nothing(live: Deployment) -> None:
     with live.worker():
         redefine(live, METRICS.replace("levels = [1, 4]", "levels = [-1]"))
         live.wait_until_counted()
         assert not LiveMetrics.refresh(live.metrics)  # type: ignore[arg-type]
+        wait_until(lambda: all("[-1]: expected" in one for one in said(live)), "workers say why")
         redefine(live, METRICS + ADDED)
         live.produce(reports(live, "clicked", range(6)))
         live.wait_until_counted()
+        wait_until(lambda: set(said(live)) == {""}, "workers say that all is well again")
     assert live.counts()["accepted:clicked"] == 6 * SIZE
 
 

@@ -127,7 +127,7 @@ class Counting:
 class Client:
     """Asks an application without a socket; a connection's errors are the server's."""
 
-    def __init__(self, store: Store, metrics: dict[str, Metric], settings: Settings) -> None:
+    def __init__(self, store: Store, metrics: Mapping[str, Metric], settings: Settings) -> None:
         self.store, self.settings = store, settings
         self.ends = LogEnds()
         reader = Reader(store, metrics)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
+import re
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,13 +17,15 @@ from click.testing import CliRunner
 
 from aggregator.cli import cli
 from aggregator.keys import tag
+from aggregator.live_metrics import LiveMetrics
 from aggregator.log_ends import LogEnds
 from aggregator.reader import Reader
+from aggregator.settings import Access, Settings
 from aggregator.store import Store
 from aggregator.stored import LAST_COMMIT_MS
 from aggregator.web import application
 from estimators import Metric
-from tests.aggregator.web.counted import MINUTE, Client, Counting
+from tests.aggregator.web.counted import DEFINITIONS, MINUTE, Client, Counting
 from tests.messages import ARRIVAL, EPOCH
 from tests.servers import Redis
 
@@ -417,6 +421,39 @@ def test_when_nobody_counts_the_status_and_readiness_say_since_when(
     counting.count(1, b"\xff")
     assert client.json("/v1/status")["silent_since"] is None
     assert "warnings" not in client.json("/readyz")
+
+
+def test_a_file_of_definitions_that_cannot_be_used_is_told_everywhere(
+    counting: Counting, tmp_path: Path
+) -> None:
+    file = tmp_path / "metrics.toml"
+    file.write_text(DEFINITIONS)
+    metrics = LiveMetrics(file)
+    client = Client(counting.store, metrics, Settings(access=Access(anonymous=["read"])))
+    counting.some(5)
+
+    def told() -> tuple[str, list[str], str]:
+        metrics.ask()
+        metrics.refresh()
+        scraped = client.get("/metrics").text
+        (gauge,) = re.findall(r"^dither_definitions_unusable (\S+)$", scraped, re.MULTILINE)
+        found = client.json("/v1/status")["definitions"]
+        return found, client.json("/readyz").get("warnings", []), gauge
+
+    assert told() == ("ok", [], "0.0")
+    file.write_text(DEFINITIONS.replace("levels = [8]", "levels = [-8]"))
+    mine, warnings, gauge = told()
+    assert mine.startswith(f"this server cannot use {file}: place.levels = [-8]: expected eps")
+    assert mine.endswith("the definitions before it stay in force")
+    assert (warnings, gauge) == ([mine], "1.0")
+    file.unlink()
+    assert told()[0].startswith(f"this server cannot use {file}: No such file or directory")
+    file.write_text(DEFINITIONS)
+    assert told() == ("ok", [], "0.0")
+    counting.count(1, b"\xff", unusable="metrics.toml: place.radius = 0: expected more")
+    theirs, warnings, gauge = told()
+    assert theirs.startswith("a worker cannot use metrics.toml: place.radius = 0")
+    assert (warnings, gauge) == ([theirs], "1.0")
 
 
 def silent_for(store: Store, seconds: int) -> None:
