@@ -223,7 +223,9 @@ class Demonstration:
             reports=sent,
             reports_per_second=sent / self._produced.seconds,
             verified=outcome.verified,
-            differences=[str(d) for d in (*outcome.differences, *outcome.unverifiable)],
+            differences=[
+                str(d) for d in (*outcome.differences, *outcome.unverifiable, *outcome.stateless)
+            ],
         )
 
     def view(self) -> View:

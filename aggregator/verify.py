@@ -7,7 +7,7 @@ import datetime
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from aggregator import kafka
 from aggregator.definition_history import Definitions, in_force, rules
 from aggregator.errors import DitherError, StateUnreadable
 from aggregator.keys import PaneKey, counted_keys, definitions_key, partitions_key
+from aggregator.log_ends import LogEnds
 from aggregator.obstacles import between, is_of_data, spans
 from aggregator.partition import ANY_AGE, Pane, Partition
 from aggregator.settings import Settings
@@ -63,6 +64,12 @@ class Verification:
     differences : list of Difference
     unverifiable : list of Difference
         Panes whose reports are no longer all in the log.
+    stateless : list of Difference
+        Partitions that have messages in their log, and no state.
+    uncounted : dict of int to int
+        By partition, how many messages of the log were not counted yet.
+    halted : dict of int to str
+        By partition, why nothing more of it is counted.
     definitions : list of str
         Digests of the definitions by which messages were judged, in the order of their use: those
         that were in force when the messages were counted.
@@ -73,12 +80,29 @@ class Verification:
     panes: int = 0
     differences: list[Difference] = dataclasses.field(default_factory=list)
     unverifiable: list[Difference] = dataclasses.field(default_factory=list)
+    stateless: list[Difference] = dataclasses.field(default_factory=list)
+    uncounted: dict[int, int] = dataclasses.field(default_factory=dict)
+    halted: dict[int, str] = dataclasses.field(default_factory=dict)
     definitions: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def verified(self) -> bool:
         """Whether everything in the store was proved from the log."""
-        return not (self.differences or self.unverifiable)
+        return not (self.differences or self.unverifiable or self.stateless)
+
+    def compare_end(self, number: int, snapshot: Snapshot, log: LogEnds) -> None:
+        """Note what a partition's log has, and the store has not counted."""
+        if why := snapshot.owner.get("halted"):
+            self.halted[number] = why
+        if not (lag := log.lag(number, snapshot.next_offset)):
+            return
+        self.uncounted[number] = lag
+        if snapshot.next_offset == UNSET:
+            detail = (
+                f"no state in Redis, though its log has {lag} messages: a worker that runs counts "
+                "them"
+            )
+            self.stateless.append(Difference(number, "everything", detail))
 
 
 def verify(
@@ -106,7 +130,8 @@ def verify(
     consumer = kafka.consumer(settings, f"dither-verify-{uuid.uuid4()}", **quick)
     try:
         listed = store.partitions()
-        for number in sorted({*listed, *_numbers(consumer, settings.topics.reports)}):
+        log = _log_ends(consumer, settings.topics.reports)  # before the state: no lag that is none
+        for number in sorted({*listed, *log.ranges}):
             try:
                 stored = _stored_panes(store, number)  # before the snapshot: all in it are replayed
                 snapshot = store.snapshot(number)
@@ -114,6 +139,7 @@ def verify(
             except StateUnreadable as error:
                 outcome.differences.append(Difference(number, "everything", str(error)))
                 continue
+            outcome.compare_end(number, snapshot, log)
             if snapshot.next_offset == TORN:
                 why = snapshot.owner.get("halted") or "a commit was applied by half"
                 outcome.differences.append(Difference(number, "everything", why))
@@ -390,10 +416,17 @@ def _stored_panes(store: Store, number: int) -> dict[PaneKey, int]:
     return found
 
 
-def _numbers(consumer: Consumer, topic: str) -> Iterable[int]:
-    """Return the numbers of a topic's partitions."""
+def _log_ends(consumer: Consumer, topic: str) -> LogEnds:
+    """Return where the log of each of a topic's partitions begins and ends now."""
     about = consumer.list_topics(topic, timeout=kafka.ANSWER_SECONDS).topics[topic]
-    return [] if about.error is not None else about.partitions
+    places = [] if about.error is not None else [TopicPartition(topic, n) for n in about.partitions]
+    return LogEnds(
+        {
+            place.partition: consumer.get_watermark_offsets(place, timeout=kafka.ANSWER_SECONDS)
+            for place in places
+        },
+        "",
+    )
 
 
 def _offset(message: Any) -> int:

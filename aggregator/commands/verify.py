@@ -26,9 +26,11 @@ SHOWN = 50
 def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
     """Replay the log and compare the state in Redis byte by byte.
 
-    Every difference is named with its partition and pane. Exits 0 if there is none, else 1. Safe
-    while workers are running. Each message is judged by the definitions that were in force when it
-    was counted; metrics.toml is for what was counted before Dither kept them.
+    Every difference is named with its partition and pane. Exits 0 if there is none, else 1; also 1
+    if a partition has messages in its log and no state in Redis. What the log has and is not
+    counted yet is told. Safe while workers are running. Each message is judged by the definitions
+    that were in force when it was counted; metrics.toml is for what was counted before Dither kept
+    them.
     """
     metrics = defined_metrics(settings)
     kafka.admin(settings, settings.topics.reports)
@@ -47,7 +49,9 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
             reached[partition] = offset
 
         outcome = replay(settings, metrics, store, progress)
-    failed = bool(outcome.differences or (outcome.unverifiable and not allow_truncated))
+    truncated = [] if allow_truncated else outcome.unverifiable
+    failed = bool(outcome.differences or truncated or outcome.stateless)
+    unverifiable = [*outcome.unverifiable, *outcome.stateless]
     if as_json:
         found = {
             "verified": not failed,
@@ -55,18 +59,27 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
             "messages": outcome.messages,
             "panes": outcome.panes,
             "differences": [str(d) for d in outcome.differences],
-            "unverifiable": [str(d) for d in outcome.unverifiable],
+            "unverifiable": [str(d) for d in unverifiable],
+            "uncounted": outcome.uncounted,
+            "halted": outcome.halted,
             "definitions": outcome.definitions,
         }
         click.echo(json.dumps(found))
     else:
-        for difference in [*outcome.differences, *outcome.unverifiable][:SHOWN]:
+        for difference in [*outcome.differences, *unverifiable][:SHOWN]:
             click.echo(difference)
         click.echo(
             f"{outcome.messages} messages of {outcome.partitions} partitions replayed, "
             f"{outcome.panes} panes compared: "
-            f"{len(outcome.differences)} differences, {len(outcome.unverifiable)} not verifiable"
+            f"{len(outcome.differences)} differences, {len(unverifiable)} not verifiable"
         )
+        for number, why in outcome.halted.items():
+            click.echo(f"partition {number} is halted: {why}")
+        if outcome.uncounted:
+            click.echo(
+                f"{sum(outcome.uncounted.values())} messages of {len(outcome.uncounted)} "
+                "partitions are not counted yet"
+            )
         if (changes := len(outcome.definitions) - 1) > 0:
             click.echo(
                 f"the definitions changed {changes} time{'s' * (changes > 1)}: each message was "

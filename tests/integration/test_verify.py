@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -198,3 +199,40 @@ def test_a_topic_that_was_deleted_and_created_again_stops_its_partitions(
             "all are halted",
         )
     assert counted.state() == before
+
+
+def test_a_partition_without_state_is_not_verifiable_while_its_log_has_messages(
+    counted: Deployment,
+) -> None:
+    client: Any = counted.store.client
+    ends = counted.log_ends()
+    client.delete(*client.scan_iter(match=f"{{dither:{counted.topic}:2}}:*"))
+    outcome = counted.verify()
+    assert not outcome.verified
+    assert outcome.differences == []
+    assert [one.partition for one in outcome.stateless] == [2]
+    assert outcome.uncounted == {2: ends[2]}
+    run = counted.dither("verify", "--allow-truncated")
+    assert run.returncode == 1
+    assert f"partition 2: everything: no state in Redis, though its log has {ends[2]}" in run.stdout
+    client.flushall()
+    run = counted.dither("verify", "--json")
+    assert run.returncode == 1
+    found = json.loads(run.stdout)
+    assert not found["verified"]
+    assert sum(found["uncounted"].values()) == sum(ends.values())
+
+
+def test_what_is_not_counted_yet_and_what_is_halted_are_told(counted: Deployment) -> None:
+    ends = counted.log_ends()
+    counted.produce(traffic(counted, 60, seed=1))
+    lag = {number: end - ends[number] for number, end in counted.log_ends().items()}
+    client: Any = counted.store.client
+    client.hset(f"{{dither:{counted.topic}:1}}:owner", "halted", "offset 7 cannot be counted")
+    outcome = counted.verify()
+    assert outcome.verified, outcome.differences
+    assert outcome.uncounted == lag
+    run = counted.dither("verify")
+    assert run.returncode == 0
+    assert f"{sum(lag.values())} messages of 6 partitions are not counted yet" in run.stdout
+    assert "partition 1 is halted: offset 7 cannot be counted" in run.stdout
