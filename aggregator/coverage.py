@@ -14,6 +14,7 @@ import numpy as np
 from aggregator.moments import iso
 from aggregator.windows import Window
 from estimators import Estimate, Metric
+from estimators.rounding import certainty, percent
 from estimators.weights import POLICIES
 
 MOST_WINDOWS = 1_000_000
@@ -110,8 +111,7 @@ def covers(window: Window, found: Estimate, looks: Looks, *, looked_once: bool =
 
 def in_words(found: Estimate) -> list[str]:
     """Return lines on what the bounds cover, and on what was chosen."""
-    share = f"{100 * found.beta:g}"
-    sure = f"{100 * (1 - found.beta):g}%"
+    share, sure = percent(found.beta), certainty(found.beta)
     told = found.covers
     if told == THIS_WINDOW and found.bound == "anytime":
         told += (

@@ -13,10 +13,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from aggregator.commands.estimate import digits, releasing, warns
+from aggregator.commands.estimate import releasing, warns
 from aggregator.searched import in_words, searched
 from aggregator.windows import Window
 from estimators import Estimate
+from estimators.rounding import at_most, certainty, common_decimals, interval
 
 HISTORY = 60
 BAR = 40
@@ -72,7 +73,7 @@ class LiveView:
             ),
             Text(
                 f"{found.reports:,} reports{rate}, worth {found.effective_reports:,.0f} without "
-                f"noise; {100 * (1 - found.beta):g}% {found.bound} bounds, {found.covers}",
+                f"noise; {certainty(found.beta)} {found.bound} bounds, {found.covers}",
                 style="dim",
             ),
         ]
@@ -81,7 +82,7 @@ class LiveView:
         else:
             parts.append(self._single(seen, found))
         if found.radius is not None:
-            parts.append(Text(f"within {digits(found.radius)} {metric.unit} of the true vector"))
+            parts.append(Text(f"within {at_most(found.radius)} {metric.unit} of the true vector"))
         if found.privacy is not None:
             parts.append(Text("\n".join(["", *releasing(found, seen.start_ms), ""])))
         if seen.metric.has_rounds:
@@ -95,14 +96,12 @@ class LiveView:
         metric = seen.metric
         if (search := searched(seen)) is not None:
             return Text.assemble("\n", (search.statement, "bold cyan"), "\n")
-        text = Text.assemble(
-            "\n",
-            (digits(found.shown), "bold cyan"),
-            f" {metric.unit} in [{digits(found.lower)}, {digits(found.upper)}]\n",
-        )
+        numbers = [float(x) for x in (found.shown, found.lower, found.upper)]
+        value, lower, upper = interval(numbers)
+        text = Text.assemble("\n", (value, "bold cyan"), f" {metric.unit} in [{lower}, {upper}]\n")
         if metric.range is not None:
             low, high = metric.range
-            bar = band(low, high, *map(float, (found.shown, found.lower, found.upper)))
+            bar = band(low, high, *numbers)
             text.append_text(Text.assemble(f"{low:g} ", bar, f" {high:g}\n"))
         text.append(sparkline(self._values), style="cyan")
         return text
@@ -115,11 +114,11 @@ class LiveView:
         values, lowers, uppers = (np.asarray(x) for x in (shown.shown, shown.lower, shown.upper))
         low = min(0.0, *np.nan_to_num(lowers)) if lowers.size else 0.0
         high = max(1e-9, *np.nan_to_num(uppers)) if uppers.size else 1.0
-        for label, value, lower, upper in zip(
+        places = common_decimals(lowers.tolist(), uppers.tolist())
+        for label, *numbers in zip(
             shown.labels, values.tolist(), lowers.tolist(), uppers.tolist(), strict=True
         ):
-            cells = (digits(value), digits(lower), digits(upper))
-            table.add_row(label, *cells, band(low, high, value, lower, upper))
+            table.add_row(label, *interval(numbers, places), band(low, high, *numbers))
         if left := len(found.labels) - len(shown.labels):
             table.add_row(f"and {left} more", style="dim")
         return table

@@ -6,7 +6,7 @@ import datetime
 import sys
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from rich.console import Console, Group
@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aggregator.demonstration import Outcome, View
+from estimators.rounding import common_decimals, interval, nearest
 
 TOP = 5
 PLAIN_SECONDS = 5.0
@@ -88,8 +89,9 @@ def _estimates(view: View) -> Table:
         names = view.labels[name] or ("",)
         by_size = estimate.radius is None  # coordinates have an order of their own
         shown = np.argsort(-true if by_size else np.zeros(true.size), kind="stable")[:TOP]
+        places = common_decimals(lower[shown], upper[shown])
         for rank, i in enumerate(shown):
-            cells = [_cell(x[i]) for x in (true, value, lower, upper)]
+            cells = [nearest(true[i], places), *interval((value[i], lower[i], upper[i]), places)]
             if name in view.statements:  # nothing is certain about the other side
                 lowest, highest = view.domains[name]
                 cells[1] = view.statements[name]
@@ -122,10 +124,6 @@ def _verdict(*, covered: bool, says_nothing: bool) -> Text:
     if says_nothing:
         return Text("says nothing", "dim")
     return Text("within", "green") if covered else Text("outside", "yellow")
-
-
-def _cell(x: Any) -> str:
-    return "-" if np.isnan(x) else f"{x:.4f}"
 
 
 def summary(outcome: Outcome) -> str:

@@ -7,6 +7,7 @@ import msgspec
 from aggregator.windows import Window
 from estimators import Metric
 from estimators.extremes import tail
+from estimators.rounding import certainty
 
 
 class TailShape(msgspec.Struct, frozen=True):
@@ -52,7 +53,7 @@ def searched(window: Window) -> Searched | None:
     shape = tail(search, progress)
     certified = high if metric.kind == "minimum" else low
     return Searched(
-        statement=f"{reached(metric, certified)}, with probability {100 * (1 - metric.beta):g}%",
+        statement=f"{reached(metric, certified)}, with probability {certainty(metric.beta)}",
         certified=certified,
         certainty=1 - metric.beta,
         round=asked.number,

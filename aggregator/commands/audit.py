@@ -15,6 +15,7 @@ from aggregator.errors import UnknownMetric
 from aggregator.settings import Settings
 from estimators import Metric
 from estimators.errors import meant
+from estimators.rounding import certainty
 from estimators.shuffling import shuffled_epsilon
 
 
@@ -145,7 +146,14 @@ def _attacks_as_text(rows: list[dict[str, Any]], confidence: float) -> str:
         mechanism = row["mechanism"] + one_of
         shown = (row["metric"], mechanism, f"{row['epsilon']:g}", f"{row['at_least']:.4f}")
         cells.append((*shown, share, row["event"], *happened, verdict))
-    head = ("metric", "mechanism", "epsilon", f"at least ({100 * confidence:g}%)", "", "event")
+    head = (
+        "metric",
+        "mechanism",
+        "epsilon",
+        f"at least ({certainty(1 - confidence)})",
+        "",
+        "event",
+    )
     return table((*head, "one value", "the other", "attack"), cells)
 
 

@@ -28,10 +28,11 @@ from aggregator.reader import Reader
 from aggregator.searched import in_words, searched
 from aggregator.settings import Settings
 from aggregator.windows import Window
-from estimators import Estimate, Metric
+from estimators import Estimate, Metric, rounding
 from estimators.domains import OPEN
 from estimators.estimate import Floats
 from estimators.question import BOUNDS, TARGETS
+from estimators.rounding import at_most, certainty, common_decimals, interval
 from estimators.simplex import project
 from estimators.weights import POLICIES
 
@@ -207,7 +208,7 @@ def as_text(
         f"{metric.name}: {metric.description or metric.kind}",
         f"status     {found.status}",
         f"reports    {found.reports} (worth {found.effective_reports:.0f} without noise)",
-        f"bounds     {100 * (1 - found.beta):g}% {found.bound}, {found.target}",
+        f"bounds     {certainty(found.beta)} {found.bound}, {found.target}",
         f"weights    {found.policy}",
     ]
     lines[4:4] = coverage.in_words(found)
@@ -229,13 +230,19 @@ def as_text(
             if metric.kind == "vector_mean"
             else ("category", "categories")
         )
-        shown, rows = found.top(top), []
+        shown = found.top(top)
         head, columns = [kind, "value", "lower", "upper"], _columns(shown)
+        places = common_decimals(*columns[1:])
+        rows: list[tuple[str, ...]] = [
+            (label, *interval(numbers, places))
+            for label, *numbers in zip(shown.labels, *columns, strict=True)
+        ]
         if nearest is not None:  # in the same order: the projection keeps it
             head.append("simplex")
-            columns.append(np.sort(nearest)[::-1][: len(shown.labels)].tolist())
-        for label, *numbers in zip(shown.labels, *columns, strict=True):
-            rows.append((label, *map(digits, numbers)))
+            ordered = np.sort(nearest)[::-1][: len(rows)].tolist()
+            rows = [
+                (*row, rounding.nearest(x, places)) for row, x in zip(rows, ordered, strict=True)
+            ]
         lines.append(table(tuple(head), rows))
         if left := len(found.labels) - len(shown.labels):
             lines.append(f"and {left} more {plural} (--top)")
@@ -243,13 +250,13 @@ def as_text(
             lines.append("any string may be asked for: --category, or watch in its definition")
         if found.radius is not None:
             unit = f" {metric.unit}" if metric.unit else ""
-            lines.append(f"within {digits(found.radius)}{unit} of the true vector (l2)")
+            lines.append(f"within {at_most(found.radius)}{unit} of the true vector (l2)")
     elif window is not None and (search := searched(window)) is not None:
         lines.append(search.statement)
     elif not metric.has_rounds:
         unit = f" {metric.unit}" if metric.unit else ""
-        bounds = f"[{digits(found.lower)}, {digits(found.upper)}]"
-        lines.append(f"{digits(found.shown)}{unit} in {bounds}")
+        value, lower, upper = interval(_numbers(found))
+        lines.append(f"{value}{unit} in [{lower}, {upper}]")
     levels = zip(found.levels, found.counts, found.weights, strict=True)
     mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
     mix_head: tuple[str, ...] = ("epsilon", "reports", "weight")
@@ -282,9 +289,13 @@ def lying(metric: Metric, found: Estimate) -> list[str]:
     how = "" if told.l2 is UNSET else " (l2)"
     return [
         f"influence  {100 * told.share:g}% of the reports ({told.reports}), were they lies, could "
-        f"have moved {what} by {digits(shift)}{unit}{how}"
-        + (f"; without privacy {digits(told.without_privacy)}" if told.l2 is UNSET else "")
+        f"have moved {what} by {at_most(shift)}{unit}{how}"
+        + (f"; without privacy {at_most(told.without_privacy)}" if told.l2 is UNSET else "")
     ]
+
+
+def _numbers(found: Estimate) -> list[float]:
+    return [float(x) for x in (found.shown, found.lower, found.upper)]
 
 
 def _columns(found: Estimate) -> list[list[float]]:
@@ -295,8 +306,3 @@ def warns(found: Estimate) -> bool:
     """Return whether the values go with the privacy level and the weights suppose otherwise."""
     apart = found.heterogeneity is not None and found.heterogeneity < TINY
     return apart and found.policy != "uniform"
-
-
-def digits(x: Any) -> str:
-    """Return a number for people: a dash before the first report."""
-    return "-" if np.isnan(x) else f"{x:.4f}"

@@ -14,7 +14,7 @@ import click
 import redis
 
 from aggregator.answers import as_dict
-from aggregator.commands.estimate import digits, warns
+from aggregator.commands.estimate import warns
 from aggregator.commands.options import (
     defined_metrics,
     metric_argument,
@@ -29,6 +29,7 @@ from aggregator.status import SILENT_MS, START_WORKERS, silence, silence_ms
 from aggregator.windows import Window
 from estimators import Estimate
 from estimators.durations import milliseconds
+from estimators.rounding import interval
 
 SHORTEST_SECONDS = 0.1
 PLAIN_TOP = 3
@@ -132,16 +133,15 @@ def as_line(seen: Window, found: Estimate, top: int = PLAIN_TOP) -> str:
         columns = (x.tolist() for x in (shown.shown, shown.lower, shown.upper))  # type: ignore[union-attr]
         rows = zip(shown.labels, *columns, strict=True)
         values = ", ".join(
-            f"{label} {digits(value)} in [{digits(lower)}, {digits(upper)}]"
-            for label, value, lower, upper in rows
+            "{} {} in [{}, {}]".format(label, *interval(numbers)) for label, *numbers in rows
         )
         left = len(found.labels) - len(shown.labels)
         values += f" and {left} more" if left else ""
     elif (search := searched(seen)) is not None:
         values = search.statement
     else:
-        bounds = f"[{digits(found.lower)}, {digits(found.upper)}]"
-        values = f"{digits(found.shown)}{unit} in {bounds}"
+        value, lower, upper = interval([float(x) for x in (found.shown, found.lower, found.upper)])
+        values = f"{value}{unit} in [{lower}, {upper}]"
     if seen.asked is not None:
         asked, what = seen.asked, "all decided"
         if asked.threshold is not None:

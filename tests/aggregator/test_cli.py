@@ -29,6 +29,7 @@ from aggregator.reader import Reader
 from aggregator.store import Store, connect
 from aggregator.stored import LAST_COMMIT_MS
 from estimators import Metric, load_metrics
+from estimators.rounding import at_most
 from tests.integration.deployment import wait_until
 from tests.messages import batch, log
 
@@ -628,11 +629,11 @@ def test_a_vector_is_shown_by_coordinate_with_its_radius(redis_url: str) -> None
     lies = found["influence"]
     assert lies["reports"] == 20
     assert 0 < lies["shift"] < lies["l2"]
-    assert f"(20), were they lies, could have moved this by {lies['l2']:.4f} km (l2)" in told
+    assert f"(20), were they lies, could have moved this by {at_most(lies['l2'])} km (l2)" in told
     told = told[told.index("coordinate") :]
     assert told.index("coordinate") < told.index("-1.") < told.index("0.")
     assert "and 1 more coordinates (--top)" in told
-    assert f"within {found['radius']:.4f} km of the true vector (l2)" in told
+    assert f"within {at_most(found['radius'])} km of the true vector (l2)" in told
     assert "3 coordinates, length up to 2 km" in run("metrics", "--redis", redis_url).output
 
 

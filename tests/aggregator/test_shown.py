@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,48 @@ def test_people_are_shown_no_value_outside_its_bounds() -> None:
         r"([-\d.]+) in \[([\d.]+), ([\d.]+)\]", as_line(seen, found)
     ):
         assert float(lower) <= float(value) <= float(upper)
+
+
+@pytest.mark.parametrize(("highest", "each"), [(0.01, 50_000), (1.0, 200_000_000), (1e9, 5)])
+def test_printed_bounds_contain_the_computed_ones_whatever_the_unit(
+    highest: float, each: int
+) -> None:
+    spent = Metric(
+        name="spent",
+        kind="mean",
+        mechanism="randomized_response",
+        range=(0, highest),
+        levels=[4],
+        unit="s",
+    )
+    rng = np.random.default_rng(3)
+    for ones in rng.integers(each // 2, each, 20).tolist():
+        seen = window(spent, [each, ones])
+        found = Reader.answer(seen)
+        for text in (
+            as_text(spent, found, 4, window=seen),
+            as_line(seen, found),
+            printed(LiveView(4).draw(seen, found)),
+        ):
+            pair = re.search(r" s in \[(-?[\d.]+), (-?[\d.]+)\]", text)
+            assert pair is not None, text
+            low, high = map(Fraction, pair.groups())
+            lower, upper = (Fraction(repr(float(x))) for x in (found.lower, found.upper))
+            assert low <= lower < upper <= high
+            assert high - low <= 1.1 * (upper - lower), "at least two significant digits"
+
+
+def test_a_certainty_that_is_printed_is_never_larger_than_the_real_one() -> None:
+    seen = window(RARE, OUTSIDE)
+    found = Reader.answer(seen, 1e-7)
+    for text in (as_text(RARE, found, 4, window=seen), printed(LiveView(4).draw(seen, found))):
+        assert "100%" not in text
+        assert "99.99999% " in text
+    sought = dataclasses.replace(LONGEST, beta=1e-7)
+    assert (
+        "99.99999%"
+        in as_dict(searching(sought), Reader.answer(searching(sought)))["search"]["statement"]
+    )
 
 
 def test_series_and_prometheus_show_the_same(counting: Counting) -> None:
@@ -222,4 +265,4 @@ def test_the_demo_shows_what_is_certain_of_a_search() -> None:
         for line in printed(draw(view({"longest": found}, {"longest": 695.0}))).splitlines()
         if line.startswith("longest")
     ]
-    assert re.search(r"695\.0000 +at least 362 minutes +362\.0000 +- +within", row)
+    assert re.search(r"695 +at least 362 minutes +362 +- +within", row)

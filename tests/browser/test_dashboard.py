@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -459,6 +461,28 @@ async () => {
 """
 
 
+VECTORS = """
+async (vectors) => {
+  const f = await import("/static/format.js");
+  const of = {
+    down: (x, digits) => f.bound(x, digits, -1), up: (x, digits) => f.bound(x, digits, 1),
+    decimals: f.decimals, certainty: f.certainty, percent: f.percent,
+  };
+  const ascii = (x) => x.replace(/[\\u202f\\u00a0]/g, "").replace("\\u2212", "-");
+  const plain = (x) => typeof x === "string" ? ascii(x) : x;
+  return Object.entries(vectors).flatMap(([name, rows]) => rows
+    .map((row) => [name, ...row, plain(of[name](...row.slice(0, -1)))])
+    .filter((row) => row.at(-1) !== row.at(-2)));
+}
+"""
+
+
+def test_bounds_and_probabilities_are_rounded_as_in_python(filled: Site, visitor: Visitor) -> None:
+    page = visitor.open(filled.url)
+    vectors = json.loads((Path(__file__).parents[1] / "vectors" / "rounding.json").read_text())
+    assert page.evaluate(VECTORS, vectors) == []
+
+
 def test_numbers_are_as_fine_as_their_band_and_times_are_utc(
     filled: Site, visitor: Visitor
 ) -> None:
@@ -472,7 +496,7 @@ def test_numbers_are_as_fine_as_their_band_and_times_are_utc(
         return shown.translate(str.maketrans(plain))
 
     assert {name: told(shown) for name, shown in found.items()} == {
-        "wide": "-3 to 41",
+        "wide": "-4 to 42",
         "narrow": "12.3401 to 12.3458",
         "zero": "0.0",
         "negative": "-1 234.5 minutes",

@@ -1,6 +1,7 @@
 // Categories or coordinates as bars with error bars; one of them is chosen, whose history is shown.
 
 import {h, setText, svg} from "./dom.js";
+import {MOST_DECIMALS} from "./format.js";
 
 const REM = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
 const HEIGHT = 1.12 * REM;
@@ -69,7 +70,7 @@ export class Bars {
     const known = entries.filter((entry) => entry.value !== null);
     const low = Math.min(0, ...known.map((entry) => Math.min(entry.lower, entry.value)));
     const high = Math.max(0, ...known.map((entry) => Math.max(entry.upper, entry.value)));
-    const digits = Math.min(8, ...known.map((entry) => this.scale.digits(entry.lower, entry.upper)));
+    const digits = Math.min(MOST_DECIMALS, ...known.map((entry) => this.scale.digits(entry.lower, entry.upper)));
     const span = high - low || 1;
     const place = (x) => 0.01 + 0.98 * ((x - low) / span);
     const focused = this.element.contains(document.activeElement);

@@ -2,7 +2,7 @@
 
 import {Bars} from "./bars.js";
 import {h, setText} from "./dom.js";
-import {count, rate} from "./format.js";
+import {count, decimals, rate} from "./format.js";
 import {columns, History} from "./history.js";
 import {Metric} from "./metric.js";
 import {Mix} from "./mix.js";
@@ -71,7 +71,7 @@ export class Card {
     const leftOut = Math.max(0, entries.length - TOP) + (answer.left_out ?? 0);
     this.bars?.show(entries.slice(0, TOP), leading.label);
     const {radius} = answer;
-    setText(this.leftOut, leftOut ? `and ${count(leftOut)} more` : radius ? `true vector within ${metric.scale.withUnit(radius, 2)}` : "");
+    setText(this.leftOut, leftOut ? `and ${count(leftOut)} more` : radius ? `true vector within ${metric.scale.withUnit(radius, decimals(0, 2 * radius), 1)}` : "");
     const index = metric.historyIndex();
     if (index === undefined) return;
     const found = columns(metric.points, index);

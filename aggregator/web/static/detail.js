@@ -2,7 +2,7 @@
 
 import {Bars} from "./bars.js";
 import {h, setText} from "./dom.js";
-import {count, duration, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
+import {count, decimals, duration, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
 import {columns, History} from "./history.js";
 import {Metric} from "./metric.js";
 import {levelClass, Mix} from "./mix.js";
@@ -127,7 +127,7 @@ export class Detail {
       const {scale} = metric;
       const cells = ({value, lower, upper}) => {
         const digits = scale.digits(lower, upper);
-        return [value, lower, upper].map((x) => (x === null ? "–" : scale.withUnit(x, digits)));
+        return [[value, 0], [lower, -1], [upper, 1]].map(([x, side]) => (x === null ? "–" : scale.withUnit(x, digits, side)));
       };
       if (shown === this.numbers) {
         shown.caption(metric.leading()?.label ? `${metric.name}, ${metric.leading().label}` : metric.name);
@@ -173,7 +173,7 @@ export class Detail {
       ["Revision", typeof one.revision === "number" ? (one.revision >>> 0).toString(16).padStart(8, "0") : one.revision],
       answer?.effective_reports > 0 && ["Worth", `${whole(answer.effective_reports)} reports without noise`],
       answer?.heterogeneity !== null && answer?.heterogeneity !== undefined && ["Levels alike", `p = ${answer.heterogeneity < 1e-3 ? answer.heterogeneity.toExponential(1) : number(answer.heterogeneity, 3)}`],
-      this.metric.isReady && answer.radius !== null && answer.radius !== undefined && ["True vector", `within ${this.metric.scale.withUnit(answer.radius, 2)} (l2)`],
+      this.metric.isReady && answer.radius !== null && answer.radius !== undefined && ["True vector", `within ${this.metric.scale.withUnit(answer.radius, decimals(0, 2 * answer.radius), 1)} (l2)`],
       answer?.updated && ["Last report", `${moment(Math.floor(seconds(answer.updated)))} UTC`],
     ];
     this.about.replaceChildren(...rows.filter(Boolean).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));

@@ -2,12 +2,42 @@
 
 const MINUS = "−";
 const THIN = "\u202f";
+export const MOST_DECIMALS = 15;
+
+/** A number's shortest decimal, as whole digits times a power of ten, and the power of its first digit. */
+function shortest(x) {
+  const [mantissa, power] = Math.abs(x).toExponential().split("e");
+  const whole = mantissa.replace(".", "");
+  return {whole: BigInt(whole) * (x < 0 ? -1n : 1n), exponent: Number(power) - whole.length + 1, first: Number(power)};
+}
+
+/** x · 10^(digits + power) as a whole number, rounded down (side -1) or up (side 1). */
+function units(x, digits, side, power = 0) {
+  const {whole, exponent} = shortest(x);
+  const shift = exponent + digits + power;
+  if (shift >= 0) return whole * 10n ** BigInt(shift);
+  const by = 10n ** BigInt(-shift);
+  const rest = whole % by; // has the sign of the number
+  return whole / by + (side > 0 && rest > 0n ? 1n : side < 0 && rest < 0n ? -1n : 0n);
+}
+
+function written(whole, digits) {
+  const text = String(whole < 0n ? -whole : whole).padStart(digits + 1, "0");
+  const [head, tail] = [text.slice(0, text.length - digits), text.slice(text.length - digits)];
+  return (whole < 0n ? MINUS : "") + head.replace(/\B(?=(\d{3})+$)/g, THIN) + (tail && `.${tail}`);
+}
+
+/** A bound, rounded so that it claims no more than is known: lower ones down (side -1), upper ones up (side 1). Its rules are those of estimators/rounding.py. */
+export function bound(x, digits, side, power = 0) {
+  return x === null || x === undefined || Number.isNaN(x) ? "–" : written(units(x, digits, side, power), digits);
+}
+export const trimmed = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 
 /** Decimals that leave two significant digits of the half width of a band. */
 export function decimals(lower, upper) {
   const half = (upper - lower) / 2;
   if (!(half > 0) || !Number.isFinite(half)) return 3;
-  return Math.min(8, Math.max(0, 1 - Math.floor(Math.log10(half))));
+  return Math.min(MOST_DECIMALS, Math.max(0, 1 - shortest(half).first));
 }
 
 export function number(x, digits = 0) {
@@ -19,13 +49,16 @@ export function number(x, digits = 0) {
 /** A value of a metric: frequencies as percentages, others in the metric's unit. */
 export class Scale {
   constructor(kind, unit) {
-    this.factor = kind === "frequency" ? 100 : 1;
+    this.power = kind === "frequency" ? 2 : 0;
+    this.factor = 10 ** this.power;
     this.unit = kind === "frequency" ? "%" : unit ?? "";
   }
   digits(lower, upper) { return lower === null || upper === null ? 2 : decimals(lower * this.factor, upper * this.factor); }
-  text(x, digits) { return number(x === null || x === undefined ? null : x * this.factor, digits); }
-  withUnit(x, digits) { return this.unit ? `${this.text(x, digits)}\u00a0${this.unit}` : this.text(x, digits); }
-  interval(lower, upper, digits = this.digits(lower, upper)) { return `${this.text(lower, digits)} to ${this.text(upper, digits)}`; }
+  /** `side`: -1 for a lower bound, 1 for an upper one; 0 for what is no bound. */
+  text(x, digits, side = 0) { return side ? bound(x, digits, side, this.power) : number(x === null || x === undefined ? null : x * this.factor, digits); }
+  withUnit(x, digits, side = 0) { return this.#united(this.text(x, digits, side)); }
+  interval(lower, upper, digits = this.digits(lower, upper)) { return `${this.text(lower, digits, -1)} to ${this.text(upper, digits, 1)}`; }
+  #united(text) { return this.unit ? `${text}\u00a0${this.unit}` : text; }
 }
 
 /** 1234 as 1 234, 56789 as 56.8k. */
@@ -46,8 +79,15 @@ export function rate(perSecond) {
 
 export const share = (x) => (x > 0 && x < 0.001 ? "<0.1" : number(100 * x, x < 0.0995 ? 1 : 0)) + "\u00a0%";
 
-/** A probability near one, with all its nines. */
-export const certainty = (p) => `${+(100 * p).toFixed(Math.max(3, Math.ceil(-Math.log10(1 - p))))}\u00a0%`;
+/** Three digits of a failure probability, in percent. */
+const percentDigits = (beta) => Math.max(0, -shortest(beta).first);
+/** 1 - beta, with three digits of beta: never more than it is. */
+export function certainty(beta) {
+  const digits = percentDigits(beta);
+  return `${trimmed(written(100n * 10n ** BigInt(digits) - units(beta, digits, 1, 2), digits))}\u00a0%`;
+}
+/** A failure probability in percent, rounded up to three digits. */
+export const percent = (beta) => trimmed(bound(beta, percentDigits(beta), 1, 2));
 
 export function probability(p) {
   return p < 1e-3 ? p.toExponential(0).replace(/e-(\d+)/, (_, power) => `·10${[...`-${power}`].map((c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] ?? "⁻").join("")}`) : number(p, 3);

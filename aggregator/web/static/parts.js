@@ -1,7 +1,7 @@
 // The parts that a card and the page of one metric share.
 
 import {announce, h, setText} from "./dom.js";
-import {certainty, number, probability, stretch, seconds, whole} from "./format.js";
+import {certainty, percent, probability, stretch, seconds, whole} from "./format.js";
 
 export const POLICIES = {
   optimal: "least noise; right when values do not go with the level",
@@ -52,7 +52,7 @@ export class StatusChip {
 
 /** What the bounds of an answer cover, in a few words and in full. */
 function coverage({covers, bound, beta, chosen_among: among}) {
-  const share = `${number(100 * beta, beta < 0.01 ? 2 : 0)} in 100`;
+  const share = `${percent(beta)} in 100`;
   const wrong = bound === "anytime" ? `For each start by itself, however often one looks: of many starts at most ${share} ever show a wrong band.` : `For each window by itself: of many windows at most ${share} are wrong.`;
   const [text, title] = covers.startsWith("all times") ? ["at all times", `The band covers the truth at ${covers}, however often one looks.`]
     : covers === "this window" ? ["for this window", wrong]
@@ -85,7 +85,7 @@ export class Headline {
     setText(this.value, scale.text(leading.value, digits));
     setText(this.unit, scale.unit);
     setText(this.band, scale.interval(lower, upper, digits));
-    const sure = certainty(1 - answer.beta);
+    const sure = certainty(answer.beta);
     const {text, title} = coverage(answer);
     const window = answer.from || answer.to ? `${windowText(answer)} · ` : "";
     setText(this.about, `${window}${sure} ${text}`);
@@ -98,7 +98,7 @@ export class Headline {
     setText(this.value, scale.text(search.certified, digits));
     setText(this.unit, scale.unit);
     setText(this.band, "");
-    setText(this.about, `${certainty(search.certainty)} in all rounds at once`);
+    setText(this.about, `${certainty(definition.beta)} in all rounds at once`);
     this.about.title = "Somebody's value reaches it. Nothing is certain about the other side.";
   }
 }

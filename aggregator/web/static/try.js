@@ -3,7 +3,7 @@
 import {authorization, get, metricPath, Problem, withToken} from "./api.js";
 import {encodeBatch, post, randomize} from "./dither.js";
 import {announce, h, setText} from "./dom.js";
-import {moment, number, Scale, seconds, stretch, whole} from "./format.js";
+import {certainty, moment, number, Scale, seconds, stretch, whole} from "./format.js";
 import {problemNotice} from "./parts.js";
 import {place} from "./place.js";
 
@@ -190,7 +190,7 @@ class Outcome {
     this.move.replaceChildren(
       h("h3", {}, definition.range ? `The estimate of ${definition.name}` : `The estimate of ${sent.own} in ${definition.name}`),
       h("div", {class: "sides"}, column("Before", was), column("Now", is)),
-      h("p", {class: "note"}, now.status === "too_few_reports" ? `Shown from ${whole(definition.minimum_reports)} reports.` : is.lower === null ? "" : `The band is ${scale.interval(is.lower, is.upper)}; it holds the truth with probability ${100 * (1 - now.beta)}\u00a0%, ${stretch(seconds(now.from), seconds(now.to))}.`),
+      h("p", {class: "note"}, now.status === "too_few_reports" ? `Shown from ${whole(definition.minimum_reports)} reports.` : is.lower === null ? "" : `The band is ${scale.interval(is.lower, is.upper)}; it holds the truth with probability ${certainty(now.beta)}, ${stretch(seconds(now.from), seconds(now.to))}.`),
       h("a", {class: "button quiet small", href: `/#metric=${encodeURIComponent(definition.name)}`}, "Its history on the dashboard"));
     announce("The report is counted.");
   }

@@ -1,0 +1,157 @@
+"""Numbers for people, rounded so that what is printed is never a stronger claim than what is known.
+
+A lower bound is rounded down, an upper bound, a loss and a failure probability up. What is rounded
+is the shortest decimal that stands for a float, as JSON has it: 0.3 stays 0.3. The dashboard has
+the same rules (``aggregator/web/static/format.js``); ``tests/vectors/rounding.json`` binds both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+USUAL_DECIMALS, MOST_DECIMALS = 3, 15
+SIGNIFICANT = 4
+"""Digits of a loss."""
+_EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+
+
+def decimals(lower: float, upper: float) -> int:
+    """Return how many decimals leave two significant digits of half of what is between two bounds.
+
+    Examples
+    --------
+    >>> decimals(0.25, 0.75), decimals(-1000.0, 1000.0), decimals(0.0031, 0.0032)
+    (2, 0, 6)
+    """
+    half = (upper - lower) / 2
+    if not (half > 0 and math.isfinite(half)):
+        return USUAL_DECIMALS
+    return min(MOST_DECIMALS, max(0, 1 - Decimal(repr(float(half))).adjusted()))
+
+
+def down(x: float, places: int) -> str:
+    """Return a number for people that is not above it; a dash where there is none.
+
+    Examples
+    --------
+    >>> down(0.29, 1), down(-0.21, 1), down(0.3, 1), down(float("nan"), 1)
+    ('0.2', '-0.3', '0.3', '-')
+    """
+    return _rounded(x, places, ROUND_FLOOR)
+
+
+def up(x: float, places: int) -> str:
+    """Return a number for people that is not below it; a dash where there is none.
+
+    Examples
+    --------
+    >>> up(0.21, 1), up(-0.29, 1), up(0.3, 1)
+    ('0.3', '-0.2', '0.3')
+    """
+    return _rounded(x, places, ROUND_CEILING)
+
+
+def at_most(x: float | None) -> str:
+    """Return what bounds an error for people: two significant digits or more, rounded up.
+
+    Examples
+    --------
+    >>> at_most(87.5441), at_most(0.01234), at_most(4500.2), at_most(None)
+    ('88', '0.013', '4501', '-')
+    """
+    return "-" if x is None else up(x, decimals(0.0, 2 * x))
+
+
+def nearest(x: float, places: int) -> str:
+    """Return a number for people that claims nothing; a dash where there is none."""
+    return "-" if math.isnan(x) else f"{float(x):z.{places}f}"
+
+
+def common_decimals(lower: Iterable[float], upper: Iterable[float]) -> int:
+    """Return the decimals of a table: those of its narrowest interval."""
+    pairs = zip(lower, upper, strict=True)
+    return max((decimals(*pair) for pair in pairs), default=USUAL_DECIMALS)
+
+
+def interval(numbers: Sequence[float], places: int | None = None) -> tuple[str, str, str]:
+    """Return a value and its bounds for people, the bounds rounded outwards.
+
+    Parameters
+    ----------
+    numbers : sequence of 3 floats
+        The value, the lower and the upper bound.
+    places : int, optional
+        Decimals; by default those that follow from the bounds.
+
+    Examples
+    --------
+    >>> interval((0.12345, 0.1111, 0.1399)), interval((-0.001, -0.21, 0.2))
+    (('0.123', '0.111', '0.140'), ('0.00', '-0.21', '0.20'))
+    """
+    value, lower, upper = numbers
+    places = decimals(lower, upper) if places is None else places
+    return nearest(value, places), down(lower, places), up(upper, places)
+
+
+def trimmed(text: str) -> str:
+    """Return a number without zeros at its end.
+
+    Examples
+    --------
+    >>> trimmed("44.00"), trimmed("0.50"), trimmed("100")
+    ('44', '0.5', '100')
+    """
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def loss(epsilon: float) -> str:
+    """Return a privacy loss for people: four significant digits, rounded up.
+
+    Examples
+    --------
+    >>> loss(0.138611), loss(4.0), loss(12.3401), loss(0.0)
+    ('0.1387', '4', '12.35', '0')
+    """
+    if not (math.isfinite(epsilon) and epsilon):
+        return nearest(epsilon, 0)
+    places = SIGNIFICANT - 1 - Decimal(repr(float(epsilon))).adjusted()
+    return trimmed(up(epsilon, max(0, places)))
+
+
+def certainty(beta: float) -> str:
+    """Return 1 - beta for people, with three digits of beta: never more than it is.
+
+    Examples
+    --------
+    >>> certainty(0.05), certainty(1e-7), certainty(0.05 / 3), certainty(0.125)
+    ('95%', '99.99999%', '98.33%', '87.5%')
+    """
+    left = _EXACT.subtract(Decimal(100), _percent(beta))
+    return f"{trimmed(f'{left:f}')}%"
+
+
+def percent(beta: float) -> str:
+    """Return a failure probability in percent for people, with three digits, rounded up.
+
+    Examples
+    --------
+    >>> percent(0.05), percent(0.05 / 3), percent(1e-7)
+    ('5', '1.67', '0.00001')
+    """
+    return trimmed(f"{_percent(beta):f}")
+
+
+def _percent(beta: float) -> Decimal:
+    exact = Decimal(repr(float(beta)))
+    return Decimal(up(float(exact), max(2, 2 - exact.adjusted()))).scaleb(2, _EXACT)
+
+
+def _rounded(x: float, places: int, rounding: str) -> str:
+    x = float(x)
+    if not math.isfinite(x):
+        return "-" if math.isnan(x) else str(x)
+    unit = Decimal(1).scaleb(-places)
+    found = Decimal(repr(x)).quantize(unit, rounding, _EXACT)
+    return f"{found or abs(found):f}"

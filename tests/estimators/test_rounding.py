@@ -1,0 +1,60 @@
+"""What is printed claims no more than is known; Python and the dashboard print the same."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from estimators import rounding
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rounding.json").read_text())
+
+
+def exact(x: float) -> Fraction:
+    """Return the shortest decimal of a float."""
+    return Fraction(repr(x))
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_numbers_are_rounded_as_the_vectors_say(name: str) -> None:
+    """The dashboard's are put to the same test in a browser (`tests/browser`)."""
+    for *given_, expected in VECTORS[name]:
+        assert getattr(rounding, name)(*given_) == expected, (name, given_)
+
+
+@given(
+    st.floats(-1e12, 1e12), st.floats(0, 1e12), st.floats(0, 1), st.one_of(st.none(), st.just(3))
+)
+def test_a_printed_interval_contains_the_one_that_was_computed(
+    lower: float, wide: float, share: float, places: int | None
+) -> None:
+    upper = lower + wide
+    value = min(upper, lower + share * wide)
+    shown, low, high = rounding.interval((value, lower, upper), places)
+    assert Fraction(low) <= exact(lower) <= exact(upper) <= Fraction(high)
+    assert Fraction(low) <= Fraction(shown) <= Fraction(high)
+    if places is None and wide > 1e-13 and wide > 1e-9 * abs(lower):
+        assert Fraction(high) - Fraction(low) <= Fraction(3, 2) * (exact(upper) - exact(lower))
+
+
+@given(st.floats(1e-300, 1, exclude_max=True))
+def test_no_certainty_is_larger_than_the_real_one(beta: float) -> None:
+    assert Fraction(rounding.certainty(beta).rstrip("%")) / 100 <= 1 - exact(beta)
+    assert Fraction(rounding.percent(beta)) / 100 >= exact(beta)
+
+
+@given(st.floats(1e-9, 1e6))
+def test_no_loss_is_larger_than_what_is_printed(epsilon: float) -> None:
+    assert exact(epsilon) <= Fraction(rounding.loss(epsilon))
+    assert float(rounding.loss(epsilon)) <= 1.001 * epsilon
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    assert rounding.interval((math.nan, 0.0, 1.0)) == ("-", "0.00", "1.00")
+    assert rounding.at_most(None) == rounding.down(math.nan, 2) == "-"
