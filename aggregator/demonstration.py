@@ -224,7 +224,7 @@ class Demonstration:
             reports_per_second=sent / self._produced.seconds,
             verified=outcome.verified,
             differences=[
-                str(d) for d in (*outcome.differences, *outcome.unverifiable, *outcome.stateless)
+                str(d) for d in (*outcome.differences, *outcome.unverifiable, *outcome.unjudged)
             ],
         )
 

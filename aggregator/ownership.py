@@ -294,8 +294,7 @@ def _keep_definitions(
 ) -> dict[str, str]:
     """Have the store keep the definitions, and return what to say of them with the next commit."""
     definitions = Definitions(state.metrics, rules(settings))
-    digest = definitions.digest
-    said = definition_history.changed(owner, state.next_offset, digest)
+    said = definition_history.changed(owner, state.next_offset, definitions.digest)
     if said:
-        store.keep_definitions(digest, definitions.encode())
+        store.keep_definitions(definitions.digest, definitions.encode())
     return said

@@ -64,8 +64,9 @@ class Verification:
     differences : list of Difference
     unverifiable : list of Difference
         Panes whose reports are no longer all in the log.
-    stateless : list of Difference
-        Partitions that have messages in their log, and no state.
+    unjudged : list of Difference
+        Partitions that have messages in their log, and no state; and messages whose definitions are
+        lost.
     uncounted : dict of int to int
         By partition, how many messages of the log were not counted yet.
     halted : dict of int to str
@@ -80,7 +81,7 @@ class Verification:
     panes: int = 0
     differences: list[Difference] = dataclasses.field(default_factory=list)
     unverifiable: list[Difference] = dataclasses.field(default_factory=list)
-    stateless: list[Difference] = dataclasses.field(default_factory=list)
+    unjudged: list[Difference] = dataclasses.field(default_factory=list)
     uncounted: dict[int, int] = dataclasses.field(default_factory=dict)
     halted: dict[int, str] = dataclasses.field(default_factory=dict)
     definitions: list[str] = dataclasses.field(default_factory=list)
@@ -88,7 +89,7 @@ class Verification:
     @property
     def verified(self) -> bool:
         """Whether everything in the store was proved from the log."""
-        return not (self.differences or self.unverifiable or self.stateless)
+        return not (self.differences or self.unverifiable or self.unjudged)
 
     def compare_end(self, number: int, snapshot: Snapshot, log: LogEnds) -> None:
         """Note what a partition's log has, and the store has not counted."""
@@ -102,7 +103,7 @@ class Verification:
                 f"no state in Redis, though its log has {lag} messages: a worker that runs counts "
                 "them"
             )
-            self.stateless.append(Difference(number, "everything", detail))
+            self.unjudged.append(Difference(number, "everything", detail))
 
 
 def verify(
@@ -135,7 +136,7 @@ def verify(
             try:
                 stored = _stored_panes(store, number)  # before the snapshot: all in it are replayed
                 snapshot = store.snapshot(number)
-                history = _history(store, snapshot, given)
+                begin, history, lost = _history(store, snapshot, given)
             except StateUnreadable as error:
                 outcome.differences.append(Difference(number, "everything", str(error)))
                 continue
@@ -149,8 +150,13 @@ def verify(
                     outcome.differences.append(Difference(number, "everything", detail))
                 digests = [one.digest for _, one in history]
                 outcome.definitions += [d for d in digests if d not in outcome.definitions]
-                replay = _Replay(settings, history, store, number, stored, snapshot, outcome)
-                replay.run(consumer, progress)
+                low = log.ranges.get(number, (0, 0))[0]
+                if lost and begin > low:
+                    detail = _lost(store.topic, lost, low, begin, bool(history))
+                    outcome.unjudged.append(Difference(number, "everything", detail))
+                if history:
+                    replay = _Replay(settings, history, store, number, stored, snapshot, outcome)
+                    replay.run(consumer, progress, begin)
     finally:
         consumer.close()
     return outcome
@@ -181,14 +187,16 @@ class _Replay:
         self.closed: dict[PaneKey, tuple[Pane, int]] = {}
         self.log_begins = 0
 
-    def run(self, consumer: Consumer, progress: Callable[[int, int], None]) -> None:
-        """Replay and compare."""
+    def run(
+        self, consumer: Consumer, progress: Callable[[int, int], None], judged_from: int
+    ) -> None:
+        """Replay and compare what came from an offset on, of which the definitions are known."""
         begin = int(self.snapshot.owner.get("begin", 0))
         position = TopicPartition(self.topic, self.number)
         low, _ = consumer.get_watermark_offsets(position, timeout=kafka.ANSWER_SECONDS)
-        self.log_begins = max(low, begin)
+        self.log_begins = max(low, begin, judged_from)
         self.state.next_offset = self.log_begins
-        truncated = low > begin
+        truncated = self.log_begins > begin
         for messages in self._log(consumer, progress):
             self.outcome.messages += len(messages)
             for part in self._by_definitions(messages):
@@ -198,7 +206,7 @@ class _Replay:
                     self.closed[key] = (pane, expires)
         self._redefine(self.snapshot.next_offset)
         self.outcome.partitions += 1
-        self._compare_panes(truncated)
+        self._compare_panes(truncated, is_told=judged_from >= self.log_begins)
         if not truncated:
             self._compare_seen()
             self._compare_counters()
@@ -267,13 +275,13 @@ class _Replay:
                     f"offset {reached}, and the state stands at {end}"
                 )
 
-    def _compare_panes(self, truncated: bool) -> None:
+    def _compare_panes(self, truncated: bool, is_told: bool) -> None:
         closed = {key: pane for key, (pane, _) in self.closed.items()}
         replayed = self.left | closed | self.state.panes
         stored = self.stored
         if truncated:
             for key, first in stored.items():
-                if key.grain != "pane" or first < self.log_begins:
+                if not is_told and (key.grain != "pane" or first < self.log_begins):
                     self._note(
                         self.outcome.unverifiable,
                         key,
@@ -385,19 +393,49 @@ class _Replay:
         where.append(Difference(self.number, describe(key), detail))
 
 
-def _history(store: Store, snapshot: Snapshot, given: Definitions) -> list[tuple[int, Definitions]]:
-    """Return from which offset on which definitions were in force; those given if none are known.
+def _history(
+    store: Store, snapshot: Snapshot, given: Definitions
+) -> tuple[int, list[tuple[int, Definitions]], list[str]]:
+    """Return which definitions were in force in a partition; those given if none are known.
 
     What was counted before the first ones that are known is judged by these.
+
+    Returns
+    -------
+    begin : int
+        From where on all are known: 0 if none is lost.
+    history : list of (int, Definitions)
+        From which offset on which were in force, from there on; empty if the last ones are lost.
+    lost : list of str
+        Digests of those that nobody knows any more.
     """
-    said, documents = in_force(snapshot.owner), store.definitions()
-    try:
-        return [(at, Definitions.decode(documents[name])) for at, name in said] or [(0, given)]
-    except KeyError as error:
-        place, why = definitions_key(store.topic), f"no field {error.args[0]}"
-    except ValueError as error:
-        place, why = definitions_key(store.topic), str(error)
-    raise StateUnreadable(place, why, "the definitions by which messages were counted")
+    said = in_force(snapshot.owner)
+    documents = {**store.definitions(), given.digest: given.encode()}
+    found: list[tuple[int, Definitions]] = []
+    lost: list[str] = []
+    for at, digest in said:
+        try:
+            found.append((at, Definitions.decode(documents[digest])))
+        except (KeyError, ValueError):
+            found = []
+            lost.append(digest)
+    if not lost:
+        return 0, found or [(0, given)], []
+    return found[0][0] if found else max(0, snapshot.next_offset), found, lost
+
+
+def _lost(topic: str, lost: Sequence[str], low: int, begin: int, is_past: bool) -> str:
+    """Return what cannot be judged without definitions, and what to do."""
+    what = (
+        f"offsets {low} to {begin - 1} cannot be judged: the definitions that counted them "
+        f"({', '.join(lost)}) cannot be read in {definitions_key(topic)}. "
+    )
+    if is_past:
+        return f"{what}Panes that began at offset {begin} or later are compared"
+    return (
+        f"{what}A worker that runs writes those in force again within a minute: start one; or name "
+        "with --metrics the file that the workers use"
+    )
 
 
 def _start(definitions: Definitions) -> Partition:

@@ -18,6 +18,7 @@ from aggregator.asker import Asker
 from aggregator.careful import Careful
 from aggregator.clock import SYSTEM, Clock
 from aggregator.deadletters import DeadLetters
+from aggregator.definition_history import Definitions, rules
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
 from aggregator.live_metrics import UNUSABLE, LiveMetrics, current
 from aggregator.obstacles import is_of_data
@@ -37,6 +38,9 @@ OTHER_DEFINITIONS = frozenset({"unknown_metric", "wrong_revision"})
 """Reasons to look, before a message becomes a dead letter, whether the definitions have changed."""
 LOOK_AGAIN_SECONDS = 15.0
 """At a partition whose stored state could not be read: somebody may have mended it."""
+
+KEEP_SECONDS = 30.0
+"""The definitions in force are written again so often: somebody may have deleted them."""
 
 OUT_OF_LOG = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
 """The log is not what it was: to be looked at again before anything more is counted."""
@@ -94,6 +98,7 @@ class Worker:
         self._interval = milliseconds(settings.aggregate.commit_interval) / 1000
         self._clock = clock
         self._next_commit = clock.monotonic() + self._interval
+        self._keep_at = float("-inf")
         clients = clients or kafka.Clients.of(settings)
         self._consumer = clients.consumer
         self._asker = Asker(clients.asker, settings, clock.monotonic)
@@ -292,6 +297,7 @@ class Worker:
         self._learn_partitions()
         for owned in list(self.owned.values()):
             self._commit(owned)
+        self._keep_definitions()
         now = self._clock.monotonic()
         self._next_commit = _next_beat(self._next_commit, now, self._interval)
 
@@ -344,6 +350,17 @@ class Worker:
             seconds=round(seconds, 4),
         )
         self._tell_kafka(owned)
+
+    def _keep_definitions(self) -> None:
+        """Have the store keep the definitions in force, for `dither verify`."""
+        if not self.owned or self._clock.monotonic() < self._keep_at:
+            return
+        definitions = Definitions(self._defined, rules(self.settings.aggregate))
+        try:
+            self.store.keep_definitions(definitions.digest, definitions.encode())
+        except StateUnreadable as error:  # counting goes on
+            log.warning("definitions not kept", error=str(error))
+        self._keep_at = self._clock.monotonic() + KEEP_SECONDS
 
     def _send_deadletters(self, owned: Owned) -> bool:
         """Send what was refused since the last commit, and wait until it is safe.

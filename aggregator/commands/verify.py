@@ -50,8 +50,8 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
 
         outcome = replay(settings, metrics, store, progress)
     truncated = [] if allow_truncated else outcome.unverifiable
-    failed = bool(outcome.differences or truncated or outcome.stateless)
-    unverifiable = [*outcome.unverifiable, *outcome.stateless]
+    failed = bool(outcome.differences or truncated or outcome.unjudged)
+    unverifiable = [*outcome.unverifiable, *outcome.unjudged]
     if as_json:
         found = {
             "verified": not failed,

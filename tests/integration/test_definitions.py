@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from aggregator.keys import definitions_key
 from aggregator.live_metrics import LiveMetrics
 from aggregator.local import free_port
 from estimators import load_metrics
@@ -100,6 +101,61 @@ def test_each_message_is_verified_by_the_definitions_that_counted_it(
     outcome = live.verify()
     assert outcome.verified, [str(one) for one in outcome.differences][:5]
     assert len(outcome.definitions) == 2 if len(changes) == 1 else len(outcome.definitions) > 1
+
+
+def kept(deployment: Deployment) -> set[str]:
+    """Return the digests of the definitions that Redis has."""
+    return set(deployment.store.definitions())
+
+
+def test_definitions_that_were_deleted_are_written_again(
+    live: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client: Any = live.store.client
+    with live.worker():
+        live.wait_until_counted()
+        wait_until(lambda: bool(kept(live)), "they are kept")
+    before = kept(live)
+    client.delete(definitions_key(live.topic))
+    with live.worker():
+        wait_until(lambda: kept(live) == before, "a worker that starts has written them again")
+        client.set("other type", "")
+        client.rename("other type", definitions_key(live.topic))
+    monkeypatch.setattr("aggregator.worker.KEEP_SECONDS", 0.1)
+    with live.worker():
+        live.produce(reports(live, "delay", range(100, 130)))
+        live.wait_until_counted()
+        client.delete(definitions_key(live.topic))
+        wait_until(lambda: kept(live) == before, "a worker that runs has written them again")
+    assert live.verify().verified
+
+
+def test_messages_of_lost_definitions_are_named_and_the_others_verified(live: Deployment) -> None:
+    client: Any = live.store.client
+    with live.worker():
+        live.wait_until_counted()
+        redefine(live, METRICS.replace('lateness = "1h"', 'lateness = "2h"'))
+        live.produce(reports(live, "delay", range(100, 130)))
+        live.wait_until_counted()
+    client.delete(definitions_key(live.topic))
+    outcome = live.verify()
+    assert outcome.differences == outcome.unverifiable == []
+    assert [one.partition for one in outcome.unjudged] == [*range(live.partitions)]
+    first = next(one for one in outcome.unjudged if one.partition == 0)
+    assert "offsets 0 to 9 cannot be judged" in first.detail
+    assert "Panes that began at offset 10 or later are compared" in first.detail
+    assert outcome.messages == 30
+    assert outcome.panes >= 25, "those of the later definitions"
+    panes = client.scan_iter(match=f"{{dither:{live.topic}:*}}:pane:delay@*")
+    latest = max(panes, key=lambda key: int(key.rpartition(b":")[2]))
+    client.setrange(latest, 3, b"7")
+    assert len(live.verify().differences) == 1
+    assert live.dither("verify", "--allow-truncated").returncode == 1
+    redefine(live, METRICS.replace('lateness = "1h"', 'lateness = "3h"'))
+    live.metrics = LiveMetrics(live.metrics_file)
+    outcome = live.verify()
+    assert outcome.messages == 0
+    assert "A worker that runs writes those in force again" in outcome.unjudged[0].detail
 
 
 def said(deployment: Deployment) -> list[str]:

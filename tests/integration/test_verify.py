@@ -210,7 +210,7 @@ def test_a_partition_without_state_is_not_verifiable_while_its_log_has_messages(
     outcome = counted.verify()
     assert not outcome.verified
     assert outcome.differences == []
-    assert [one.partition for one in outcome.stateless] == [2]
+    assert [one.partition for one in outcome.unjudged] == [2]
     assert outcome.uncounted == {2: ends[2]}
     run = counted.dither("verify", "--allow-truncated")
     assert run.returncode == 1
