@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from aggregator import kafka
 from aggregator.continuity import Log, Mark, Remembered
-from aggregator.errors import BrokerUnreachable
+from aggregator.errors import BrokerUnreachable, TopicGone
 from aggregator.settings import Settings
 from producers.kafka_errors import explained
 
@@ -97,5 +97,7 @@ class Asker:
         raise self._unreachable(last)
 
     def _unreachable(self, error: KafkaError | None) -> BrokerUnreachable:
+        if error is not None and error.code() in kafka.NO_TOPIC:
+            return TopicGone(self._topic)
         why = "no answer in time" if error is None else explained(error)
         return BrokerUnreachable(self._servers, why)

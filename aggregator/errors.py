@@ -32,6 +32,19 @@ class BrokerUnreachable(DitherError):  # noqa: N818
         )
 
 
+class TopicGone(BrokerUnreachable):
+    """Brokers answer, and none knows the topic (any more)."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        DitherError.__init__(
+            self,
+            f"topic {topic!r} is gone: a broker answers, and shows no such topic (it was deleted, "
+            "or this user lacks the permission to see it). Bring it back, or create it with "
+            "`dither topics`; docs/operations.md#a-topic-is-gone",
+        )
+
+
 class BrokerRefused(DitherError):  # noqa: N818
     """A Kafka broker turns us away."""
 

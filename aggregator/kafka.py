@@ -25,7 +25,13 @@ from confluent_kafka.cimpl import NewTopic
 
 from aggregator import refusals
 from aggregator.complaints import Complaints
-from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
+from aggregator.errors import (
+    BrokerRefused,
+    BrokerUnreachable,
+    DitherError,
+    SettingsError,
+    TopicGone,
+)
 from aggregator.obstacles import Probe, prober
 from aggregator.settings import Settings
 from producers.connection import PRODUCER_ONLY as PRODUCER_ONLY
@@ -92,6 +98,8 @@ AWAY = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 """Answers of a cluster that may tell a topic's id later."""
+NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+"""A broker answers, and knows no such topic."""
 
 SINGLE: dict[str, Any] = {
     "enable.partition.eof": True,
@@ -271,7 +279,9 @@ class TopicId:
         Raises
         ------
         BrokerUnreachable
-            If no broker answers, or the topic is not there just now.
+            If no broker answers.
+        TopicGone
+            If the topic is not there just now.
         """
         if not self._settings.topics.managed:
             return ""
@@ -286,8 +296,11 @@ class TopicId:
             self._client = None
             raise BrokerUnreachable(servers, "no answer in time") from None
         except KafkaException as error:
-            if error.args[0].code() in AWAY:
+            code = error.args[0].code()
+            if code in (*AWAY, *NO_TOPIC):
                 self._client = None
+                if code in NO_TOPIC:
+                    raise TopicGone(self._topic) from None
                 raise BrokerUnreachable(servers, error.args[0].str()) from None
             return ""
 

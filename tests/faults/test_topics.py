@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from structlog.testing import capture_logs
 
 from aggregator import kafka
 from aggregator.errors import BrokerUnreachable
@@ -93,6 +95,23 @@ def test_a_topic_that_was_made_anew_while_its_worker_hung_halts_it_though_the_of
         )
     finally:
         fleet.stop()
+
+
+def test_a_topic_that_was_deleted_under_a_running_worker_is_said_to_be_gone(
+    apache_kafka: Kafka, deployment: Deployment
+) -> None:
+    admin = AdminClient({"bootstrap.servers": deployment.kafka.bootstrap_servers})
+    deployment.produce(traffic(deployment, 20))
+    with deployment.worker(), capture_logs() as told:
+        deployment.wait_until_counted()
+        admin.delete_topics([deployment.topic])[deployment.topic].result(timeout=30)
+
+        def reasons() -> list[str]:
+            return [str(entry["error"]) for entry in told if entry["event"] == "waiting"]
+
+        wait_until(lambda: any("is gone" in why for why in reasons()), "it is told")
+        assert not any("no Kafka broker answers" in why for why in reasons())
+        assert f"topic {deployment.topic!r} is gone" in reasons()[-1]
 
 
 @pytest.mark.slow
