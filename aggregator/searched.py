@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aggregator.windows import Window
-from estimators import Metric
+from estimators import Metric, rounding
 from estimators.extremes import tail
 from estimators.rounding import certainty
 
@@ -68,7 +68,19 @@ def searched(window: Window) -> Searched | None:
 def reached(metric: Metric, certified: float) -> str:
     """Return what is certain of an extreme, without the probability."""
     unit = f" {metric.unit}" if metric.unit else ""
-    return f"at {'most' if metric.kind == 'minimum' else 'least'} {certified:g}{unit}"
+    number = rounding.certified(metric.kind, *_ends(metric), metric.search.rounds, certified)
+    return f"at {'most' if metric.kind == 'minimum' else 'least'} {number}{unit}"
+
+
+def asked_about(metric: Metric, threshold: float) -> str:
+    """Return the threshold of a round, with the digits of what is certain."""
+    places = rounding.search_decimals(*_ends(metric), metric.search.rounds)
+    return rounding.trimmed(rounding.nearest(threshold, places))
+
+
+def _ends(metric: Metric) -> tuple[float, float]:
+    low, high = metric.domain.ends
+    return float(low), float(high)
 
 
 def in_words(window: Window) -> list[str]:
@@ -82,13 +94,17 @@ def in_words(window: Window) -> list[str]:
         lines = [f"round      {found.rounds} of {found.rounds}, all decided"]
     else:
         lines = [
-            f"round      {found.round} of {found.rounds}: is it {side} {found.threshold:g}{unit}? "
+            f"round      {found.round} of {found.rounds}: is it {side} "
+            f"{asked_about(window.metric, found.threshold)}{unit}? "
             f"{found.answers} answers so far"
         ]
     low, high = found.bisection
+    places = rounding.search_decimals(*_ends(window.metric), found.rounds)
+    left = [rounding.trimmed(x) for x in (rounding.down(low, places), rounding.up(high, places))]
+    ends = f"{left[0]} to {left[1]}{unit}"
     lines += [
         f"certified  {found.statement} in all rounds at once",
-        f"bisection  {low:g} to {high:g}{unit} is what the rounds have left; the extreme may lie "
+        f"bisection  {ends} is what the rounds have left; the extreme may lie "
         "beyond, where few values are",
     ]
     if found.tail is not None:

@@ -95,6 +95,30 @@ def interval(numbers: Sequence[float], places: int | None = None) -> tuple[str, 
     return nearest(value, places), down(lower, places), up(upper, places)
 
 
+def search_decimals(low: float, high: float, rounds: int) -> int:
+    """Return the decimals of what a search finds: two significant digits of its last step.
+
+    Examples
+    --------
+    >>> search_decimals(0, 1440, 12), search_decimals(0, 2**24, 24), search_decimals(0, 2**24, 10)
+    (2, 1, 0)
+    """
+    step = (high - low) / 2**rounds
+    return decimals(-step, step)
+
+
+def certified(kind: str, low: float, high: float, rounds: int, x: float) -> str:
+    """Return what is certain of a minimum ("at most") or maximum ("at least"), never more than it.
+
+    Examples
+    --------
+    >>> certified("maximum", 0, 1440, 12, 361.875), certified("minimum", 0, 1440, 12, 361.875)
+    ('361.87', '361.88')
+    """
+    side = up if kind == "minimum" else down
+    return trimmed(side(x, search_decimals(low, high, rounds)))
+
+
 def trimmed(text: str) -> str:
     """Return a number without zeros at its end.
 

@@ -23,7 +23,7 @@ from aggregator.commands.options import (
 )
 from aggregator.moments import iso
 from aggregator.reader import Reader
-from aggregator.searched import searched
+from aggregator.searched import asked_about, searched
 from aggregator.settings import Settings
 from aggregator.status import SILENT_MS, START_WORKERS, silence, silence_ms
 from aggregator.windows import Window
@@ -146,7 +146,7 @@ def as_line(seen: Window, found: Estimate, top: int = PLAIN_TOP) -> str:
         asked, what = seen.asked, "all decided"
         if asked.threshold is not None:
             answers = int(seen.metric.counts(seen.statistic).sum())
-            what = f"at {asked.threshold:g}{unit}, {answers} answers"
+            what = f"at {asked_about(seen.metric, asked.threshold)}{unit}, {answers} answers"
         values += f"  round {asked.number} of {asked.rounds} {what}"
     at = seen.arrived_ms if seen.released is None else seen.end_ms  # of a release: its pane's end
     moment = "-" if at is None or at < 0 else iso(at)

@@ -219,6 +219,18 @@ def test_the_headline_of_a_search_is_what_is_certain(
     assert as_text(metric, found, 4, window=seen).splitlines().count(statement) == 1
 
 
+@pytest.mark.parametrize("kind", ["minimum", "maximum"])
+def test_the_statement_of_a_search_is_never_stronger_than_its_certificate(kind: str) -> None:
+    """With six digits, as it had, half of these said more than is certain."""
+    for top in np.linspace(1e6, 2**26, 60).tolist():
+        metric = dataclasses.replace(LONGEST, kind=kind, range=(0.0, top / 3), unit="", rounds=2)
+        told = as_dict(searching(metric), Reader.answer(searching(metric)))["search"]
+        number = re.match(r"at (?:most|least) (\S+), with", told["statement"])
+        assert number is not None
+        said, certified = Fraction(number[1]), Fraction(repr(told["certified"]))
+        assert said >= certified if kind == "minimum" else said <= certified
+
+
 # -- The demo -------------------------------------------------------------------------------------
 
 

@@ -156,7 +156,7 @@ def test_a_search_converges_while_one_watches(watched: Site, visitor: Visitor) -
         expect(longest.locator(".chip")).to_have_text("Decided")
         assert intervals(search)[-1] == searching.FOUND
         certain = headline(longest)[0]
-        assert certain == f"at least {searching.FOUND[0]:.1f} minutes", "not what rounds have left"
+        assert certain == f"at least {searching.FOUND[0]:g} minutes", "not what rounds have left"
         expect(search).to_contain_text("That is no confidence interval")
         assert headline(other.locator(".detail"))[0] == certain
         expect(other.locator(".detail .search")).to_contain_text("All 4 rounds are decided.")

@@ -49,6 +49,23 @@ def test_no_certainty_is_larger_than_the_real_one(beta: float) -> None:
     assert Fraction(rounding.percent(beta)) / 100 >= exact(beta)
 
 
+@given(
+    st.sampled_from(["minimum", "maximum"]),
+    st.floats(-1e9, 1e9),
+    st.floats(1e-6, 1e9),
+    st.integers(1, 30),
+    st.floats(0, 1),
+)
+def test_a_statement_about_an_extreme_is_never_stronger_than_its_certificate(
+    kind: str, low: float, wide: float, rounds: int, share: float
+) -> None:
+    high = low + wide
+    certificate = low + share * wide
+    told = Fraction(rounding.certified(kind, low, high, rounds, certificate))
+    weaker = told - exact(certificate) if kind == "minimum" else exact(certificate) - told
+    assert 0 <= weaker <= Fraction(high - low) / 2**rounds / 10 or weaker < Fraction(1, 10**14)
+
+
 @given(st.floats(1e-9, 1e6))
 def test_no_loss_is_larger_than_what_is_printed(epsilon: float) -> None:
     assert exact(epsilon) <= Fraction(rounding.loss(epsilon))

@@ -40,6 +40,12 @@ export function decimals(lower, upper) {
   return Math.min(MOST_DECIMALS, Math.max(0, 1 - shortest(half).first));
 }
 
+/** What is certain of a minimum ("at most") or maximum ("at least"), never more than it: with two significant digits of the search's last step. */
+export function certified(kind, low, high, rounds, x) {
+  const step = (high - low) / 2 ** rounds;
+  return trimmed(bound(x, decimals(-step, step), kind === "minimum" ? 1 : -1));
+}
+
 export function number(x, digits = 0) {
   if (x === null || x === undefined || Number.isNaN(x)) return "–";
   const shown = Math.abs(x).toLocaleString("en-US", {minimumFractionDigits: digits, maximumFractionDigits: digits}).replaceAll(",", THIN);

@@ -1,7 +1,7 @@
 // The parts that a card and the page of one metric share.
 
 import {announce, h, setText} from "./dom.js";
-import {certainty, percent, probability, stretch, seconds, whole} from "./format.js";
+import {certainty, certified, percent, probability, stretch, seconds, whole} from "./format.js";
 
 export const POLICIES = {
   optimal: "least noise; right when values do not go with the level",
@@ -93,9 +93,9 @@ export class Headline {
   }
   /** Of a minimum or maximum: what is certain. What the rounds have left of the range is no band. */
   #certain({answer: {search}, scale, definition}) {
-    const digits = scale.digits(...search.bisection);
-    setText(this.label, definition.kind === "minimum" ? "at most" : "at least");
-    setText(this.value, scale.text(search.certified, digits));
+    const {kind, range, rounds} = definition;
+    setText(this.label, kind === "minimum" ? "at most" : "at least");
+    setText(this.value, certified(kind, ...range, rounds, search.certified));
     setText(this.unit, scale.unit);
     setText(this.band, "");
     setText(this.about, `${certainty(definition.beta)} in all rounds at once`);

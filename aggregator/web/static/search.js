@@ -1,7 +1,7 @@
 // The search for a minimum or maximum: how its rounds have narrowed the range, and what is certain.
 
 import {h, setText} from "./dom.js";
-import {certainty, count, number} from "./format.js";
+import {certainty, certified, count, number} from "./format.js";
 
 const THINNEST = "3px";
 
@@ -39,7 +39,7 @@ export class Search {
     const search = answer?.search;
     this.element.hidden = !search;
     if (!search) return;
-    const {beta, kind, range} = this.definition;
+    const {beta, kind, range, rounds} = this.definition;
     const [from, to] = search.bisection;
     const digits = scale.digits(from, to);
     const text = (x, places = digits) => scale.withUnit(x, places);
@@ -48,7 +48,7 @@ export class Search {
       ? `All ${search.rounds} rounds are decided.`
       : `Round ${search.round} of ${search.rounds}: is it ${least} ${text(search.threshold)}? ${count(search.answers)} answers so far`);
     setText(this.left, `The rounds have left ${scale.interval(from, to, digits)}${scale.unit && `\u00a0${scale.unit}`}. That is no confidence interval: the extreme may lie beyond, where few values are.`);
-    setText(this.certified, `Somebody's value is ${least} ${text(search.certified)}: certain to ${certainty(beta)}, in all rounds at once.`);
+    setText(this.certified, `Somebody's value is ${least} ${certified(kind, ...range, rounds, search.certified)}${scale.unit && `\u00a0${scale.unit}`}: certain to ${certainty(beta)}, in all rounds at once.`);
     setText(this.tail, search.tail ? `Towards the extreme, the share of values within x of it falls like x^${number(search.tail.alpha, 1)} (exponents from ${number(search.tail.lower, 1)} to ${number(search.tail.upper, 1)} fit).` : "");
     const places = range.every(Number.isInteger) ? 0 : digits;
     range.forEach((end, index) => setText(this.ends[index], text(end, places)));
