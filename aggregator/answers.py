@@ -19,7 +19,7 @@ from estimators.estimate import Floats
 
 LYING = 0.01
 """The share of all reports of which an answer says what they could do, were they lies."""
-Status = Literal["not_ready", "too_few_reports", "provisional", "final"]
+Status = Literal["not_ready", "too_few_reports", "provisional", "final", "expired"]
 Number = float | None
 Numbers = Number | list[Number]
 Moment = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]

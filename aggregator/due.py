@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import structlog
 
 from aggregator import events
 from aggregator.events import Event
-from aggregator.keys import PaneKey, metric_key
 from aggregator.partition import NEVER
 from aggregator.published import Published
 from aggregator.reader import Reader
 from aggregator.store import Overview
 from aggregator.unpublished import Unpublished
 from aggregator.windows import Window
-from estimators import Metric
-from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 
 BATCH_SECONDS = 1.0
@@ -71,12 +67,25 @@ class Due:
             policy = overview.policies.get(name, DEFAULT_POLICY)
             since = overview.changed_ms(name)
             for starts in self._unpublished.starts(metric, closed - metric.pane_ms):
-                windows = self._windows(metric, numbers, starts, policy)
-                if not overview.goes_on_in(self.reader.store.overview()):
+                sums = self.reader.closed_panes(overview, metric, numbers, starts)
+                if sums is None:
                     log.info("counted anew while it was read", metric=name)
                     return
                 self.published.check()
-                told = [dataclasses.replace(one, changed_ms=since) for one in windows]
+                whole = self.published.pass_expired(metric, sums)
+                told = [
+                    Window(
+                        metric,
+                        statistic,
+                        start,
+                        start + metric.pane_ms,
+                        "final",
+                        NEVER,
+                        policy,
+                        changed_ms=since,
+                    )
+                    for start, statistic in whole.items()
+                ]
                 yield from self._events(told)
 
     def _events(self, windows: list[Window]) -> Iterator[list[Event]]:
@@ -104,18 +113,3 @@ class Due:
                 found.append(event)
             self._versions[name] = frame.version
         return found
-
-    def _windows(
-        self, metric: Metric, partitions: Sequence[int], starts: list[int], policy: str
-    ) -> list[Window]:
-        """Return single panes, summed over partitions; without those that have expired."""
-        name = metric_key(metric.name, metric.revision)
-        keys = [(p, PaneKey("pane", name, start)) for start in starts for p in partitions]
-        sums: dict[int, Counts] = {}
-        for key, statistic in self.reader.panes(metric, keys):
-            own = sums.setdefault(key.start, metric.zero())
-            own += statistic
-        return [
-            Window(metric, statistic, start, start + metric.pane_ms, "final", NEVER, policy)
-            for start, statistic in sums.items()
-        ]

@@ -106,6 +106,14 @@ class StateUnreadable(DitherError):  # noqa: N818
         )
 
 
+class PaneExpired(DitherError):  # noqa: N818
+    """A pane was deleted by its metric's retention: what is left of a window is a part of it."""
+
+    def __init__(self, metric: str, start_ms: int) -> None:
+        self.metric, self.start_ms = metric, start_ms
+        super().__init__(f"some of {metric!r} has expired: the pane that begins at {start_ms}")
+
+
 class UnknownMetric(DitherError):  # noqa: N818
     """A metric that metrics.toml does not define.
 

@@ -329,6 +329,13 @@ PUBLISHED = Exported(
     "`provisional` for a running total that has changed.",
     ("type",),
 )
+EXPIRED = Exported(
+    "dither_expired_panes",
+    "gauge",
+    "Panes that will never have a final event: some of them had expired, by the metric's "
+    "`retention`, before every partition had closed them.",
+    ("metric",),
+)
 PUBLISHER_LEADER = Exported(
     "dither_publisher_leader",
     "gauge",
@@ -405,7 +412,7 @@ SECTIONS = {
         WORKER_DEATHS,
         WORKER_STUCK,
     ),
-    "Publishing": (PUBLISHED, PUBLISHER_LEADER),
+    "Publishing": (PUBLISHED, EXPIRED, PUBLISHER_LEADER),
     "Serving": (REQUESTS, REQUEST_DURATION, COLLECTION_DURATION, BUILD),
 }
 ALL = tuple(itertools.chain.from_iterable(SECTIONS.values()))

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from aggregator import exported
 from aggregator.errors import StateUnreadable
 from aggregator.exported import Exported
+from aggregator.keys import metric_key
 from aggregator.log_ends import Ends, LogEnds
 from aggregator.measurements import Histogram, Measurements
 from aggregator.reader import Reader
@@ -140,6 +141,10 @@ class Exporter(Collector):
         families.put(exported.PUBLISHER_LEADER, int(has_leader))
         for kind, count in sorted(events.items()):
             families.put(exported.PUBLISHED, count, kind)
+        keys = [metric_key(name, metric.revision) for name, metric in self.reader.metrics.items()]
+        expired = self.reader.store.expired(keys)
+        for name, count in zip(self.reader.metrics, expired, strict=True):
+            families.put(exported.EXPIRED, count, name)
         families.put(exported.COORDINATOR_LEADER, int(self.reader.store.coordinating()))
         families.put(exported.BUILD, 1, VERSION)
         families.put(exported.COLLECTION_DURATION, time.perf_counter() - began)
@@ -212,7 +217,7 @@ class Exporter(Collector):
             yield Sample(exported.LEVEL_WEIGHT, float(weight), (metric.name, f"{epsilon:g}"))
         if estimate.heterogeneity is not None:
             yield Sample(exported.HETEROGENEITY, estimate.heterogeneity, (metric.name,))
-        if estimate.status in ("not_ready", "too_few_reports"):
+        if estimate.status in ("not_ready", "too_few_reports", "expired"):
             return
         if estimate.privacy is not None:
             for epsilon, loss in zip(estimate.levels, estimate.privacy, strict=True):

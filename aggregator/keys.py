@@ -89,6 +89,11 @@ def final_key(publisher: str, metric: str) -> str:
     return f"{publisher}:final:{metric}"
 
 
+def expired_key(publisher: str, metric: str) -> str:
+    """Return the key of the panes of a metric that had expired before their final event."""
+    return f"{publisher}:expired:{metric}"
+
+
 def release_key(publisher: str, metric: str, start: int) -> str:
     """Return the key of a pane's release: drawn, and shown once it has its final event."""
     return f"{publisher}:release:{metric}:{start}"

@@ -19,11 +19,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator import events, kafka, stored
 from aggregator.headers import read
-from aggregator.keys import final_key, release_key
+from aggregator.keys import expired_key, final_key, metric_key, release_key
 from aggregator.leader import CopyLost, Unreadable
 from aggregator.lease import Lease
+from aggregator.moments import iso
 from aggregator.releases import is_release
 from aggregator.settings import Settings
+from estimators import Metric
+from estimators.estimate import Counts
 
 READ_MESSAGES = 1_000
 READ_SECONDS = 0.1
@@ -104,6 +107,30 @@ class Published:
         for number, offset in self._positions.items():
             if known.get(str(number)) != str(offset):
                 raise CopyLost(f"{place} has lost offset {offset} of partition {number}")
+
+    def pass_expired(self, metric: Metric, sums: Mapping[int, Counts | None]) -> dict[int, Counts]:
+        """Return the panes that are whole; note those of which something has expired.
+
+        These never get a final event: it would be of a part.
+
+        Parameters
+        ----------
+        sums : mapping
+            From :meth:`aggregator.reader.Reader.closed_panes`.
+        """
+        gone = [start for start, statistic in sums.items() if statistic is None]
+        if gone:
+            key = expired_key(self._key, metric_key(metric.name, metric.revision))
+            words = [word for start in gone for word in (start, start)]
+            self._lease.write([["ZADD", key, *words]])
+            log.warning(
+                "expired before its final event",
+                metric=metric.name,
+                panes=len(gone),
+                first=iso(gone[0]),
+                last=iso(gone[-1]),
+            )
+        return {start: found for start, found in sums.items() if found is not None}
 
     def draw(self, metric: str, start: int, data: Callable[[], bytes]) -> bytes:
         """Return a pane's release as it was drawn, if it ever was; else draw it.

@@ -11,7 +11,7 @@ from typing import Self
 
 from aggregator import releases, stored
 from aggregator.coverage import Looks, chosen_among, covers
-from aggregator.errors import StateUnreadable, UnknownMetric
+from aggregator.errors import PaneExpired, StateUnreadable, UnknownMetric
 from aggregator.keys import (
     PaneKey,
     counted_keys,
@@ -23,7 +23,7 @@ from aggregator.keys import (
 )
 from aggregator.partition import NEVER, Watermark
 from aggregator.releases import Release, Releases
-from aggregator.spans import spans
+from aggregator.spans import Span, spans
 from aggregator.store import Overview, Store, connect
 from aggregator.windows import (
     Frame,
@@ -73,6 +73,7 @@ class Reader:
     ) -> None:
         self.store = Store(connect(store), topic) if isinstance(store, str) else store
         self.metrics = metrics
+        self._missing: dict[str, tuple[int, PaneKey, StateUnreadable]] = {}
 
     @functools.cached_property
     def releases(self) -> Releases:
@@ -137,8 +138,9 @@ class Reader:
         Returns
         -------
         Estimate
-            With a status: ``not_ready``, ``too_few_reports``, ``provisional`` or ``final``. Of a
-            metric that is collected in trust, the latest release of a pane in the window.
+            With a status: ``not_ready``, ``too_few_reports``, ``provisional``, ``final`` or
+            ``expired``. Of a metric that is collected in trust, the latest release of a pane in the
+            window.
 
         Raises
         ------
@@ -201,6 +203,8 @@ class Reader:
             simultaneous=simultaneous,
             panes=window.panes,
         )
+        if window.status == "expired":
+            return estimate.unknown("expired")
         too_few = estimate.reports < metric.minimum_reports and window.status != "not_ready"
         looked_once = known == "fixed" and window.status != "final"
         return dataclasses.replace(
@@ -230,7 +234,10 @@ class Reader:
         """Return what may be known of a window: its sums, or the latest release in it."""
         metric, release = frame.metric, frame.release
         if metric.trust == "local":
-            window = frame.filled(self.sum(frame))
+            try:
+                window = frame.filled(self.sum(frame))
+            except PaneExpired:
+                return dataclasses.replace(frame, status="expired").filled(metric.zero())
             if frame.status == "final" and not self.holds(frame):
                 return dataclasses.replace(window, status="provisional")
             return window
@@ -405,6 +412,10 @@ class Reader:
 
         Raises
         ------
+        PaneExpired
+            If some of them have expired: what is left is a part of the window.
+        StateUnreadable
+            If something that was counted is not there, and does not expire.
         ValueError
             If the metric is collected in trust: only its releases may be shown.
         """
@@ -425,7 +436,9 @@ class Reader:
             for number, mark in frame.watermarks.items()
             for span in spans(metric, mark.closed, frame.start_ms, frame.end_ms)
         ]
-        for _, pane in self.panes(metric, self.store.find(key, cut)):
+        for found, pane in self.panes(metric, self.store.find(key, cut)):
+            if pane is None:
+                raise PaneExpired(metric.name, found.start)
             statistic += pane
         return statistic
 
@@ -446,12 +459,78 @@ class Reader:
 
     def panes(
         self, metric: Metric, keys: Sequence[tuple[int, PaneKey]]
-    ) -> Iterator[tuple[PaneKey, Counts]]:
-        """Yield the statistics of partitions' panes, in one round trip; not those that expired."""
+    ) -> Iterator[tuple[PaneKey, Counts | None]]:
+        """Yield the statistics of panes that are indexed; None for one that has expired.
+
+        Raises
+        ------
+        StateUnreadable
+            If one is not there that does not expire: it was deleted, or evicted.
+        """
         for (number, key), value in zip(keys, self.store.statistics(keys), strict=True):
+            place = f"{tag(self.store.topic, number)}:{key}"
             if value is not None:
-                place = f"{tag(self.store.topic, number)}:{key}"
                 yield key, stored.statistic(place, value, metric)
+            elif metric.retention_ms is not None or self.store.expires(number, key.metric):
+                yield key, None
+            else:
+                error = StateUnreadable(place, "nothing", "a pane that was counted")
+                self._missing[metric.name] = number, key, error
+                raise error
+
+    def missing(self) -> list[str]:
+        """Return which panes were found missing, of each metric one, and still are, in words."""
+        for name, (number, key, _) in [*self._missing.items()]:
+            here = [(number, Span(key.grain, key.start, key.start + 1))]
+            is_counted = bool(self.store.find(key.metric, here))
+            if not is_counted or self.store.statistics([(number, key)]) != [None]:
+                self._missing.pop(name, None)
+        return [str(error) for _, _, error in self._missing.values()]
+
+    def closed_panes(
+        self,
+        overview: Overview,
+        metric: Metric,
+        partitions: Sequence[int],
+        starts: Sequence[int],
+    ) -> dict[int, Counts | None] | None:
+        """Return single panes, summed over partitions, by where they begin.
+
+        None in place of a sum: some of the pane has expired. None in place of all: they were read
+        while Redis went back, or was emptied.
+
+        Parameters
+        ----------
+        overview : Overview
+            From before.
+        starts : sequence of int
+            Ascending.
+
+        Raises
+        ------
+        StateUnreadable
+            If something that was counted is not there, and does not expire.
+        """
+        wanted = Span("pane", starts[0], starts[-1] + 1)
+        sums: dict[int, Counts | None] = {start: metric.zero() for start in starts}
+        failure: StateUnreadable | None = None
+        try:
+            name = metric_key(metric.name, metric.revision)
+            keys = [
+                place
+                for place in self.store.find(name, [(number, wanted) for number in partitions])
+                if place[1].start in sums
+            ]
+            for key, statistic in self.panes(metric, keys):
+                known = sums[key.start]
+                sums[key.start] = None if known is None or statistic is None else known + statistic
+        except StateUnreadable as error:
+            failure = error
+        if not overview.goes_on_in(self.store.overview()):
+            return None
+        if failure is not None:
+            raise failure
+        return sums
 
     def event_time(self, name: str) -> int | None:
         """Return the latest event time counted of a metric, in ms since the epoch."""

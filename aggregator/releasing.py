@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import structlog
 
-from aggregator import events, stored
+from aggregator import events
 from aggregator.coverage import THIS_WINDOW
 from aggregator.events import Event
-from aggregator.keys import PaneKey, metric_key, tag
+from aggregator.keys import metric_key
 from aggregator.partition import NEVER
 from aggregator.published import Published
 from aggregator.reader import Reader
@@ -66,34 +66,13 @@ class Releasing:
                 continue
             metric, policy = self.metrics[name], self.reader.policy(overview, self.metrics[name])
             for starts in self._unpublished.starts(metric, closed - metric.pane_ms):
-                sums = self._sums(metric, numbers, starts)
-                if not overview.goes_on_in(self.reader.store.overview()):
+                sums = self.reader.closed_panes(overview, metric, numbers, starts)
+                if sums is None:
                     log.info("counted anew while it was read", metric=name)
                     return
                 self.published.check()
-                yield from self._events(metric, policy, sums)
-
-    def _sums(
-        self, metric: Metric, partitions: Sequence[int], starts: Sequence[int]
-    ) -> Mapping[int, Counts]:
-        """Return the panes' statistics over all partitions; not of those that have expired."""
-        store, name = self.reader.store, metric_key(metric.name, metric.revision)
-        wanted, first, last = set(starts), starts[0], starts[-1]
-        keys = [
-            (number, PaneKey("pane", name, start))
-            for number in partitions
-            for start in store.panes(number, "pane", name, first, last + 1)
-            if start in wanted
-        ]
-        sums: dict[int, Counts] = {start: metric.zero() for start in starts}
-        for (number, key), value in zip(keys, store.statistics(keys), strict=True):
-            if value is None:
-                if sums.pop(key.start, None) is not None:
-                    log.error("expired before its release", metric=metric.name, pane=key.start)
-            elif key.start in sums:
-                place = f"{tag(store.topic, number)}:{key}"
-                sums[key.start] += stored.statistic(place, value, metric)
-        return sums
+                whole = self.published.pass_expired(metric, sums)
+                yield from self._events(metric, policy, whole)
 
     def _events(
         self, metric: Metric, policy: str, sums: Mapping[int, Counts]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from aggregator import steps
 from aggregator.answers import Moment, Numbers, Status, plain
 from aggregator.coverage import THIS_WINDOW, Looks
+from aggregator.errors import PaneExpired
 from aggregator.keys import GRAINS_MS, metric_key
 from aggregator.known import KnownEstimates
 from aggregator.moments import iso
@@ -276,7 +276,12 @@ class Historian:
             return np.argsort(-np.asarray(plan.released[-1].value), kind="stable")[:top]
         edges = {"start_ms": plan.steps[0].start_ms, "end_ms": plan.steps[-1].end_ms}
         whole = dataclasses.replace(plan.frame, **edges)  # type: ignore[arg-type]
-        found = self._estimate(plan, whole.filled(self.reader.sum(whole)).statistic, plan.steps[-1])
+        try:
+            statistic = self.reader.sum(whole)
+        except PaneExpired:  # the largest over the steps that are shown
+            every = self._statistics(plan, range(len(plan.steps)))
+            statistic = sum((one for _, one in every if one is not None), plan.frame.metric.zero())
+        found = self._estimate(plan, statistic, plan.steps[-1])
         value = np.asarray(found.value)
         return np.argsort(-(value if found.radius is None else np.abs(value)), kind="stable")[:top]
 
@@ -294,6 +299,9 @@ class Historian:
                 found[index] = known
         for index, statistic in self._statistics(plan, missing):
             step = plan.steps[index]
+            if statistic is None:
+                step = dataclasses.replace(step, status="expired")
+                statistic = plan.frame.metric.zero()
             found[index] = self._estimate(plan, statistic, step)
             if step.status == "final":
                 finals.append(index)
@@ -330,8 +338,13 @@ class Historian:
         self.known.put(key, estimate)
         return estimate
 
-    def _statistics(self, plan: Plan, missing: Sequence[int]) -> Iterator[tuple[int, Counts]]:
-        """Yield the statistics of steps, a group of them at a time, so that memory is bounded."""
+    def _statistics(
+        self, plan: Plan, missing: Sequence[int]
+    ) -> Iterator[tuple[int, Counts | None]]:
+        """Yield the statistics of steps, a group of them at a time, so that memory is bounded.
+
+        None: some of the step has expired.
+        """
         metric, step = plan.frame.metric, plan.step_ms
         grains = tuple(grain for grain in COARSE if step % GRAINS_MS[grain] == 0)
         finest = min((GRAINS_MS[g] for g in grains), default=metric.pane_ms)
@@ -346,7 +359,7 @@ class Historian:
 
     def _sums(
         self, plan: Plan, group: Sequence[int], grains: tuple[str, ...], held: int
-    ) -> defaultdict[int, Counts]:
+    ) -> Mapping[int, Counts | None]:
         metric, frame = plan.frame.metric, plan.frame
         key = metric_key(metric.name, metric.revision)
         first, last = plan.steps[group[0]].start_ms, plan.steps[group[-1]].end_ms
@@ -361,10 +374,12 @@ class Historian:
             for place in self.reader.store.find(key, cut)
             if (place[1].start - origin) // plan.step_ms in wanted
         ]
-        sums: defaultdict[int, Counts] = defaultdict(metric.zero)
+        sums: dict[int, Counts | None] = {index: metric.zero() for index in group}
         for begin in range(0, len(found), held):
             for pane, statistic in self.reader.panes(metric, found[begin : begin + held]):
-                sums[(pane.start - origin) // plan.step_ms] += statistic
+                index = (pane.start - origin) // plan.step_ms
+                known = sums[index]
+                sums[index] = None if known is None or statistic is None else known + statistic
         return sums
 
 

@@ -70,6 +70,8 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 class ServiceStatus(msgspec.Struct, frozen=True):
     """The whole deployment; `redis` and `kafka` are "ok", or why they do not answer.
 
+    `redis` also names what was counted and is missing there.
+
     `definitions` is "ok", or whose file of definitions was changed and cannot be used, and why.
     `counting` is whether a worker has committed any partition lately that is not halted, null where
     that is not known;

@@ -22,6 +22,7 @@ from aggregator.keys import (
     coordinator_key,
     deaths_key,
     definitions_key,
+    expired_key,
     partitions_key,
     policies_key,
     publisher_key,
@@ -310,6 +311,10 @@ class Store:
         key = f"{tag(self.topic, partition)}:indexed"
         return sorted(stored.indexed(key, member) for member in self._members(key))
 
+    def expires(self, partition: int, metric: str) -> bool:
+        """Return whether a partition ever had a pane of a metric that was to expire."""
+        return metric.encode() in self._members(f"{tag(self.topic, partition)}:expiring")
+
     def statistics(self, keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
         """Return the statistics of partitions' panes as bytes, in one round trip.
 
@@ -335,8 +340,9 @@ class Store:
         for plan, piece in zip(plans, pieces.read(self.ask, plans), strict=True):
             (_, total), *panes = plan.reads(piece.opened)
             closed, *values = piece.replies
-            if closed is not None:
-                found.append((str(total), closed))
+            member = f"total:{metric}:".encode()
+            if closed is not None or any(one.startswith(member) for one in piece.opened):
+                found.append((str(total), closed or b""))
             found += [(str(k), v or b"") for (_, k), v in zip(panes, values, strict=True)]
         return found
 
@@ -425,6 +431,11 @@ class Store:
         counts = stored.counts(f"{key}:events", events)
         found = {name.rpartition(".")[2]: count for name, count in counts.items()}
         return bool(held), {"final": 0, "provisional": 0} | found
+
+    def expired(self, metrics: Sequence[str]) -> list[int]:
+        """Return how many panes of each metric had expired before their final event."""
+        key = publisher_key(self.topic)
+        return [int(n) for n in self.ask([("ZCARD", expired_key(key, one)) for one in metrics])]
 
     def coordinating(self) -> bool:
         """Return whether somebody has the lease to open and decide rounds."""

@@ -90,8 +90,8 @@ class Window:
     start_ms, end_ms : int or None
         Where it really begins and ends: on panes' edges. None: unbounded.
     status : str
-        ``not_ready`` (nothing was counted, or asked, yet), ``provisional`` (more can come) or
-        ``final``.
+        ``not_ready`` (nothing was counted, or asked, yet), ``provisional`` (more can come),
+        ``final``, or ``expired``: Redis has a part of it at most, and none of that is here.
     arrived_ms : int
         When the last counted report of the metric reached Kafka; -1 for never.
     released : Estimate, optional

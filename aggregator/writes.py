@@ -32,6 +32,7 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
     indexed: dict[str, None] = {}
     opened: list[str] = []
     closed: list[str] = []
+    expiring: dict[str, None] = {}
     for key, pane in partition.panes.items():
         if not pane.changed:
             continue
@@ -53,9 +54,11 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
         if pane.metric.retention_ms is not None:
             arrived = partition.watermarks[key.metric].arrived
             yield ["PEXPIREAT", f"{prefix}:{key}", arrived + pane.metric.retention_ms]
+            expiring[key.metric] = None
     for index, ranks in indexes.items():
         yield from _parts(["ZADD", index], ranks)
     yield from _parts(["SADD", f"{prefix}:indexed"], [*indexed])
+    yield from _parts(["SADD", f"{prefix}:expiring"], [*expiring])
     yield from _parts(["SADD", f"{prefix}:open"], opened)
     yield from _parts(["SREM", f"{prefix}:open"], closed)
     marks = {name: str(mark) for name, mark in partition.watermarks.items()}

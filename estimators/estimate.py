@@ -53,8 +53,8 @@ class Estimate:
     labels : tuple of str
         What the numbers are called: categories, or coordinates; empty where there is only one.
     status : str
-        ``not_ready``, ``too_few_reports``, ``provisional`` or ``final``; empty where no window is
-        meant.
+        ``not_ready``, ``too_few_reports``, ``provisional``, ``final`` or ``expired``; empty where
+        no window is meant.
     covers : str
         What the bounds cover together with probability 1 - beta: ``this window``, ``720 windows``,
         ``all times from ...``; empty where no window is meant.
@@ -105,6 +105,21 @@ class Estimate:
             return float(np.clip(self.value, self.lower, self.upper))
         shown: Floats = np.clip(self.value, self.lower, self.upper)
         return shown
+
+    def unknown(self, status: str) -> Estimate:
+        """Return the estimate without its numbers: NaN for the value and for all bounds."""
+
+        def nan(x: Any) -> Any:
+            return float("nan") if not np.ndim(x) else np.full(np.shape(x), np.nan)
+
+        return dataclasses.replace(
+            self,
+            value=nan(self.value),
+            lower=nan(self.lower),
+            upper=nan(self.upper),
+            radius=None if self.radius is None else nan(self.radius),
+            status=status,
+        )
 
     def rescaled(self, offset: float, scale: float) -> Estimate:
         """Return the estimate of ``offset + scale * x``; `scale` is positive."""

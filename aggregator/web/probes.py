@@ -31,7 +31,8 @@ class Ready(msgspec.Struct, frozen=True):
     """What this server is for, it can do.
 
     `partitions` is how many were ever counted, where Redis was asked. `warnings` say what is away
-    all the same, since when nobody counts, or that changed definitions cannot be used.
+    all the same, since when nobody counts, which stored values are missing, or that changed
+    definitions cannot be used.
     """
 
     status: str = "ready"
@@ -99,6 +100,7 @@ async def readyz(service: Service, _: Request) -> Response:
             warnings += [f"{silent}: {START_WORKERS}"] * bool(silent)
             halted = [number for number, one in overview.partitions.items() if one.is_halted]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
+            warnings += await run_in_threadpool(service.reader.missing)
     if len(failures) == takes + (publishes or not takes):
         raise failures[0] if len(failures) == 1 else _together(failures)
     warnings += [problem.detail for problem in failures]

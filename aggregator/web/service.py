@@ -72,7 +72,9 @@ class Service:
 
     def status(self, overview: Overview) -> ServiceStatus:
         """Return what operations look at."""
-        return status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
+        found = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
+        missing = "; ".join(self.reader.missing())
+        return msgspec.structs.replace(found, redis=missing) if missing else found
 
     @functools.cached_property
     def traffic(self) -> Traffic:

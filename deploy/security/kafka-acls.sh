@@ -21,6 +21,7 @@ acls --add --allow-principal User:dither-coordinator --operation Write --topic d
 acls --add --allow-principal User:dither-coordinator --operation Read --topic dither.rounds
 acls --add --allow-principal User:dither-coordinator --operation Write --transactional-id dither.coordinator.dither.reports
 acls --add --allow-principal User:dither-coordinator --operation Describe --group dither-coordinator
+acls --add --allow-principal User:dither-coordinator --operation Describe --topic dither.reports
 acls --add --allow-principal User:dither-verifier --operation Read --topic dither.reports
 acls --add --allow-principal User:dither-verifier --operation Describe --group dither-verify- --resource-pattern-type prefixed
 acls --add --allow-principal User:dither-operator --operation Create --topic dither.reports

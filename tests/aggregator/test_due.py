@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +15,9 @@ import pytest
 from aggregator import due as due_module
 from aggregator import unpublished
 from aggregator.due import Due
+from aggregator.errors import StateUnreadable
 from aggregator.events import Event
-from aggregator.keys import publisher_key
+from aggregator.keys import metric_key, publisher_key
 from aggregator.lease import Lease
 from aggregator.partition import CONFIRMING_BATCHES
 from aggregator.published import Published
@@ -117,6 +120,54 @@ def test_sums_that_were_read_while_they_were_counted_anew_are_not_published(
         assert list(due.finals(store.overview(), 1)) == []
     (batch,) = due.finals(store.overview(), 1)
     assert [json.loads(event.data)["reports"] for event in batch] == [20, 40]
+
+
+def kept(metrics: dict[str, Metric]) -> dict[str, Metric]:
+    """Return the metrics, the panes of delays to expire in a hundred years."""
+    delay = dataclasses.replace(metrics["delay"], retention="36500d")
+    return {**metrics, "delay": delay}
+
+
+def lose(store: Store, partition: int, minute: int) -> str:
+    """Delete a partition's pane of delays, as its expiry does."""
+    (key,) = store.client.keys(
+        f"{{dither:{store.topic}:{partition}}}:pane:delay@*:{EPOCH + minute * MINUTE}"
+    )
+    store.client.delete(key)
+    return str(key, "utf-8") if isinstance(key, bytes) else key
+
+
+def test_a_pane_that_has_expired_in_one_partition_is_passed_by(
+    store: Store, metrics: dict[str, Metric], published: Published
+) -> None:
+    metrics = kept(metrics)
+    counting = Counting(store, metrics)
+    for number in (0, 1):
+        delays = (counting.batch("delay", [1.0] * 20, at) for at in (0, 1))
+        counting.count(number, *delays, *beats(metrics["delay"], 3))
+    lose(store, 1, 0)
+    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    (batch,) = due.finals(store.overview(), 2)
+    assert minutes(batch) == ["00:01:00Z"]
+    assert json.loads(batch[0].data)["reports"] == 40
+    key = metric_key("delay", metrics["delay"].revision)
+    assert store.expired([key]) == [1]
+    published.note(batch, {})
+    again = Due(Reader(store, metrics), published, "dither", 0, 10)
+    assert list(again.finals(store.overview(), 2)) == []
+    assert store.expired([key]) == [1], "counted once, whoever publishes"
+
+
+def test_a_pane_that_was_deleted_is_no_part_of_a_final_event(
+    store: Store, metrics: dict[str, Metric], counting: Counting, published: Published
+) -> None:
+    for number in (0, 1):
+        delays = (counting.batch("delay", [1.0] * 20, at) for at in (0, 1))
+        counting.count(number, *delays, *beats(metrics["delay"], 3))
+    key = lose(store, 1, 0)
+    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    with pytest.raises(StateUnreadable, match=re.escape(f"nothing at {key}: expected a pane")):
+        list(due.finals(store.overview(), 2))
 
 
 @pytest.mark.parametrize("seed", range(60))

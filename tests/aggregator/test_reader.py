@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator import Reader
-from aggregator.errors import StoreUnreachable, UnknownMetric
+from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
 from aggregator.keys import PaneKey, metric_key
 from aggregator.partition import CONFIRMING_BATCHES, Partition
 from aggregator.store import Store, connect
@@ -21,7 +23,7 @@ from aggregator.windows import Frame, Window
 from estimators import Metric
 from estimators.estimate import Counts
 from producers.batch import heartbeat
-from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch, log
+from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
 from tests.servers import Redis
 
 MINUTE, HOUR = 60_000, 3_600_000
@@ -315,6 +317,58 @@ def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else
     assert version() == before
     store.set_policy("delay", "uniform")
     assert version() != before
+
+
+def lose(store: Store, partition: int, grain: str, start: int) -> str:
+    (key,) = store.client.keys(f"{{dither:{TOPIC}:{partition}}}:{grain}:delay@*:{start}")
+    store.client.delete(key)
+    return str(key, "utf-8") if isinstance(key, bytes) else key
+
+
+@pytest.mark.parametrize("grain", ["pane", "hour", "day"])
+def test_a_window_of_which_something_has_expired_says_so_and_shows_no_part(
+    store: Store, grain: str
+) -> None:
+    reports = [*every_minute(0, range(0, 25 * 60, 10)), *every_minute(1, range(0, 25 * 60, 10))]
+    Counted(store, reports, commit_every=50)
+    lose(store, 1, grain, EPOCH)
+    kept = dataclasses.replace(DELAY, retention="30d")
+    reader = Reader(store, {"delay": kept})
+    length = {"pane": 10 * MINUTE, "hour": HOUR, "day": DAY}[grain]
+    first, middle, last = (seconds(EPOCH + n * length) for n in range(3))
+    found = reader.estimate("delay", first, middle)
+    assert (found.status, found.reports) == ("expired", 0)
+    assert all(np.isnan(x) for x in (found.value, found.lower, found.upper, found.shown))
+    assert reader.estimate("delay", None, last).status == "expired"
+    assert reader.estimate("delay", middle, last).status != "expired"
+    assert reader.estimate("delay").reports == 2 * 150 * CONFIRMING_BATCHES * 2, "totals stay"
+
+
+def test_a_pane_that_was_deleted_and_never_expires_is_named(store: Store) -> None:
+    Counted(store, every_minute(0, range(30)))
+    key = lose(store, 0, "pane", EPOCH)
+    reader = reader_of(store)
+    told = re.escape(f"nothing at {key}: expected a pane that was counted")
+    with pytest.raises(StateUnreadable, match=told):
+        reader.window("delay", seconds(EPOCH), seconds(EPOCH + 5 * MINUTE))
+    reader.window("delay", seconds(EPOCH + MINUTE), seconds(EPOCH + 5 * MINUTE))
+
+
+def test_a_running_total_of_which_the_closed_panes_were_deleted_is_named(store: Store) -> None:
+    Counted(store, every_minute(0, range(30)))
+    key = lose(store, 0, "total", 0)
+    with pytest.raises(StateUnreadable, match=re.escape(f"0 bytes at {key}")):
+        reader_of(store).window("delay")
+
+
+def test_what_expired_before_a_retention_was_taken_away_has_expired_after_it(store: Store) -> None:
+    kept = dataclasses.replace(DELAY, retention="1h")  # the reports arrived long ago
+    partition = store.acquire(0, "test").partition({"delay": kept}, FUTURE_MS)
+    minutes = [one for minute in (0, 30) for one in agreeing(kept, EPOCH + minute * MINUTE, minute)]
+    partition.count(log(*minutes))
+    store.commit(0, 1, -1, partition, {"partitions": 1})
+    found = reader_of(store).estimate("delay", seconds(EPOCH), seconds(EPOCH + MINUTE))
+    assert found.status == "expired"
 
 
 def test_an_unknown_metric_that_is_near_to_none_lists_those_there_are(store: Store) -> None:

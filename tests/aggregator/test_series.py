@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from pathlib import Path
 from typing import Any
@@ -327,6 +328,34 @@ def test_expired_panes_are_not_asked_for(counting: Counting, reader: Reader) -> 
     counting.count(0, *days)
     found = ask(reader, "page", step="1d")
     assert found.points[0].start == iso(EPOCH + 30 * DAY)
+
+
+def test_a_step_of_which_something_has_expired_says_so_and_the_others_are_whole(
+    counting: Counting, reader: Reader, store: Store
+) -> None:
+    for number in (0, 1):
+        counting.count(number, *(counting.batch("delay", [1.0] * 20, at) for at in range(4)))
+    (key,) = store.client.keys(f"*:1}}:pane:delay@*:{EPOCH + MINUTE}")
+    store.client.delete(key)
+    delay = dataclasses.replace(reader.metrics["delay"], retention="36500d")
+    found = ask(Reader(store, {"delay": delay}), step="1m")
+    assert [point.reports for point in found.points] == [40, 0, 40, 40]
+    assert [point.status == "expired" for point in found.points] == [False, True, False, False]
+    gone = found.points[1]
+    assert (gone.value, gone.lower, gone.upper, gone.unbiased) == (None, None, None, None)
+
+
+def test_the_largest_of_a_range_of_which_something_has_expired_are_those_of_what_is_shown(
+    counting: Counting, reader: Reader, store: Store
+) -> None:
+    carriers = ([0] * 400, [1] * 400, [2] * 100, [1] * 400)
+    counting.count(0, *(counting.batch("carrier", c, m, 8) for m, c in enumerate(carriers)))
+    (key,) = store.client.keys(f"*}}:pane:carrier@*:{EPOCH}")
+    store.client.delete(key)
+    carrier = dataclasses.replace(reader.metrics["carrier"], retention="36500d")
+    found = ask(Reader(store, {"carrier": carrier}), "carrier", step="1m", top=1)
+    assert found.categories == ["B6"]
+    assert [point.status == "expired" for point in found.points] == [True, False, False, False]
 
 
 def test_durations_are_told_as_people_write_them() -> None:

@@ -13,7 +13,7 @@ const [UPPER, VALUE, LOWER] = [1, 2, 3];
 export function columns(points, index = null) {
   const at = (list) => (index === null ? list : list?.[index]) ?? null;
   const shown = points.map((point) => {
-    const has = point.status !== "not_ready" && point.status !== "too_few_reports";
+    const has = !["not_ready", "too_few_reports", "expired"].includes(point.status);
     return {
       from: seconds(point.from), to: seconds(point.to), status: point.status, reports: point.reports,
       value: has ? at(point.value) : null, lower: has ? at(point.lower) : null, upper: has ? at(point.upper) : null,

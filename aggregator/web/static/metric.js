@@ -62,7 +62,7 @@ export class Metric {
   }
 
   get name() { return this.definition.name; }
-  get isReady() { return this.answer !== null && !["not_ready", "too_few_reports"].includes(this.answer.status); }
+  get isReady() { return this.answer !== null && !["not_ready", "too_few_reports", "expired"].includes(this.answer.status); }
 
   /** Whether the view can be seen; what was missed meanwhile is then made up for. */
   onScreen(isOnScreen) {

@@ -25,6 +25,7 @@ const STATUS = {
   too_few_reports: ["waiting", "Too few reports", "Below the number of reports from which an estimate is shown."],
   provisional: ["provisional", "Provisional", "More reports can still come into this window; its band holds however often one looks."],
   final: ["final", "Final", "Nothing more can come into this window."],
+  expired: ["waiting", "Expired", "Some of this window was deleted, as the metric's retention says."],
 };
 const SEARCH_STATUS = {
   not_ready: ["waiting", "Waiting", "No round is open yet."],
@@ -130,6 +131,9 @@ export class EmptyState {
       const open = Boolean(answer.search);
       setText(this.text, open ? "The first round is open" : "No round is open yet");
       setText(this.hint, open ? "An estimate is shown once it is decided." : "“dither coordinate” opens the first one.");
+    } else if (answer?.status === "expired") {
+      setText(this.text, "Some of this window has expired");
+      setText(this.hint, "The metric's retention deleted it. Choose a window that begins later.");
     } else if (answer && isTrusted(definition)) {
       setText(this.text, "No release yet");
       setText(this.hint, "Devices send true values; a pane is released, with noise, once it is closed everywhere.");

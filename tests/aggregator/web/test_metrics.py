@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime
 import json
 import re
@@ -341,6 +342,41 @@ def test_a_body_without_a_length_is_limited_too(client: Client) -> None:
     headers = {"Content-Type": "application/json"}
     path = "/v1/metrics/delay/weights"
     client.problem(413, path, "PUT", content=endless(), headers=headers)
+
+
+def lost(store: Store) -> str:
+    """Count, and delete the pane of the first minute from one of two partitions."""
+    (key,) = store.client.keys(f"*:1}}:pane:delay@*:{EPOCH}")
+    store.client.delete(key)
+    return str(key, "utf-8") if isinstance(key, bytes) else key
+
+
+def test_a_window_of_which_something_has_expired_has_no_value(
+    store: Store, metrics: dict[str, Metric], counting: Counting
+) -> None:
+    counting.some(9)
+    lost(store)
+    kept = dataclasses.replace(metrics["delay"], retention="36500d")
+    client = Client(store, {"delay": kept}, Settings())
+    window = {"from": FIRST, "to": FIRST + 120}
+    found = client.json("/v1/metrics/delay/estimate", **window)
+    numbers = (found["value"], found["lower"], found["upper"], found["reports"])
+    assert (found["status"], *numbers) == ("expired", None, None, None, 0)
+    points = client.json("/v1/metrics/delay/series", **window, step="1m")["points"]
+    assert [point["status"] for point in points] == ["expired", "final"]
+
+
+def test_a_pane_that_was_deleted_is_told_until_it_is_there_again(
+    client: Client, store: Store, counting: Counting
+) -> None:
+    counting.some(9)
+    key = lost(store)
+    window = {"from": FIRST, "to": FIRST + 120}
+    assert key in client.problem(503, "/v1/metrics/delay/estimate", params=window)["detail"]
+    assert key in client.json("/v1/status")["redis"]
+    assert any(key in warning for warning in client.json("/readyz")["warnings"])
+    store.client.delete(*store.client.keys("{dither:*"))
+    assert client.json("/v1/status")["redis"] == "ok"
 
 
 def test_the_status_tells_outcomes_partitions_and_dead_letters(
