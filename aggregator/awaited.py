@@ -7,7 +7,7 @@ import time
 
 from aggregator.log_ends import KafkaLog, LogEnds
 from aggregator.settings import Settings
-from aggregator.status import START_WORKERS, silence, silence_ms
+from aggregator.status import START_WORKERS, halted, silence, silence_ms
 from aggregator.store import Overview
 
 ANSWER_SECONDS = 1.0
@@ -26,11 +26,14 @@ class Awaited:
         Why not.
     silence : str
         Since when nobody counts; empty while somebody does.
+    halted : tuple of str
+        Which partitions are not counted on, and why.
     """
 
     messages: int | None
     unknown: str = ""
     silence: str = ""
+    halted: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """Return it in words; nothing, where all is counted and somebody counts.
@@ -50,7 +53,7 @@ class Awaited:
             found.append(f"waiting    {self.messages:,} {what} not counted yet")
         if self.silence:
             found.append(f"warning    {self.silence}: {START_WORKERS}")
-        return found
+        return [*found, *(f"warning    {why}" for why in self.halted)]
 
 
 def awaited(settings: Settings, overview: Overview) -> Awaited:
@@ -58,7 +61,8 @@ def awaited(settings: Settings, overview: Overview) -> Awaited:
     ends = KafkaLog(settings).ask(ANSWER_SECONDS)
     silent = silence(overview, time.time_ns() // 10**6, silence_ms(settings))
     messages = uncounted(overview, ends)
-    return Awaited(messages, ends.unknown or "a partition cannot be read", silent)
+    why = ends.unknown or "a partition cannot be read"
+    return Awaited(messages, why, silent, tuple(halted(overview)))
 
 
 def uncounted(overview: Overview, ends: LogEnds) -> int | None:

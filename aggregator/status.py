@@ -16,7 +16,7 @@ from aggregator.live_metrics import UNUSABLE, unusable
 from aggregator.log_ends import LogEnds
 from aggregator.moments import iso
 from aggregator.settings import Settings
-from aggregator.store import Overview, Standing
+from aggregator.store import UNSET, Overview, Standing
 from aggregator.watermark import NEVER
 from estimators import Metric
 from estimators.durations import milliseconds
@@ -27,6 +27,8 @@ STALE_SECONDS = 60.0
 """Over more than that a rate says nothing of now."""
 SHORTEST_SECONDS = 0.5
 READINGS = 40
+SHOWN_HALTED = 3
+"""Partitions of which the reason is said."""
 SILENT_MS = 60_000
 """Without a commit, until it is said that nobody counts: workers commit once a second."""
 COMMITS = 3
@@ -222,6 +224,25 @@ def silence(overview: Overview, now_ms: int, silent_ms: int = SILENT_MS) -> str:
     if idle < silent_ms:
         return ""
     return f"no worker has counted since {_moment(now_ms, idle)}"
+
+
+def _since(owner: Mapping[str, str]) -> str:
+    done = int(owner.get("next", UNSET))
+    return "" if done < 0 else f", and counted up to offset {done} alone"
+
+
+def halted(overview: Overview) -> list[str]:
+    """Return which partitions are not counted on, since which offset and why, in words."""
+    standings = overview.partitions.items()
+    stopped = {number: one.owner for number, one in standings if one.is_halted}
+    found = [
+        f"partition {number} is halted{_since(owner)}: "
+        f"{owner.get('halted') or 'a commit was applied by half'}"
+        for number, owner in stopped.items()
+    ]
+    found += [f"partition {number} is halted: {e}" for number, e in overview.unreadable.items()]
+    more = len(found) - SHOWN_HALTED
+    return found if more <= 0 else [*found[:SHOWN_HALTED], f"and {more} more partitions are halted"]
 
 
 def _moment(now_ms: int, ago_ms: int) -> Moment | None:

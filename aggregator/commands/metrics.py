@@ -14,6 +14,7 @@ from aggregator.errors import StoreUnreachable
 from aggregator.left_out import LeftOut, left_out, refused
 from aggregator.reader import Reader
 from aggregator.settings import Settings
+from aggregator.status import halted
 from aggregator.windows import event_time
 from estimators import Metric
 from estimators.domains import OPEN
@@ -25,26 +26,28 @@ from estimators.domains import OPEN
 def metrics(settings: Settings, as_json: bool) -> None:
     """List the metrics: their definitions, and how many reports are counted.
 
-    Below the list: reports that were refused, with the reasons, and those that were counted under
-    another definition of a metric.
+    Below the list: reports that were refused, with the reasons, those that were counted under
+    another definition of a metric, and partitions that are halted.
 
     Works without Redis, too: the definitions are then shown alone, with a dash (null with --json)
     for what is not known.
     """
     defined = defined_metrics(settings)
     counted: dict[str, _Counted] = dict.fromkeys(defined, _Counted())
-    nameless = LeftOut("", {})
+    nameless, stopped = LeftOut("", {}), list[str]()
     try:
         store = opened_store(settings)
         reader = Reader(store, defined)
         counted = {name: _counted(reader, metric) for name, metric in defined.items()}
-        nameless = LeftOut("", refused(store.overview(), ""))
+        overview = store.overview()
+        nameless = LeftOut("", refused(overview, ""))
+        stopped = [f"warning    {why}" for why in halted(overview)]
     except StoreUnreachable as error:
         click.echo(f"{error}\n", err=True)
     rows = [_row(metric, counted[name]) for name, metric in defined.items()]
     if as_json:
         click.echo(json.dumps(rows))
-        for line in nameless.lines():
+        for line in [*nameless.lines(), *stopped]:
             click.echo(line, err=True)
         return
     head = (
@@ -67,8 +70,9 @@ def metrics(settings: Settings, as_json: bool) -> None:
     ]
     click.echo(table(head, cells))
     told = [one.left_out for one in counted.values() if one.left_out is not None]
-    if said := [line for one in (*told, nameless) for line in one.lines()]:
-        click.echo("\n" + "\n".join(said))
+    said = [line for one in (*told, nameless) for line in one.lines()]
+    if said or stopped:
+        click.echo("\n" + "\n".join([*said, *stopped]))
 
 
 @dataclasses.dataclass(frozen=True)

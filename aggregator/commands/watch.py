@@ -25,7 +25,7 @@ from aggregator.moments import iso
 from aggregator.reader import Reader
 from aggregator.searched import asked_about, searched
 from aggregator.settings import Settings
-from aggregator.status import SILENT_MS, START_WORKERS, silence, silence_ms
+from aggregator.status import SILENT_MS, START_WORKERS, halted, silence, silence_ms
 from aggregator.windows import Window
 from estimators import Estimate
 from estimators.durations import milliseconds
@@ -82,9 +82,11 @@ def changes(
 ) -> Iterator[tuple[Window, Estimate]]:
     """Yield what is known of a metric now, and again whenever it has changed.
 
-    While Redis is away, or nobody counts, it says so once, and goes on looking.
+    While Redis is away, nobody counts, or a partition is halted, it says so once, and goes on
+    looking.
     """
     version, is_away, was_silent = "", False, False
+    known: list[str] = []
     while True:
         try:
             overview = reader.store.overview()
@@ -92,6 +94,11 @@ def changes(
             if told and not was_silent:
                 click.echo(f"{told}: {START_WORKERS}", err=True)
             was_silent = bool(told)
+            stopped = halted(overview)
+            for why in stopped:
+                if why not in known:
+                    click.echo(why, err=True)
+            known = stopped
             frame = reader.frame(overview, metric, window=window)
             if frame.version != version:
                 seen = reader.look(frame)

@@ -140,6 +140,20 @@ def test_an_estimate_says_that_more_is_waiting_and_that_nobody_counts(counted: D
     assert "no worker has counted since 20" in counted.dither("estimate", "delay").stdout
 
 
+def test_a_halted_partition_is_named_while_others_count(counted: Deployment) -> None:
+    said = "partition 2 is halted, and counted up to offset "
+    for command in (("estimate", "delay"), ("metrics",)):
+        assert said not in counted.dither(*command).stdout
+    client: Any = counted.store.client
+    key = f"{tag(counted.topic, 2)}:owner"
+    client.hset(key, "halted", "offset 7 cannot be counted")
+    done = int(client.hget(key, "next"))
+    told = f"warning    {said}{done} alone: offset 7 cannot be counted"
+    for command in (("estimate", "delay"), ("metrics",)):
+        assert told in counted.dither(*command).stdout
+        assert told in counted.dither(*command, "--json").stderr
+
+
 def owners(deployment: Deployment) -> set[str]:
     numbers = range(deployment.partitions)
     return {deployment.store.owner(number).get("worker", "") for number in numbers}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from aggregator.keys import tag
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.events import ages
 
@@ -85,6 +86,23 @@ def test_where_there_is_no_terminal_a_change_is_a_plain_line(
     (line,) = {text.partition("  ")[2] for text in output.read_text().splitlines()}
     assert " in [" in line
     assert "\x1b" not in line
+
+
+def test_a_partition_that_halts_is_named_once_while_others_count(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    with deployment.worker():
+        count(deployment, range(2))
+    owner = f"{tag(deployment.topic, 1)}:owner"
+    with watching(deployment, output, "age") as process:
+        wait_until(lambda: "240 reports" in output.read_text(), "what is counted")
+        deployment.store.client.hset(owner, "halted", "for a reason")
+        wait_until(lambda: "partition 1 is halted" in output.read_text(), "it is named")
+        deployment.store.client.hset(f"{tag(deployment.topic, 2)}:owner", "halted", "another")
+        wait_until(lambda: "partition 2 is halted" in output.read_text(), "so is the next one")
+        assert interrupt(process) == 0
+    assert output.read_text().count("for a reason") == 1
 
 
 def test_in_a_terminal_it_is_drawn_in_place(deployment: Deployment) -> None:
