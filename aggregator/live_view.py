@@ -17,7 +17,7 @@ from aggregator.commands.estimate import releasing, warns
 from aggregator.searched import in_words, searched
 from aggregator.windows import Window
 from estimators import Estimate
-from estimators.rounding import at_most, certainty, common_decimals, interval
+from estimators.rounding import at_most, certainty, common_decimals, interval, loss
 
 HISTORY = 60
 BAR = 40
@@ -142,8 +142,8 @@ def _levels(found: Estimate) -> Table:
     ]
     if found.privacy is not None:
         names.append("loss")
-        for row, loss in zip(cells, found.privacy, strict=True):
-            row.append(f"{loss:.4g}")
+        for row, privacy in zip(cells, found.privacy, strict=True):
+            row.append(loss(privacy))
     for name in names:
         table.add_column(name, justify="right")
     for row in cells:

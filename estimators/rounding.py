@@ -130,8 +130,8 @@ def trimmed(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def loss(epsilon: float) -> str:
-    """Return a privacy loss for people: four significant digits, rounded up.
+def loss(epsilon: float, digits: int = SIGNIFICANT) -> str:
+    """Return a privacy loss for people: so many significant digits, rounded up.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def loss(epsilon: float) -> str:
     """
     if not (math.isfinite(epsilon) and epsilon):
         return nearest(epsilon, 0)
-    places = SIGNIFICANT - 1 - Decimal(repr(float(epsilon))).adjusted()
+    places = digits - 1 - Decimal(repr(float(epsilon))).adjusted()
     return trimmed(up(epsilon, max(0, places)))
 
 

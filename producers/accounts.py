@@ -7,6 +7,8 @@ import datetime
 from fractions import Fraction
 from pathlib import Path
 
+from producers.plainly import number
+
 
 class BudgetSpent(RuntimeError):  # noqa: N818
     """A report that would cost more than is left: it was refused, and nothing was randomized.
@@ -43,8 +45,8 @@ class BudgetSpent(RuntimeError):  # noqa: N818
             else f"enough is free again from {free_at:%Y-%m-%d %H:%M:%S} UTC"
         )
         super().__init__(
-            f"epsilon = {float(asked):g} for {metric!r}: {float(left):g} is left of {whose}, "
-            f"{float(budget):g} (ledger {path}); {then}{behind}; nothing was reported"
+            f"epsilon = {number(asked)} for {metric!r}: {number(left)} is left of "
+            f"{whose}, {number(budget)} (ledger {path}); {then}{behind}; nothing was reported"
         )
 
 

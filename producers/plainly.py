@@ -81,7 +81,7 @@ def _answers(count: int) -> str:
 
 
 def number(epsilon: Fraction) -> str:
-    """Return an epsilon as people write it.
+    """Return an epsilon as people write it; a ledger's have four decimals, and are exact.
 
     Examples
     --------

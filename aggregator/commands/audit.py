@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Collection, Iterator
+from decimal import Decimal
 from typing import Any
 
 import click
@@ -13,9 +14,9 @@ import click
 from aggregator.commands.options import defined_metrics, metric_argument, settings_options, table
 from aggregator.errors import UnknownMetric
 from aggregator.settings import Settings
-from estimators import Metric
+from estimators import Metric, rounding
 from estimators.errors import meant
-from estimators.rounding import certainty
+from estimators.rounding import certainty, down, loss
 from estimators.shuffling import shuffled_epsilon
 
 
@@ -144,13 +145,13 @@ def _attacks_as_text(rows: list[dict[str, Any]], confidence: float) -> str:
         verdict = "holds" if row["holds"] else f"FAILS {row['fault']}".rstrip()
         one_of = f", 1 of {row['answers']}" if (row["answers"] or 1) > 1 else ""
         mechanism = row["mechanism"] + one_of
-        shown = (row["metric"], mechanism, f"{row['epsilon']:g}", f"{row['at_least']:.4f}")
+        shown = (row["metric"], mechanism, f"{row['epsilon']:g}", down(row["at_least"], 4))
         cells.append((*shown, share, row["event"], *happened, verdict))
     head = (
         "metric",
         "mechanism",
         "epsilon",
-        f"at least ({certainty(1 - confidence)})",
+        f"at least ({certainty(float(1 - Decimal(repr(confidence))))})",
         "",
         "event",
     )
@@ -184,11 +185,17 @@ def _as_text(rows: list[dict[str, Any]], shuffled: bool) -> str:
             row["metric"],
             row["mechanism"],
             f"{row['epsilon']:g}",
-            f"{row['log_ratio']:.12g}",
+            _exact_loss(row),
             verdict,
         ]
         if shuffled:
             less = row["shuffled_epsilon"]
-            cell.append("not applicable" if less is None else f"{less:.4g}")
+            cell.append("not applicable" if less is None else loss(less))
         cells.append(tuple(cell))
     return table((*head, *(["if shuffled"] if shuffled else [])), cells)
+
+
+def _exact_loss(row: dict[str, Any]) -> str:
+    """Return a loss, rounded up: to no more than the epsilon that is certified."""
+    shown = rounding.loss(row["log_ratio"], 12)
+    return f"{row['epsilon']:g}" if row["private"] and float(shown) > row["epsilon"] else shown

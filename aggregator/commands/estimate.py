@@ -262,7 +262,7 @@ def as_text(
     mix_head: tuple[str, ...] = ("epsilon", "reports", "weight")
     if found.privacy is not None:
         mix_head = (*mix_head, "loss")
-        mix = [(*row, f"{loss:.4g}") for row, loss in zip(mix, found.privacy, strict=True)]
+        mix = [(*row, rounding.loss(loss)) for row, loss in zip(mix, found.privacy, strict=True)]
     return "\n".join([*lines, "", table(mix_head, mix)])
 
 
@@ -272,7 +272,7 @@ def releasing(found: Estimate, start: int | None) -> list[str]:
     pane = "none yet" if found.status == "not_ready" else drawn
     lines = [f"release    {pane}; devices send true values"]
     if found.saturation is not None:
-        lines.append(f"saturation levels above {found.saturation:.4g} buy nothing")
+        lines.append(f"saturation levels above {rounding.loss(found.saturation)} buy nothing")
     return lines
 
 

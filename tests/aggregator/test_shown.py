@@ -26,6 +26,7 @@ from aggregator.series import Historian, Question
 from aggregator.windows import Window
 from estimators import Estimate, Metric
 from estimators.extremes import Decision, Progress
+from estimators.randomness import SeededBits
 from producers.rounds import Round
 from producers.truth import Truth
 from tests.aggregator.web.counted import Counting
@@ -162,6 +163,29 @@ def test_series_and_prometheus_show_the_same(counting: Counting) -> None:
     for index, category in enumerate(found.labels):
         assert samples[exported.ESTIMATE.name, category] == listed(found.shown)[index]
         assert samples[exported.UNBIASED.name, category] == listed(found.value)[index]
+
+
+def test_no_loss_of_a_release_is_printed_smaller_than_it_is() -> None:
+    salary = Metric(name="salary", kind="mean", trust="central", range=(0, 1), levels=[0.1, 1, 4])
+    rng = np.random.default_rng(4)
+    for seed in range(30):
+        level = np.repeat([0, 1, 2], rng.integers(200, 3000, 3))
+        statistic = salary.zero()
+        values = salary.randomize(np.full(level.size, 0.5), level)
+        salary.accumulate(statistic, level, values)
+        drawn = salary.release(statistic, SeededBits(seed), weights=("hpm-a", "adpm")[seed % 2])
+        found = dataclasses.replace(drawn, status="final")
+        assert found.privacy is not None
+        seen = window(salary, statistic)
+        for text in (as_text(salary, found, 4), printed(LiveView(4).draw(seen, found))):
+            *_, first, second, third = (
+                line for line in text.splitlines() if re.match(r"^ *(0\.1|1|4) ", line)
+            )
+            printed_losses = [float(row.split()[-1]) for row in (first, second, third)]
+            assert all(
+                loss <= told <= 1.001 * loss
+                for loss, told in zip(found.privacy, printed_losses, strict=True)
+            )
 
 
 # -- A search -------------------------------------------------------------------------------------

@@ -467,7 +467,7 @@ async (vectors) => {
   const of = {
     down: (x, digits) => f.bound(x, digits, -1), up: (x, digits) => f.bound(x, digits, 1),
     decimals: f.decimals, certainty: f.certainty, percent: f.percent,
-    certified: f.certified,
+    certified: f.certified, loss: f.loss,
   };
   const ascii = (x) => x.replace(/[\\u202f\\u00a0]/g, "").replace("\\u2212", "-");
   const plain = (x) => typeof x === "string" ? ascii(x) : x;

@@ -376,6 +376,12 @@ def test_processes_share_one_account(path: Path) -> None:
     assert Ledger(path).left() == 0
 
 
+def test_a_refusal_never_tells_of_more_than_is_left(path: Path, clock: Clock) -> None:
+    ledger = Ledger(path, budget="1234.5678", clock=clock)
+    with pytest.raises(BudgetSpent, match=r": 1234\.5678 is left of .*, 1234\.5678 \("):
+        ledger.spend("late", 2000)
+
+
 # -- In plain words -----------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 import {Bars} from "./bars.js";
 import {h, setText} from "./dom.js";
-import {count, decimals, duration, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
+import {count, decimals, duration, loss, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
 import {columns, History} from "./history.js";
 import {Metric} from "./metric.js";
 import {levelClass, Mix} from "./mix.js";
@@ -85,8 +85,8 @@ export class Detail {
     this.mix.show(answer.levels);
     const total = answer.levels.reduce((sum, level) => sum + level.reports, 0);
     const swatch = (index) => h("i", {class: `swatch ${levelClass(index, answer.levels.length)}`, "aria-hidden": "true"});
-    this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", level.weight === null ? "–" : share(level.weight), ...(level.loss === undefined ? [] : [number(level.loss, 4)])]));
-    setText(this.saturation, typeof answer.saturation === "number" ? `Saturation: levels above ε = ${number(answer.saturation, 4)} buy nothing; their loss is no larger.` : "");
+    this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", level.weight === null ? "–" : share(level.weight), ...(level.loss === undefined ? [] : [loss(level.loss)])]));
+    setText(this.saturation, typeof answer.saturation === "number" ? `Saturation: levels above ε = ${loss(answer.saturation)} buy nothing; their loss is no larger.` : "");
     const entries = metric.entries();
     this.bars?.show(metric.isReady ? entries : [], metric.leading()?.label);
     this.all.hidden = !answer.left_out;

@@ -92,6 +92,9 @@ export function certainty(beta) {
   const digits = percentDigits(beta);
   return `${trimmed(written(100n * 10n ** BigInt(digits) - units(beta, digits, 1, 2), digits))}\u00a0%`;
 }
+/** A privacy loss: four significant digits, rounded up. */
+export const loss = (x) => (x ? trimmed(bound(x, Math.max(0, 3 - shortest(x).first), 1)) : number(x));
+
 /** A failure probability in percent, rounded up to three digits. */
 export const percent = (beta) => trimmed(bound(beta, percentDigits(beta), 1, 2));
 

@@ -3,7 +3,7 @@
 import {authorization, get, metricPath, Problem, withToken} from "./api.js";
 import {encodeBatch, post, randomize} from "./dither.js";
 import {announce, h, setText} from "./dom.js";
-import {certainty, moment, number, Scale, seconds, stretch, whole} from "./format.js";
+import {bound, certainty, moment, number, Scale, seconds, stretch, trimmed, whole} from "./format.js";
 import {problemNotice} from "./parts.js";
 import {place} from "./place.js";
 
@@ -86,7 +86,7 @@ class Question {
 
   #explain() {
     const {epsilon} = this;
-    setText(this.meaning, `Any report is at most e^${epsilon} = ${number(Math.exp(epsilon), 2)} times as likely with your value as with any other.`);
+    setText(this.meaning, `Any report is at most e^${epsilon} = ${bound(Math.exp(epsilon), 2, 1)} times as likely with your value as with any other.`);
   }
 
   async #send() {
@@ -144,7 +144,7 @@ class Outcome {
     spent.set(definition.name, [...(spent.get(definition.name) ?? []), epsilon]);
     const all = spent.get(definition.name);
     const total = all.reduce((sum, one) => sum + one, 0);
-    setText(this.state, `Kafka has it.${all.length > 1 ? ` That was report ${all.length} of ${definition.name} from this page: their epsilons add up to ${number(total, total % 1 ? 2 : 0)}.` : ""}`);
+    setText(this.state, `Kafka has it.${all.length > 1 ? ` That was report ${all.length} of ${definition.name} from this page: their epsilons add up to ${trimmed(number(total, 4))}.` : ""}`);
     announce("Kafka has the report.");
     await this.#watch();
   }
