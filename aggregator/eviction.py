@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import redis
@@ -12,16 +14,65 @@ from aggregator.errors import StoreEvicts
 KEEPS_ALL = "noeviction"
 
 
+LOOK_SECONDS = 60.0
+"""Between two looks at a server that is in use."""
+
+
 def refuse_eviction(client: redis.Redis) -> None:
     """Raise StoreEvicts if a server of a store deletes keys when its memory is full."""
+    if why := eviction(client):
+        raise StoreEvicts(why)
+
+
+class EvictionWatch:
+    """Looks now and then whether Redis may evict, as anybody can let it at any time.
+
+    Calling it returns why nothing must be counted into this Redis; empty where it keeps all, or the
+    user may not ask it.
+
+    Parameters
+    ----------
+    client : redis.Redis
+    clock : callable
+        Monotonic seconds.
+    """
+
+    def __init__(self, client: redis.Redis, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client, self._clock = client, clock
+        self._why, self._next_look = "", float("-inf")
+
+    def __call__(self) -> str:
+        """Return what was found last; look again if that is long ago.
+
+        Raises
+        ------
+        redis.RedisError
+            If Redis does not answer.
+        """
+        if self._clock() >= self._next_look:
+            try:
+                self._why = eviction(self._client)
+            except redis.exceptions.NoPermissionError:
+                self._why = ""
+            self._next_look = self._clock() + LOOK_SECONDS
+        return self._why
+
+    def look_again(self) -> None:
+        """Look at the next call: Redis was away, and may be another one."""
+        self._next_look = float("-inf")
+
+
+def eviction(client: redis.Redis) -> str:
+    """Return which server of a store deletes keys when its memory is full; empty: none."""
     for info in _memory_of_all(client):
         policy, limit = str(info.get("maxmemory_policy", KEEPS_ALL)), int(info.get("maxmemory", 0))
         if limit and policy != KEEPS_ALL:
-            raise StoreEvicts(
+            return (
                 f"Redis has maxmemory-policy = {policy} with maxmemory = {limit}: when its memory "
                 "is full it deletes sums that were counted. Set it with `redis-cli CONFIG SET "
                 "maxmemory-policy noeviction`, and in redis.conf, then start the workers again"
             )
+    return ""
 
 
 def _memory_of_all(client: redis.Redis) -> list[dict[str, Any]]:

@@ -207,7 +207,7 @@ def _reader(topic: str) -> tuple[str, ...]:
         f"%R~{coordinator_key(topic)}:lease",
         f"%R~{deaths_key(topic)}",
         f"%R~{stuck_key(topic)}",
-        *_commands(f"{READS} zrangebyscore zrange zcard"),
+        *_commands(f"{READS} zrangebyscore zrange zcard info"),
         f"%R~{publisher_key(topic)}:*",
     )
 

@@ -20,6 +20,7 @@ from aggregator.clock import SYSTEM, Clock
 from aggregator.deadletters import DeadLetters
 from aggregator.definition_history import Definitions, rules
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
+from aggregator.eviction import EvictionWatch
 from aggregator.live_metrics import UNUSABLE, LiveMetrics, current
 from aggregator.obstacles import is_of_data
 from aggregator.outage import AWAY, Outage
@@ -105,6 +106,7 @@ class Worker:
         self._deadletters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
         self._topic_id, self._count_partitions = clients.topic_id, clients.partitions
         self._compaction = clients.compaction
+        self._eviction = EvictionWatch(store.client, clock.monotonic)
         self._careful = Careful(settings.aggregate, clock, clients.probe)
         self._outage = Outage(clock)
         after, end_after = (
@@ -164,6 +166,7 @@ class Worker:
         else:
             if self._outage.is_on:
                 self._outage.passed()
+                self._eviction.look_again()
                 self._go_on()
 
     def _is_full(self) -> bool:
@@ -294,6 +297,7 @@ class Worker:
     def _commit_all(self) -> None:
         self._bound_memory()
         self._look_at_topic()
+        self._look_at_store()
         self._learn_partitions()
         for owned in list(self.owned.values()):
             self._commit(owned)
@@ -514,6 +518,14 @@ class Worker:
                 owned.fence(self._clock.monotonic())
             known = owned.facts.get("topic_id")
             if known and identity and known != identity and owned.is_counting:
+                owned.fence(self._clock.monotonic())
+
+    def _look_at_store(self) -> None:
+        """Halt what is counted if Redis may evict it by now."""
+        counting = [owned for owned in self.owned.values() if owned.is_counting]
+        if counting and (why := self._eviction()):
+            for owned in counting:
+                owned.excess = why
                 owned.fence(self._clock.monotonic())
 
     def _retake_fenced(self) -> None:

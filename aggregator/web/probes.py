@@ -93,6 +93,8 @@ async def readyz(service: Service, _: Request) -> Response:
         try:
             overview = await run_in_threadpool(service.reader.store.overview)
             partitions = _counted(overview)
+            evicts = await run_in_threadpool(service.eviction)
+            warnings += [evicts] * bool(evicts)
         except (Problem, redis.RedisError, StateUnreadable) as error:
             failures.append(as_problem(error))
         else:

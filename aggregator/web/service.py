@@ -14,6 +14,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from aggregator.answers import definition
+from aggregator.eviction import EvictionWatch
 from aggregator.exporter import Exporter
 from aggregator.log_ends import Ends, KafkaLog
 from aggregator.reader import Reader
@@ -95,6 +96,11 @@ class Service:
     def historian(self) -> Historian:
         """Series, and the points that are final."""
         return Historian(self.reader)
+
+    @functools.cached_property
+    def eviction(self) -> EvictionWatch:
+        """Whether Redis may evict what was counted."""
+        return EvictionWatch(self.reader.store.client)
 
     @functools.cached_property
     def rates(self) -> Rates:

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from aggregator.errors import StoreEvicts
-from aggregator.eviction import refuse_eviction
+from aggregator.eviction import LOOK_SECONDS, EvictionWatch, refuse_eviction
 from tests.servers import Redis
 
 
@@ -38,3 +38,25 @@ def test_a_server_that_evicts_is_refused_with_the_command_that_mends_it(
 def test_a_server_without_a_limit_evicts_nothing(client: redis.Redis) -> None:
     client.config_set("maxmemory-policy", "allkeys-lru")
     refuse_eviction(client)
+
+
+def test_a_server_is_looked_at_each_minute_and_when_it_was_away(client: redis.Redis) -> None:
+    now = 0.0
+    watch = EvictionWatch(client, lambda: now)
+    assert watch() == ""
+    client.config_set("maxmemory", "100mb")
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    assert watch() == ""
+    watch.look_again()
+    assert "maxmemory-policy = allkeys-lru" in watch()
+    client.config_set("maxmemory-policy", "noeviction")
+    assert "maxmemory-policy = allkeys-lru" in watch()
+    now = LOOK_SECONDS
+    assert watch() == ""
+
+
+def test_a_user_who_may_not_ask_is_told_nothing(client: redis.Redis, redis_url: str) -> None:
+    client.acl_setuser("nobody", enabled=True, nopass=True, commands=["+ping"])
+    with redis.Redis.from_url(redis_url, username="nobody", password="") as stranger:
+        assert EvictionWatch(stranger)() == ""
+    client.acl_deluser("nobody")

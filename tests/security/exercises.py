@@ -204,6 +204,7 @@ def read(settings: Settings, metrics: Metrics) -> None:
         key = f"delay@{metric.revision:08x}"
         store.extent(key, numbers)
         store.publishing()
+        store.client.info("memory")
         store.coordinating()
         store.deaths()
         store.stuck(0)

@@ -379,6 +379,20 @@ def test_a_pane_that_was_deleted_is_told_until_it_is_there_again(
     assert client.json("/v1/status")["redis"] == "ok"
 
 
+def test_a_redis_that_may_evict_is_warned_of(
+    client: Client, store: Store, counting: Counting
+) -> None:
+    counting.some(1)
+    store.client.config_set("maxmemory", "100mb")
+    store.client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        (warning, *_) = client.json("/readyz")["warnings"]
+    finally:
+        store.client.config_set("maxmemory", "0")
+        store.client.config_set("maxmemory-policy", "noeviction")
+    assert warning.startswith("Redis has maxmemory-policy = allkeys-lru with maxmemory = 104857600")
+
+
 def test_the_status_tells_outcomes_partitions_and_dead_letters(
     client: Client, counting: Counting
 ) -> None:
