@@ -63,7 +63,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     for sums and means of several answers. Of a minimum or maximum `value` is the middle of what the
     rounds have left, and no more than a guess: `search` has the statement that is certain.
     `covers` says what the bounds cover together with probability 1 - beta: "this window", so many
-    "windows", or "all times from" a start. `chosen_among`: so many answers share beta, because this
+    "windows", or "all times from" a start. What is shown while a window grows, and what is shown
+    once it is final, are two statements: each holds with 1 - beta, both with at least 1 - 2 beta.
+    `chosen_among`: so many answers share beta, because this
     one may have been chosen after looking at them; `weights_fixed`: it was chosen before.
     `influence` is that on what was asked for, `left_out` included; a minimum or maximum has none,
     but `search`, where its rounds stand, null before the first one. `categories` and `coordinates`

@@ -2,7 +2,9 @@
 
 A bound that holds for one window whose start is fixed says less of a window whose start moves: each
 new start is a new chance to miss. And a policy of weights that was chosen after looking at several
-misses as often as any of them. docs/bounds.md has what each choice promises, and its price.
+misses as often as any of them. What is shown while a window grows, and what is shown once it is
+final, are two statements: each holds by itself with 1 - beta, both with at least 1 - 2 beta.
+docs/bounds.md has what each choice promises, and its price.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class Looks:
     Attributes
     ----------
     windows : int
-        So many windows, stated in advance, are all covered together: each has beta / windows.
+        So many windows, stated in advance, are all covered together: each has beta / windows. The
+        final answers are right together with 1 - beta, and so are all answers while they grow.
     weights_fixed : bool
         Weights and target were chosen before looking: beta is not shared among what there is.
     """
@@ -96,6 +99,8 @@ def chosen_among(window: Window, weights: str | None, target: str, looks: Looks)
 def covers(window: Window, found: Estimate, looks: Looks, *, looked_once: bool = False) -> str:
     """Return what the bounds of an answer cover together, with its probability.
 
+    Of a window that grows: the answers until it is final, whose bounds are another statement.
+
     `looked_once`: bounds for a closed window were asked for of one that may still grow.
     """
     if window.metric.has_rounds:
@@ -113,10 +118,13 @@ def in_words(found: Estimate) -> list[str]:
     """Return lines on what the bounds cover, and on what was chosen."""
     share, sure = percent(found.beta), certainty(found.beta)
     told = found.covers
+    two = told == THIS_WINDOW or told.endswith(" windows")
+    if found.status == "final" and found.bound == "anytime":
+        two = False  # it was asked for: one statement with the answers before
     if told == THIS_WINDOW and found.bound == "anytime":
         told += (
-            f": {sure} for each start by itself, however often it is looked at; of many starts at "
-            f"most {share} in 100 ever show a wrong bound"
+            f": {sure} for each start by itself, however often it is looked at while it grows; of "
+            f"many starts at most {share} in 100 ever show a wrong bound meanwhile"
         )
     elif told == THIS_WINDOW:
         told += (
@@ -125,6 +133,11 @@ def in_words(found: Estimate) -> list[str]:
     elif told.endswith(" windows"):
         told += f": {sure} for all of them together"
     lines = [f"covers     {told}"] if told else []
+    if two and 2 * found.beta < 1:
+        lines.append(
+            "           what is shown while a window grows, and what is shown once it is final, "
+            f"are two statements: each holds with {sure}, both with {certainty(2 * found.beta)}"
+        )
     if found.chosen_among > 1:
         lines.append(
             f"chosen     among {found.chosen_among} answers (weights, target), after looking: each "

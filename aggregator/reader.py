@@ -126,7 +126,8 @@ class Reader:
         weights : str, optional
             The policy that is in force for the metric (``dither weights``), by default.
         bound : str
-            ``"auto"``: fixed for a window that is final, anytime for what may still grow.
+            ``"auto"``: fixed for a window that is final, anytime for what may still grow:
+            two statements, each of which holds with 1 - beta.
         window : str, optional
             Instead of start and end: a duration such as ``"1h"``, the last hour of event time.
         beta, target, categories, simultaneous

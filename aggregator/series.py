@@ -52,8 +52,9 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     """A metric over time, the oldest step first.
 
     `covers` says what the bounds cover together with probability 1 - beta: "this window", each step
-    by itself, or so many "windows", all points that are answered. Those of
-    its categories, or coordinates, hold simultaneously unless they were asked for by themselves.
+    by itself, or so many "windows", all points that are answered: all final ones together, and all
+    while they grow; each of these two statements holds with 1 - beta, both with 1 - 2 beta. Those
+    of its categories, or coordinates, hold simultaneously unless they were asked for by themselves.
     """
 
     metric: str

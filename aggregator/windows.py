@@ -134,6 +134,7 @@ class Window:
         """The bound that ``"auto"`` means here.
 
         ``"fixed"`` for a closed window; ``"anytime"`` for whatever may be looked at while it grows.
+        Each has all of beta: what is shown while it grows and the final answer are two statements.
         """
         return "fixed" if self.status == "final" else "anytime"
 

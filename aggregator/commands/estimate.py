@@ -154,6 +154,9 @@ def estimate(
     window is widened to whole panes. Of a metric that is collected in trust: the latest release of
     a pane in the window.
 
+    What is shown while a window grows, and what is shown once it is final, are two statements: each
+    holds with 1 - beta, both with 1 - 2 beta.
+
     Bounds of a window are for this window by itself: who looks at many windows, and wants the
     bounds of all of them to hold, says how many (--windows). Naming weights or a target shares beta
     among all there are, as the answer may have been chosen after looking at the others.

@@ -81,12 +81,17 @@ Windows = Annotated[
     Meta(
         ge=1,
         le=MOST_WINDOWS,
-        description="Bounds that cover so many windows together, of this one and others.",
+        description="Bounds that cover so many windows together, of this one and others: all final "
+        "answers, and (another statement) all answers while they grow.",
     ),
 ]
 Simultaneous = Annotated[
     Literal["points"],
-    Meta(description="points: bounds that cover all points of the answer together."),
+    Meta(
+        description="points: bounds that cover all points of the answer together: the final "
+        "ones, and "
+        "(another statement) all while they grow."
+    ),
 ]
 WeightsFixed = Annotated[
     bool,

@@ -78,6 +78,14 @@ def test_words_of_a_window_promise_no_more_than_its_bound() -> None:
     growing = dataclasses.replace(final, status="provisional")
     told = as_text(LATE, Reader.answer(growing), 9, window=growing)
     assert "for each start by itself, however often it is looked at" in told
+    two = "are two statements: each holds with 95%, both with 90%"
+    for looks in (Looks(), Looks(windows=24)):
+        for seen in (final, growing):
+            assert two in as_text(LATE, Reader.answer(seen, looks=looks), 9, window=seen)
+    one = Reader.answer(final, bound="anytime")
+    assert two not in as_text(LATE, one, 9, window=final), "all times, the last one too"
+    running = window()
+    assert two not in as_text(LATE, Reader.answer(running), 9, window=running)
     once = Reader.answer(growing, bound="fixed")
     assert once.covers == "this window, looked at once"
     assert Reader.answer(final, bound="normal").covers == "this window, asymptotically"

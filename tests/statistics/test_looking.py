@@ -1,4 +1,4 @@
-"""What is promised of windows that are looked at often, and of weights chosen after looking.
+"""What is promised of windows that grow, or are looked at often, and of weights chosen after.
 
 Sums are drawn from the exact law of randomized response; the bounds are those of an answer at the
 beta that it has (`tests/aggregator/test_coverage.py`), for thousands of sums at once. Each limit on
@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from aggregator.coverage import distinct_policies
+from aggregator.coverage import Looks, distinct_policies
+from aggregator.reader import Reader
+from aggregator.windows import Window
 from estimators import Metric
 from estimators.bounds import limits
 from estimators.mechanisms import RandomizedResponse
@@ -75,6 +77,55 @@ def test_a_day_that_slides_is_wrong_seldom_and_several_windows_are_covered_toget
     assert shares.mean() <= BETA + 3.72 * shares.std() / math.sqrt(runs)
     together = slid(runs, hours, 200, BETA / hours)
     assert np.count_nonzero(together.any(axis=1)) <= binom.isf(1e-4, runs, BETA)
+
+
+FAIR = Metric(
+    name="fair", kind="mean", mechanism="randomized_response", range=(-1, 1), levels=[4], pane="1d"
+)
+"""Of the values +1 and -1 with mean 0, whose reports are fair signs."""
+
+
+def edges(reports: int, status: str, windows: int) -> tuple[int, int]:
+    """Return the counts of +1, out of so many reports, from which an answer excludes the mean 0.
+
+    At most the first, or at least the second: from answers as readers get them.
+    """
+
+    def excludes(ones: int) -> bool:
+        seen = Window(FAIR, np.array([reports, ones]), 0, 86_400_000, status, 0)
+        return float(Reader.answer(seen, BETA, looks=Looks(windows=windows)).lower) > 0
+
+    low, high = reports // 2, reports + 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if middle > reports or excludes(middle) else (middle + 1, high)
+    return reports - low, low
+
+
+@pytest.mark.parametrize(("windows", "runs"), [(1, 60_000), (30, 2_000)])
+def test_answers_while_windows_grow_and_final_answers_are_two_statements(
+    windows: int, runs: int
+) -> None:
+    last = 20_000
+    looks = sorted({round(1.05**i) for i in range(33, 203)} | {last})
+    assert looks[-1] == last
+    rng = np.random.default_rng(3)
+    ones = np.zeros((runs, windows), np.int32)
+    growing, at = np.zeros(runs, bool), 0
+    for reports in looks:
+        ones += rng.binomial(reports - at, 0.5, ones.shape).astype(np.int32)
+        least, most = edges(reports, "provisional", windows)
+        growing |= np.any((ones <= least) | (ones >= most), axis=1)
+        at = reports
+    least, most = edges(last, "final", windows)
+    final = np.any((ones <= least) | (ones >= most), axis=1)
+    allowed = binom.isf(1e-4, runs, BETA)
+    assert np.count_nonzero(growing) <= allowed
+    assert np.count_nonzero(final) <= allowed
+    both = np.count_nonzero(growing | final)
+    assert both <= binom.isf(1e-4, runs, 2 * BETA)
+    if windows == 1:
+        assert both > allowed, "which is why it is not said of both together"
 
 
 @pytest.mark.parametrize(

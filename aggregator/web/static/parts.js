@@ -23,7 +23,7 @@ export const isTrusted = (definition) => definition.trust === "central";
 const STATUS = {
   not_ready: ["waiting", "Waiting", "No report has been counted yet."],
   too_few_reports: ["waiting", "Too few reports", "Below the number of reports from which an estimate is shown."],
-  provisional: ["provisional", "Provisional", "More reports can still come into this window; its band holds however often one looks."],
+  provisional: ["provisional", "Provisional", "More reports can still come into this window; its band holds however often one looks while it grows; the final band is a statement of its own."],
   final: ["final", "Final", "Nothing more can come into this window."],
   expired: ["waiting", "Expired", "Some of this window was deleted, as the metric's retention says."],
 };
@@ -54,10 +54,11 @@ export class StatusChip {
 /** What the bounds of an answer cover, in a few words and in full. */
 function coverage({covers, bound, beta, chosen_among: among}) {
   const share = `${percent(beta)} in 100`;
-  const wrong = bound === "anytime" ? `For each start by itself, however often one looks: of many starts at most ${share} ever show a wrong band.` : `For each window by itself: of many windows at most ${share} are wrong.`;
+  const both = 2 * beta < 1 ? `What is shown while a window grows, and what is shown once it is final, are two statements: each holds with ${certainty(beta)}, both with ${certainty(2 * beta)}.` : "";
+  const wrong = bound === "anytime" ? `For each start by itself, however often one looks while it grows: of many starts at most ${share} ever show a wrong band meanwhile. ${both}` : `For each window by itself: of many windows at most ${share} are wrong. ${both}`;
   const [text, title] = covers.startsWith("all times") ? ["at all times", `The band covers the truth at ${covers}, however often one looks.`]
     : covers === "this window" ? ["for this window", wrong]
-      : covers.endsWith(" windows") ? [`for ${covers} together`, ""] : [`for ${covers}`, ""];
+      : covers.endsWith(" windows") ? [`for ${covers} together`, both] : [`for ${covers}`, ""];
   return {text: among ? `${text}, chosen among ${among}` : text, title: among ? `${title} The weights were chosen, or changed, after looking: ${among} policies share the ${share}.` : title};
 }
 
