@@ -65,8 +65,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     `covers` says what the bounds cover together with probability 1 - beta: "this window", so many
     "windows", or "all times from" a start. What is shown while a window grows, and what is shown
     once it is final, are two statements: each holds with 1 - beta, both with at least 1 - 2 beta.
-    `chosen_among`: so many answers share beta, because this
-    one may have been chosen after looking at them; `weights_fixed`: it was chosen before.
+    `chosen_among`: so many answers share beta, because this one may have been chosen after looking
+    at them; one without the field (no weights were named) is none of them, and has a beta of its
+    own: to compare with it, name its weights, too. `weights_fixed`: it was chosen before.
     `influence` is that on what was asked for, `left_out` included; a minimum or maximum has none,
     but `search`, where its rounds stand, null before the first one. `categories` and `coordinates`
     name the numbers of `value`, `lower` and `upper`; `left_out` says how many there are besides.

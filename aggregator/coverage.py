@@ -86,7 +86,9 @@ def chosen_among(window: Window, weights: str | None, target: str, looks: Looks)
 
     The policy in force, and the target ``population``, are what is shown unless something else is
     asked for. Naming a policy chooses among all, and so does changing the one in force, for windows
-    that begin before that.
+    that begin before that. Each such answer has beta / m, so that all of them together have beta.
+    The answer for which nothing is named is none of them, and has a beta of its own: whoever
+    compares with it names its policy, too.
     """
     if looks.weights_fixed or window.released is not None or window.metric.has_rounds:
         return 1
@@ -142,6 +144,10 @@ def in_words(found: Estimate) -> list[str]:
         lines.append(
             f"chosen     among {found.chosen_among} answers (weights, target), after looking: each "
             f"has {share}% / {found.chosen_among} (--weights-fixed: chosen before)"
+        )
+        lines.append(
+            "           an answer that does not say so, as that without --weights, is none of "
+            "them: to compare with it, name its policy, too"
         )
     if found.weights_fixed:
         lines.append("chosen     before looking, as --weights-fixed says")

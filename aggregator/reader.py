@@ -132,7 +132,8 @@ class Reader:
             Instead of start and end: a duration such as ``"1h"``, the last hour of event time.
         beta, target, categories, simultaneous
             See :meth:`estimators.Metric.estimate`. Where weights or a target are named, beta is
-            shared among all there are, unless they are fixed.
+            shared among all there are, unless they are fixed. The answer without a name is none of
+            these: whoever compares with it names its policy, too.
         windows, weights_fixed
             See :class:`aggregator.coverage.Looks`.
 

@@ -159,7 +159,8 @@ def estimate(
 
     Bounds of a window are for this window by itself: who looks at many windows, and wants the
     bounds of all of them to hold, says how many (--windows). Naming weights or a target shares beta
-    among all there are, as the answer may have been chosen after looking at the others.
+    among all there are, as the answer may have been chosen after looking at the others. The answer
+    without --weights is none of these: to compare with it, name its policy, too.
     """
     defined = defined_metrics(settings)
     store = opened_store(settings)

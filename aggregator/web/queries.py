@@ -97,7 +97,7 @@ WeightsFixed = Annotated[
     bool,
     Meta(
         description="Weights and target were chosen before looking; without it, naming one shares "
-        "beta among all there are."
+        "beta among all there are. The answer without a name is none of these."
     ),
 ]
 

@@ -111,6 +111,7 @@ def test_naming_weights_shares_beta_among_those_that_differ() -> None:
     seen = window(start_ms=0, end_ms=DAY, status="final", changed_ms=0)
     in_force = Reader.answer(seen)
     assert in_force.chosen_among == 1
+    assert in_force.upper < Reader.answer(seen, weights=seen.policy).upper, "all of beta is its own"
     for policy in LATE.policies:
         found = Reader.answer(seen, weights=policy)
         third = LATE.estimate(STATISTIC, 0.05 / 3, policy)
@@ -118,6 +119,7 @@ def test_naming_weights_shares_beta_among_those_that_differ() -> None:
         assert (found.beta, found.chosen_among) == (0.05, 3), "that in force, if it is named"
         assert as_dict(seen, found)["chosen_among"] == 3
         assert "chosen     among 3" in as_text(LATE, found, 9, window=seen)
+        assert "without --weights, is none of them" in as_text(LATE, found, 9, window=seen)
         before = Reader.answer(seen, weights=policy, looks=FIXED)
         whole = LATE.estimate(STATISTIC, 0.05, policy)
         assert (before.lower, before.upper) == (whole.lower, whole.upper)

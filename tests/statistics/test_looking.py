@@ -143,3 +143,5 @@ def test_weights_chosen_among_four_after_looking_miss_no_more_often_than_promise
     )
     assert np.count_nonzero(whole) > binom.isf(1e-4, runs, BETA), "which is why they share beta"
     assert np.count_nonzero(shared) <= binom.isf(1e-4, runs, BETA)
+    either = np.count_nonzero(shared | misses(drawn, each, BETA))
+    assert either <= binom.isf(1e-4, runs, 2 * BETA), "the one in force has a beta of its own"

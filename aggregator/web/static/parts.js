@@ -59,7 +59,7 @@ function coverage({covers, bound, beta, chosen_among: among}) {
   const [text, title] = covers.startsWith("all times") ? ["at all times", `The band covers the truth at ${covers}, however often one looks.`]
     : covers === "this window" ? ["for this window", wrong]
       : covers.endsWith(" windows") ? [`for ${covers} together`, both] : [`for ${covers}`, ""];
-  return {text: among ? `${text}, chosen among ${among}` : text, title: among ? `${title} The weights were chosen, or changed, after looking: ${among} policies share the ${share}.` : title};
+  return {text: among ? `${text}, chosen among ${among}` : text, title: among ? `${title} The weights were chosen, or changed, after looking: ${among} policies share the ${share}. What was shown before the change is none of these.` : title};
 }
 
 /** The number in front, its band, and what they are about. */
