@@ -123,9 +123,6 @@ class Database:
     def _del(self, *keys: Word) -> int:
         return sum(self.keys.pop(key, None) is not None for key in keys)
 
-    def _info(self, *_: Word) -> dict[str, str]:
-        return {}
-
     def _exists(self, *keys: Word) -> int:
         return sum(key in self.keys for key in keys)
 
@@ -215,7 +212,6 @@ COMMANDS: dict[bytes, Callable[..., Any]] = {
             "hmget",
             "hgetall",
             "hincrby",
-            "info",
         ),
         *("sadd", "srem", "smembers", "zadd"),
     )

@@ -158,6 +158,8 @@ class RedisClient(redis.Redis):
 
     def execute_command(self, *args: Any, **_: Any) -> Any:
         words = tuple([ENCODED[type(word)](word) for word in args])
+        if words[0] == b"INFO":  # a server that evicts nothing, and no fault strikes
+            return {}
         reply = self._server.ask(self._process, words)
         if words[0] == b"HGETALL":
             return dict(zip(reply[::2], reply[1::2], strict=True))
