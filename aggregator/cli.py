@@ -31,6 +31,7 @@ COMMANDS = {
     "deadletters": "List, explain, send again or drop what could not be counted.",
     "ledger": "Tell what a device has given away, from its privacy ledger.",
     "verify": "Replay the log and compare the state byte by byte.",
+    "recount": "Have partitions counted again from their log.",
     "completion": "Print the script that completes commands and metrics in a shell.",
 }
 

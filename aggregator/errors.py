@@ -97,7 +97,8 @@ class StateUnreadable(DitherError):  # noqa: N818
         self.key, self.found, self.expected = key, found, expected
         tag, brace, _ = key.partition("}")
         if key.startswith("{dither:") and brace:
-            remedy = f"delete the keys {tag}}}:* and the partition is counted again from its log"
+            number = tag.rpartition(":")[2]
+            remedy = f"run `dither recount {number}`: the partition is counted again from its log"
         else:
             remedy = "delete the key"
         super().__init__(
@@ -179,7 +180,8 @@ class Torn(Fenced):
         self.failure = failure
         self.args = (
             f"a commit failed half-way, at {failure}, so the sums in Redis cannot be trusted. "
-            f"Delete the keys {prefix}:* to have the partition counted again from its log; "
+            f"Run `dither recount {partition.rpartition(':')[2]}` to have the partition counted "
+            "again from its log; "
             "docs/operations.md#a-commit-failed-half-way",
         )
 

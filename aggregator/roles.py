@@ -164,6 +164,15 @@ def roles(settings: Settings) -> dict[str, Role]:
             ),
             redis=(f"~{policies_key(reports)}", "+ping", "+hgetall", "+hset"),
         ),
+        Role(
+            "recounter",
+            "`dither recount`: it deletes what was counted",
+            kafka=(KafkaRight("Describe", "topic", reports),),  # where the log begins and ends
+            redis=(
+                f"~{_partitions(reports)}",
+                *_commands("ping hgetall smembers hset scan unlink"),
+            ),
+        ),
         Role("scraper", "Prometheus: a token with scope read, where [access] asks for one"),
     )
     return {role.name: role for role in listed}

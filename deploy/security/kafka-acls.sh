@@ -28,3 +28,4 @@ acls --add --allow-principal User:dither-operator --operation Create --topic dit
 acls --add --allow-principal User:dither-operator --operation Create --topic dither.deadletters
 acls --add --allow-principal User:dither-operator --operation Create --topic dither.estimates
 acls --add --allow-principal User:dither-operator --operation Create --topic dither.rounds
+acls --add --allow-principal User:dither-recounter --operation Describe --topic dither.reports

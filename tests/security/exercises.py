@@ -11,6 +11,7 @@ import redis
 import structlog.testing
 
 from aggregator import events, kafka
+from aggregator import recount as recounting
 from aggregator.coordinator import Coordinator
 from aggregator.eviction import refuse_eviction
 from aggregator.exporter import Exporter
@@ -109,6 +110,18 @@ def look(settings: Settings, _: Metrics) -> None:
     if ends.unknown:
         raise Denied(ends.unknown)
     assert len(ends.ranges) == settings.topics.partitions
+
+
+def recount(settings: Settings, _: Metrics) -> None:
+    """Ask what `dither recount` asks of Kafka."""
+    look(settings, _)
+    kafka.topic_id(settings, settings.topics.reports)
+
+
+def delete(settings: Settings, _: Metrics) -> None:
+    with open_store(settings) as store:
+        recounting.known_owner(store, 0)
+        assert recounting.delete(store, 0) == 1
 
 
 def create(settings: Settings, _: Metrics) -> None:
@@ -268,6 +281,7 @@ ON_KAFKA: dict[str, Callable[[Settings, Metrics], None]] = {
     "respondent": respond,
     "coordinator": coordinate,
     "verifier": prove,
+    "recounter": recount,
     "operator": create,
 }
 ON_REDIS: dict[str, Callable[[Settings, Metrics], None]] = {
@@ -277,5 +291,6 @@ ON_REDIS: dict[str, Callable[[Settings, Metrics], None]] = {
     "publisher": lead,
     "coordinator": conduct,
     "verifier": prove,
+    "recounter": delete,
     "operator": weigh,
 }

@@ -108,7 +108,7 @@ def test_a_role_needs_each_of_its_rights_in_kafka(
 
 @pytest.mark.parametrize("name", exercises.ON_REDIS)
 def test_a_role_works_with_its_rights_in_redis(name: str, places: Places, counted: Places) -> None:
-    here = places if name == "worker" else counted
+    here = places if name in ("worker", "recounter") else counted
     settings = here.user(name, redis=here.role(name).redis)
     exercises.ON_REDIS[name](settings, here.metrics)
 
@@ -117,7 +117,7 @@ def test_a_role_works_with_its_rights_in_redis(name: str, places: Places, counte
 def test_a_role_needs_each_of_its_rights_in_redis(
     name: str, left_out: int, places: Places, counted: Places
 ) -> None:
-    here = places if name == "worker" else counted
+    here = places if name in ("worker", "recounter") else counted
     rules = list(here.role(name).redis)
     del rules[left_out]
     with here.secured.redis.administrator() as client:
