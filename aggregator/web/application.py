@@ -53,6 +53,10 @@ class Gateway(Protocol):
     async def away(self) -> str:
         """Return why posts cannot be taken now; empty if they can."""
 
+    @property
+    def stalled(self) -> str:
+        """Why the last posts were not acknowledged though Kafka answers; empty if they were."""
+
     async def __aenter__(self) -> object:
         """Start."""
 
@@ -89,7 +93,8 @@ def application(
     """
     operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS])]
     posts = None if gateway is None else gateway.away
-    service = Service(reader, settings, operations, ends, posts)
+    stalled = None if gateway is None else lambda: gateway.stalled
+    service = Service(reader, settings, operations, ends, posts, stalled)
     routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first
     routes += [o.route(service) for o in operations if o.handler is not None]
     routes += pages.routes()

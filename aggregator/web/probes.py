@@ -89,6 +89,8 @@ async def readyz(service: Service, _: Request) -> Response:
     warnings, failures = list[str](), list[Problem]()
     if service.posts is not None and (why := await service.posts()):
         failures.append(unavailable(f"{why}: posts are refused", "see its brokers, and the log"))
+    elif service.stalled is not None and (why := service.stalled()):
+        warnings.append(why)
     if publishes or not takes:
         try:
             overview = await run_in_threadpool(service.reader.store.overview)

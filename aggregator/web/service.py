@@ -53,6 +53,8 @@ class Service:
         What to ask where the log ends; the settings' Kafka if left out.
     posts : callable, optional
         Returns why no posts can be taken now; empty if they can. None: this server takes none.
+    stalled : callable, optional
+        Returns why the last posts were not acknowledged though Kafka answers; empty if they were.
     """
 
     reader: Reader
@@ -60,6 +62,7 @@ class Service:
     operations: Sequence[Operation]
     asked: Ends | None = None
     posts: Callable[[], Awaitable[str]] | None = None
+    stalled: Callable[[], str] | None = None
 
     @functools.cached_property
     def ends(self) -> Ends:

@@ -147,6 +147,17 @@ class Gateway:
         await asyncio.to_thread(self._sender.presence.look, LOOK_SECONDS)
         return self._sender.obstacle
 
+    @property
+    def stalled(self) -> str:
+        """Why the last posts were not acknowledged though Kafka answers; empty if they were."""
+        if not self._sender.is_stalled:
+            return ""
+        return (
+            f"Kafka has acknowledged no post since one waited for {self._sender.timeout:g} s in "
+            f"vain, though a broker may answer: topic {self._sender.topic!r} may have fewer "
+            "replicas in sync than min.insync.replicas, or no leader"
+        )
+
     async def __aenter__(self) -> Self:
         self.start()
         return self

@@ -24,6 +24,16 @@ RECONNECT_MS = 1000  # at most between two attempts; librdkafka's own 10 s would
 ASK_SECONDS = 1.0
 DOUBT_SECONDS = 1.0  # without an acknowledgement: is Kafka there at all?
 
+NOT_TAKEN = frozenset(
+    {
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+"""Outcomes that tell of the topic, rather than of one batch."""
+
 Outcome = KafkaError | None
 """None: Kafka has it, in as many replicas as the topic asks for."""
 
@@ -42,6 +52,11 @@ class Sender:
         Seconds until a batch that Kafka has not acknowledged is given up.
     prepare : callable, optional
         Called in a thread until it does not raise, before anything is sent: to create the topic.
+
+    Attributes
+    ----------
+    is_stalled : bool
+        Whether Kafka has not acknowledged the batch whose time was over last, and none since.
     """
 
     def __init__(
@@ -56,6 +71,7 @@ class Sender:
         self.presence = Presence(self._ask, self._left)
         self._told = config.get("error_cb")
         self.last_error = ""
+        self.is_stalled = False
         self._config = {
             "message.timeout.ms": max(1, round(timeout * 1000)),
             "reconnect.backoff.max.ms": RECONNECT_MS,
@@ -174,6 +190,8 @@ class Sender:
         while self._arrived:
             future, done, error = self._arrived.popleft()
             done()
+            if error is None or error.code() in NOT_TAKEN:
+                self.is_stalled = error is not None
             if not future.done():
                 future.set_result(error)
 
@@ -183,7 +201,9 @@ class Sender:
         now = self._loop.time()
         overdue = now - self.timeout
         while self._awaited and (self._awaited[0][1].done() or self._awaited[0][0] <= overdue):
-            _give_up(self._awaited.popleft()[1])
+            future = self._awaited.popleft()[1]
+            self.is_stalled = self.is_stalled or not future.done()
+            _give_up(future)
         if self._awaited and self._awaited[0][0] <= now - DOUBT_SECONDS:
             self.presence.doubt()
         again = bool(self._awaited)

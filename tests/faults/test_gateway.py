@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from aggregator.local import free_port
 from deploy.kafka import launcher
+from deploy.kafka.cluster import KafkaCluster
 from producers.batch import encode_batch, new_batch_id
 from producers.gateway.bodies import PROTOBUF
 from tests import servers
@@ -198,3 +199,39 @@ def test_a_server_that_started_before_kafka_takes_reports_when_kafka_comes(
         own_kafka.restart(1)
         wait_until(lambda: post().status_code == 202, "the gateway has created the topic")
     assert keys_in(endangered).total() == 1
+
+
+@pytest.mark.slow
+def test_readiness_warns_while_too_few_replicas_are_in_sync(
+    tmp_path: Path, redis_url: str, metrics_file: Path
+) -> None:
+    if lacking := launcher.missing():
+        servers.missing("Apache Kafka", lacking)
+    with KafkaCluster(tmp_path / "kafka", brokers=3) as cluster:
+        kafka = servers.Kafka(cluster.bootstrap_servers, "apache", "a cluster of the test's own")
+        deployment = Deployment(kafka, redis_url, metrics_file)
+        deployment.topic = kafka.topic(1, min_insync_replicas=3)
+        body = encode_batch(deployment.metrics["delay"], [0], [1], TIME_MS, new_batch_id())
+        with (
+            deployment.store,
+            serving(deployment, gateway__acknowledge_timeout="1s", publish__enabled="false") as url,
+        ):
+
+            def post() -> int:
+                told = {"Content-Type": PROTOBUF}
+                return httpx.post(f"{url}/v1/reports", content=body, headers=told).status_code
+
+            def warnings() -> list[str]:
+                answer = httpx.get(f"{url}/readyz")
+                return answer.json().get("warnings", []) if answer.status_code == 200 else ["away"]
+
+            wait_until(lambda: post() == 202, "it takes posts")
+            assert warnings() == []
+            cluster.kill(3)
+            wait_until(
+                lambda: post() == 504 and "than min.insync.replicas" in warnings()[0],
+                "the topic takes no writes, and readiness warns",
+            )
+            cluster.restart(3)
+            wait_until(lambda: post() == 202, "it takes writes again")
+            assert warnings() == []

@@ -138,6 +138,8 @@ def test_what_devices_report_needs_the_scope_report(
     class Gateway:
         routes = (Route("/v1/reports", lambda _: PlainTextResponse("taken"), methods=["POST"]),)
 
+        stalled = ""
+
         async def away(self) -> str:
             return ""
 
@@ -160,6 +162,8 @@ def test_a_route_that_declares_no_scopes_is_closed(
 
     class Gateway:
         routes = (Route("/v1/new", lambda _: PlainTextResponse("secret")),)
+
+        stalled = ""
 
         async def away(self) -> str:
             return ""

@@ -107,6 +107,8 @@ def told(proxies: list[str], peer: str, *forwarded: str, scheme: str = "", name:
     class Gateway:
         routes = (Route("/v1/reports", lambda r: tell(r), methods=["POST"]),)
 
+        stalled = ""
+
         async def away(self) -> str:
             return ""
 

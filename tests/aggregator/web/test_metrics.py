@@ -542,6 +542,8 @@ def test_a_server_is_ready_for_what_it_is_for(
     class Gateway:
         routes = ()
 
+        stalled = ""
+
         async def away(self) -> str:
             return kafka
 
