@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import structlog
 
 from aggregator import events
+from aggregator.errors import StateUnreadable
 from aggregator.events import Event
 from aggregator.partition import NEVER
 from aggregator.published import Published
 from aggregator.reader import Reader
 from aggregator.store import Overview
-from aggregator.unpublished import Unpublished
+from aggregator.unpublished import BATCH_BYTES, BATCH_EVENTS, Unpublished
 from aggregator.windows import Window
 from estimators.weights import DEFAULT_POLICY
 
@@ -49,15 +50,35 @@ class Due:
         self._versions: dict[str, str] = {}
 
     def finals(self, overview: Overview, partitions: int) -> Iterator[list[Event]]:
-        """Yield the events of panes that are final and have none yet, in batches.
+        """Yield the events of panes that are final and have none yet, in batches over all metrics.
 
-        Every batch is to be published, and noted, before the next one is asked for.
+        Every batch is to be published, and noted, before the next one is asked for; if that fails,
+        another `Due` is to find it again.
 
         Parameters
         ----------
         partitions : int
             How many the reports topic has.
         """
+        batch: list[Event] = []
+        size, deadline = 0, time.monotonic() + BATCH_SECONDS
+        try:
+            for window in self._final_windows(overview, partitions):
+                batch.append(events.final(window, self._top, self._source))
+                size += len(batch[-1].data)
+                is_full = len(batch) >= BATCH_EVENTS or size >= BATCH_BYTES
+                if is_full or time.monotonic() > deadline:
+                    yield batch
+                    batch, size, deadline = [], 0, time.monotonic() + BATCH_SECONDS
+        except StateUnreadable:  # of one metric: the others' panes are none the worse
+            if batch:
+                yield batch
+            raise
+        if batch:
+            yield batch
+
+    def _final_windows(self, overview: Overview, partitions: int) -> Iterator[Window]:
+        """Yield the panes that are final and have no event yet."""
         numbers = range(partitions)
         self._unpublished.look(overview, numbers)
         for name, closed in self.reader.closed(overview, partitions).items():
@@ -72,33 +93,11 @@ class Due:
                     log.info("counted anew while it was read", metric=name)
                     return
                 self.published.check()
-                whole = self.published.pass_expired(metric, sums)
-                told = [
-                    Window(
-                        metric,
-                        statistic,
-                        start,
-                        start + metric.pane_ms,
-                        "final",
-                        NEVER,
-                        policy,
-                        changed_ms=since,
+                for start, statistic in self.published.pass_expired(metric, sums).items():
+                    end = start + metric.pane_ms
+                    yield Window(
+                        metric, statistic, start, end, "final", NEVER, policy, changed_ms=since
                     )
-                    for start, statistic in whole.items()
-                ]
-                yield from self._events(told)
-
-    def _events(self, windows: list[Window]) -> Iterator[list[Event]]:
-        """Yield the windows' events, some of them after a while where answers take their time."""
-        batch: list[Event] = []
-        deadline = time.monotonic() + BATCH_SECONDS
-        for window in windows:
-            batch.append(events.final(window, self._top, self._source))
-            if time.monotonic() > deadline:
-                yield batch
-                batch, deadline = [], time.monotonic() + BATCH_SECONDS
-        if batch:
-            yield batch
 
     def provisionals(self, overview: Overview) -> list[Event]:
         """Return the events of running totals that have changed."""

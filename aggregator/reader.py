@@ -254,7 +254,7 @@ class Reader:
 
         If not, what was read may still have been counted anew: it is not final.
         """
-        return frame.overview.goes_on_in(self.store.overview())
+        return self.store.goes_on(frame.overview)
 
     @staticmethod
     def of_release(metric: Metric, release: Release) -> Window:
@@ -528,7 +528,7 @@ class Reader:
                 sums[key.start] = None if known is None or statistic is None else known + statistic
         except StateUnreadable as error:
             failure = error
-        if not overview.goes_on_in(self.store.overview()):
+        if not self.store.goes_on(overview):
             return None
         if failure is not None:
             raise failure

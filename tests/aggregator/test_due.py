@@ -66,6 +66,36 @@ def test_panes_are_due_that_all_partitions_have_closed_and_no_others(
     assert list(due.finals(store.overview(), 2)) == []
 
 
+def test_panes_of_several_metrics_are_one_batch_and_one_overview_is_enough(
+    store: Store,
+    metrics: dict[str, Metric],
+    counting: Counting,
+    published: Published,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    for name, value in (("delay", 1.0), ("carrier", 0)):
+        counting.count(0, counting.batch(name, [value] * 20, 0), *beats(metrics[name], 1))
+    overview = store.overview()
+    monkeypatch.setattr(Store, "overview", None)  # it grows with the number of metrics
+    (batch,) = due.finals(overview, 1)
+    assert sorted(event.subject for event in batch) == ["carrier", "delay"]
+
+
+def test_a_metric_that_cannot_be_read_does_not_keep_back_those_before_it(
+    store: Store, metrics: dict[str, Metric], counting: Counting, published: Published
+) -> None:
+    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    for name, value in (("delay", 1.0), ("carrier", 0)):
+        counting.count(0, counting.batch(name, [value] * 20, 0), *beats(metrics[name], 1))
+    (key,) = store.client.keys(f"{{dither:{store.topic}:0}}:pane:carrier@*")
+    store.client.set(key, b"spoilt")
+    found = due.finals(store.overview(), 1)
+    assert [event.subject for event in next(found)] == ["delay"]
+    with pytest.raises(StateUnreadable):
+        next(found)
+
+
 def emptied(store: Store) -> None:
     """Lose every partition, and nothing else."""
     store.client.delete(*store.client.keys(f"{{dither:{store.topic}:*"))
