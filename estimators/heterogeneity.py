@@ -3,13 +3,15 @@
 Weights other than ``uniform`` take the level to be independent of the value. Where it is not, they
 estimate the mean of another population, and this test says so.
 
-Q is a sum of squared scores, one a level, that are never too large (`estimators/bounds/scores.py`).
-At the true common mean theta it exceeds x no more often than chi-square with as many degrees of
-freedom as there are levels. What is compared with chi-square is the least Q over all theta, which
-is smaller still: the p-value is at most p with probability at most p, for any number of reports,
-and the true theta need not be known. The price is one degree of freedom: with many reports, the
-least Q has the law of chi-square with one less (Cochran, "The combination of estimates from
-different experiments", 1954).
+Q is a sum of squared scores, one a level; those of counts are never too large
+(`estimators/bounds/scores.py`). With such scores, at the true common mean theta it exceeds x no
+more often than chi-square with as many degrees of freedom as there are levels. What is compared
+with chi-square is the least Q over all theta, which is smaller still: the p-value is at most p with
+probability at most p, for any number of reports, and the true theta need not be known. That is
+proved for counts. The scores of other reports can be too large by a little; no share of p-values
+below p that is above p was found for them, because the least Q has a degree of freedom to spare
+(docs/bounds.md). The price is one degree of freedom: with many reports, the least Q has the law of
+chi-square with one less (Cochran, "The combination of estimates from different experiments", 1954).
 """
 
 from __future__ import annotations
@@ -56,13 +58,14 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     Notes
     -----
     Levels of single signs are binomial counts, whose scores are proved for every count. Levels of
-    noise (Laplace) or of signs that a user repeats have scores from their cumulant, which measured
-    alike. Values that are no signs vary less than signs do, so that p can only be too large.
+    noise (Laplace) or of signs that a user repeats have scores from their cumulant. These can
+    be too large where reports are few; the p-values were measured, and none was too small too
+    often. Values that are no signs vary less than signs do, so that p can only be too large.
 
     A frequency metric has a Q for each category. The categories' Q depend on each other (a report
-    has one category), so the least p-value is multiplied by their number (Bonferroni): whatever the
-    dependence, the result is below p with probability at most p, and one category that goes with
-    the level is found among many that do not.
+    has one category), so the least p-value is multiplied by their number (Bonferroni): whatever
+    the dependence, the result is below p with probability at most p (of counts), and one
+    category that goes with the level is found among many that do not.
 
     Examples
     --------

@@ -1,8 +1,10 @@
 """How far a level's reports are from what a hypothesis says, as a score on the normal scale.
 
-A score is never too large: for z > 0 it is above z, or below -z, with probability at most that of a
-standard normal variable, whatever the counts. So the sum of the squared scores of L independent
-levels exceeds x no more often than chi-square with L degrees of freedom does.
+The score of a binomial count is never too large: for z > 0 it is above z, or below -z, with
+probability at most that of a standard normal variable, whatever the counts. So the sum of the
+squared scores of L independent levels exceeds x no more often than chi-square with L degrees of
+freedom does. That is proved for counts only. The other scores can be too large: Laplace's, at
+epsilon = 64 and 25 reports, is above 3 up to 1.39 times as often as a standard normal variable.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ def mean_scores(law: Law, level: int, mean: Floats, theta: Floats) -> Floats:
     Of signs that a user repeats, s is moved by one of them towards theta, as in
     :func:`binomial_scores`. Of noise, the score is r or its correction r + ln(t sqrt(K''(t)) / r) /
     r, whichever is nearer to zero (Barndorff-Nielsen, 1986; exact up to O(1 / n)). Neither is
-    proved as the scores of counts are.
+    proved as the scores of counts are, and this one is false as a bound where reports are few and
+    their noise is small: 1.39 times too often above 3 at epsilon = 64 and 25 reports.
     """
     one = slice(level, level + 1)
     counts, contrast = law.counts[one], law.contrast[one]

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from scipy.stats import binom, chi2, kstest
+from scipy.stats import binom, chi2, kstest, norm
 
 from estimators import Metric
+from estimators.bounds import Law
+from estimators.bounds.scores import mean_scores
+from estimators.heterogeneity import heterogeneity
 from estimators.randomness import SeededBits
 from tests.statistics.false_alarms import (
     CASES,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from estimators.estimate import Floats
 
 RUNS = 400
+FEW, GRID = 25, 1024
 EVEN, UNEVEN = (500, 500, 500, 500, 500), (3000, 600, 200, 100, 60)
 INDEPENDENT = [
     Population("randomized_response", theta, counts)
@@ -71,6 +75,39 @@ def test_independent_levels_give_small_p_values_no_more_often_than_they_say(
 ) -> None:
     found = p_values(population)
     assert np.all((found >= 0) & (found <= 1))
+    for q in (0.01, 0.05, 0.2, 0.5):
+        assert np.count_nonzero(found <= q) <= binom.isf(1e-4, RUNS, q)
+
+
+def accurate_means(share: float, shape: tuple[int, ...]) -> Floats:
+    """Return means of 25 Laplace reports at epsilon = 64; a share of values is +1, else -1."""
+    rng, kept = np.random.default_rng(12), 1 - np.exp(-64 / (2 * GRID))
+    noise = rng.negative_binomial(FEW, kept, shape) - rng.negative_binomial(FEW, kept, shape)
+    found: Floats = (2 * rng.binomial(FEW, share, shape) - FEW + noise / GRID) / FEW
+    return found
+
+
+def accurate(levels: int) -> Law:
+    ones = np.ones(levels)
+    return Law(FEW * ones, ones / (FEW * levels), ones, 64 / (2 * GRID) * ones, 1 / GRID)
+
+
+@pytest.mark.parametrize(("share", "beyond", "factor"), [(0.5, 3.0, 1.39), (0.01, 1.0, 1.18)])
+def test_scores_of_laplace_can_be_too_large_as_the_docs_say(
+    share: float, beyond: float, factor: float
+) -> None:
+    """Those of counts are proved; these are measured, and this is the largest excess found."""
+    means = accurate_means(share, (1_000_000,))
+    points = np.linspace(means.min(), means.max(), 4001)
+    truth = np.full(points.size, 2 * share - 1)
+    found = np.interp(means, points, mean_scores(accurate(1), 0, points, truth))
+    assert np.mean(found > beyond) / norm.sf(beyond) == pytest.approx(factor, abs=0.12)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.01])
+def test_where_scores_are_too_large_small_p_values_are_not_too_frequent(share: float) -> None:
+    means = accurate_means(share, (RUNS, 2, 1))
+    found = np.array([heterogeneity(accurate(2), one) for one in means], dtype=float)
     for q in (0.01, 0.05, 0.2, 0.5):
         assert np.count_nonzero(found <= q) <= binom.isf(1e-4, RUNS, q)
 
