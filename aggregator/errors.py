@@ -12,6 +12,11 @@ class DitherError(Exception):
     """A failure that a person can act on: shown as a message, never as a traceback."""
 
 
+def recount_command(partition: str) -> str:
+    """Return the command that has a partition, `topic:number`, counted again."""
+    return f"dither recount {partition.rpartition(':')[2]}"
+
+
 class SettingsError(DitherError):
     """A setting that cannot be used."""
 
@@ -97,8 +102,8 @@ class StateUnreadable(DitherError):  # noqa: N818
         self.key, self.found, self.expected = key, found, expected
         tag, brace, _ = key.partition("}")
         if key.startswith("{dither:") and brace:
-            number = tag.rpartition(":")[2]
-            remedy = f"run `dither recount {number}`: the partition is counted again from its log"
+            command = recount_command(tag)
+            remedy = f"run `{command}`: the partition is counted again from its log"
         else:
             remedy = "delete the key"
         super().__init__(
@@ -180,8 +185,7 @@ class Torn(Fenced):
         self.failure = failure
         self.args = (
             f"a commit failed half-way, at {failure}, so the sums in Redis cannot be trusted. "
-            f"Run `dither recount {partition.rpartition(':')[2]}` to have the partition counted "
-            "again from its log; "
+            f"Run `{recount_command(partition)}` to have the partition counted again from its log; "
             "docs/operations.md#a-commit-failed-half-way",
         )
 

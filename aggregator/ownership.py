@@ -11,7 +11,7 @@ from aggregator.clock import SYSTEM, Clock
 from aggregator.continuity import Log, Mark, Remembered, broken, is_another
 from aggregator.decoding import Refusal
 from aggregator.definition_history import Definitions, rules
-from aggregator.errors import Fenced, OtherGroup, StateUnreadable
+from aggregator.errors import Fenced, OtherGroup, StateUnreadable, recount_command
 from aggregator.limits import Refused
 from aggregator.live_metrics import UNUSABLE
 from aggregator.measurements import Measurements
@@ -254,8 +254,9 @@ def take(
     halted = ""
     if snapshot.next_offset == TORN:
         halted = snapshot.owner.get("halted") or (
-            "a commit was applied by half, so the sums in Redis cannot be trusted. Run `dither "
-            f"recount {number}` to have the partition counted again from its log"
+            "a commit was applied by half, so the sums in Redis cannot be trusted. Run "
+            f"`{recount_command(f'{store.topic}:{number}')}` to have the partition counted again "
+            "from its log"
         )
     else:
         low, high = log.range()

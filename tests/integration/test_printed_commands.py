@@ -28,6 +28,7 @@ PLACEHOLDERS = {
     "FILE": "flights.csv",
     "NAME": "dep_delay",
     "COMMAND": "estimate",
+    "PARTITION": "3",
     "PARTITION:OFFSET": "0:0",
     "EXPERIMENT": "errata",
     "STAGE": "randomize",
