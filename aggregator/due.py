@@ -101,12 +101,16 @@ class Due:
 
     def provisionals(self, overview: Overview) -> list[Event]:
         """Return the events of running totals that have changed."""
+        frames = (self.reader.frame(overview, name) for name in self._metrics)
+        changed = [
+            frame
+            for frame in frames
+            if frame.arrived_ms != NEVER and frame.version != self._versions.get(frame.metric.name)
+        ]
         found = []
-        for name in self._metrics:
-            frame = self.reader.frame(overview, name)
-            if frame.arrived_ms == NEVER or frame.version == self._versions.get(name):
-                continue
-            window = frame.filled(self.reader.sum(frame))
+        for frame, read in zip(changed, self.reader.totals(changed), strict=True):
+            name = frame.metric.name
+            window = frame.filled(self.reader.sum(frame)) if read is None else read
             event = events.provisional(window, self._top, self._source)
             if event.id != self.published.provisional(name):
                 found.append(event)

@@ -121,10 +121,12 @@ class Exporter(Collector):
         began = time.perf_counter()
         families, overview = Families(), self.reader.store.overview()
         standings = overview.partitions
-        for name in self.reader.metrics:
+        for name, frame in self._metrics(overview).items():
             try:
-                frame = self.reader.frame(overview, name)
-                samples = [*self._metric(frame), *self._released(overview, frame)]
+                if isinstance(frame, StateUnreadable):
+                    raise frame
+                samples = [*_described(frame), *self._known[name][1]]
+                samples += self._released(overview, frame)
             except StateUnreadable as error:
                 self._unreadable(name, str(error))
                 samples = []
@@ -185,14 +187,27 @@ class Exporter(Collector):
             log.error("unreadable", metric=name, reason=why)
         self._told[name] = why
 
-    def _metric(self, frame: Frame) -> list[Sample]:
-        """Return a metric's samples: the estimate of the last scrape if it can be no other."""
-        name = frame.metric.name
-        known, samples = self._known.get(name, ("", []))
-        if known != frame.version:
-            samples = [*self._estimated(frame)]
-            self._known[name] = frame.version, samples
-        return [*_described(frame), *samples]
+    def _metrics(self, overview: Overview) -> dict[str, Frame | StateUnreadable]:
+        """Return all metrics' frames, or why one cannot be read; estimate those that changed."""
+        found: dict[str, Frame | StateUnreadable] = {}
+        changed = []
+        for name in self.reader.metrics:
+            try:
+                found[name] = frame = self.reader.frame(overview, name)
+            except StateUnreadable as error:
+                found[name] = error
+            else:
+                if self._known.get(name, ("", []))[0] != frame.version:
+                    changed.append(frame)
+        for frame, window in zip(changed, self.reader.totals(changed), strict=True):
+            name = frame.metric.name
+            try:
+                samples = [*self._estimated(frame, window or self.reader.look(frame))]
+            except StateUnreadable as error:
+                found[name] = error
+            else:
+                self._known[name] = frame.version, samples
+        return found
 
     def _released(self, overview: Overview, frame: Frame) -> Iterable[Sample]:
         """Yield how far a metric that is collected in trust is released."""
@@ -206,8 +221,8 @@ class Exporter(Collector):
         if due is not None:
             yield Sample(exported.RELEASE_DUE, (due + metric.pane_ms) / 1000, (metric.name,))
 
-    def _estimated(self, frame: Frame) -> Iterable[Sample]:
-        metric, window = frame.metric, self.reader.look(frame)
+    def _estimated(self, frame: Frame, window: Window) -> Iterable[Sample]:
+        metric = frame.metric
         estimate = self.reader.answer(window)
         yield from _search(window)
         yield Sample(exported.EFFECTIVE_REPORTS, estimate.effective_reports, (metric.name,))

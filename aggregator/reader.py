@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
 from aggregator import releases, stored
@@ -44,6 +44,10 @@ DEFAULT_TOPIC = "dither.reports"
 ONE_LOOK = Looks()
 EXPIRY_MS = 60_000
 """How long an answer from panes that expire is taken to be the same."""
+
+
+TOGETHER, TOGETHER_BYTES = 100, 32_000_000
+"""Running totals that are read together at most, and of what size."""
 
 
 class Reader:
@@ -430,9 +434,7 @@ class Reader:
                 return statistic
             return self.sum_round(metric, frame.asked.number, [*frame.watermarks])
         if frame.start_ms is None and frame.end_ms is None:
-            for place, value in self.store.running([*frame.watermarks], key):
-                statistic += stored.statistic(place, value, metric)
-            return statistic
+            return _sum(metric, self.store.running([*frame.watermarks], key))
         cut = [
             (number, span)
             for number, mark in frame.watermarks.items()
@@ -444,12 +446,42 @@ class Reader:
             statistic += pane
         return statistic
 
+    def totals(self, frames: Iterable[Frame]) -> Iterator[Window | None]:
+        """Yield the windows of frames that are running totals, many of them read together.
+
+        None in place of any other, and of those that were read together where one cannot be read:
+        :meth:`look` says of each by itself what there is.
+        """
+        together: list[Frame] = []
+        size = 0
+        for frame in frames:
+            together.append(frame)
+            size += frame.metric.zero().nbytes * len(frame.watermarks)
+            if len(together) == TOGETHER or size > TOGETHER_BYTES:
+                yield from self._totals(together)
+                together, size = [], 0
+        yield from self._totals(together)
+
+    def _totals(self, frames: Sequence[Frame]) -> list[Window | None]:
+        wanted = {
+            metric_key(frame.metric.name, frame.metric.revision): frame
+            for frame in frames
+            if frame.metric.trust == "local" and not frame.metric.has_rounds
+            if frame.start_ms is None and frame.end_ms is None
+        }
+        found: dict[str, Window] = {}
+        try:
+            parts = self.store.totals([(key, [*one.watermarks]) for key, one in wanted.items()])
+            for frame, values in zip(wanted.values(), parts, strict=True):
+                found[frame.metric.name] = frame.filled(_sum(frame.metric, values))
+        except StateUnreadable:
+            found = {}
+        return [found.get(frame.metric.name) for frame in frames]
+
     def sum_round(self, metric: Metric, number: int, partitions: Sequence[int]) -> Counts:
         """Return the statistic of the answers to a round."""
-        statistic, key = metric.zero(), metric_key(metric.name, metric.revision)
-        for place, value in self.store.running(partitions, round_key(key, number)):
-            statistic += stored.statistic(place, value, metric)
-        return statistic
+        key = metric_key(metric.name, metric.revision)
+        return _sum(metric, self.store.running(partitions, round_key(key, number)))
 
     def reports(self, metric: Metric, key: str, partitions: Sequence[int]) -> int:
         """Return how many reports were ever counted under a key, whatever may be shown of them."""
@@ -566,6 +598,14 @@ class Reader:
             if not metric.has_rounds
         }
         return {name: closed for name, closed in found.items() if closed != NEVER}
+
+
+def _sum(metric: Metric, values: Sequence[tuple[str, bytes]]) -> Counts:
+    """Return the sum of statistics as they are stored, each with its key."""
+    statistic = metric.zero()
+    for place, value in values:
+        statistic += stored.statistic(place, value, metric)
+    return statistic
 
 
 def _version(*facts: object) -> str:

@@ -335,26 +335,48 @@ class Store:
 
     def running(self, partitions: Sequence[int], metric: str) -> list[tuple[str, bytes]]:
         """Return the statistics that make up a metric's running total, with their keys."""
-        plans = [self._running(tag(self.topic, partition), metric) for partition in partitions]
-        found: list[tuple[str, bytes]] = []
-        for plan, piece in zip(plans, pieces.read(self.ask, plans), strict=True):
-            (_, total), *panes = plan.reads(piece.opened)
-            closed, *values = piece.replies
-            member = f"total:{metric}:".encode()
-            if closed is not None or any(one.startswith(member) for one in piece.opened):
-                found.append((str(total), closed or b""))
-            found += [(str(k), v or b"") for (_, k), v in zip(panes, values, strict=True)]
+        (found,) = self.totals([(metric, partitions)])
         return found
 
-    def _running(self, prefix: str, metric: str) -> pieces.Plan:
-        """Return what makes up the running total of a metric: its closed panes, and open ones."""
-        start = f"pane:{metric}:".encode()
+    def totals(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> list[list[tuple[str, bytes]]]:
+        """Return what makes up the running totals of several metrics.
+
+        In a few round trips, and each partition is asked for its open panes once.
+
+        Parameters
+        ----------
+        wanted : sequence of (str, sequence of int)
+            Metric keys, each once, and the partitions of which to add them up.
+        """
+        asked: defaultdict[int, list[str]] = defaultdict(list)
+        for metric, partitions in wanted:
+            for number in partitions:
+                asked[number].append(metric)
+        plans = [self._running(tag(self.topic, n), metrics) for n, metrics in asked.items()]
+        found: dict[str, list[tuple[str, bytes]]] = {metric: [] for metric, _ in wanted}
+        for plan, piece in zip(plans, pieces.read(self.ask, plans), strict=True):
+            opened = {one.rpartition(b":")[0].decode(errors="replace") for one in piece.opened}
+            for (_, place), value in zip(plan.reads(piece.opened), piece.replies, strict=True):
+                key = str(place).removeprefix(f"{plan.prefix}:")
+                if value is not None or key in opened:
+                    found[PaneKey.parse(key).metric].append((str(place), value or b""))
+        return [*found.values()]
+
+    def _running(self, prefix: str, metrics: Sequence[str]) -> pieces.Plan:
+        """Return what makes up running totals of metrics: closed panes, and open ones."""
 
         def reads(opened: Collection[bytes]) -> list[Command]:
-            mine = sorted(member for member in opened if member.startswith(start))
-            keys = (stored.opened(f"{prefix}:open", member)[0] for member in mine)
-            total = f"{prefix}:total:{metric}:0"
-            return [("GET", total), *(("GET", f"{prefix}:{key}") for key in keys)]
+            panes: dict[bytes, list[bytes]] = {metric.encode(): [] for metric in metrics}
+            for member in sorted(opened):
+                grain, _, rest = member.partition(b":")
+                if grain == b"pane" and (mine := panes.get(rest.partition(b":")[0])) is not None:
+                    mine.append(member)
+            commands: list[Command] = []
+            for metric, members in zip(metrics, panes.values(), strict=True):
+                keys = (stored.opened(f"{prefix}:open", member)[0] for member in members)
+                commands.append(("GET", f"{prefix}:total:{metric}:0"))
+                commands += [("GET", f"{prefix}:{key}") for key in keys]
+            return commands
 
         return pieces.Plan(prefix, reads)
 

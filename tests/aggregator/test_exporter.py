@@ -41,7 +41,6 @@ from aggregator.stored import LAST_COMMIT_MS
 from aggregator.web import application
 from aggregator.windows import Frame, Window
 from estimators import Metric
-from estimators.estimate import Counts
 from estimators.extremes import Decision, Progress
 from producers.reports_pb2 import ReportBatch
 from producers.rounds import Round, encode
@@ -493,9 +492,10 @@ def test_an_estimate_is_computed_again_only_when_something_was_counted_or_its_we
     asked: list[str] = []
 
     class Asked(Reader):
-        def sum(self, frame: Frame) -> Counts:
-            asked.append(frame.metric.name)
-            return super().sum(frame)
+        def totals(self, frames: Iterable[Frame]) -> Iterator[Window | None]:
+            fresh = [*frames]
+            asked.extend(frame.metric.name for frame in fresh)
+            return super().totals(fresh)
 
     exporter = Exporter(Asked(store, METRICS), TOP)
 

@@ -616,3 +616,42 @@ def test_an_answer_read_before_is_estimated_without_reading_again(
     answers: Mapping[str, Any] = {w: reader.answer(window, weights=w) for w in ("optimal", "paper")}
     assert all(answer.reports == 200 for answer in answers.values())
     assert np.isfinite([answer.value for answer in answers.values()]).all()
+
+
+def test_running_totals_of_many_metrics_are_read_in_as_many_round_trips_as_of_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Counted(store, [(n, name, at) for n in (0, 1) for name in METRICS for at in (0, 5, 500)])
+    reader = Reader(store, METRICS)
+    overview = store.overview()
+    frames = [reader.frame(overview, name) for name in METRICS]
+    single = [reader.look(frame) for frame in frames]
+    trips: list[int] = []
+    asked = Store._asked
+
+    def counted(self: Store, commands: Any) -> Any:
+        trips.append(len(commands))
+        return asked(self, commands)
+
+    monkeypatch.setattr(Store, "_asked", counted)
+    assert next(reader.totals(frames[:1])) is not None
+    of_one = len(trips)
+    together = [*reader.totals(frames)]
+    assert len(trips) == 2 * of_one
+    for window, alone in zip(together, single, strict=True):
+        assert window is not None
+        assert (window.metric, window.status) == (alone.metric, alone.status)
+        assert window.statistic.tolist() == alone.statistic.tolist()
+
+
+def test_a_total_that_cannot_be_read_leaves_the_others_to_be_read_alone(store: Store) -> None:
+    Counted(store, [(0, name, 0) for name in METRICS])
+    reader = Reader(store, METRICS)
+    (key,) = store.client.keys(f"{{dither:{TOPIC}:0}}:pane:awkward@*")
+    store.client.set(key, b"spoilt")
+    overview = store.overview()
+    frames = [reader.frame(overview, name) for name in METRICS]
+    assert [*reader.totals(frames)] == [None] * len(METRICS)
+    assert reader.look(frames[0]).reports > 0
+    with pytest.raises(StateUnreadable):
+        reader.look(frames[1])
