@@ -78,9 +78,10 @@ class Due:
             yield batch
 
     def _final_windows(self, overview: Overview, partitions: int) -> Iterator[Window]:
-        """Yield the panes that are final and have no event yet."""
+        """Yield the panes that are final and have no event yet; then raise what was unreadable."""
         numbers = range(partitions)
         self._unpublished.look(overview, numbers)
+        unreadable: StateUnreadable | None = None
         for name, closed in self.reader.closed(overview, partitions).items():
             if name not in self._metrics:
                 continue
@@ -88,7 +89,11 @@ class Due:
             policy = overview.policies.get(name, DEFAULT_POLICY)
             since = overview.changed_ms(name)
             for starts in self._unpublished.starts(metric, closed - metric.pane_ms):
-                sums = self.reader.closed_panes(overview, metric, numbers, starts)
+                try:
+                    sums = self.reader.closed_panes(overview, metric, numbers, starts)
+                except StateUnreadable as error:  # the other metrics' panes are none the worse
+                    unreadable = error
+                    break
                 if sums is None:
                     log.info("counted anew while it was read", metric=name)
                     return
@@ -98,6 +103,8 @@ class Due:
                     yield Window(
                         metric, statistic, start, end, "final", NEVER, policy, changed_ms=since
                     )
+        if unreadable is not None:
+            raise unreadable
 
     def provisionals(self, overview: Overview) -> list[Event]:
         """Return the events of running totals that have changed."""

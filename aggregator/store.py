@@ -257,19 +257,32 @@ class Store:
         return dict(stored.start(key, member) for member in found)
 
     def find(self, metric: str, spans: Sequence[tuple[int, Span]]) -> list[tuple[int, PaneKey]]:
-        """Return a metric's panes in spans of partitions: in one round trip, in their order."""
-        commands = []
+        """Return a metric's panes in spans of partitions: in one round trip, in their order.
+
+        Raises
+        ------
+        StateUnreadable
+            If an index is gone of which there were panes.
+        """
+        commands: list[Command] = []
         for partition, span in spans:
             low = "-inf" if span.start is None else span.start
             high = "+inf" if span.end is None else f"({span.end}"
             key = self._index(partition, span.grain, metric)
-            commands.append(("ZRANGEBYSCORE", key, low, high))
-        found = zip(spans, self._starts(commands), strict=True)
-        return [
-            (partition, PaneKey(span.grain, metric, start))
-            for (partition, span), starts in found
-            for start in starts
-        ]
+            commands += [
+                ("SMEMBERS", f"{tag(self.topic, partition)}:indexed"),
+                ("EXISTS", key),
+                ("ZRANGEBYSCORE", key, low, high),
+            ]
+        replies, found = self.ask(commands), list[tuple[int, PaneKey]]()
+        for place, (partition, span) in enumerate(spans):
+            key = self._index(partition, span.grain, metric)
+            indexed, exists, members = replies[3 * place : 3 * place + 3]
+            if not exists and f"{span.grain}:{metric}".encode() in indexed:
+                raise StateUnreadable(key, "nothing", "an index of panes that were counted")
+            starts = (stored.start(key, member)[0] for member in members)
+            found += [(partition, PaneKey(span.grain, metric, start)) for start in starts]
+        return found
 
     def extent(self, metric: str, partitions: Sequence[int]) -> tuple[int, int] | None:
         """Return where a metric's first and last pane begin, in ms since the epoch; None: none."""

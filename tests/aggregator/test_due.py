@@ -193,11 +193,14 @@ def test_a_pane_that_was_deleted_is_no_part_of_a_final_event(
 ) -> None:
     for number in (0, 1):
         delays = (counting.batch("delay", [1.0] * 20, at) for at in (0, 1))
-        counting.count(number, *delays, *beats(metrics["delay"], 3))
+        carriers = counting.batch("carrier", [0] * 100, 0, 8)
+        counting.count(number, *delays, *beats(metrics["delay"], 3), carriers)
+        counting.count(number, *beats(metrics["carrier"], 3))
     key = lose(store, 1, 0)
-    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    due, found = Due(Reader(store, metrics), published, "dither", 0, 10), list[Event]()
     with pytest.raises(StateUnreadable, match=re.escape(f"nothing at {key}: expected a pane")):
-        list(due.finals(store.overview(), 2))
+        found.extend(event for batch in due.finals(store.overview(), 2) for event in batch)
+    assert [event.key.partition("@")[0] for event in found] == ["carrier"], "others go on"
 
 
 @pytest.mark.parametrize("seed", range(60))

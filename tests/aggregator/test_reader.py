@@ -354,6 +354,14 @@ def test_a_pane_that_was_deleted_and_never_expires_is_named(store: Store) -> Non
     reader.window("delay", seconds(EPOCH + MINUTE), seconds(EPOCH + 5 * MINUTE))
 
 
+def test_an_index_of_panes_that_was_deleted_is_named(store: Store) -> None:
+    Counted(store, every_minute(0, range(30)))
+    (key,) = store.client.keys(f"{{dither:{TOPIC}:0}}:index:pane:delay@*")
+    store.client.delete(key)
+    with pytest.raises(StateUnreadable, match=r"nothing at .*: expected an index of panes"):
+        reader_of(store).window("delay", seconds(EPOCH), seconds(EPOCH + 5 * MINUTE))
+
+
 def test_a_running_total_of_which_the_closed_panes_were_deleted_is_named(store: Store) -> None:
     Counted(store, every_minute(0, range(30)))
     key = lose(store, 0, "total", 0)
