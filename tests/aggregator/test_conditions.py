@@ -222,7 +222,7 @@ def test_a_key_of_another_type_is_named(node: RedisNode, store: Store, what: str
     client.rpush(key, "a list")
     with pytest.raises(StateUnreadable, match=re.escape(key)) as unreadable:
         store.acquire(0, "one").partition(METRICS, FUTURE_MS)
-    assert "{dither:reports:0}:*" in str(unreadable.value)
+    assert "`dither recount 0`" in str(unreadable.value)
 
 
 def test_a_partition_that_cannot_be_read_is_shown_and_no_estimate_leaves_it_out(
