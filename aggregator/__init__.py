@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aggregator.reader import Reader
+    from aggregator.reading.reader import Reader
 
 __all__ = ["Reader"]
 
@@ -13,7 +13,7 @@ __all__ = ["Reader"]
 def __getattr__(name: str) -> Any:
     """Import on first use, so that `dither --help` starts without numpy and redis."""
     if name == "Reader":
-        from aggregator.reader import Reader
+        from aggregator.reading.reader import Reader
 
         return Reader
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

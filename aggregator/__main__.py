@@ -1,6 +1,6 @@
 """`python -m aggregator` is `dither`."""
 
-from aggregator.cli import main
+from aggregator.cli.main import main
 
 if __name__ == "__main__":
     main()

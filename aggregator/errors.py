@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aggregator.masking import masked
+from aggregator.secrets import masked
 
 SHOWN = 200
 """Characters of a value that messages show."""
@@ -70,7 +70,7 @@ class StoreUnreachable(DitherError):  # noqa: N818
     """
 
     def __init__(self, url: str, failure: Exception) -> None:
-        from aggregator.conditions import AWAY, condition, told
+        from aggregator.storage.failures import AWAY, condition, told
 
         self.url, self.detail = url, str(failure)
         yours = "--redis, DITHER_REDIS_URL or [redis] url in dither.toml"
@@ -236,7 +236,7 @@ def explained(error: Exception) -> str | None:
     import redis
     from confluent_kafka import KafkaException
 
-    from aggregator.embedded import EmbeddedUnavailableError
+    from aggregator.local.embedded import EmbeddedUnavailableError
     from estimators.errors import DefinitionError
     from producers import kafka_errors
     from producers.delivery import DeliveryError
@@ -249,7 +249,7 @@ def explained(error: Exception) -> str | None:
         extra = f"'dither[{EXTRAS[error.name]}]'"
         return str(error) if extra in str(error) else f"{error}: pip install {extra} brings it"
     if isinstance(error, redis.RedisError):
-        from aggregator.conditions import told
+        from aggregator.storage.failures import told
 
         return f"{told(error)}; what was committed before is safe"
     if isinstance(error, KafkaException):

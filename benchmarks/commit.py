@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from aggregator.keys import PaneKey, metric_key
-from aggregator.ownership import Owned
-from aggregator.partition import Pane, Partition
-from aggregator.store import UNSET, Store, connect
+from aggregator.counting.assignment import Owned
+from aggregator.state.partition import Pane, Partition
+from aggregator.storage.redis_keys import PaneKey, metric_key
+from aggregator.storage.store import UNSET, Store, connect
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
 from estimators import Metric

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, TopicPartition
 
-from aggregator import kafka
-from aggregator.partition import Partition
-from aggregator.settings import Settings
+from aggregator.config.settings import Settings
+from aggregator.kafka import clients
+from aggregator.state.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRICS, different_payloads
 from benchmarks.measure import Benchmark, Side
 from benchmarks.places import PARTITIONS, Places
@@ -44,7 +44,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
 def collecting_seldom() -> Iterator[None]:
     """Have Python look for garbage as seldom as in a worker, whoever consumes."""
     before = gc.get_threshold()
-    kafka.collect_seldom()
+    clients.collect_seldom()
     try:
         yield
     finally:
@@ -67,7 +67,7 @@ def consumption(
 
     def consumed() -> float:
         step = begin()
-        consumer: Consumer = kafka.consumer(
+        consumer: Consumer = clients.consumer(
             Settings(kafka={"bootstrap.servers": places.kafka}), "bench"
         )
         consumer.list_topics(topic, timeout=30)
@@ -84,7 +84,7 @@ def consumption(
 
 def raw(consumer: Consumer) -> int:
     """Drop what comes."""
-    return len(consumer.consume(kafka.CONSUME_MESSAGES, timeout=PATIENCE_SECONDS))
+    return len(consumer.consume(clients.CONSUME_MESSAGES, timeout=PATIENCE_SECONDS))
 
 
 def counting() -> Step:
@@ -92,8 +92,8 @@ def counting() -> Step:
     partitions: defaultdict[int, Partition] = defaultdict(lambda: Partition(METRICS, FUTURE_MS))
 
     def count(consumer: Consumer) -> int:
-        messages = kafka.gather(consumer, PATIENCE_SECONDS)
-        for number, batch in kafka.by_partition(messages).items():
+        messages = clients.gather(consumer, PATIENCE_SECONDS)
+        for number, batch in clients.by_partition(messages).items():
             partitions[number].count(batch)
         return len(messages)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aggregator.partition import Partition
+from aggregator.state.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRICS, LogMessage, payloads
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places

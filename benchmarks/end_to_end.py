@@ -12,8 +12,8 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from aggregator.settings import Redis, Settings, Topics
-from aggregator.store import Store, connect
+from aggregator.config.settings import Redis, Settings, Topics
+from aggregator.storage.store import Store, connect
 from benchmarks.batches import METRIC, METRICS, payloads
 from benchmarks.consume import consumption, raw
 from benchmarks.measure import Benchmark, NotRun, Outcome, Side

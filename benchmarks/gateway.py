@@ -21,9 +21,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aggregator.reader import Reader
-from aggregator.settings import Settings, Topics
-from aggregator.store import Store, connect
+from aggregator.config.settings import Settings, Topics
+from aggregator.reading.reader import Reader
+from aggregator.storage.store import Store, connect
 from aggregator.web import application, reports
 from benchmarks.batches import METRIC, METRICS, TIME_MS
 from benchmarks.measure import Benchmark, Side

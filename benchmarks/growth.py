@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from aggregator.kafka import GATHER_MESSAGES
-from aggregator.partition import Partition
+from aggregator.kafka.clients import GATHER_MESSAGES
+from aggregator.state.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRIC, TIME_MS, LogMessage
 from benchmarks.measure import Figure
 from benchmarks.metrics import reports_of

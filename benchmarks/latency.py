@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Producer
 
-from aggregator.reader import Reader
-from aggregator.settings import Settings
-from aggregator.store import Store, connect
+from aggregator.config.settings import Settings
+from aggregator.reading.reader import Reader
+from aggregator.storage.store import Store, connect
 from benchmarks.batches import METRIC, METRICS
 from benchmarks.end_to_end import settings_of
 from benchmarks.measure import Figure, NotRun, Outcome

@@ -15,7 +15,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from aggregator.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker, EmbeddedRedis, valkey_binary
+from aggregator.local.embedded import (
+    EMBEDDED_PARTITIONS,
+    EmbeddedBroker,
+    EmbeddedRedis,
+    valkey_binary,
+)
 from deploy.kafka import launcher
 
 PARTITIONS = EMBEDDED_PARTITIONS

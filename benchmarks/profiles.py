@@ -10,7 +10,7 @@ import pstats
 from collections.abc import Iterator
 from pathlib import Path
 
-from aggregator.partition import Partition
+from aggregator.state.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRICS, LogMessage, payloads
 from benchmarks.count import BATCHES
 from benchmarks.measure import Figure

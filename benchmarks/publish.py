@@ -9,17 +9,18 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from aggregator import events, kafka
-from aggregator.due import Due
-from aggregator.keys import PaneKey, metric_key, publisher_key
-from aggregator.lease import Lease
-from aggregator.outlet import Outlet
-from aggregator.partition import NEVER, Pane, Partition, Watermark
-from aggregator.published import Published
-from aggregator.reader import Reader
-from aggregator.settings import Settings, Topics
-from aggregator.store import UNSET, Store, connect
-from aggregator.windows import Window
+from aggregator.config.settings import Settings, Topics
+from aggregator.kafka import clients
+from aggregator.publishing import events
+from aggregator.publishing.event_producer import Outlet
+from aggregator.publishing.pane_finalizer import Due
+from aggregator.publishing.published_log import Published
+from aggregator.reading.reader import Reader
+from aggregator.reading.windows import Window
+from aggregator.state.partition import NEVER, Pane, Partition, Watermark
+from aggregator.storage.lease import Lease
+from aggregator.storage.redis_keys import PaneKey, metric_key, publisher_key
+from aggregator.storage.store import UNSET, Store, connect
 from benchmarks.measure import Benchmark
 from benchmarks.metrics import reports_of
 from benchmarks.places import PARTITIONS, Places
@@ -39,7 +40,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
     reports = f"published-{uuid.uuid4().hex[:8]}"
     topics = Topics(reports=reports, estimates=f"{reports}-events", managed=places.is_real)
     settings = Settings(kafka={"bootstrap.servers": places.kafka}, topics=topics)
-    kafka.ensure_topics(settings)
+    clients.ensure_topics(settings)
     with Store(connect(places.redis), reports) as store:
         statistic = _fill(store)
         reader = Reader(store, {METRIC.name: METRIC})

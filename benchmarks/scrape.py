@@ -9,11 +9,11 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from aggregator.exporter import Exporter
-from aggregator.keys import PaneKey, metric_key
-from aggregator.partition import Pane, Watermark
-from aggregator.reader import Reader
-from aggregator.store import UNSET, Store, connect
+from aggregator.monitoring.collector import Exporter
+from aggregator.reading.reader import Reader
+from aggregator.state.partition import Pane, Watermark
+from aggregator.storage.redis_keys import PaneKey, metric_key
+from aggregator.storage.store import UNSET, Store, connect
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
 from estimators import Metric

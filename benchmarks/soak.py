@@ -26,11 +26,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from aggregator import logs
-from aggregator.settings import Redis, Settings, Topics
-from aggregator.store import Store, connect
-from aggregator.verify import Verification, verify
-from aggregator.worker import Worker
+from aggregator.config import logging
+from aggregator.config.settings import Redis, Settings, Topics
+from aggregator.counting.verify import Verification, verify
+from aggregator.counting.worker import Worker
+from aggregator.storage.store import Store, connect
 from benchmarks.places import Places
 from benchmarks.workers import workers
 from estimators import Metric, load_metrics
@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--kafka", help="bootstrap servers, instead of starting a broker")
     arguments = parser.parse_args()
-    logs.configure("error")
+    logging.configure("error")
     with ExitStack() as stack:
         places = Places(stack)
         if not (arguments.kafka or places.is_real):

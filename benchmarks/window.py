@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from aggregator.keys import GRAINS_MS, PaneKey, metric_key
-from aggregator.partition import Pane, Partition, Watermark
-from aggregator.reader import Reader
-from aggregator.spans import spans
-from aggregator.store import UNSET, Store, connect
+from aggregator.reading.reader import Reader
+from aggregator.state.pane_cover import spans
+from aggregator.state.partition import Pane, Partition, Watermark
+from aggregator.storage.redis_keys import GRAINS_MS, PaneKey, metric_key
+from aggregator.storage.store import UNSET, Store, connect
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.metrics import reports_of
 from benchmarks.places import Places

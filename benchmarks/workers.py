@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from aggregator.settings import Settings
-from aggregator.store import Store
+from aggregator.config.settings import Settings
+from aggregator.storage.store import Store
 from estimators import Metric
 
 LOOK_SECONDS = 0.002

@@ -19,7 +19,7 @@ import numpy as np
 
 import estimators.mechanisms
 import producers.reporter
-from aggregator.cli import main
+from aggregator.cli.main import main
 from estimators import Metric
 from estimators.extremes import Search
 from estimators.mechanisms import laplace

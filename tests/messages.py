@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.watermark import CONFIRMING_BATCHES
+from aggregator.state.watermark import CONFIRMING_BATCHES
 from estimators import Metric
 from estimators.randomness import SeededBits
 from producers.reports_pb2 import ReportBatch

@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 import redis
 
-from aggregator import guard
+from aggregator import child_guard
 from tests import servers
 
 READY_SECONDS = 30.0
@@ -113,7 +113,7 @@ class RedisNode:
         for name, value in self.options.items():
             command += [f"--{name.replace('_', '-')}", *(value.split() or [""])]
         with (self.folder / "redis.log").open("ab") as log:
-            self._process = guard.start(command, stdout=log, stderr=log)
+            self._process = child_guard.start(command, stdout=log, stderr=log)
 
     def kill(self) -> None:
         """End it as a crash would."""

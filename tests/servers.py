@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from aggregator.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker, EmbeddedRedis, valkey_binary
+from aggregator.local.embedded import (
+    EMBEDDED_PARTITIONS,
+    EmbeddedBroker,
+    EmbeddedRedis,
+    valkey_binary,
+)
 from deploy.kafka import launcher
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aggregator.settings import Access
+from aggregator.config.settings import Access
 from producers.problems import Problem
 
 PREFIX = "dither_"

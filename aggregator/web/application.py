@@ -14,10 +14,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from aggregator import served
-from aggregator.log_ends import Ends
-from aggregator.reader import Reader
-from aggregator.settings import Serve, Settings
+from aggregator.config import web_settings
+from aggregator.config.settings import Serve, Settings
+from aggregator.kafka.log_ends import Ends
+from aggregator.reading.reader import Reader
 from aggregator.web import documents, events, metrics, pages, probes
 from aggregator.web.access import AccessControl, Guard
 from aggregator.web.events import Abortable
@@ -32,7 +32,7 @@ from aggregator.web.traffic import CountTraffic
 if TYPE_CHECKING:
     from starlette.types import Lifespan
 
-    from aggregator.publisher import Publisher
+    from aggregator.publishing.publisher import Publisher
 
 OPERATIONS = (
     *metrics.OPERATIONS,
@@ -123,7 +123,7 @@ def application(
 
 def _proxies(serve: Serve) -> list[Middleware]:
     """Return what takes a client's address and scheme from proxies that are trusted, if any are."""
-    found = served.networks(serve.trusted_proxies)
+    found = web_settings.networks(serve.trusted_proxies)
     if not found:
         return []
     mapped = [  # as a socket that takes both IPv4 and IPv6 tells it

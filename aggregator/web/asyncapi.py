@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from aggregator import events
-from aggregator.answers import Answer
-from aggregator.deadletters import CONTEXT, TRUNCATED, UNREADABLE
-from aggregator.settings import Settings
+from aggregator.config.settings import Settings
+from aggregator.dead_letters.writer import CONTEXT, TRUNCATED, UNREADABLE
+from aggregator.publishing import events
+from aggregator.reading.serialization import Answer
 from producers.rounds import OPENED, Round
 
 TEMPLATE = "#/components/schemas/{name}"

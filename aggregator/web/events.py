@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aggregator import status
 from aggregator.errors import StateUnreadable
-from aggregator.status import ServiceStatus
+from aggregator.reading import status
+from aggregator.reading.status import ServiceStatus
 from aggregator.web.failures import RETRY_SECONDS, asking, away
 from aggregator.web.middleware import ABORT
 from aggregator.web.operations import Content, Operation, as_json

@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.conditions import condition, explained
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
+from aggregator.storage.failures import condition, explained
 from aggregator.web.middleware import PROTECTIVE
 from producers.problems import Problem
 

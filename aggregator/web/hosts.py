@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aggregator.settings import Serve
+from aggregator.config.settings import Serve
 from producers.problems import Problem
 
 PROBES = ("/healthz", "/readyz")

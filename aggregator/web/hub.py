@@ -20,14 +20,14 @@ import anyio.to_thread
 import redis
 import structlog
 
-from aggregator import status
 from aggregator.errors import StateUnreadable
-from aggregator.reader import Reader
-from aggregator.status import ServiceStatus
-from aggregator.store import Overview
+from aggregator.reading import status
+from aggregator.reading.reader import Reader
+from aggregator.reading.status import ServiceStatus
+from aggregator.reading.windows import Frame
+from aggregator.storage.store import Overview
 from aggregator.web.failures import away
 from aggregator.web.live import Event, Follower, Live, PolicyChange
-from aggregator.windows import Frame
 from producers.gateway.clients import UNKNOWN, Client
 
 log = structlog.get_logger()

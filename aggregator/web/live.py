@@ -11,8 +11,8 @@ import msgspec
 import structlog
 from sse_starlette import ServerSentEvent
 
-from aggregator.answers import answer
-from aggregator.windows import Window
+from aggregator.reading.serialization import answer
+from aggregator.reading.windows import Window
 from estimators import Estimate
 from producers.gateway.clients import UNKNOWN, Client
 

@@ -10,10 +10,10 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator import answers
-from aggregator.answers import Answer, Definition
-from aggregator.coverage import Looks
-from aggregator.series import Question, Series
+from aggregator.reading import serialization
+from aggregator.reading.coverage import Looks
+from aggregator.reading.serialization import Answer, Definition
+from aggregator.reading.series import Question, Series
 from aggregator.web import conditional
 from aggregator.web.failures import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json
@@ -57,7 +57,7 @@ async def list_metrics(service: Service, request: Request) -> Response:
     """Answer with the definitions of all metrics."""
     policies = await service.compute(service.reader.store.policies)
     found = [
-        answers.definition(metric, policies.get(name))
+        serialization.definition(metric, policies.get(name))
         for name, metric in service.reader.metrics.items()
     ]
     return _known_or(request, Definitions(found))
@@ -136,7 +136,7 @@ async def estimate(service: Service, request: Request) -> Response:
                 simultaneous=not query.pointwise,
                 looks=looks,
             )
-        return answers.answer(window, found, query.top)
+        return serialization.answer(window, found, query.top)
 
     frame = await service.compute(look)
     tag = conditional.etag(service.meaning(frame.metric), frame.version, query)
@@ -227,7 +227,7 @@ def _name(service: Service, request: Request) -> str:
 
 
 def _definition(service: Service, name: str, policy: str | None) -> Definition:
-    return answers.definition(service.reader.metric(name), policy)
+    return serialization.definition(service.reader.metric(name), policy)
 
 
 def _known_or(request: Request, value: Any) -> Response:

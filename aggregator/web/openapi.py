@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from aggregator.answers import Answer
-from aggregator.status import ServiceStatus
+from aggregator.reading.serialization import Answer
+from aggregator.reading.status import ServiceStatus
 from aggregator.web.live import PolicyChange
 from aggregator.web.operations import Content, Operation
 

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.errors import StateUnreadable
-from aggregator.status import START_WORKERS, silence, unusable_definitions
-from aggregator.store import Overview
+from aggregator.reading.status import START_WORKERS, silence, unusable_definitions
+from aggregator.storage.store import Overview
 from aggregator.web.failures import as_problem, unavailable
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.service import Service

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from aggregator.coverage import MOST_WINDOWS
+from aggregator.reading.coverage import MOST_WINDOWS
 from estimators import durations
 from estimators.errors import meant, readable
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from aggregator import kafka
-from aggregator.complaints import Complaints
+from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
-from aggregator.settings import Settings
+from aggregator.kafka import clients
+from aggregator.kafka.client_log import Complaints
 from aggregator.web.operations import Content, Operation
 from estimators import Metric
 from estimators.durations import milliseconds
@@ -55,7 +55,7 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
     try:
         return Gateway(
             metrics,
-            {"logger": kafka.QUIET, "error_cb": Complaints(), **kafka.reporting(settings)},
+            {"logger": clients.QUIET, "error_cb": Complaints(), **clients.reporting(settings)},
             settings.topics.reports,
             rate_limit=limits.rate_limit,
             rate_limit_bytes=limits.rate_limit_bytes,
@@ -68,7 +68,7 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
                 milliseconds(settings.aggregate.future) / 1000,
                 milliseconds(settings.aggregate.past) / 1000,
             ),
-            prepare=functools.partial(kafka.ensure_topics, settings, settings.topics.reports),
+            prepare=functools.partial(clients.ensure_topics, settings, settings.topics.reports),
         )
     except ValueError as error:
         raise DitherError(f"[gateway] {error}") from None

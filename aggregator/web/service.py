@@ -13,15 +13,15 @@ import anyio.to_thread
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from aggregator.answers import definition
-from aggregator.eviction import EvictionWatch
-from aggregator.exporter import Exporter
-from aggregator.log_ends import Ends, KafkaLog
-from aggregator.reader import Reader
-from aggregator.series import Historian
-from aggregator.settings import Settings, publish_since_ms
-from aggregator.status import Rates, ServiceStatus, silence_ms, status
-from aggregator.store import Overview
+from aggregator.config.settings import Settings, publish_since_ms
+from aggregator.kafka.log_ends import Ends, KafkaLog
+from aggregator.monitoring.collector import Exporter
+from aggregator.reading.reader import Reader
+from aggregator.reading.serialization import definition
+from aggregator.reading.series import Historian
+from aggregator.reading.status import Rates, ServiceStatus, silence_ms, status
+from aggregator.storage.eviction import EvictionWatch
+from aggregator.storage.store import Overview
 from aggregator.web.failures import unavailable
 from aggregator.web.hub import Hub
 from aggregator.web.traffic import Traffic

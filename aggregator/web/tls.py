@@ -8,9 +8,9 @@ from typing import NoReturn
 
 import structlog
 
+from aggregator.config.live_metrics import on_hangup
+from aggregator.config.settings import Settings
 from aggregator.errors import DitherError, SettingsError
-from aggregator.live_metrics import on_hangup
-from aggregator.settings import Settings
 
 log = structlog.get_logger("dither.serve")
 

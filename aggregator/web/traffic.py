@@ -10,9 +10,9 @@ from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aggregator import exported
-from aggregator.exporter import Families
-from aggregator.measurements import Histogram
+from aggregator.counting.measurements import Histogram
+from aggregator.monitoring import metric_definitions
+from aggregator.monitoring.collector import Families
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 FAILED = 500
@@ -36,16 +36,16 @@ class Traffic(Collector):
         """Return what was counted so far."""
         families = Families()
         for labels, count in sorted(self._answers.items()):
-            families.put(exported.REQUESTS, count, *labels)
+            families.put(metric_definitions.REQUESTS, count, *labels)
         for route, histogram in sorted(self._durations.items()):
-            families.histogram(exported.REQUEST_DURATION, histogram, route)
+            families.histogram(metric_definitions.REQUEST_DURATION, histogram, route)
         return families.filled()
 
     def note(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count an answer that began after so many seconds."""
         known = method if method in METHODS else "other"
         self._answers[route, known, f"{status // 100}xx"] += 1
-        declared = exported.REQUEST_DURATION
+        declared = metric_definitions.REQUEST_DURATION
         histogram = self._durations.get(route) or Histogram.of(declared)
         self._durations[route] = histogram.observed(declared, seconds)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from aggregator.errors import DitherError
-from aggregator.ports import refuse_taken
+from aggregator.local.ports import refuse_taken
 from deploy.kafka import launcher
 from deploy.kafka.cluster import KafkaCluster
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.store import Store
+from aggregator.storage.store import Store
 from estimators import Metric, load_metrics
 from tests.aggregator.web.counted import DEFINITIONS, Counting, connected
 

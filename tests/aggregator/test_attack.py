@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from aggregator.cli import cli
+from aggregator.cli.main import cli
 from tests.broken import FAULTS, broken
 
 METRICS = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from aggregator.cli import cli
+from aggregator.cli.main import cli
 from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.shuffling import shuffled_epsilon

@@ -21,13 +21,13 @@ import redis
 from click.testing import CliRunner, Result
 from confluent_kafka import KafkaError, KafkaException
 
-from aggregator.cli import COMMANDS, cli, main
-from aggregator.commands.watch import changes
-from aggregator.embedded import EmbeddedUnavailableError
-from aggregator.keys import tag
-from aggregator.reader import Reader
-from aggregator.store import Store, connect
-from aggregator.stored import LAST_COMMIT_MS
+from aggregator.cli.commands.watch import changes
+from aggregator.cli.main import COMMANDS, cli, main
+from aggregator.local.embedded import EmbeddedUnavailableError
+from aggregator.reading.reader import Reader
+from aggregator.storage.parsing import LAST_COMMIT_MS
+from aggregator.storage.redis_keys import tag
+from aggregator.storage.store import Store, connect
 from estimators import Metric, load_metrics
 from estimators.rounding import at_most
 from tests.integration.deployment import wait_until
@@ -135,7 +135,7 @@ def test_what_the_list_says_of_a_command_is_in_its_own_help_too() -> None:
 
 HELP = """
 import sys
-from aggregator.cli import main
+from aggregator.cli.main import main
 try:
     main(["--help"])
 except SystemExit:
@@ -236,7 +236,7 @@ def test_reports_that_redis_cannot_tell_are_unknown_and_not_zero() -> None:
 def test_a_missing_broker_is_one_message_that_says_what_to_do(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aggregator.kafka.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("aggregator.kafka.clients.ANSWER_SECONDS", 0.2)
     told = failure(*arguments, *NOWHERE)
     assert told.startswith("Error: no Kafka broker answers at 127.0.0.1:1 (")
     assert told.count("\n") == 1
@@ -248,7 +248,7 @@ def test_a_missing_broker_is_one_message_that_says_what_to_do(
 def test_a_missing_broker_is_one_line_of_a_real_process(arguments: list[str]) -> None:
     impatient = (
         "import sys; from aggregator import kafka; kafka.ANSWER_SECONDS = 1.0; "
-        "from aggregator.cli import main; main(sys.argv[1:])"
+        "from aggregator.cli.main import main; main(sys.argv[1:])"
     )
     command = [sys.executable, "-c", impatient, *arguments, *NOWHERE]
     path = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -394,7 +394,7 @@ def test_a_failure_on_the_way_is_one_message(
     def fail(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr("aggregator.commands.metrics.defined_metrics", fail)
+    monkeypatch.setattr("aggregator.cli.commands.metrics.defined_metrics", fail)
     message = failure("metrics")
     assert message.startswith(f"Error: {told}")
     assert message.count("\n") == 1
@@ -405,7 +405,7 @@ def test_a_defect_of_ours_is_not_hidden(error: Exception, monkeypatch: pytest.Mo
     def fail(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr("aggregator.commands.metrics.defined_metrics", fail)
+    monkeypatch.setattr("aggregator.cli.commands.metrics.defined_metrics", fail)
     assert run("metrics").exception is error
 
 
@@ -553,10 +553,10 @@ def test_an_unknown_policy_or_metric_names_the_nearest_and_changes_nothing(redis
 
 
 def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
-    from aggregator.answers import as_dict
-    from aggregator.commands.estimate import as_text
-    from aggregator.reader import Reader
-    from aggregator.windows import Window
+    from aggregator.cli.commands.estimate import as_text
+    from aggregator.reading.reader import Reader
+    from aggregator.reading.serialization import as_dict
+    from aggregator.reading.windows import Window
     from estimators import Metric
 
     metric = Metric(

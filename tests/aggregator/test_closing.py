@@ -8,11 +8,16 @@ from collections.abc import Callable
 import pytest
 
 from aggregator.clock import SystemClock
-from aggregator.closing import LAST_REPEAT_SECONDS, REPEAT_SECONDS, Beat, Closing
-from aggregator.keys import metric_key
-from aggregator.partition import CONFIRMING_BATCHES, NEVER
-from aggregator.pulse import ASK_AGAIN_SECONDS
-from aggregator.store import Store
+from aggregator.publishing.pulse import ASK_AGAIN_SECONDS
+from aggregator.publishing.quiet_partitions import (
+    LAST_REPEAT_SECONDS,
+    REPEAT_SECONDS,
+    Beat,
+    Closing,
+)
+from aggregator.state.partition import CONFIRMING_BATCHES, NEVER
+from aggregator.storage.redis_keys import metric_key
+from aggregator.storage.store import Store
 from estimators import Metric
 from producers.batch import heartbeat
 from producers.reports_pb2 import ReportBatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 
-from aggregator.complaints import Complaints
+from aggregator.kafka.client_log import Complaints
 
 REFUSED = KafkaError(KafkaError._TRANSPORT, "localhost:1: Connection refused")
 DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")

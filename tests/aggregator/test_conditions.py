@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import redis
 
-from aggregator import status
-from aggregator.conditions import AWAY, CONDITIONS, condition, told
 from aggregator.errors import StateUnreadable, StoreUnreachable
-from aggregator.exporter import Exporter
-from aggregator.partition import Partition
-from aggregator.reader import Reader
-from aggregator.store import UNSET, Store, connect
+from aggregator.monitoring.collector import Exporter
+from aggregator.reading import status
+from aggregator.reading.reader import Reader
+from aggregator.state.partition import Partition
+from aggregator.storage.failures import AWAY, CONDITIONS, condition, told
+from aggregator.storage.store import UNSET, Store, connect
 from aggregator.web.failures import as_problem
 from tests.aggregator.test_partition import DELAY, FUTURE_MS, METRICS
 from tests.messages import batch, log

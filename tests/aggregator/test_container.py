@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from aggregator import container
-from aggregator.container import Limit, memory_limit
+from aggregator.config import container
+from aggregator.config.container import Limit, memory_limit
+from aggregator.config.settings import container_share, in_force, load_settings
+from aggregator.counting.supervisor import single_worker_command
 from aggregator.errors import SettingsError
-from aggregator.settings import container_share, in_force, load_settings
-from aggregator.supervisor import single_worker_command
 
 GIB = 1 << 30
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator import events
-from aggregator.answers import as_dict
-from aggregator.commands.estimate import as_text
-from aggregator.coverage import Looks, distinct_policies
-from aggregator.reader import Reader
-from aggregator.series import Historian, Question
-from aggregator.store import Store
-from aggregator.windows import Window
+from aggregator.cli.commands.estimate import as_text
+from aggregator.publishing import events
+from aggregator.reading.coverage import Looks, distinct_policies
+from aggregator.reading.reader import Reader
+from aggregator.reading.serialization import as_dict
+from aggregator.reading.series import Historian, Question
+from aggregator.reading.windows import Window
+from aggregator.storage.store import Store
 from estimators import Estimate, Metric
 from tests.aggregator.web.counted import Counting
 from tests.messages import EPOCH

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from aggregator.deadletters import (
+from aggregator.dead_letters.writer import (
     KEPT_BYTES,
     TRUNCATED,
     DeadLetters,
     DeadLettersUndelivered,
 )
-from aggregator.decoding import Refusal
-from aggregator.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
-from aggregator.headers import Header
+from aggregator.kafka.headers import Header
+from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
+from aggregator.state.decoder import Refusal
 from tests.servers import Kafka
 
 PATIENCE = 60.0
@@ -129,7 +129,7 @@ def test_a_refused_message_arrives_as_it_came_with_kafka_connects_headers(
         ("__connect.errors.partition", b"3"),
         ("__connect.errors.offset", b"42"),
         ("__connect.errors.stage", b"VALUE_CONVERTER"),
-        ("__connect.errors.class.name", b"aggregator.partition.Partition"),
+        ("__connect.errors.class.name", b"aggregator.state.partition.Partition"),
         ("__connect.errors.exception.class.name", b"bad_level"),
         ("__connect.errors.exception.message", b"level 9"),
     ]

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from aggregator import due as due_module
-from aggregator import unpublished
-from aggregator.due import Due
+from aggregator.config.settings import Settings
 from aggregator.errors import StateUnreadable
-from aggregator.events import Event
-from aggregator.keys import metric_key, publisher_key
-from aggregator.lease import Lease
-from aggregator.partition import CONFIRMING_BATCHES
-from aggregator.published import Published
-from aggregator.reader import Reader
-from aggregator.settings import Settings
-from aggregator.store import Store
+from aggregator.publishing import pane_finalizer as due_module
+from aggregator.publishing import unpublished_panes
+from aggregator.publishing.events import Event
+from aggregator.publishing.pane_finalizer import Due
+from aggregator.publishing.published_log import Published
+from aggregator.reading.reader import Reader
+from aggregator.state.partition import CONFIRMING_BATCHES
+from aggregator.storage.lease import Lease
+from aggregator.storage.redis_keys import metric_key, publisher_key
+from aggregator.storage.store import Store
 from estimators import Metric
 from producers.batch import heartbeat
 from tests.aggregator.web.counted import MINUTE, Counting
@@ -213,7 +213,7 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Counting, closing and publishing interleave, and others take over to publish."""
-    monkeypatch.setattr(unpublished, "BATCH_EVENTS", 3)
+    monkeypatch.setattr(unpublished_panes, "BATCH_EVENTS", 3)
     monkeypatch.setattr(due_module, "BATCH_SECONDS", -1)  # an event is a batch
     rng = random.Random(seed)
     reader, delay = Reader(store, metrics), metrics["delay"]

@@ -14,7 +14,7 @@ import pytest
 import redis
 from confluent_kafka import Consumer, Message, Producer
 
-from aggregator.embedded import (
+from aggregator.local.embedded import (
     EMBEDDED_PARTITIONS,
     EmbeddedBroker,
     EmbeddedRedis,
@@ -100,7 +100,7 @@ def test_a_missing_package_names_the_extra_to_install(monkeypatch: pytest.Monkey
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc")
 def test_the_server_ends_with_a_killed_parent(tmp_path: Path) -> None:
     program = (
-        "import sys; from aggregator.embedded import EmbeddedRedis\n"
+        "import sys; from aggregator.local.embedded import EmbeddedRedis\n"
         "server = EmbeddedRedis().start(); print(server.pid, flush=True); sys.stdin.read()"
     )
     parent = subprocess.Popen(

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from aggregator.errors import StoreEvicts
-from aggregator.eviction import LOOK_SECONDS, EvictionWatch, refuse_eviction
+from aggregator.storage.eviction import LOOK_SECONDS, EvictionWatch, refuse_eviction
 from tests.servers import Redis
 
 

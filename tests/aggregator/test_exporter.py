@@ -19,9 +19,18 @@ from prometheus_client import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as from_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from aggregator import events, exported
-from aggregator.exporter import Exporter
-from aggregator.keys import (
+from aggregator.config.settings import Serve, Settings
+from aggregator.counting.measurements import Measurements
+from aggregator.kafka.log_ends import LogEnds
+from aggregator.monitoring import metric_definitions
+from aggregator.monitoring.collector import Exporter
+from aggregator.publishing import events
+from aggregator.reading.reader import Reader
+from aggregator.reading.windows import Frame, Window
+from aggregator.state.partition import NEVER
+from aggregator.storage.lease import Lease
+from aggregator.storage.parsing import LAST_COMMIT_MS
+from aggregator.storage.redis_keys import (
     coordinator_key,
     final_key,
     metric_key,
@@ -30,16 +39,8 @@ from aggregator.keys import (
     rounds_key,
     tag,
 )
-from aggregator.lease import Lease
-from aggregator.log_ends import LogEnds
-from aggregator.measurements import Measurements
-from aggregator.partition import NEVER
-from aggregator.reader import Reader
-from aggregator.settings import Serve, Settings
-from aggregator.store import Store, connect
-from aggregator.stored import LAST_COMMIT_MS
+from aggregator.storage.store import Store, connect
 from aggregator.web import application
-from aggregator.windows import Frame, Window
 from estimators import Metric
 from estimators.extremes import Decision, Progress
 from producers.reports_pb2 import ReportBatch
@@ -206,7 +207,7 @@ def families(text: str) -> dict[str, Family]:
 def samples(text: str, name: str) -> dict[tuple[str, ...], float]:
     """Return a metric's samples by their labels' values, in the declared order."""
     declared = name.removesuffix("_total").removesuffix("_info")
-    (labels,) = (e.labels for e in exported.ALL if e.name == declared)
+    (labels,) = (e.labels for e in metric_definitions.ALL if e.name == declared)
     return {
         tuple(sample.labels[label] for label in labels): sample.value
         for family in prometheus(text)
@@ -261,30 +262,33 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     kinds = {"info": "gauge"}
     suffix = {"info": "_info"}
     declared = {
-        e.name + suffix.get(e.type, ""): (kinds.get(e.type, e.type), e.help) for e in exported.ALL
+        e.name + suffix.get(e.type, ""): (kinds.get(e.type, e.type), e.help)
+        for e in metric_definitions.ALL
     }
     scrape(client)
     found = families(scrape(client))
     assert {name: (f.type, f.documentation) for name, f in found.items()} == declared
-    labels = {e.name + suffix.get(e.type, ""): set(e.labels) for e in exported.ALL}
+    labels = {e.name + suffix.get(e.type, ""): set(e.labels) for e in metric_definitions.ALL}
     for name, family in found.items():
         assert family.samples
         assert all(set(sample.labels) - {"le"} == labels[name] for sample in family.samples)
-    assert {label for e in exported.ALL for label in e.labels} == (
-        exported.LABELS.keys() | {"kind", "mechanism", "unit", "levels", "revision"}
+    assert {label for e in metric_definitions.ALL for label in e.labels} == (
+        metric_definitions.LABELS.keys() | {"kind", "mechanism", "unit", "levels", "revision"}
     )
 
 
 def test_the_reference_of_exported_metrics_is_up_to_date() -> None:
     file = Path(__file__).parents[2] / "docs" / "metrics.md"
-    assert file.read_text() == exported.reference(), (
-        "run: python -m aggregator.exported > docs/metrics.md"
+    assert file.read_text() == metric_definitions.reference(), (
+        "run: python -m aggregator.monitoring.metric_definitions > docs/metrics.md"
     )
 
 
 def test_no_name_is_declared_twice_and_every_declaration_is_listed() -> None:
-    declared = [x for x in vars(exported).values() if isinstance(x, exported.Exported)]
-    assert list(exported.ALL) == declared
+    declared = [
+        x for x in vars(metric_definitions).values() if isinstance(x, metric_definitions.Exported)
+    ]
+    assert list(metric_definitions.ALL) == declared
     assert len({e.name for e in declared}) == len(declared)
     for one in declared:
         assert one.help.endswith(".")

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Producer, TopicPartition
 
-from aggregator import kafka
-from aggregator.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
-from aggregator.settings import Settings
+from aggregator.config.settings import Settings
+from aggregator.kafka import clients
+from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
 
 
 @contextlib.contextmanager
-def backlog(messages: int, size: int) -> Iterator[kafka.ReportsConsumer]:
+def backlog(messages: int, size: int) -> Iterator[clients.ReportsConsumer]:
     """Yield a consumer at the beginning of a log whose messages it has fetched."""
     with EmbeddedBroker() as broker:
         broker.create_topic("reports")
@@ -25,7 +25,7 @@ def backlog(messages: int, size: int) -> Iterator[kafka.ReportsConsumer]:
             producer.produce("reports", bytes(size), partition=number % EMBEDDED_PARTITIONS)
         assert producer.flush(30) == 0
         producer.close()
-        consumer = kafka.consumer(Settings(kafka=servers), "test")
+        consumer = clients.consumer(Settings(kafka=servers), "test")
         consumer.assign([TopicPartition("reports", n, 0) for n in range(EMBEDDED_PARTITIONS)])
         try:
             yield consumer
@@ -37,10 +37,10 @@ def test_a_backlog_is_gathered_in_the_order_of_each_partition() -> None:
     with backlog(5_500, 20) as consumer:
         messages: list[Any] = []
         while len(messages) < 5_500:
-            found = kafka.gather(consumer, 1.0)
-            assert len(found) <= kafka.GATHER_MESSAGES
+            found = clients.gather(consumer, 1.0)
+            assert len(found) <= clients.GATHER_MESSAGES
             messages += found
-    grouped = kafka.by_partition(messages)
+    grouped = clients.by_partition(messages)
     assert sum(map(len, grouped.values())) == 5_500
     for number, batch in grouped.items():
         assert {message.partition() for message in batch} == {number}
@@ -51,9 +51,9 @@ def test_a_backlog_is_gathered_in_the_order_of_each_partition() -> None:
 def test_gathering_ends_at_either_limit(
     limit: str, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka, limit, value)
+    monkeypatch.setattr(clients, limit, value)
     with backlog(5_500, 20) as consumer:
-        assert 1_000 <= len(kafka.gather(consumer, 10.0)) <= 2_000
+        assert 1_000 <= len(clients.gather(consumer, 10.0)) <= 2_000
 
 
 class Event:
@@ -85,4 +85,4 @@ def test_a_partitions_end_is_the_last_thing_that_came_of_it() -> None:
         Event(2, 7, end),
         Event(3, -1001, KafkaError._TRANSPORT),
     ]
-    assert kafka.ends(events) == {1: 9, 2: 7}
+    assert clients.ends(events) == {1: 9, 2: 7}

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from aggregator import kafka
-from aggregator.heartbeats import Ends
-from aggregator.settings import Settings
+from aggregator.config.settings import Settings
+from aggregator.kafka import clients as kafka
+from aggregator.publishing.heartbeats import Ends
 
 
 class Outdated:

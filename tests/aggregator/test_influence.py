@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator import decoding
-from aggregator.influence import digest
-from aggregator.partition import Partition
+from aggregator.state import decoder
+from aggregator.state.admission import digest
+from aggregator.state.partition import Partition
 from estimators import Metric
 from tests.aggregator.test_partition import (
     DELAY,
@@ -52,7 +52,7 @@ def reports(partition: Partition, start: int = EPOCH) -> int:
 def test_a_batch_with_too_many_reports_is_refused(
     alike: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoding, "ALIKE", alike)
+    monkeypatch.setattr(decoder, "ALIKE", alike)
     partition = counting(SMALL)
     good = [batch(SMALL, [1.0, 2.0, 3.0], seed=seed) for seed in range(20)]
     large = [batch(SMALL, [1.0] * 4, seed=100 + seed) for seed in range(20)]
@@ -200,7 +200,7 @@ def test_a_captured_batch_that_is_sent_a_thousand_times_changes_nothing() -> Non
 def test_a_level_above_the_list_is_refused_on_the_wire(
     case: str, alike: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoding, "ALIKE", alike)
+    monkeypatch.setattr(decoder, "ALIKE", alike)
     metric = metric_for(case)
     partition = counting(metric)
     values = list(values_for(metric, 3))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from aggregator.lease import Lease, LeaseLost
+from aggregator.storage.lease import Lease, LeaseLost
 from tests.integration.deployment import wait_until
 
 KEY = "test:{lease}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from aggregator.cli import cli, main
+from aggregator.cli.main import cli, main
 from producers import Ledger
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from aggregator.cli import cli
-from aggregator.store import Store, connect
+from aggregator.cli.main import cli
+from aggregator.storage.store import Store, connect
 from estimators import Metric, load_metrics
 from producers.reports_pb2 import ReportBatch
 from tests.messages import ARRIVAL, batch, log

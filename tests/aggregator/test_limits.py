@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.limits import Refused
-from aggregator.settings import Aggregate
+from aggregator.config.settings import Aggregate
+from aggregator.counting.rejection_limits import Refused
 
 OFF = Aggregate(deadletter_consecutive=0)
 AT_ONCE: dict[str, Any] = {"deadletter_span": "0s"}

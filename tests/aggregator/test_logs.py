@@ -7,7 +7,7 @@ import sys
 import pytest
 import structlog
 
-from aggregator import logs
+from aggregator.config import logging
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -15,7 +15,7 @@ def test_a_traceback_does_not_tell_what_variables_hold(
     as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    logs.configure(as_json=as_json)
+    logging.configure(as_json=as_json)
     sums = [31_415_926]
     try:
         sums[1]

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aggregator import connection
+from aggregator.config.settings import in_force, load_settings
 from aggregator.errors import DitherError
-from aggregator.settings import in_force, load_settings
-from aggregator.store import connect
+from aggregator.storage import connection
+from aggregator.storage.store import connect
 
 PIECES = ("hunterone", "huntertwo", "hunterthree")
 HOLDERS = (

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator import exported
-from aggregator.measurements import FIELD, Histogram, Measurements
+from aggregator.counting.measurements import FIELD, Histogram, Measurements
+from aggregator.monitoring import metric_definitions
 
-LATENCY = exported.END_TO_END_LATENCY
+LATENCY = metric_definitions.END_TO_END_LATENCY
 SECONDS = st.lists(st.sampled_from([0.0, 0.05, 0.06, 0.1, 9.0, 3600.0, 3601.0, 1e6]), max_size=30)
 
 
@@ -61,6 +61,6 @@ def test_a_histogram_with_other_buckets_begins_again_and_the_rest_is_kept() -> N
     stored = json.loads(facts[FIELD])
     stored["commits"]["counts"].pop()
     found = Measurements.stored({FIELD: json.dumps(stored | {"of a later version": 1})})
-    assert found.commits == Histogram.of(exported.COMMIT_DURATION)
+    assert found.commits == Histogram.of(metric_definitions.COMMIT_DURATION)
     assert found.deadletters == {"late": 1}
     assert sum(found.latencies.counts) == 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aggregator import answers
-from aggregator.reader import Reader
-from aggregator.windows import Window
+from aggregator.reading import serialization
+from aggregator.reading.reader import Reader
+from aggregator.reading.windows import Window
 from estimators import Estimate, Metric
 from estimators.randomness import SeededBits
 
@@ -76,6 +76,6 @@ def test_a_running_total_says_that_it_knows_nothing(
 
 
 def test_devices_are_told_whether_a_metric_is_memoized() -> None:
-    assert answers.definition(metric(memoized=True)).memoized
-    assert not answers.definition(metric(memoized=False)).memoized
+    assert serialization.definition(metric(memoized=True)).memoized
+    assert not serialization.definition(metric(memoized=False)).memoized
     assert metric(memoized=True).revision != metric(memoized=False).revision

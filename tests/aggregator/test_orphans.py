@@ -20,7 +20,7 @@ from tests.integration.processes import descendants, living
 ROOT = Path(__file__).parents[2]
 PARENT = """
 import signal, sys
-from aggregator.supervisor import Supervisor
+from aggregator.counting.supervisor import Supervisor
 supervisor = Supervisor(2, [sys.executable, "-c", *sys.argv[1:]])
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: supervisor.stop())

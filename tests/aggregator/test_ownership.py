@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from aggregator.continuity import Log, Mark, Remembered
+from aggregator.config.settings import Aggregate
+from aggregator.counting.assignment import Owned, take
+from aggregator.counting.continuity import Log, Mark, Remembered
+from aggregator.counting.measurements import Measurements
 from aggregator.errors import Fenced
-from aggregator.measurements import Measurements
-from aggregator.ownership import Owned, take
-from aggregator.settings import Aggregate
-from aggregator.store import Store, connect
+from aggregator.storage.store import Store, connect
 from tests.aggregator.test_partition import DELAY, METRICS
 from tests.messages import LogMessage, batch, log
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator import decoding
-from aggregator.keys import PaneKey, metric_key
-from aggregator.partition import CONFIRMING_BATCHES, Pane, Partition
+from aggregator.state import decoder
+from aggregator.state.partition import CONFIRMING_BATCHES, Pane, Partition
+from aggregator.storage.redis_keys import PaneKey, metric_key
 from estimators import Metric
 from estimators.randomness import SeededBits
 from producers.batch import heartbeat
@@ -412,12 +412,12 @@ def test_batches_read_as_columns_count_like_batches_parsed_one_by_one(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = of_a_fleet(np.random.default_rng(seed), 600)
-    monkeypatch.setattr(decoding, "ALIKE", 10**9)
+    monkeypatch.setattr(decoder, "ALIKE", 10**9)
     parsed = outcome(messages, 1)
     assert {reason for _, reason, _ in parsed[1]} >= {"late", "future", "malformed", "bad_level"}
     assert parsed[0]["counts"].keys() >= {"duplicate:delay", "duplicate:carrier"}
     for alike, step in ((10**9, 600), (2, 600), (2, 97), (16, 250)):
-        monkeypatch.setattr(decoding, "ALIKE", alike)
+        monkeypatch.setattr(decoder, "ALIKE", alike)
         assert outcome(messages, step) == parsed
 
 
@@ -425,13 +425,13 @@ def test_batches_read_as_columns_count_like_batches_parsed_one_by_one(
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
     """What is parsed by itself from here on."""
     payloads: list[bytes | None] = []
-    parse = decoding._parsed
+    parse = decoder._parsed
 
     def noted(payload: bytes | None) -> Any:
         payloads.append(payload)
         return parse(payload)
 
-    monkeypatch.setattr(decoding, "_parsed", noted)
+    monkeypatch.setattr(decoder, "_parsed", noted)
     return payloads
 
 
@@ -442,12 +442,12 @@ def test_alike_batches_are_not_parsed_one_by_one(parsed: list[bytes | None]) -> 
     assert len(parsed) == 1
 
 
-@pytest.mark.parametrize("mixing", [decoding.MIXING, np.zeros_like(decoding.MIXING)])
+@pytest.mark.parametrize("mixing", [decoder.MIXING, np.zeros_like(decoder.MIXING)])
 def test_many_metrics_in_one_log_are_told_apart_and_read_as_columns(
     mixing: Any, parsed: list[bytes | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names of one length and of others; and where their sums of bytes tell nothing apart."""
-    monkeypatch.setattr(decoding, "MIXING", mixing)
+    monkeypatch.setattr(decoder, "MIXING", mixing)
     names = [*(f"delay{i:02d}" for i in range(12)), "delay", "delayed_by"]
     metrics = {name: dataclasses.replace(DELAY, name=name) for name in names}
     rng = np.random.default_rng(5)

@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from aggregator.errors import StateUnreadable
-from aggregator.keys import metric_key, tag
-from aggregator.store import Store
+from aggregator.storage.redis_keys import metric_key, tag
+from aggregator.storage.store import Store
 from estimators import Metric
 from tests.aggregator.web.counted import Counting
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import redis
 
-from aggregator import recount
-from aggregator.continuity import Log
+from aggregator.config.settings import Aggregate
+from aggregator.counting import recount
+from aggregator.counting.assignment import take
+from aggregator.counting.continuity import Log
+from aggregator.counting.recount import UNDER_WAY, delete
 from aggregator.errors import Fenced
-from aggregator.ownership import take
-from aggregator.partition import Partition
-from aggregator.recount import UNDER_WAY, delete
-from aggregator.settings import Aggregate
-from aggregator.store import TORN, UNSET, Store, connect
+from aggregator.state.partition import Partition
+from aggregator.storage.store import TORN, UNSET, Store, connect
 from tests.aggregator.test_partition import DELAY, FUTURE_MS, METRICS, MINUTE
 from tests.messages import EPOCH, batch, log
 

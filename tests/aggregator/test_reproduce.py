@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from aggregator.commands.reproduce import reproduce
+from aggregator.cli.commands.reproduce import reproduce
 from aggregator.errors import DitherError
 from estimators.experiments import EXPERIMENTS, Claim, Experiment, Number, Outcome
 

@@ -9,15 +9,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from aggregator import decoding
-from aggregator.answers import as_dict
+from aggregator.config.settings import Settings
 from aggregator.errors import StateUnreadable
-from aggregator.keys import PaneKey, metric_key, round_key, rounds_key
-from aggregator.partition import Partition
-from aggregator.reader import Reader
-from aggregator.settings import Settings
-from aggregator.status import Rates, status
-from aggregator.waiting import Waiting
+from aggregator.reading.reader import Reader
+from aggregator.reading.serialization import as_dict
+from aggregator.reading.status import Rates, status
+from aggregator.rounds.waiting_devices import Waiting
+from aggregator.state import decoder
+from aggregator.state.partition import Partition
+from aggregator.storage.redis_keys import PaneKey, metric_key, round_key, rounds_key
 from aggregator.web.live import Live
 from estimators import Metric
 from estimators.extremes import Progress
@@ -69,7 +69,7 @@ def test_many_alike_are_counted_as_each_by_itself(monkeypatch: pytest.MonkeyPatc
     messages = log(*(answers(1 + seed % 4, 3, seed) for seed in range(200)))
     together = Partition(METRICS, FUTURE_MS)
     assert together.count(messages) == []
-    monkeypatch.setattr(decoding, "ALIKE", 10**6)
+    monkeypatch.setattr(decoder, "ALIKE", 10**6)
     apart = Partition(METRICS, FUTURE_MS)
     for message in messages:
         assert apart.count([message]) == []

@@ -12,12 +12,12 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.known import KnownEstimates
-from aggregator.moments import iso
-from aggregator.reader import Reader
-from aggregator.series import Historian, Question
-from aggregator.steps import duration
-from aggregator.store import Store
+from aggregator.reading.estimate_cache import KnownEstimates
+from aggregator.reading.reader import Reader
+from aggregator.reading.series import Historian, Question
+from aggregator.reading.steps import duration
+from aggregator.storage.store import Store
+from aggregator.timestamps import iso
 from estimators import Metric, load_metrics
 from tests.aggregator.web.counted import (
     DEFINITIONS,
@@ -198,7 +198,7 @@ def test_many_categories_want_fewer_points(
     counting: Counting, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting.some(90)
-    monkeypatch.setattr("aggregator.steps.MOST_NUMBERS", 200)
+    monkeypatch.setattr("aggregator.reading.steps.MOST_NUMBERS", 200)
     question = {"start": at(0), "end": at(90), "step": "1m"}
     with pytest.raises(ValueError, match=r"90 points of 4 numbers each, .* most 50: .*top"):
         ask(reader, "carrier", **question)
@@ -235,7 +235,7 @@ def test_memory_is_bounded_by_reading_a_group_of_steps_at_a_time(
 
     monkeypatch.setattr(Store, "statistics", noted)
     for name, value in (("PANES_AT_ONCE", 14), ("BYTES_AT_ONCE", 5 * 32)):
-        monkeypatch.setattr(f"aggregator.series.{name}", value)
+        monkeypatch.setattr(f"aggregator.reading.series.{name}", value)
         most.clear()
         assert ask(reader, step="1m") == expected
         assert len(most) > 12

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from aggregator.config.settings import Settings, in_force, load_settings
 from aggregator.errors import SettingsError
-from aggregator.settings import Settings, in_force, load_settings
 
 
 @pytest.fixture(autouse=True)

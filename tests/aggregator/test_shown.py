@@ -13,17 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator import events, exported
-from aggregator.answers import as_dict
-from aggregator.commands.estimate import as_text
-from aggregator.commands.watch import as_line
-from aggregator.demonstration import Outcome, View
-from aggregator.exporter import Exporter
-from aggregator.live_view import LiveView
-from aggregator.reader import Reader
-from aggregator.screen import draw, summary
-from aggregator.series import Historian, Question
-from aggregator.windows import Window
+from aggregator.cli.commands.estimate import as_text
+from aggregator.cli.commands.watch import as_line
+from aggregator.cli.demo_screen import draw, summary
+from aggregator.cli.live_view import LiveView
+from aggregator.local.demo import Outcome, View
+from aggregator.monitoring import metric_definitions
+from aggregator.monitoring.collector import Exporter
+from aggregator.publishing import events
+from aggregator.reading.reader import Reader
+from aggregator.reading.serialization import as_dict
+from aggregator.reading.series import Historian, Question
+from aggregator.reading.windows import Window
 from estimators import Estimate, Metric
 from estimators.extremes import Decision, Progress
 from estimators.randomness import SeededBits
@@ -161,8 +162,8 @@ def test_series_and_prometheus_show_the_same(counting: Counting) -> None:
         if sample.name.startswith("dither_estimate") and "category" in sample.labels
     }
     for index, category in enumerate(found.labels):
-        assert samples[exported.ESTIMATE.name, category] == listed(found.shown)[index]
-        assert samples[exported.UNBIASED.name, category] == listed(found.value)[index]
+        assert samples[metric_definitions.ESTIMATE.name, category] == listed(found.shown)[index]
+        assert samples[metric_definitions.UNBIASED.name, category] == listed(found.value)[index]
 
 
 def test_no_loss_of_a_release_is_printed_smaller_than_it_is() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aggregator.status import Rates
+from aggregator.reading.status import Rates
 
 
 def test_a_rate_needs_two_readings_and_is_over_the_last_seconds() -> None:

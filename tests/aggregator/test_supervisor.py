@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from aggregator import supervisor
-from aggregator.supervisor import Supervisor, single_worker_command
+from aggregator.counting import supervisor
+from aggregator.counting.supervisor import Supervisor, single_worker_command
 from tests.integration.deployment import wait_until
 from tests.integration.processes import living
 

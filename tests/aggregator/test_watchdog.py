@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from aggregator import watchdog
-from aggregator.watchdog import EXIT_CODE, Watchdog
+from aggregator.counting import watchdog
+from aggregator.counting.watchdog import EXIT_CODE, Watchdog
 from tests.integration.deployment import wait_until
 
 STUCK = """

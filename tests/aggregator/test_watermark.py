@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator import stored
 from aggregator.errors import StateUnreadable
-from aggregator.keys import metric_key
-from aggregator.moments import shown
-from aggregator.partition import Partition
-from aggregator.watermark import NEVER, Watermark
+from aggregator.state.partition import Partition
+from aggregator.state.watermark import NEVER, Watermark
+from aggregator.storage import parsing
+from aggregator.storage.redis_keys import metric_key
+from aggregator.timestamps import shown
 from estimators import Metric
 from producers.batch import heartbeat
 from producers.reports_pb2 import ReportBatch
@@ -80,7 +80,7 @@ def test_a_watermark_is_the_eighth_largest_of_the_last_32_times(
 
 def again(mark: Watermark) -> Watermark:
     """Return a watermark as it is read back from the store."""
-    return stored.watermarks("place", {b"m": str(mark).encode()})["m"]
+    return parsing.watermarks("place", {b"m": str(mark).encode()})["m"]
 
 
 def test_what_is_stored_is_short_and_older_states_are_read() -> None:
@@ -90,7 +90,7 @@ def test_what_is_stored_is_short_and_older_states_are_read() -> None:
     assert len(mark.ahead) == ENOUGH - 1
     assert len(str(mark)) < 100
     assert again(mark) == mark
-    older = stored.watermarks("place", {b"m": b"120000:130000:60000"})["m"]
+    older = parsing.watermarks("place", {b"m": b"120000:130000:60000"})["m"]
     assert older == Watermark(120_000, 130_000, 60_000)
     assert older.latest == 120_000
 
@@ -113,7 +113,7 @@ def test_what_is_stored_is_short_and_older_states_are_read() -> None:
 )
 def test_a_watermark_that_nobody_wrote_so_is_not_guessed_at(value: str) -> None:
     with pytest.raises(StateUnreadable, match="field m"):
-        stored.watermarks("place", {b"m": value.encode()})
+        parsing.watermarks("place", {b"m": value.encode()})
 
 
 # -- In a partition -------------------------------------------------------------------------------

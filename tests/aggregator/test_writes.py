@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator import store as store_module
-from aggregator import writes as writes_module
-from aggregator.continuity import Log
+from aggregator.config.settings import Aggregate
+from aggregator.counting.assignment import take
+from aggregator.counting.continuity import Log
 from aggregator.errors import CommitTooLarge
-from aggregator.keys import PaneKey
-from aggregator.lease import Lease
-from aggregator.ownership import take
-from aggregator.partition import Pane, Partition
-from aggregator.settings import Aggregate
-from aggregator.store import Store, connect
-from aggregator.watermark import CONFIRMING_BATCHES
-from aggregator.writes import MOST_WORDS, keys_of, writes
+from aggregator.state.partition import Pane, Partition
+from aggregator.state.watermark import CONFIRMING_BATCHES
+from aggregator.storage import commit_writes as writes_module
+from aggregator.storage import store as store_module
+from aggregator.storage.commit_writes import MOST_WORDS, keys_of, writes
+from aggregator.storage.lease import Lease
+from aggregator.storage.redis_keys import PaneKey
+from aggregator.storage.store import Store, connect
 from estimators import Metric
 from producers.reports_pb2 import ReportBatch
 from tests.aggregator.test_partition import DELAY, FUTURE_MS, METRICS

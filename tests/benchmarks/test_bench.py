@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from aggregator.commands.clone import command_of_clone
+from aggregator.cli.commands.clone import command_of_clone
 from aggregator.errors import DitherError
 from benchmarks import capacity, growth, tables
 from benchmarks import command as command_line

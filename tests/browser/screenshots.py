@@ -12,8 +12,8 @@ from typing import Literal
 
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
-from aggregator.demonstration import Demonstration, View
-from aggregator.settings import load_settings
+from aggregator.config.settings import load_settings
+from aggregator.local.demo import Demonstration, View
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 PICTURES: dict[str, tuple[int, int, Literal["light", "dark"], str]] = {

@@ -7,14 +7,16 @@ from typing import Any
 
 import msgspec
 
-from aggregator import answers
+from aggregator.reading import serialization
 from aggregator.web.pages import RANDOMIZERS
 from estimators import Metric
 
 
 def definition(metric: Metric) -> dict[str, Any]:
     """Return what `GET /v1/metrics/NAME` answers."""
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answers.definition(metric)))
+    found: dict[str, Any] = msgspec.json.decode(
+        msgspec.json.encode(serialization.definition(metric))
+    )
     return found
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from aggregator.keys import tag
-from aggregator.stored import LAST_COMMIT_MS
+from aggregator.storage.parsing import LAST_COMMIT_MS
+from aggregator.storage.redis_keys import tag
 from tests.browser.conftest import METRICS, Site, Visitor
 
 NOWHERE = "127.0.0.1:9"

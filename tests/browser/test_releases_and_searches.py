@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Locator, expect
 
-from aggregator.coordinator import Coordinator
-from aggregator.reader import Reader
+from aggregator.reading.reader import Reader
+from aggregator.rounds.coordinator import Coordinator
 from estimators.randomness import SeededBits
 from producers.batch import encode_batch
 from tests import searching

@@ -13,8 +13,8 @@ import pytest
 import yaml  # type: ignore[import-untyped, unused-ignore]
 from click.testing import CliRunner
 
-from aggregator.cli import cli
-from aggregator.settings import Serve, load_settings
+from aggregator.cli.main import cli
+from aggregator.config.settings import Serve, load_settings
 from aggregator.web.hosts import expected, is_expected
 from deploy.kafka.launcher import kafka_version
 from estimators import load_metrics

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
-from aggregator.roles import roles
-from aggregator.settings import load_settings
+from aggregator.cli.roles import roles
+from aggregator.config.settings import load_settings
 from estimators import load_metrics
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"

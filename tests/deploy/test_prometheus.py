@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
-from aggregator import exported
+from aggregator.monitoring import metric_definitions
 from tests.servers import program
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,11 @@ FOLDER = ROOT / "deploy" / "prometheus"
 REMEDY = "install Prometheus (Debian: prometheus)"
 SEVERITIES = {"critical", "warning", "info"}
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
-NAMES = {one.scraped + suffix for one in exported.ALL for suffix in SUFFIXES.get(one.type, ("",))}
+NAMES = {
+    one.scraped + suffix
+    for one in metric_definitions.ALL
+    for suffix in SUFFIXES.get(one.type, ("",))
+}
 """Of the series that are exported."""
 
 

@@ -10,10 +10,10 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from aggregator.cli import cli
-from aggregator.embedded import EmbeddedRedis
-from aggregator.roles import roles
-from aggregator.settings import Settings
+from aggregator.cli.main import cli
+from aggregator.cli.roles import roles
+from aggregator.config.settings import Settings
+from aggregator.local.embedded import EmbeddedRedis
 from tests.servers import program
 
 ROOT = Path(__file__).parents[2]

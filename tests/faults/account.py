@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.deadletters import CONTEXT
-from aggregator.keys import metric_key
-from aggregator.store import Store
+from aggregator.dead_letters.writer import CONTEXT
+from aggregator.storage.redis_keys import metric_key
+from aggregator.storage.store import Store
 from estimators import Metric
 from producers.reports_pb2 import ReportBatch
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
-from aggregator.embedded import EmbeddedRedis, valkey_binary
+from aggregator.local.embedded import EmbeddedRedis, valkey_binary
 from deploy.kafka.cluster import KafkaCluster, free_ports
 from tests.faults.fleet import Fleet
 from tests.faults.proxy import Network, Proxy

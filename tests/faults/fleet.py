@@ -16,11 +16,11 @@ from pathlib import Path
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        "aggregator.cli",
-        "aggregator.commands.aggregate",
-        "aggregator.commands.serve",
-        "aggregator.publisher",
-        "aggregator.verify",
+        "aggregator.cli.main",
+        "aggregator.cli.commands.aggregate",
+        "aggregator.cli.commands.serve",
+        "aggregator.publishing.publisher",
+        "aggregator.counting.verify",
         "aggregator.web",
         "tests.faults.fleet",
         "uvicorn",
@@ -32,7 +32,7 @@ LEAVE_SECONDS = 60.0
 
 def be(command: str, arguments: Sequence[str], log: str, ahead_seconds: float) -> None:
     """Be a command of `dither`, writing to a log file, on a machine whose clock is wrong."""
-    from aggregator.cli import main
+    from aggregator.cli.main import main
 
     _set_clocks(ahead_seconds)
 

@@ -18,14 +18,14 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from aggregator import events
-from aggregator.continuity import Log
-from aggregator.embedded import EmbeddedRedis
-from aggregator.keys import tag
-from aggregator.ownership import take
-from aggregator.store import TORN, UNSET
-from aggregator.watermark import NEVER
-from aggregator.windows import Window
+from aggregator.counting.assignment import take
+from aggregator.counting.continuity import Log
+from aggregator.local.embedded import EmbeddedRedis
+from aggregator.publishing import events
+from aggregator.reading.windows import Window
+from aggregator.state.watermark import NEVER
+from aggregator.storage.redis_keys import tag
+from aggregator.storage.store import TORN, UNSET
 from estimators import Metric
 from estimators.weights import DEFAULT_POLICY
 from producers.reports_pb2 import ReportBatch

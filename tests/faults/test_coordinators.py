@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.reader import Reader
+from aggregator.reading.reader import Reader
 from tests.faults.fleet import CONTEXT, STARTING
 from tests.integration.deployment import PATIENCE, Deployment, wait_until
 from tests.searching import FOUND, METRICS, ROUNDS, devices, forgetful_devices, told
@@ -34,9 +34,9 @@ def searching(apache_kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[D
 
 def coordinate(arguments: list[str], log: str, step: str, number: int) -> None:
     """Be `dither coordinate` until it comes to a step of a round; number 0: of any."""
-    from aggregator.cli import main
-    from aggregator.coordinator import Coordinator
-    from aggregator.outlet import Outlet
+    from aggregator.cli.main import main
+    from aggregator.publishing.event_producer import Outlet
+    from aggregator.rounds.coordinator import Coordinator
 
     with Path(log).open("ab") as output:
         os.dup2(output.fileno(), 1)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from aggregator.local import free_port
+from aggregator.local.deployment import free_port
 from deploy.kafka import launcher
 from deploy.kafka.cluster import KafkaCluster
 from producers.batch import encode_batch, new_batch_id

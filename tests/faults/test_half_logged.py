@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.continuity import Log
-from aggregator.embedded import EmbeddedRedis, valkey_binary
-from aggregator.ownership import take
-from aggregator.partition import Partition
-from aggregator.settings import Aggregate
-from aggregator.store import TORN, UNSET, Store, connect
+from aggregator.config.settings import Aggregate
+from aggregator.counting.assignment import take
+from aggregator.counting.continuity import Log
+from aggregator.local.embedded import EmbeddedRedis, valkey_binary
+from aggregator.state.partition import Partition
+from aggregator.storage.store import TORN, UNSET, Store, connect
 from estimators import Metric
 from tests.integration.deployment import wait_until
 from tests.messages import DAY, EPOCH, batch, log

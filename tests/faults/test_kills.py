@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.measurements import Measurements
+from aggregator.counting.measurements import Measurements
 from producers.flights import MIX, flight_metrics, flights
 from producers.produce import Produced, produce
 from tests.integration.deployment import Deployment, other_database, wait_until

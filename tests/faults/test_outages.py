@@ -11,7 +11,7 @@ import threading
 import pytest
 from structlog.testing import capture_logs
 
-from aggregator import ownership
+from aggregator.counting import assignment
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.test_counting import traffic
 from tests.servers import Redis
@@ -108,7 +108,7 @@ def test_what_a_batch_in_an_open_pane_is_said_to_take_is_what_it_takes() -> None
 import os, sys
 from tests.messages import EPOCH, batch, log
 from tests.aggregator.test_partition import DELAY, METRICS
-from aggregator.partition import Partition
+from aggregator.state.partition import Partition
 state = Partition(METRICS, 10**9)
 def rss():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -127,4 +127,4 @@ print((rss() - before) / 299_000)
     told = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert 0.4 * ownership.SEEN_BYTES < float(told.stdout) <= 1.1 * ownership.SEEN_BYTES
+    assert 0.4 * assignment.SEEN_BYTES < float(told.stdout) <= 1.1 * assignment.SEEN_BYTES

@@ -12,7 +12,7 @@ from tests.servers import Redis
 def test_partitions_that_go_and_come_back_while_redis_is_away_are_counted_afterwards(
     deployment: Deployment, redis_server: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aggregator.worker.LEAVE_SECONDS", 1.0)
+    monkeypatch.setattr("aggregator.counting.worker.LEAVE_SECONDS", 1.0)
     with deployment.worker("one") as one:
         wait_until(lambda: len(one.owned) == deployment.partitions, "one owns all")
         redis_server.kill()

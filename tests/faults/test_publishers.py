@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from aggregator.keys import publisher_key
+from aggregator.storage.redis_keys import publisher_key
 from deploy.kafka.cluster import free_ports
 from tests.integration.conftest import METRICS
 from tests.integration.deployment import Deployment, wait_until

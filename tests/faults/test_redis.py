@@ -30,7 +30,7 @@ def test_redis_that_is_killed_and_started_again_ends_with_the_sums_of_the_log(
 def test_a_worker_leaves_without_redis_and_the_next_one_counts_what_it_could_not_commit(
     deployment: Deployment, redis_server: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aggregator.worker.LEAVE_SECONDS", 1.0)
+    monkeypatch.setattr("aggregator.counting.worker.LEAVE_SECONDS", 1.0)
     deployment.settings.aggregate.commit_interval = "1h"
     with deployment.worker() as worker:
         wait_until(lambda: len(worker.owned) == deployment.partitions, "it owns all")

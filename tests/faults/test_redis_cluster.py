@@ -13,8 +13,8 @@ import pytest
 import redis
 
 from aggregator import Reader
-from aggregator.conditions import told
-from aggregator.keys import metric_key, tag
+from aggregator.storage.failures import told
+from aggregator.storage.redis_keys import metric_key, tag
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.test_counting import traffic
 from tests.integration.test_deadletters import command, counted, payload

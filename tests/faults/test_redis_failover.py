@@ -14,9 +14,9 @@ import redis
 from structlog.testing import capture_logs
 
 from aggregator.errors import Fenced, StoreUnreachable
-from aggregator.keys import tag
-from aggregator.partition import Partition
-from aggregator.store import UNSET, Store, connect
+from aggregator.state.partition import Partition
+from aggregator.storage.redis_keys import tag
+from aggregator.storage.store import UNSET, Store, connect
 from tests.aggregator.test_partition import DELAY, FUTURE_MS, METRICS
 from tests.faults.test_redis_cluster import producing, proved
 from tests.integration.deployment import Deployment, wait_until
@@ -232,7 +232,7 @@ def test_a_redis_that_is_full_pauses_counting_and_tears_nothing(
 def test_a_partition_whose_state_is_spoilt_halts_alone_and_goes_on_when_it_is_mended(
     on_node: Deployment, node: RedisNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aggregator.worker.LOOK_AGAIN_SECONDS", 0.3)
+    monkeypatch.setattr("aggregator.counting.worker.LOOK_AGAIN_SECONDS", 0.3)
     deployment = on_node
     prefix = tag(deployment.topic, 0)
     deployment.produce(traffic(deployment, 40))

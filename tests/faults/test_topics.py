@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from structlog.testing import capture_logs
 
-from aggregator import kafka
+from aggregator.config.settings import Settings
 from aggregator.errors import BrokerUnreachable
-from aggregator.settings import Settings
+from aggregator.kafka import clients
 from deploy.kafka import launcher
 from deploy.kafka.cluster import KafkaCluster
 from producers.reports_pb2 import ReportBatch
@@ -121,8 +121,8 @@ def test_a_topics_id_is_told_soon_after_any_broker_has_died(tmp_path: Path) -> N
         missing("Apache Kafka", lacking)
     with KafkaCluster(tmp_path / "kafka", brokers=3) as cluster:
         settings = Settings(kafka={"bootstrap.servers": cluster.bootstrap_servers})
-        kafka.ensure_topics(settings, settings.topics.reports)
-        ask = kafka.TopicId(settings, settings.topics.reports)
+        clients.ensure_topics(settings, settings.topics.reports)
+        ask = clients.TopicId(settings, settings.topics.reports)
 
         def answers() -> bool:
             with contextlib.suppress(BrokerUnreachable):

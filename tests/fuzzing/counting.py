@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aggregator.partition import Partition
+from aggregator.state.partition import Partition
 from estimators import ReportError
 from producers.batch import parse_batch
 from tests.fuzzing.mutations import Fuzzer, arrival, corpus, fuzzed_metrics

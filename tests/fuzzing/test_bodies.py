@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.partition import Partition
+from aggregator.state.partition import Partition
 from producers.batch import parse_batch
 from producers.gateway.bodies import JSON, PROTOBUF, read_batch
 from producers.problems import Problem

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aggregator.config.settings import SECTIONS, in_force, load_settings, values
 from aggregator.errors import SettingsError
-from aggregator.settings import SECTIONS, in_force, load_settings, values
 from estimators import DefinitionError, Metric, load_metrics
 from estimators.definitions import define
 from estimators.mechanisms import MECHANISMS

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from aggregator import status
-from aggregator.continuity import Log
+from aggregator.config.settings import Aggregate
+from aggregator.counting.assignment import take
+from aggregator.counting.continuity import Log
 from aggregator.errors import DitherError, Fenced, StateUnreadable
-from aggregator.exporter import Exporter
-from aggregator.keys import tag
-from aggregator.ownership import take
-from aggregator.partition import Partition
-from aggregator.reader import Reader
-from aggregator.series import Historian, Question
-from aggregator.settings import Aggregate
-from aggregator.store import TORN, UNSET, Store, connect
+from aggregator.monitoring.collector import Exporter
+from aggregator.reading import status
+from aggregator.reading.reader import Reader
+from aggregator.reading.series import Historian, Question
+from aggregator.state.partition import Partition
+from aggregator.storage.redis_keys import tag
+from aggregator.storage.store import TORN, UNSET, Store, connect
 from estimators import Metric
 from tests.aggregator.test_partition import AGE, CARRIER, DELAY, FUTURE_MS, METRICS
 from tests.messages import EPOCH, batch, log

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from aggregator.deadletters import CONTEXT
-from aggregator.partition import Partition
+from aggregator.dead_letters.writer import CONTEXT
+from aggregator.state.partition import Partition
 from estimators.durations import milliseconds
 from tests.fuzzing.mutations import STEP_MS, Fuzzer, arrival, corpus, fuzzed_metrics
 from tests.integration.deployment import Deployment

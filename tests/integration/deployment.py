@@ -19,11 +19,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from aggregator.clock import SYSTEM, Clock
-from aggregator.settings import Redis as RedisSettings
-from aggregator.settings import Settings, Topics
-from aggregator.store import Store, connect
-from aggregator.verify import Verification, verify
-from aggregator.worker import Worker
+from aggregator.config.settings import Redis as RedisSettings
+from aggregator.config.settings import Settings, Topics
+from aggregator.counting.verify import Verification, verify
+from aggregator.counting.worker import Worker
+from aggregator.storage.store import Store, connect
 from estimators import Metric, load_metrics
 from tests.servers import Kafka
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from aggregator.partition import CONFIRMING_BATCHES
-from aggregator.publisher import Publisher
-from aggregator.reader import Reader
-from aggregator.settings import Settings
+from aggregator.config.settings import Settings
+from aggregator.publishing.publisher import Publisher
+from aggregator.reading.reader import Reader
+from aggregator.state.partition import CONFIRMING_BATCHES
 from producers.batch import heartbeat
 from tests.integration.deployment import Deployment, wait_until
 from tests.messages import EPOCH, batch

@@ -15,13 +15,14 @@ from typing import Any
 
 import msgspec
 
-from aggregator import events, logs
-from aggregator.outlet import Outlet
-from aggregator.published import Published
-from aggregator.publisher import Publisher
-from aggregator.reader import Reader
-from aggregator.settings import Settings
-from aggregator.store import Store, connect
+from aggregator.config import logging
+from aggregator.config.settings import Settings
+from aggregator.publishing import events
+from aggregator.publishing.event_producer import Outlet
+from aggregator.publishing.published_log import Published
+from aggregator.publishing.publisher import Publisher
+from aggregator.reading.reader import Reader
+from aggregator.storage.store import Store, connect
 from estimators import load_metrics
 from producers.kafka_errors import ExplainingProducer
 
@@ -64,7 +65,7 @@ def stop_at(step: str) -> None:
 
 def main(step: str, text: str) -> None:
     """Publish until the end of the process."""
-    logs.configure("debug", as_json=True)
+    logging.configure("debug", as_json=True)
     settings = msgspec.json.decode(text, type=Settings)
     if step:
         stop_at(step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aggregator import kafka
+from aggregator.kafka import clients
 from tests.integration.deployment import Deployment, as_json
 
 
@@ -18,5 +18,5 @@ def test_the_attack_runs_in_a_topic_of_its_own_and_leaves_none(deployment: Deplo
     assert all(row["reports"] == 20_000 for row in found["attacks"])
     assert all(row["at_least"] > 0 for row in found["attacks"])
     assert deployment.log_ends() == dict.fromkeys(range(deployment.partitions), 0)
-    listed = kafka.admin(deployment.settings).list_topics(timeout=30).topics
+    listed = clients.admin(deployment.settings).list_topics(timeout=30).topics
     assert not [name for name in listed if name.startswith("dither.audit.")]

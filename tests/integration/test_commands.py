@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from aggregator.keys import tag
-from aggregator.stored import LAST_COMMIT_MS
+from aggregator.storage.parsing import LAST_COMMIT_MS
+from aggregator.storage.redis_keys import tag
 from tests.integration.deployment import Deployment, as_json, wait_until
 from tests.integration.processes import children, living
 from tests.integration.test_counting import traffic

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from aggregator import compaction
+from aggregator.kafka import compaction
 from tests.integration.deployment import PATIENCE, Deployment, wait_until
 from tests.integration.test_counting import traffic
 from tests.servers import Kafka

@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from aggregator import worker as worker_module
-from aggregator.exporter import Exporter
-from aggregator.reader import Reader
+from aggregator.counting import worker as worker_module
+from aggregator.monitoring.collector import Exporter
+from aggregator.reading.reader import Reader
 from producers.reports_pb2 import ReportBatch
 from tests.bad_batches import bad_batches
 from tests.integration.deployment import Deployment, wait_until

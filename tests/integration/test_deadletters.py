@@ -12,13 +12,13 @@ from click.testing import CliRunner, Result
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from aggregator import kafka as clients
-from aggregator.commands.deadletters import deadletters
-from aggregator.deadletters import DeadLetters
-from aggregator.decoding import Refusal
-from aggregator.handled import Handled
-from aggregator.letters import DeadLetterTopic
-from aggregator.resending import Forecast, replay
+from aggregator.cli.commands.deadletters import deadletters
+from aggregator.dead_letters.handled_marks import Handled
+from aggregator.dead_letters.reader import DeadLetterTopic
+from aggregator.dead_letters.replay import Forecast, replay
+from aggregator.dead_letters.writer import DeadLetters
+from aggregator.kafka import clients
+from aggregator.state.decoder import Refusal
 from estimators import Metric
 from tests.integration.deployment import Deployment
 from tests.messages import DAY, EPOCH, agreeing, batch

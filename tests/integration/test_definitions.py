@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from aggregator.keys import definitions_key
-from aggregator.live_metrics import LiveMetrics
-from aggregator.local import free_port
+from aggregator.config.live_metrics import LiveMetrics
+from aggregator.local.deployment import free_port
+from aggregator.storage.redis_keys import definitions_key
 from estimators import load_metrics
 from tests.integration.conftest import METRICS
 from tests.integration.deployment import Deployment, wait_until
@@ -121,7 +121,7 @@ def test_definitions_that_were_deleted_are_written_again(
         wait_until(lambda: kept(live) == before, "a worker that starts has written them again")
         client.set("other type", "")
         client.rename("other type", definitions_key(live.topic))
-    monkeypatch.setattr("aggregator.worker.KEEP_SECONDS", 0.1)
+    monkeypatch.setattr("aggregator.counting.worker.KEEP_SECONDS", 0.1)
     with live.worker():
         live.produce(reports(live, "delay", range(100, 130)))
         live.wait_until_counted()

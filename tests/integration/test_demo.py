@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from aggregator.supervisor import ORPHAN_SECONDS
+from aggregator.counting.supervisor import ORPHAN_SECONDS
 from producers.flights import flight_metrics, flights
 from producers.population import Population
 from tests.integration.deployment import wait_until

@@ -14,13 +14,14 @@ from cloudevents.core.formats.json import JSONFormat
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from aggregator import due, kafka
-from aggregator.events import FINAL, Event
-from aggregator.lease import Lease
-from aggregator.moments import iso
-from aggregator.outlet import Outlet
-from aggregator.published import Published
-from aggregator.publisher import Publisher
+from aggregator.kafka import clients
+from aggregator.publishing import pane_finalizer
+from aggregator.publishing.event_producer import Outlet
+from aggregator.publishing.events import FINAL, Event
+from aggregator.publishing.published_log import Published
+from aggregator.publishing.publisher import Publisher
+from aggregator.storage.lease import Lease
+from aggregator.timestamps import iso
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.events import (
     PANE,
@@ -194,7 +195,7 @@ def test_idle_partitions_are_closed_by_heartbeats_and_what_comes_then_changes_no
 def test_a_publisher_waits_for_kafka_and_goes_on_when_it_is_there(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(clients, "ANSWER_SECONDS", 0.5)
     settings = settings_of(counted)
     settings.kafka["bootstrap.servers"] = "127.0.0.1:1"
     publisher = Publisher(settings, reader_of(counted))
@@ -203,7 +204,7 @@ def test_a_publisher_waits_for_kafka_and_goes_on_when_it_is_there(
         try:
             wait_until(lambda: len(logs) >= 2, "it has tried twice")
             settings.kafka["bootstrap.servers"] = counted.kafka.bootstrap_servers
-            monkeypatch.setattr(kafka, "ANSWER_SECONDS", 10.0)
+            monkeypatch.setattr(clients, "ANSWER_SECONDS", 10.0)
             wait_for_finals(counted, 24)
         finally:
             publisher.stop()
@@ -318,7 +319,7 @@ def test_a_topic_that_was_deleted_and_created_again_gets_every_event(counted: De
     admin = AdminClient({"bootstrap.servers": counted.kafka.bootstrap_servers})
     admin.delete_topics([counted.estimates])[counted.estimates].result(30)
     wait_until(lambda: counted.estimates not in admin.list_topics(timeout=30).topics, "it is gone")
-    kafka.ensure_topics(counted.settings)
+    clients.ensure_topics(counted.settings)
     assert not on_topic(counted)
     with publishing(counted):
         wait_for_finals(counted, 24)
@@ -327,7 +328,9 @@ def test_a_topic_that_was_deleted_and_created_again_gets_every_event(counted: De
 
 def _run_until_it_crashes(deployment: Deployment, broken: pytest.MonkeyPatch) -> None:
     broken.setattr(Lease, "release", lambda self: None)
-    broken.setattr(due, "BATCH_SECONDS", 60.0)  # all panes in one transaction, at any speed
+    broken.setattr(
+        pane_finalizer, "BATCH_SECONDS", 60.0
+    )  # all panes in one transaction, at any speed
     publisher = Publisher(settings_of(deployment, lease="500ms"), reader_of(deployment))
     with pytest.raises(Crash):
         publisher.run()

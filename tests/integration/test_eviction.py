@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aggregator import eviction
+from aggregator.storage import eviction
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.test_counting import traffic
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from aggregator import obstacles
-from aggregator.deadletters import CONTEXT, UNREADABLE
-from aggregator.partition import Partition
+from aggregator.dead_letters.writer import CONTEXT, UNREADABLE
+from aggregator.kafka import obstacles
+from aggregator.state.partition import Partition
 from estimators import Metric
 from tests.integration.deployment import Deployment, wait_until
 from tests.messages import batch

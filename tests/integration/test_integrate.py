@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.settings import Publish
+from aggregator.config.settings import Publish
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.events import (
     ages,

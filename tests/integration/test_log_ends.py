@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from aggregator.log_ends import AWAY, FRESH_SECONDS, UNSEEN, KafkaLog, LogEnds
-from aggregator.settings import Settings
-from aggregator.status import Rates, status
+from aggregator.config.settings import Settings
+from aggregator.kafka.log_ends import AWAY, FRESH_SECONDS, UNSEEN, KafkaLog, LogEnds
+from aggregator.reading.status import Rates, status
 from tests.integration.deployment import Deployment, wait_until
 
 NOWHERE = "127.0.0.1:9"

@@ -16,8 +16,8 @@ import httpx
 import numpy as np
 import pytest
 
-from aggregator.coordinator import Coordinator
-from aggregator.reader import Reader
+from aggregator.reading.reader import Reader
+from aggregator.rounds.coordinator import Coordinator
 from deploy.grafana.build import FOLDER
 from estimators import Metric
 from producers.batch import encode_batch

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.local import free_port
+from aggregator.local.deployment import free_port
 from tests.integration.deployment import wait_until
 from tests.integration.processes import descendants, living
 

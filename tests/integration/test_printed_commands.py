@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from aggregator.cli import cli
+from aggregator.cli.main import cli
 from producers.ledger import Ledger
 from tests.integration.deployment import Deployment
 from tests.integration.printed import DOCUMENTS, ROOT, in_document, printed_commands, words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aggregator import worker
+from aggregator.counting import worker
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.test_broken_logs import cut
 from tests.messages import EPOCH, batch

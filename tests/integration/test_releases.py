@@ -14,11 +14,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from aggregator.exporter import Exporter
-from aggregator.keys import publisher_key
-from aggregator.live_view import LiveView
-from aggregator.reader import Reader
-from aggregator.series import Historian, Question
+from aggregator.cli.live_view import LiveView
+from aggregator.monitoring.collector import Exporter
+from aggregator.reading.reader import Reader
+from aggregator.reading.series import Historian, Question
+from aggregator.storage.redis_keys import publisher_key
 from tests.aggregator.web.counted import Client
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.events import Found, on_topic, publishing, settings_of

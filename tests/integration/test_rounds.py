@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from aggregator.coordinator import Coordinator
-from aggregator.keys import coordinator_key, metric_key
-from aggregator.reader import Reader
+from aggregator.reading.reader import Reader
+from aggregator.rounds.coordinator import Coordinator
+from aggregator.storage.redis_keys import coordinator_key, metric_key
 from estimators.extremes import Decision
 from producers.batch import encode_batch
 from tests.integration.deployment import Deployment, as_json, wait_until

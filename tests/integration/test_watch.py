@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.keys import tag
+from aggregator.storage.redis_keys import tag
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.events import ages
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.partition import Partition
+from aggregator.state.partition import Partition
 from estimators import Metric
 from producers import AlreadyAnswered, BudgetSpent, DefinitionChanged, Ledger, Reporter
 from tests.messages import log

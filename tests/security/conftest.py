@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from aggregator import kafka
-from aggregator.roles import KafkaRight, Role, roles
-from aggregator.settings import Settings
+from aggregator.cli.roles import KafkaRight, Role, roles
+from aggregator.config.settings import Settings
+from aggregator.kafka import clients as kafka
 from estimators import load_metrics
 from tests.messages import EPOCH, agreeing, batch
 from tests.security import exercises

@@ -10,23 +10,24 @@ from typing import Any
 import redis
 import structlog.testing
 
-from aggregator import events, kafka
-from aggregator import recount as recounting
-from aggregator.coordinator import Coordinator
-from aggregator.eviction import refuse_eviction
-from aggregator.exporter import Exporter
-from aggregator.keys import coordinator_key, publisher_key, tag
-from aggregator.lease import Lease
-from aggregator.log_ends import KafkaLog
-from aggregator.published import Published
-from aggregator.publisher import Publisher
-from aggregator.reader import Reader
-from aggregator.series import Historian, Question
-from aggregator.settings import Settings
-from aggregator.store import Store, connect
-from aggregator.verify import verify
-from aggregator.watermark import CONFIRMING_BATCHES
-from aggregator.worker import Worker
+from aggregator.config.settings import Settings
+from aggregator.counting import recount as recounting
+from aggregator.counting.verify import verify
+from aggregator.counting.worker import Worker
+from aggregator.kafka import clients
+from aggregator.kafka.log_ends import KafkaLog
+from aggregator.monitoring.collector import Exporter
+from aggregator.publishing import events
+from aggregator.publishing.published_log import Published
+from aggregator.publishing.publisher import Publisher
+from aggregator.reading.reader import Reader
+from aggregator.reading.series import Historian, Question
+from aggregator.rounds.coordinator import Coordinator
+from aggregator.state.watermark import CONFIRMING_BATCHES
+from aggregator.storage.eviction import refuse_eviction
+from aggregator.storage.lease import Lease
+from aggregator.storage.redis_keys import coordinator_key, publisher_key, tag
+from aggregator.storage.store import Store, connect
 from estimators import Metric
 from producers import Reporter, Rounds
 from tests.integration.deployment import PATIENCE, wait_until
@@ -49,8 +50,8 @@ def open_store(settings: Settings) -> Store:
 
 
 def report(settings: Settings, metrics: Metrics) -> None:
-    kafka.ensure_topics(settings, settings.topics.reports)
-    properties = {**kafka.reporting(settings), "message.timeout.ms": 5000}
+    clients.ensure_topics(settings, settings.topics.reports)
+    properties = {**clients.reporting(settings), "message.timeout.ms": 5000}
     with Reporter(metrics["delay"], properties, topic=settings.topics.reports) as reporter:
         reporter.report([1.0, 2.0], epsilon=1.0, time=EPOCH / 1000)
         reporter.flush(10)
@@ -83,10 +84,10 @@ def coordinate(settings: Settings, metrics: Metrics) -> None:
 
 
 def respond(settings: Settings, metrics: Metrics) -> None:
-    properties = {**kafka.reporting(settings), "message.timeout.ms": 5000}
+    properties = {**clients.reporting(settings), "message.timeout.ms": 5000}
     metric, topics = metrics["longest"], settings.topics
     with (
-        Rounds(kafka.reporting(settings), topics.rounds) as rounds,
+        Rounds(clients.reporting(settings), topics.rounds) as rounds,
         Reporter(metric, properties, topic=topics.reports) as reporter,
     ):
         rounds.read_to_end()
@@ -97,7 +98,7 @@ def respond(settings: Settings, metrics: Metrics) -> None:
 
 
 def prove(settings: Settings, metrics: Metrics) -> None:
-    kafka.admin(settings, settings.topics.reports)
+    clients.admin(settings, settings.topics.reports)
     with open_store(settings) as store:
         outcome = verify(settings, metrics, store)
     assert outcome.verified
@@ -115,7 +116,7 @@ def look(settings: Settings, _: Metrics) -> None:
 def recount(settings: Settings, _: Metrics) -> None:
     """Ask what `dither recount` asks of Kafka."""
     look(settings, _)
-    kafka.topic_id(settings, settings.topics.reports)
+    clients.topic_id(settings, settings.topics.reports)
 
 
 def delete(settings: Settings, _: Metrics) -> None:
@@ -125,7 +126,7 @@ def delete(settings: Settings, _: Metrics) -> None:
 
 
 def create(settings: Settings, _: Metrics) -> None:
-    assert kafka.ensure_topics(settings)
+    assert clients.ensure_topics(settings)
 
 
 def _run_until(

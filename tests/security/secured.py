@@ -36,7 +36,7 @@ from confluent_kafka.admin._scram import (
 )
 from cryptography.hazmat.primitives import serialization
 
-from aggregator.roles import KafkaRight
+from aggregator.cli.roles import KafkaRight
 from deploy.kafka import launcher
 from deploy.kafka.broker import GUARD, Broker
 from deploy.kafka.cluster import STOP_GRACE, defaults, free_ports

@@ -16,8 +16,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from aggregator.local import free_port
-from aggregator.watermark import CONFIRMING_BATCHES
+from aggregator.local.deployment import free_port
+from aggregator.state.watermark import CONFIRMING_BATCHES
 from tests.integration.deployment import PATIENCE, wait_until
 from tests.security.conftest import Places
 

@@ -10,9 +10,9 @@ import pytest
 
 from aggregator import Reader
 from aggregator.errors import StoreUnreachable
-from aggregator.keys import tag
-from aggregator.partition import Partition
-from aggregator.store import UNSET, Store, connect
+from aggregator.state.partition import Partition
+from aggregator.storage.redis_keys import tag
+from aggregator.storage.store import UNSET, Store, connect
 from tests.aggregator.test_partition import DELAY, FUTURE_MS, METRICS
 from tests.messages import batch, log
 from tests.redis_nodes import RedisCluster, RedisNode, RedisSentinel, wait_for

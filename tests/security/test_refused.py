@@ -11,7 +11,8 @@ import pytest
 import redis
 from confluent_kafka import KafkaException
 
-from aggregator import kafka
+from aggregator.cli.roles import KafkaRight
+from aggregator.config.settings import Settings
 from aggregator.errors import (
     BrokerRefused,
     DitherError,
@@ -19,9 +20,8 @@ from aggregator.errors import (
     StoreUnreachable,
     explained,
 )
-from aggregator.roles import KafkaRight
-from aggregator.settings import Settings
-from aggregator.store import connect
+from aggregator.kafka import clients
+from aggregator.storage.store import connect
 from producers import Reporter
 from producers.delivery import DeliveryError
 from tests.security.conftest import Places
@@ -44,7 +44,7 @@ def somebody(secured: Secured, metrics_file: Path) -> Settings:
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_the_right_password_gets_in(places: Places, mechanism: str) -> None:
-    kafka.admin(places.user("reporter", [], mechanism=mechanism))
+    clients.admin(places.user("reporter", [], mechanism=mechanism))
 
 
 Change = Callable[[Settings, Secured, Certificates], None]
@@ -95,7 +95,7 @@ def test_kafka_says_which_check_failed_and_what_to_do(
     password = str(settings.kafka["sasl.password"])
     apply(settings, secured, strangers)
     with pytest.raises(BrokerRefused) as error:
-        kafka.admin(settings)
+        clients.admin(settings)
     told = str(error.value)
     assert told.startswith(f"Kafka at {settings.kafka['bootstrap.servers']} ")
     for words in expected:
@@ -109,7 +109,7 @@ def test_a_producer_that_died_of_a_missing_right_goes_on_saying_so(
 ) -> None:
     topic = counted.settings.topics.deadletters
     reader = counted.user("reader", [KafkaRight("Describe", "topic", topic)])
-    producer = kafka.producer(reader)
+    producer = clients.producer(reader)
 
     def go_on_producing() -> None:
         deadline = time.monotonic() + 60
@@ -129,7 +129,7 @@ def test_a_file_that_a_property_names_must_be_there(somebody: Settings) -> None:
     settings = copy.deepcopy(somebody)
     settings.kafka["ssl.ca.location"] = "/nowhere/ca.pem"
     with pytest.raises(SettingsError, match=r"kafka\.ssl\.ca\.location = '/nowhere/ca\.pem': .*"):
-        kafka.admin(settings)
+        clients.admin(settings)
 
 
 def test_a_reporter_without_the_right_says_so(places: Places) -> None:
@@ -145,7 +145,7 @@ def test_a_reporter_without_the_right_says_so(places: Places) -> None:
 
 def test_topics_that_may_not_be_created_are_named(places: Places) -> None:
     with pytest.raises(DitherError, match=r"(?i)authorization failed.*`dither topics`") as error:
-        kafka.ensure_topics(places.user("worker", []), places.settings.topics.reports)
+        clients.ensure_topics(places.user("worker", []), places.settings.topics.reports)
     assert places.settings.topics.reports in str(error.value)
     assert places.settings.topics.estimates not in str(error.value)
 

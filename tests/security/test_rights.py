@@ -11,10 +11,11 @@ import pytest
 import redis
 from confluent_kafka import KafkaException
 
-from aggregator import kafka, worker
+from aggregator.cli.roles import Role, roles
+from aggregator.config.settings import Settings
+from aggregator.counting import worker
 from aggregator.errors import DitherError
-from aggregator.roles import Role, roles
-from aggregator.settings import Settings
+from aggregator.kafka import clients
 from producers.delivery import DeliveryError
 from tests.security import exercises
 from tests.security.conftest import Places
@@ -51,7 +52,7 @@ def prepared(role: str, places: Places, counted: Places) -> Places:
     """Return places with what a role begins with."""
     if role == "publisher":  # there is something to read, and something new
         counted.settings.topics.estimates = f"estimates-{uuid.uuid4().hex[:8]}"
-        kafka.ensure_topics(counted.administration())
+        clients.ensure_topics(counted.administration())
         forget_published(counted)
         exercises.publish(counted.administration(), counted.metrics)
         forget_published(counted)
@@ -61,8 +62,8 @@ def prepared(role: str, places: Places, counted: Places) -> Places:
     if role in ("respondent", "coordinator"):  # the topic has something, but not all
         counted.settings.topics.rounds = f"rounds-{uuid.uuid4().hex[:8]}"
         settings = counted.administration()
-        kafka.ensure_topics(settings)
-        producer = kafka.producer(settings)
+        clients.ensure_topics(settings)
+        producer = clients.producer(settings)
         refused: list[object] = []
         producer.produce(
             settings.topics.rounds,

@@ -17,10 +17,10 @@ import httpx
 import pytest
 from confluent_kafka import Consumer
 
-from aggregator import kafka
-from aggregator.local import free_port
-from aggregator.roles import Role
-from aggregator.settings import Settings
+from aggregator.cli.roles import Role
+from aggregator.config.settings import Settings
+from aggregator.kafka import clients
+from aggregator.local.deployment import free_port
 from tests.integration.deployment import PATIENCE, wait_until
 from tests.integration.processes import PROC, descendants
 from tests.security.conftest import Places
@@ -254,11 +254,11 @@ def test_librdkafkas_own_log_tells_no_secret(
     settings = places.user("reporter", [])
     settings.kafka |= {"debug": "all", "log_level": 7, "ssl.key.password": "hunter2"}
     caplog.set_level(logging.DEBUG, logger="aggregator.librdkafka")
-    kafka.QUIET.addHandler(caplog.handler)
+    clients.QUIET.addHandler(caplog.handler)
     try:
-        kafka.admin(settings).poll(0)
+        clients.admin(settings).poll(0)
     finally:
-        kafka.QUIET.removeHandler(caplog.handler)
+        clients.QUIET.removeHandler(caplog.handler)
     assert "sasl.password" in caplog.text
     assert str(settings.kafka["sasl.password"]) not in caplog.text
     assert "hunter2" not in caplog.text

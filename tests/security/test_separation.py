@@ -17,8 +17,14 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from aggregator.keys import coordinator_key, policies_key, publisher_key, rounds_key, tag
-from aggregator.settings import Settings
+from aggregator.config.settings import Settings
+from aggregator.storage.redis_keys import (
+    coordinator_key,
+    policies_key,
+    publisher_key,
+    rounds_key,
+    tag,
+)
 from tests.security.conftest import Places
 
 Attempt = Callable[[redis.Redis, str], object]

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from aggregator.deadletters import CONTEXT
+from aggregator.dead_letters.writer import CONTEXT
 from aggregator.errors import BrokerUnreachable
-from aggregator.obstacles import Probe
+from aggregator.kafka.obstacles import Probe
 from tests.simulation.cluster import TOPIC, Cluster, Message
 from tests.simulation.world import Process
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from confluent_kafka import TopicPartition
 
-from aggregator.keys import metric_key
-from aggregator.measurements import Measurements
-from aggregator.partition import Partition
+from aggregator.counting.measurements import Measurements
+from aggregator.state.partition import Partition
+from aggregator.storage.redis_keys import metric_key
 from tests.simulation.cluster import Cluster, Message
 from tests.simulation.database import Database, Keys
 from tests.simulation.traffic import FUTURE_MS, METRICS, ONE_EACH

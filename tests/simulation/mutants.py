@@ -10,12 +10,13 @@ from unittest.mock import patch
 
 from confluent_kafka import TopicPartition
 
-from aggregator import ownership, store
-from aggregator.asker import Asker
+from aggregator.counting import assignment
+from aggregator.counting.assignment import Owned
+from aggregator.counting.log_questions import Asker
+from aggregator.counting.worker import Worker
 from aggregator.errors import Fenced
-from aggregator.ownership import Owned
-from aggregator.store import Overview, Snapshot
-from aggregator.worker import Worker
+from aggregator.storage import store
+from aggregator.storage.store import Overview, Snapshot
 
 Break = Callable[[], contextlib.AbstractContextManager[type[Worker]]]
 BREAKS: dict[str, Break] = {}
@@ -52,7 +53,7 @@ def _without(text: str) -> Callable[[str], str]:
     return script
 
 
-_script, _partition, _take = store.script, Snapshot.partition, ownership.take
+_script, _partition, _take = store.script, Snapshot.partition, assignment.take
 
 TOKENS = " or (stored[5] or '') ~= ARGV[4]"
 EPOCHS = f"if epoch ~= ARGV[1]{TOKENS} then return {{'fenced', epoch, next_offset}} end"

@@ -11,11 +11,12 @@ from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
-from aggregator import kafka, outage
-from aggregator import worker as worker_module
-from aggregator.settings import Aggregate, Settings, Topics
-from aggregator.store import TORN, Store
-from aggregator.worker import Worker
+from aggregator.config.settings import Aggregate, Settings, Topics
+from aggregator.counting import backoff
+from aggregator.counting import worker as worker_module
+from aggregator.counting.worker import Worker
+from aggregator.kafka import clients as kafka
+from aggregator.storage.store import TORN, Store
 from tests.simulation.clients import (
     AskerModel,
     ConsumerModel,
@@ -259,7 +260,7 @@ class Schedule:
         violation = ""
         with (
             patch.object(worker_module, "log", TraceLog(world)),
-            patch.object(outage, "log", TraceLog(world)),
+            patch.object(backoff, "log", TraceLog(world)),
             patch.object(worker_module, "random", world.rng),
             patch.object(worker_module, "SLICE_MESSAGES", self.slice_messages),
             patch.object(worker_module, "MANY_PANES", self.many_panes),

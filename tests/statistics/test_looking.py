@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from aggregator.coverage import Looks, distinct_policies
-from aggregator.reader import Reader
-from aggregator.windows import Window
+from aggregator.reading.coverage import Looks, distinct_policies
+from aggregator.reading.reader import Reader
+from aggregator.reading.windows import Window
 from estimators import Metric
 from estimators.bounds import limits
 from estimators.mechanisms import RandomizedResponse

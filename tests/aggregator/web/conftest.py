@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aggregator.settings import Access, Settings
-from aggregator.store import Store
+from aggregator.config.settings import Access, Settings
+from aggregator.storage.store import Store
 from estimators import Metric
 from tests.aggregator.web.counted import Client
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import httpx
 
-from aggregator.log_ends import LogEnds
-from aggregator.partition import CONFIRMING_BATCHES, Partition
-from aggregator.reader import Reader
-from aggregator.settings import Settings
-from aggregator.store import Store, connect
+from aggregator.config.settings import Settings
+from aggregator.kafka.log_ends import LogEnds
+from aggregator.reading.reader import Reader
+from aggregator.state.partition import CONFIRMING_BATCHES, Partition
+from aggregator.storage.store import Store, connect
 from aggregator.web import application
 from estimators import Metric
 from producers.reports_pb2 import ReportBatch

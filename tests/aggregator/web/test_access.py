@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from aggregator.cli import cli
+from aggregator.cli.main import cli
+from aggregator.config.settings import Access, Serve, Settings, in_force, load_settings
 from aggregator.errors import SettingsError
-from aggregator.reader import Reader
-from aggregator.settings import Access, Serve, Settings, in_force, load_settings
-from aggregator.store import Store
+from aggregator.reading.reader import Reader
+from aggregator.storage.store import Store
 from aggregator.web import application
 from aggregator.web.access import hashed, new_token
 from estimators import Metric

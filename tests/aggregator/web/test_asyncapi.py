@@ -10,13 +10,13 @@ import jsonschema
 import msgspec
 import pytest
 
-from aggregator import events
-from aggregator.answers import answer
-from aggregator.deadletters import letters
-from aggregator.reader import Reader
-from aggregator.settings import Settings, Topics
+from aggregator.config.settings import Settings, Topics
+from aggregator.dead_letters.writer import letters
+from aggregator.publishing import events
+from aggregator.reading.reader import Reader
+from aggregator.reading.serialization import answer
+from aggregator.reading.windows import Window
 from aggregator.web.asyncapi import document
-from aggregator.windows import Window
 from estimators import Metric
 from tests.messages import EPOCH, LogMessage
 

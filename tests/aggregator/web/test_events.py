@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from aggregator.reader import Reader
-from aggregator.status import Rates, status
-from aggregator.store import Store
+from aggregator.reading.reader import Reader
+from aggregator.reading.status import Rates, status
+from aggregator.storage.store import Store
 from aggregator.web.hub import Hub
 from aggregator.web.live import Follower
 from estimators import Metric

@@ -15,9 +15,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Message, Scope
 
-from aggregator.reader import Reader
-from aggregator.settings import Access, Serve, Settings
-from aggregator.store import Store
+from aggregator.config.settings import Access, Serve, Settings
+from aggregator.reading.reader import Reader
+from aggregator.storage.store import Store
 from aggregator.web import application, middleware
 from aggregator.web.access import hashed, new_token
 from estimators import Metric

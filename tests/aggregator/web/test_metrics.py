@@ -16,14 +16,14 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from aggregator.cli import cli
-from aggregator.keys import tag
-from aggregator.live_metrics import LiveMetrics
-from aggregator.log_ends import LogEnds
-from aggregator.reader import Reader
-from aggregator.settings import Access, Settings
-from aggregator.store import Store
-from aggregator.stored import LAST_COMMIT_MS
+from aggregator.cli.main import cli
+from aggregator.config.live_metrics import LiveMetrics
+from aggregator.config.settings import Access, Settings
+from aggregator.kafka.log_ends import LogEnds
+from aggregator.reading.reader import Reader
+from aggregator.storage.parsing import LAST_COMMIT_MS
+from aggregator.storage.redis_keys import tag
+from aggregator.storage.store import Store
 from aggregator.web import application
 from estimators import Metric
 from tests.aggregator.web.counted import DEFINITIONS, MINUTE, Client, Counting
@@ -578,7 +578,7 @@ def test_panes_that_expire_make_another_answer_in_time(
     counting.some(5)
     path = "/v1/metrics/page/estimate?from=2013-01-01"
     now = [ARRIVAL / 1000]
-    monkeypatch.setattr("aggregator.reader.time.time", lambda: now[0])
+    monkeypatch.setattr("aggregator.reading.reader.time.time", lambda: now[0])
     tag = client.get(path).headers["etag"]
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
     now[0] += 2 * MINUTE / 1000

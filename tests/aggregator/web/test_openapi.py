@@ -17,7 +17,7 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi import checks
 from starlette.routing import Route
 
-from aggregator.embedded import EmbeddedBroker
+from aggregator.local.embedded import EmbeddedBroker
 from aggregator.web.application import OPERATIONS
 from aggregator.web.openapi import document
 from aggregator.web.pages import routes

@@ -18,8 +18,8 @@ import httpx
 import pytest
 import trustme
 
-from aggregator.cli import main
-from aggregator.local import free_port
+from aggregator.cli.main import main
+from aggregator.local.deployment import free_port
 from aggregator.web import punctual
 from tests.integration.deployment import wait_until
 

@@ -1,0 +1,67 @@
+"""`dither aggregate`: count reports from Kafka into Redis."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+import click
+import redis
+
+from aggregator.cli.commands.options import live_metrics, opened_store, settings_options
+from aggregator.config import logging
+from aggregator.config.live_metrics import on_hangup
+from aggregator.config.settings import Settings, container_share
+from aggregator.counting.supervisor import Supervisor, single_worker_command
+from aggregator.counting.worker import Worker
+from aggregator.kafka import clients
+from aggregator.kafka.compaction import refuse_compaction
+from aggregator.storage.eviction import refuse_eviction
+
+
+@click.command()
+@click.option("--workers", type=click.IntRange(1), help="Processes that count side by side.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What to log.",
+)
+@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+@settings_options
+def aggregate(settings: Settings, workers: int | None, log_level: str, log_json: bool) -> None:
+    """Count reports from Kafka into Redis.
+
+    Every partition's sums and its next offset are committed together, once a second. Any number of
+    workers may run, here or elsewhere: Kafka's consumer group spreads the partitions over them.
+    SIGTERM or Ctrl-C drains, commits and leaves the group. Changed metric definitions are taken
+    over within seconds, or at SIGHUP.
+    """
+    logging.configure(log_level, log_json)
+    metrics = live_metrics(settings)
+    clients.ensure_topics(settings, settings.topics.reports, settings.topics.deadletters)
+    refuse_compaction(settings)
+    store = opened_store(settings)
+    refuse_eviction(store.client)
+    count = workers or settings.aggregate.workers
+    runner: Any
+    if count > 1:
+
+        def died() -> None:
+            with contextlib.suppress(redis.RedisError):
+                store.count_death()
+
+        memory = container_share(settings, count)
+        runner = Supervisor(count, single_worker_command(sys.argv[1:], memory), died)
+        on_hangup(runner.hang_up)
+    else:
+        clients.collect_seldom()
+        runner = Worker(settings, metrics, store, f"{socket.gethostname()}:{os.getpid()}")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: runner.stop())
+    runner.run()

@@ -1,0 +1,206 @@
+"""`dither audit`: every level's privacy certificate, and an attack on what devices really send."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Collection, Iterator
+from decimal import Decimal
+from typing import Any
+
+import click
+
+from aggregator.cli.commands.options import (
+    defined_metrics,
+    metric_argument,
+    settings_options,
+    table,
+)
+from aggregator.config.settings import Settings
+from aggregator.errors import UnknownMetric
+from estimators import Metric, rounding
+from estimators.errors import meant
+from estimators.rounding import certainty, down, loss
+from estimators.shuffling import shuffled_epsilon
+
+
+@click.command()
+@metric_argument(required=False)
+@click.option(
+    "--shuffled",
+    type=click.IntRange(1),
+    metavar="REPORTS",
+    help="Add what a shuffler would give that mixes so many reports of a level: Dither has none.",
+)
+@click.option(
+    "--delta",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1e-6,
+    show_default=True,
+    help="With --shuffled: the delta of (epsilon, delta)-differential privacy.",
+)
+@click.option(
+    "--attack",
+    "attacked",
+    is_flag=True,
+    help="Also tell two values apart by the bytes that a reporter sends, and say what epsilon is "
+    "at least: in an in-process broker, or in a scratch topic of the one that --kafka names.",
+)
+@click.option(
+    "--reports",
+    type=click.IntRange(1_000),
+    default=400_000,
+    show_default=True,
+    help="With --attack: reports of each level.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    default=0.999,
+    show_default=True,
+    help="With --attack: of each level's bound.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def audit(
+    settings: Settings,
+    metric: str | None,
+    shuffled: int | None,
+    delta: float,
+    attacked: bool,
+    reports: int,
+    confidence: float,
+    as_json: bool,
+) -> None:
+    """Prove that no report says more than its privacy level allows.
+
+    For each metric and level: the logarithm of the largest ratio of the probabilities of a report
+    under two values, as the randomizer's integer thresholds make it, and whether the exact ratio is
+    at most e^epsilon; of a minimum or maximum, of all that one device answers. The exit code is 1
+    if one is not. Needs neither Kafka nor Redis. Metrics that are collected in trust are left out.
+
+    With --attack, a certificate is not believed: two values go through a reporter and a broker, and
+    from the messages comes a lower bound on epsilon; of a minimum or maximum, from answers to one
+    round. Above the level's epsilon it FAILS (exit code
+    1), which a mechanism that keeps its promise does with a probability of at most 0.1% a level.
+    """
+    metrics = defined_metrics(settings)
+    if metric is not None and metric not in metrics:
+        raise UnknownMetric(metric, meant(metric, metrics))
+    asked = metrics.values() if metric is None else [metrics[metric]]
+    chosen = [each for each in asked if each.trust == "local"]
+    for each in asked:
+        if each.trust != "local":
+            click.echo(
+                f"{each.name}: collected in trust, so its reports are true values and have no "
+                "certificate; each release says what it costs (docs/trusted.md)",
+                err=True,
+            )
+    if not chosen:
+        sys.exit(1)
+    rows = [row for each in chosen for row in _rows(each, shuffled, delta)]
+    if not as_json:
+        click.echo(_as_text(rows, shuffled is not None))
+    found = list(_attacks(settings, chosen, reports, confidence)) if attacked else []
+    if as_json:
+        told: dict[str, Any] = {"certificates": rows}
+        if attacked:
+            told |= {"confidence": confidence, "attacks": found}
+        click.echo(json.dumps(told))
+    elif attacked:
+        click.echo("\n" + _attacks_as_text(found, confidence))
+    holds = all(row["private"] for row in rows) and all(row["holds"] for row in found)
+    sys.exit(0 if holds else 1)
+
+
+def _attacks(
+    settings: Settings, metrics: Collection[Metric], reports: int, confidence: float
+) -> Iterator[dict[str, Any]]:
+    """Yield what the attack shows of each level of each metric."""
+    from aggregator.cli.attack import attack, embedded_topic, kafka_topic
+
+    named = settings.sources.get("kafka.bootstrap.servers") == "command line"
+    for metric in metrics:
+        with kafka_topic(settings) if named else embedded_topic() as scratch:
+            findings = attack(metric, scratch, reports, confidence)
+            for name, finding in zip(metric.randomizer.chosen, findings, strict=True):
+                yield {
+                    "metric": metric.name,
+                    "mechanism": name,
+                    "answers": metric.rounds if metric.split == "budget" else 1,
+                    "epsilon": finding.epsilon,
+                    "at_least": finding.leak.lower,
+                    "event": finding.leak.event,
+                    "hits": list(finding.leak.hits),
+                    "trials": list(finding.leak.trials),
+                    "reports": finding.reports,
+                    "fault": finding.fault,
+                    "holds": finding.holds,
+                }
+
+
+def _attacks_as_text(rows: list[dict[str, Any]], confidence: float) -> str:
+    cells = []
+    for row in rows:
+        happened = [
+            "{} of {}".format(*pair) for pair in zip(row["hits"], row["trials"], strict=True)
+        ]
+        share = f"{100 * row['at_least'] / row['epsilon']:.0f}%"
+        verdict = "holds" if row["holds"] else f"FAILS {row['fault']}".rstrip()
+        one_of = f", 1 of {row['answers']}" if (row["answers"] or 1) > 1 else ""
+        mechanism = row["mechanism"] + one_of
+        shown = (row["metric"], mechanism, f"{row['epsilon']:g}", down(row["at_least"], 4))
+        cells.append((*shown, share, row["event"], *happened, verdict))
+    head = (
+        "metric",
+        "mechanism",
+        "epsilon",
+        f"at least ({certainty(float(1 - Decimal(repr(confidence))))})",
+        "",
+        "event",
+    )
+    return table((*head, "one value", "the other", "attack"), cells)
+
+
+def _rows(metric: Metric, shuffled: int | None, delta: float) -> list[dict[str, Any]]:
+    mechanism, found = metric.randomizer, []
+    answers = metric.search if metric.has_rounds else mechanism  # of all that one user answers
+    for level, (epsilon, name) in enumerate(zip(metric.levels, mechanism.chosen, strict=True)):
+        ratio = answers.privacy_ratio(level)
+        row = {
+            "metric": metric.name,
+            "mechanism": name,
+            "epsilon": float(epsilon),
+            "log_ratio": math.log(ratio.numerator) - math.log(ratio.denominator),
+            "private": answers.is_private(level),
+        }
+        if shuffled is not None:
+            row["shuffled_epsilon"] = shuffled_epsilon(float(epsilon), shuffled, delta)
+        found.append(row)
+    return found
+
+
+def _as_text(rows: list[dict[str, Any]], shuffled: bool) -> str:
+    head = ["metric", "mechanism", "epsilon", "ln of the largest ratio", "certificate"]
+    cells = []
+    for row in rows:
+        verdict = "holds" if row["private"] else "FAILS"
+        cell = [
+            row["metric"],
+            row["mechanism"],
+            f"{row['epsilon']:g}",
+            _exact_loss(row),
+            verdict,
+        ]
+        if shuffled:
+            less = row["shuffled_epsilon"]
+            cell.append("not applicable" if less is None else loss(less))
+        cells.append(tuple(cell))
+    return table((*head, *(["if shuffled"] if shuffled else [])), cells)
+
+
+def _exact_loss(row: dict[str, Any]) -> str:
+    """Return a loss, rounded up: to no more than the epsilon that is certified."""
+    shown = rounding.loss(row["log_ratio"], 12)
+    return f"{row['epsilon']:g}" if row["private"] and float(shown) > row["epsilon"] else shown

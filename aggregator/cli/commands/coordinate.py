@@ -1,0 +1,48 @@
+"""`dither coordinate`: open and decide the rounds of minimum and maximum."""
+
+from __future__ import annotations
+
+import signal
+
+import click
+
+from aggregator.cli.commands.options import live_metrics, opened_store, settings_options
+from aggregator.config.settings import Settings
+from aggregator.errors import DitherError
+
+
+@click.command()
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What to log.",
+)
+@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+@settings_options
+def coordinate(settings: Settings, log_level: str, log_json: bool) -> None:
+    """Open and decide the rounds of minimum and maximum.
+
+    A round is told on the topic of rounds, and closes when it has its answers or its time is over;
+    its decision opens the next one. Any number may run, here or elsewhere: one at a time works, and
+    another goes on where it stops. SIGTERM or Ctrl-C ends it.
+    """
+    from aggregator.config import logging
+    from aggregator.reading.reader import Reader
+    from aggregator.rounds.coordinator import Coordinator
+
+    logging.configure(log_level, log_json)
+    metrics = live_metrics(settings)
+    if not any(metric.has_rounds for metric in metrics.values()):
+        raise DitherError(
+            f"no metric of {settings.metrics} is a minimum or maximum: there is nothing to "
+            "coordinate"
+        )
+    coordinator = Coordinator(settings, Reader(opened_store(settings), metrics))
+    ends = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    metrics.watch()
+    coordinator.start()
+    signal.sigwait(ends)
+    coordinator.stop()

@@ -1,0 +1,315 @@
+"""`dither deadletters`: what could not be counted, and what to do about it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from aggregator.cli.commands.estimate import Moment
+from aggregator.cli.commands.options import defined_metrics, opened_store, settings_options, table
+from aggregator.config.settings import Settings
+from aggregator.dead_letters.handled_marks import Handled
+from aggregator.dead_letters.reader import DeadLetter, DeadLetterTopic, Place, printable
+from aggregator.dead_letters.reasons import REMEDIES, remedy
+from aggregator.dead_letters.replay import Forecast
+from aggregator.dead_letters.replay import replay as send_again
+from aggregator.dead_letters.report import facts, lines
+from aggregator.dead_letters.selection import Filters, Selection
+from aggregator.kafka import clients
+from aggregator.timestamps import iso
+from estimators.errors import meant
+
+SHOWN_KINDS = 30
+USUAL_ROUNDS = 3
+
+
+@click.group()
+def deadletters() -> None:
+    """List, explain, send again or drop what could not be counted.
+
+    Messages that are refused go to the dead-letter topic as they came, with the reason. `list` and
+    `explain` change nothing. What was sent again or dropped is no longer listed; the topic keeps it
+    until its retention ends.
+    """
+
+
+def _known_reasons(
+    _: click.Context, __: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Refuse a reason for which nothing is ever refused."""
+    for reason in given:
+        if reason not in REMEDIES:
+            raise click.BadParameter(f"no reason {reason!r}: {meant(reason, REMEDIES)}")
+    return given
+
+
+def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that select dead letters, and hand the command the filters."""
+
+    @click.option(
+        "--reason",
+        "reasons",
+        multiple=True,
+        callback=_known_reasons,
+        help="Only these reasons; repeatable.",
+    )
+    @click.option("--metric", "names", multiple=True, help="Only these metrics; repeatable.")
+    @click.option("--since", type=Moment(), help="Only what reached Kafka then or later.")
+    @click.option("--until", type=Moment(), help="Only what reached Kafka before.")
+    @click.option(
+        "--partition",
+        "partitions",
+        type=click.IntRange(0),
+        multiple=True,
+        help="Only of these partitions of the reports topic; repeatable.",
+    )
+    @functools.wraps(command)
+    def with_filters(
+        reasons: tuple[str, ...],
+        names: tuple[str, ...],
+        since: float | None,
+        until: float | None,
+        partitions: tuple[int, ...],
+        **arguments: Any,
+    ) -> Any:
+        filters = Filters(reasons, names, since, until, partitions)
+        return command(filters=filters, **arguments)
+
+    return with_filters
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+class _Read:
+    """The dead-letter topic as a command reads it: with marks, and a progress bar for people."""
+
+    def __init__(self, settings: Settings, topic: DeadLetterTopic, quiet: bool) -> None:
+        self.topic, self.quiet = topic, quiet
+        self.store = opened_store(settings)
+        topic_id = clients.topic_id(settings, settings.topics.deadletters)
+        self.handled = Handled(self.store, settings.topics.deadletters, topic_id)
+        self.marked = self.handled.read(topic.ranges)
+
+    def letters(self) -> Iterator[DeadLetter]:
+        """Yield the dead letters."""
+        with click.progressbar(
+            length=sum(high - low for low, high in self.topic.ranges.values()),
+            label="reading",
+            file=sys.stderr,
+            hidden=self.quiet or not sys.stderr.isatty(),
+        ) as bar:
+            yield from self.topic.letters(bar.update)
+
+    def tidy(self) -> None:
+        """Mark the copies of what is marked, and forget what retention has deleted."""
+        marked = self.handled.read(self.topic.ranges)
+        self.handled.mark(copy for first, copy in self.topic.copies if first in marked)
+        self.handled.forget(self.topic.ranges)
+
+    def halted(self) -> dict[str, str]:
+        """Return why partitions are not counted, by number."""
+        owners = ((number, self.store.owner(number)) for number in self.store.partitions())
+        return {str(number): why for number, owner in owners if (why := owner.get("halted", ""))}
+
+
+@contextmanager
+def _reading(settings: Settings, quiet: bool) -> Iterator[_Read]:
+    clients.admin(settings)
+    with DeadLetterTopic(settings) as topic:
+        yield _Read(settings, topic, quiet)
+
+
+@deadletters.command("list")
+@filter_options
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    help="Show so many single ones, the first in the topic.",
+)
+@json_option
+@settings_options
+def list_(settings: Settings, filters: Filters, limit: int, as_json: bool) -> None:
+    """Count the dead letters by reason and metric, and show the first ones."""
+    with _reading(settings, as_json) as read:
+        selection = Selection(read.letters(), filters, read.marked)
+        shown = selection.first(limit)
+        others, halted = read.topic.others, read.halted()
+    if as_json:
+        found = {
+            "topic": settings.topics.deadletters,
+            "total": selection.total,
+            "counts": _kinds(selection),
+            "letters": [_row(letter) for letter in shown],
+            "handled": selection.handled,
+            "others": others,
+            "halted": halted,
+        }
+        click.echo(json.dumps(found))
+        return
+    for number, why in halted.items():
+        click.echo(f"partition {number} is halted: {why}\n")
+    click.echo(_summary(selection))
+    if shown:
+        head = ("place", "reason", "metric", "from", "reached Kafka", "bytes", "sent again")
+        rows = [tuple(_row(letter).values()) for letter in shown]
+        click.echo("\n" + table(head, rows))
+    if selection.total > len(shown):
+        click.echo(f"\n{len(shown)} of {selection.total} are shown (--limit)")
+    if selection.handled:
+        click.echo(f"{selection.handled} were sent again or dropped before")
+    if others:
+        click.echo(
+            f"{others} messages of the topic are no dead letters of {settings.topics.reports}"
+        )
+
+
+@deadletters.command()
+@click.argument("place", metavar="PARTITION:OFFSET")
+@json_option
+@settings_options
+def explain(settings: Settings, place: str, as_json: bool) -> None:
+    """Show one dead letter in full: what it is, why it was refused, what to do.
+
+    PARTITION:OFFSET is its place in the dead-letter topic, as `list` shows it.
+    """
+    try:
+        where = Place.parse(place)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    metrics = defined_metrics(settings)
+    with _reading(settings, as_json) as read:
+        letter = read.topic.letter(where)
+        forecast = _forecast(settings, read, sys.maxsize)
+        refused = forecast.refusals([letter]).get(where)
+    found = facts(letter, metrics, refused, handled=where in read.marked)
+    click.echo(json.dumps(found) if as_json else "\n".join(lines(found)))
+
+
+@deadletters.command()
+@filter_options
+@click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=USUAL_ROUNDS,
+    show_default=True,
+    help="Leave alone what was sent again so often and refused each time.",
+)
+@json_option
+@settings_options
+def replay(settings: Settings, filters: Filters, dry_run: bool, rounds: int, as_json: bool) -> None:
+    """Send dead letters again, after what was wrong has been put right.
+
+    Each goes into the partition it came from, with the same bytes, and is counted once, however
+    often this is run. What the workers would refuse again, by the definitions and watermarks of
+    now, is not sent and stays listed.
+    """
+    with _reading(settings, as_json) as read:
+        selection = Selection(read.letters(), filters, read.marked)
+        forecast = _forecast(settings, read, rounds)
+        handled = None if dry_run else read.handled
+        outcome = send_again(settings, selection, forecast, handled)
+        if not dry_run:
+            read.tidy()
+    kept = outcome.kept.most_common()
+    if as_json:
+        rows = [{"reason": r, "metric": m, "letters": n} for (r, m), n in kept]
+        click.echo(json.dumps({"dry_run": dry_run, "sent": outcome.sent, "kept": rows}))
+        return
+    verb = "would be sent" if dry_run else "were sent"
+    click.echo(f"{outcome.sent} of {selection.total} dead letters {verb} again")
+    if kept:
+        click.echo("the others would be refused again:\n")
+        click.echo(
+            table(
+                ("reason", "metric", "letters", "what to do"),
+                [(r, m, n, remedy(r).do) for (r, m), n in kept[:SHOWN_KINDS]],
+            )
+        )
+
+
+@deadletters.command()
+@filter_options
+@click.option("--all", "everything", is_flag=True, help="All of them, without a filter.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@settings_options
+def drop(settings: Settings, filters: Filters, everything: bool, yes: bool, as_json: bool) -> None:
+    """Mark dead letters as dealt with, so that they are listed and sent no more.
+
+    Nothing is deleted: the topic keeps them until its retention ends.
+    """
+    if not filters and not everything:
+        raise click.UsageError(
+            "say which: --reason, --metric, --since, --until, --partition, or --all"
+        )
+    with _reading(settings, as_json) as read:
+        selection = Selection(read.letters(), filters, read.marked)
+        places = [letter.place for letter in selection]
+        if not as_json:
+            click.echo(_summary(selection))
+        if selection.total and not yes:
+            click.confirm(f"Drop these {selection.total}?", abort=True, err=True)
+        read.handled.mark(places)
+        read.tidy()
+    if as_json:
+        click.echo(json.dumps({"dropped": selection.total, "counts": _kinds(selection)}))
+    else:
+        click.echo(f"{selection.total} were dropped")
+
+
+def _forecast(settings: Settings, read: _Read, rounds: int) -> Forecast:
+    reports = settings.topics.reports
+    return Forecast(
+        settings,
+        defined_metrics(settings),
+        read.store,
+        clients.partition_count(settings, reports),
+        stamps=clients.stamps_messages(settings, reports),
+        rounds=rounds,
+    )
+
+
+def _kinds(selection: Selection) -> list[dict[str, Any]]:
+    return [
+        {
+            "reason": printable(reason),
+            "metric": metric,
+            "letters": kind.letters,
+            "oldest": iso(kind.oldest),
+            "newest": iso(kind.newest),
+        }
+        for reason, metric, kind in selection.largest()
+    ]
+
+
+def _summary(selection: Selection) -> str:
+    """Return the kinds as a table, the largest first."""
+    if not selection.total:
+        return "no dead letters" + (" but those dealt with" if selection.handled else "")
+    rows = [tuple(kind.values()) for kind in _kinds(selection)]
+    shown = rows[:SHOWN_KINDS]
+    if more := rows[SHOWN_KINDS:]:
+        shown.append((f"{len(more)} kinds more", "", sum(row[2] for row in more), "", ""))
+    return table(("reason", "metric", "letters", "oldest", "newest"), shown)
+
+
+def _row(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "place": str(letter.place),
+        "reason": printable(letter.reason),
+        "metric": letter.metric,
+        "from": str(letter.origin),
+        "arrived": iso(letter.timestamp),
+        "bytes": letter.whole_bytes or len(letter.value or b""),
+        "replays": letter.replays,
+    }

@@ -1,0 +1,68 @@
+"""`dither demo`: a year of flights as private telemetry, end to end on one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+
+import click
+
+from aggregator.cli.commands.options import settings_options
+from aggregator.config.settings import Settings
+
+SIGNALLED = 128
+"""And the number of a signal: the exit code after it, as shells have it."""
+
+
+@click.command()
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1),
+    default=60,
+    show_default=True,
+    help="How long the year takes.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processes that count side by side.",
+)
+@click.option("--seed", default=2013, show_default=True, help="Which flight chooses which level.")
+@click.option("--stay", is_flag=True, help="Keep the dashboard after the year, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@settings_options
+def demo(
+    settings: Settings, seconds: float, workers: int, seed: int, stay: bool, as_json: bool
+) -> None:
+    """Replay the flights of 2013 out of New York as devices, and watch the estimates.
+
+    Each of the 336,776 flights randomizes its own values at the privacy level it chose and reports
+    them into Kafka; a worker counts them into Redis; truth and estimate are shown side by side. At
+    the end the log is replayed to prove the sums.
+
+    Runs on a broker and a store of its own, inside this machine, unless --kafka or --redis (or the
+    settings) name others. Ctrl-C ends it early, with the same summary.
+    """
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # leaving stops what it started
+        signal.signal(ending, lambda number, _: sys.exit(SIGNALLED + number))
+    from aggregator.cli.demo_screen import Screen, summary
+    from aggregator.local.demo import Demonstration
+
+    with Demonstration(settings, seconds, workers, seed) as demonstration:
+        if as_json:
+            demonstration.run(lambda _: None)
+        else:
+            with Screen() as screen:
+                demonstration.run(screen.show)
+        outcome = demonstration.finish()
+        click.echo(json.dumps(outcome.as_dict()) if as_json else summary(outcome))
+        if stay:
+            click.echo(f"dashboard: {demonstration.url}  (Ctrl-C ends it)", err=True)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.pause()
+    sys.exit(0 if outcome.verified else 1)

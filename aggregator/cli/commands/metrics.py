@@ -1,0 +1,139 @@
+"""`dither metrics`: the questions, and how far they are counted."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from typing import Any
+
+import click
+
+from aggregator.cli.commands.options import defined_metrics, opened_store, settings_options, table
+from aggregator.config.settings import Settings
+from aggregator.errors import StoreUnreachable
+from aggregator.reading.left_out import LeftOut, left_out, refused
+from aggregator.reading.reader import Reader
+from aggregator.reading.status import halted
+from aggregator.reading.windows import event_time
+from estimators import Metric
+from estimators.domains import OPEN
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@settings_options
+def metrics(settings: Settings, as_json: bool) -> None:
+    """List the metrics: their definitions, and how many reports are counted.
+
+    Below the list: reports that were refused, with the reasons, those that were counted under
+    another definition of a metric, and partitions that are halted.
+
+    Works without Redis, too: the definitions are then shown alone, with a dash (null with --json)
+    for what is not known.
+    """
+    defined = defined_metrics(settings)
+    counted: dict[str, _Counted] = dict.fromkeys(defined, _Counted())
+    nameless, stopped = LeftOut("", {}), list[str]()
+    try:
+        store = opened_store(settings)
+        reader = Reader(store, defined)
+        counted = {name: _counted(reader, metric) for name, metric in defined.items()}
+        overview = store.overview()
+        nameless = LeftOut("", refused(overview, ""))
+        stopped = [f"warning    {why}" for why in halted(overview)]
+    except StoreUnreachable as error:
+        click.echo(f"{error}\n", err=True)
+    rows = [_row(metric, counted[name]) for name, metric in defined.items()]
+    if as_json:
+        click.echo(json.dumps(rows))
+        for line in [*nameless.lines(), *stopped]:
+            click.echo(line, err=True)
+        return
+    head = (
+        *("metric", "kind", "mechanism", "domain", "levels", "pane"),
+        *("reports", "refused", "event time"),
+    )
+    cells: list[tuple[Any, ...]] = [
+        (
+            row["metric"],
+            row["kind"],
+            _mechanism(defined[row["metric"]]),
+            _domain(defined[row["metric"]]),
+            " ".join(f"{e:g}" for e in row["levels"]),
+            row["pane"],
+            "-" if row["reports"] is None else row["reports"],
+            "-" if row["refused"] is None else sum(row["refused"].values()),
+            row["event_time"] or "-",
+        )
+        for row in rows
+    ]
+    click.echo(table(head, cells))
+    told = [one.left_out for one in counted.values() if one.left_out is not None]
+    said = [line for one in (*told, nameless) for line in one.lines()]
+    if said or stopped:
+        click.echo("\n" + "\n".join([*said, *stopped]))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Counted:
+    """A metric's accepted reports, how far its event time has come, and what is left out."""
+
+    reports: int | None = None
+    event_ms: int | None = None
+    left_out: LeftOut | None = None
+
+
+def _counted(reader: Reader, metric: Metric) -> _Counted:
+    overview = reader.store.overview()
+    frame = reader.frame(overview, metric.name)
+    if metric.trust == "central":  # whose sums are for releases alone
+        outcome = f"accepted:{metric.name}"
+        reports = sum(one.counts.get(outcome, 0) for one in overview.partitions.values())
+    else:
+        reports = frame.filled(reader.sum(frame)).reports
+    return _Counted(reports, event_time(frame.watermarks), left_out(reader, overview, metric))
+
+
+def _row(metric: Metric, counted: _Counted) -> dict[str, Any]:
+    event_ms, left = counted.event_ms, counted.left_out
+    moment = (
+        None if event_ms is None else datetime.datetime.fromtimestamp(event_ms / 1000, datetime.UTC)
+    )
+    return {
+        "metric": metric.name,
+        "revision": f"{metric.revision:08x}",
+        "kind": metric.kind,
+        "mechanism": metric.mechanism,
+        "chosen": metric.randomizer.chosen,
+        "range": None if metric.range is None else list(metric.range),
+        "categories": OPEN if metric.categories == OPEN else list(metric.category_names) or None,
+        "levels": list(metric.levels),
+        "pane": metric.pane,
+        "lateness": metric.lateness,
+        "unit": metric.unit,
+        "description": metric.description,
+        "reports": counted.reports,
+        "refused": None if left is None else left.refused,
+        "earlier": None if left is None else left.earlier,
+        "event_time": moment and f"{moment:%Y-%m-%dT%H:%M:%SZ}",
+    }
+
+
+def _mechanism(metric: Metric) -> str:
+    """Return the mechanism, and what it chose where that is something else."""
+    chosen = dict.fromkeys(metric.randomizer.chosen)
+    if set(chosen) == {metric.mechanism}:
+        return metric.mechanism
+    return f"{metric.mechanism} ({', '.join(chosen)})"
+
+
+def _domain(metric: Metric) -> str:
+    if metric.range is not None:
+        return f"[{metric.range[0]:g}, {metric.range[1]:g}] {metric.unit}".strip()
+    if metric.radius is not None:
+        ball = f"{metric.dimension} coordinates, length up to {metric.radius:g} {metric.unit}"
+        return ball.strip()
+    if metric.categories == OPEN:
+        return "any string"
+    return f"{len(metric.category_names)} categories"

@@ -1,0 +1,155 @@
+"""Options that every command which talks to a deployment shares."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aggregator.config.settings import Settings, in_force, load_settings
+from aggregator.errors import DitherError
+from estimators import Metric, load_metrics
+
+if TYPE_CHECKING:
+    from aggregator.config.live_metrics import LiveMetrics
+    from aggregator.storage.store import Store
+
+
+def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for settings to a command and hand it the settings in force."""
+
+    @click.option("--config", metavar="FILE", help="Settings file [default: dither.toml].")
+    @click.option("--kafka", metavar="HOST:PORT", help="Kafka's bootstrap servers.")
+    @click.option(
+        "--redis",
+        metavar="URL",
+        help="Redis, as redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel://.",
+    )
+    @click.option("--metrics", metavar="FILE", help="Metric definitions [default: metrics.toml].")
+    @click.option(
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Any setting, for instance kafka.security.protocol=SSL; can be repeated.",
+    )
+    @click.option(
+        "--show-settings",
+        is_flag=True,
+        help="Print the settings in force and where each came from, then exit.",
+    )
+    @functools.wraps(command)
+    def with_settings(
+        config: str | None,
+        kafka: str | None,
+        redis: str | None,
+        metrics: str | None,
+        assignments: tuple[str, ...],
+        show_settings: bool,
+        **arguments: Any,
+    ) -> Any:
+        flags: dict[str, Any] = {
+            "kafka.bootstrap.servers": kafka,
+            "redis.url": redis,
+            "metrics": metrics,
+        }
+        for assignment in assignments:
+            key, equals, value = assignment.partition("=")
+            if not equals:
+                raise click.UsageError(f"--set {assignment}: expected KEY=VALUE")
+            flags[key] = value
+        settings = load_settings(config, flags)
+        if show_settings:
+            rows = [(key, json.dumps(value), source) for key, value, source in in_force(settings)]
+            return click.echo(table(("setting", "value", "source"), rows))
+        return command(settings=settings, **arguments)
+
+    return with_settings
+
+
+def metric_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the argument METRIC, which a shell can complete."""
+    return click.argument("metric", required=required, shell_complete=_metric_names)
+
+
+def _metric_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the metrics that begin so; none where the definitions cannot be read."""
+    try:
+        flags = {"metrics": ctx.params.get("metrics")}
+        settings = load_settings(ctx.params.get("config"), flags)
+        with Path(settings.metrics).open("rb") as file:
+            names = tomllib.load(file).get("metrics", {})
+    except (DitherError, OSError, ValueError):
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def live_metrics(settings: Settings) -> LiveMetrics:
+    """Return the metrics of the deployment, which follow their file and SIGHUP.
+
+    Raises
+    ------
+    DitherError
+        If there is no such file.
+    """
+    from aggregator.config.live_metrics import LiveMetrics, on_hangup
+
+    _refuse_missing(settings)
+    metrics = LiveMetrics(settings.metrics)
+    on_hangup(metrics.ask)
+    return metrics
+
+
+def defined_metrics(settings: Settings) -> Mapping[str, Metric]:
+    """Return the metrics of the deployment, as they are now.
+
+    Raises
+    ------
+    DitherError
+        If there is no such file.
+    """
+    _refuse_missing(settings)
+    return load_metrics(settings.metrics)
+
+
+def _refuse_missing(settings: Settings) -> None:
+    if not Path(settings.metrics).exists():
+        raise DitherError(
+            f"no metrics file {settings.metrics!r}: write one with a table [metrics.NAME] for each "
+            "question (README.md has an example), or name yours with --metrics or DITHER_METRICS"
+        )
+
+
+def opened_store(settings: Settings) -> Store:
+    """Return the store of the deployment; it is closed when the command ends.
+
+    Raises
+    ------
+    StoreUnreachable
+        If no Redis answers.
+    """
+    from aggregator.storage.store import Store, connect
+
+    store = Store(connect(settings.redis.url), settings.topics.reports)
+    return click.get_current_context().with_resource(store)
+
+
+def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    """Return rows as aligned columns.
+
+    Examples
+    --------
+    >>> print(table(("metric", "reports"), [("delay", 12), ("late", 7)]))
+    metric  reports
+    delay   12
+    late    7
+    """
+    cells = [head, *[tuple(str(cell) for cell in row) for row in rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells)
+    return "\n".join(line.rstrip() for line in lines)

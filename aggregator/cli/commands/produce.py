@@ -1,0 +1,353 @@
+"""`dither produce`: let a population of devices report into Kafka."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import click
+import numpy as np
+
+from aggregator.cli.commands.options import defined_metrics, metric_argument, settings_options
+from aggregator.config.settings import Settings
+from aggregator.errors import DitherError, UnknownMetric
+from aggregator.kafka import clients
+from aggregator.rounds.waiting_devices import Waiting
+from estimators import Metric
+from estimators.durations import milliseconds
+from estimators.errors import meant
+from producers.csv_files import NoColumnError
+from producers.delivery import DeliveryError
+from producers.mix import Mix
+from producers.population import Arrivals, Population
+from producers.produce import Produced
+from producers.produce import produce as let_report
+from producers.replay import Progress
+from producers.respond import respond
+from producers.rounds import Round
+from producers.simulated import simulate as draw
+from producers.tables import read_population
+from producers.time_columns import UTC
+from producers.truth import Truth
+
+DAY_MS = 86_400_000
+REFRESH_SECONDS = 0.2
+COUNTED_ELSEWHERE = (
+    "delivered; the workers count it now, and `dither deadletters list` shows what they refused, "
+    "such as reports that come late"
+)
+
+
+@click.command()
+@metric_argument()
+@click.option("--csv", "table", metavar="FILE", help="A CSV file, plain or zipped: a device a row.")
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    help="Its column with the values [default: the metric's name]; one for each coordinate of a "
+    "vector.",
+)
+@click.option("--time-column", multiple=True, help="Its column of event times; may be repeated.")
+@click.option(
+    "--time-format",
+    help="How times are written, as in %d/%m/%Y [default: the format that all cells have].",
+)
+@click.option(
+    "--time-zone", default=UTC, show_default=True, help="Of times that name none: Europe/Berlin."
+)
+@click.option("--missing", multiple=True, help="A cell that means: no value; may be repeated.")
+@click.option(
+    "--simulate",
+    metavar="DISTRIBUTION",
+    help="Instead of a CSV: uniform, normal:MEAN,DEVIATION, bernoulli:P, or zipf:S.",
+)
+@click.option("--devices", default=10_000, show_default=True, help="How many to simulate.")
+@click.option("--rate", default=1000.0, show_default=True, help="Devices a second without times.")
+@click.option(
+    "--levels",
+    metavar="EPSILON:SHARE,...",
+    help="Who asks for which epsilon, as in 0.5:0.3,1:0.7 [default: every level alike].",
+)
+@click.option("--speed", type=float, help="Seconds of event time a second [default: at once].")
+@click.option("--seconds", type=float, help="Or: how long the whole takes.")
+@click.option(
+    "--seed", default=0, show_default=True, help="Of the population and of who asks what."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@settings_options
+def produce(
+    settings: Settings,
+    metric: str,
+    table: str | None,
+    columns: tuple[str, ...],
+    time_column: tuple[str, ...],
+    time_format: str | None,
+    time_zone: str,
+    missing: tuple[str, ...],
+    simulate: str | None,
+    devices: int,
+    rate: float,
+    levels: str | None,
+    speed: float | None,
+    seconds: float | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Report a CSV column, or a simulated population, into Kafka.
+
+    Each device randomizes its own value, with the operating system's randomness, before anything
+    leaves this process. The truth is printed at the end, to compare with `dither estimate`.
+    Ctrl-C ends it early; everything reported until then is delivered. Of a minimum or maximum,
+    devices wait for their rounds, which `dither coordinate` opens, until the last one is decided.
+
+    \b
+    dither produce dep_delay --csv flights.csv --time-column time_hour
+    dither produce dep_delay --simulate normal:17,20 --levels 0.5:0.3,1:0.7
+    """  # noqa: D301  click reads the backspace: these lines stay as they are
+    if (table is None) == (simulate is None):
+        raise click.UsageError("expected one of --csv FILE and --simulate DISTRIBUTION")
+    metrics = defined_metrics(settings)
+    if metric not in metrics:
+        raise UnknownMetric(metric, meant(metric, metrics))
+    definition = metrics[metric]
+    if simulate is not None and definition.kind == "vector_mean":
+        raise click.UsageError(
+            f"--simulate: {metric} is a vector_mean, of which none are drawn; expected --csv FILE "
+            "with one --column for each coordinate"
+        )
+    if definition.has_rounds and speed is not None:
+        raise click.UsageError(f"--speed: {metric} is asked in rounds; expected --seconds")
+    try:
+        mix = Mix.parse(levels) if levels else Mix.even(definition)
+        if simulate is not None:
+            arrivals = _arrivals(rate, devices)
+            population = draw(definition, devices, simulate, arrivals, seed)
+        else:
+            assert table is not None  # noqa: S101
+            population = _read(
+                definition,
+                table,
+                columns or (metric,),
+                rate,
+                time=time_column,
+                time_format=time_format,
+                time_zone=time_zone,
+                missing=missing,
+            )
+    except NoColumnError as error:
+        if columns or error.name != metric:
+            raise DitherError(str(error)) from None
+        raise DitherError(f"{error}; name the column of the values with --column NAME") from None
+    except ValueError as error:
+        raise DitherError(str(error)) from None
+    for note in population.notes:
+        click.echo(note, err=True)
+    if unknown := _not_counted(settings, definition):
+        click.echo(unknown, err=True)
+    if not definition.has_rounds and (told := _too_old(settings, population)):
+        click.echo(told, err=True)
+    needed = [settings.topics.rounds] if definition.has_rounds else []
+    clients.ensure_topics(settings, settings.topics.reports, *needed)
+    produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
+    shown = _as_dict(definition, produced, population)
+    click.echo(json.dumps(shown) if as_json else _as_text(definition, shown))
+    if produced.reports:
+        click.echo(COUNTED_ELSEWHERE, err=True)
+
+
+def _not_counted(settings: Settings, metric: Metric) -> str:
+    """Say so if the workers are known not to count a metric; empty if they do, or nobody tells."""
+    import redis
+
+    from aggregator.storage.definition_history import Definitions, in_force
+    from aggregator.storage.store import Store, connect
+
+    try:
+        with Store(connect(settings.redis.url), settings.topics.reports) as store:
+            said = [in_force(one.owner) for one in store.overview().partitions.values()]
+            documents = store.definitions()
+            newest = {history[-1][1] for history in said if history}
+            counted = [Definitions.decode(documents[digest]).metrics for digest in newest]
+    except (DitherError, redis.RedisError, KeyError, ValueError):
+        return ""
+    revisions = {one[metric.name].revision for one in counted if metric.name in one}
+    if not counted or revisions == {metric.revision}:
+        return ""
+    return (
+        f"the workers do not count {metric.name} as {settings.metrics} here defines it: its "
+        "reports become dead letters until their own metrics.toml has it, too (they look every "
+        "second); then `dither deadletters replay` sends them again"
+    )
+
+
+def _too_old(settings: Settings, population: Population) -> str:
+    """Return what to say of rows that workers with these settings refuse; empty if of none."""
+    past, now = settings.aggregate.past, int(1000 * time.time())
+    old = int((population.time_ms < now - milliseconds(past)).sum())
+    if not old:
+        return ""
+    days = (now - int(population.time_ms[0])) // DAY_MS + 2
+    return (
+        f"{old:,} of {len(population):,} rows are older than aggregate.past = {past}: workers "
+        "refuse them as too_old. To have them counted, start the workers with `dither aggregate "
+        f"--set aggregate.past={days}d`"
+    )
+
+
+def _arrivals(rate: float, devices: int) -> Arrivals:
+    """Return event times that end now, so that none is in the future."""
+    start = time.time() - devices / rate if rate > 0 else time.time()
+    return Arrivals(int(1000 * start), rate)
+
+
+def _read(
+    metric: Metric,
+    table: str,
+    columns: tuple[str, ...],
+    rate: float,
+    **cells: Any,
+) -> Population:
+    metrics, named = {metric.name: metric}, {metric.name: columns}
+    if cells["time"]:
+        return read_population(table, metrics, named, **cells)
+    population = read_population(table, metrics, named, arrivals=Arrivals(1, rate), **cells)
+    return population.starting(int(1000 * (time.time() - len(population) / rate)))
+
+
+def _run(
+    settings: Settings,
+    metric: Metric,
+    population: Population,
+    mix: Mix,
+    speed: float | None,
+    seconds: float | None,
+    seed: int,
+    as_json: bool,
+) -> Produced:
+    stop = threading.Event()
+    ended = threading.Event()
+    reached = [0]
+    waiting = Waiting(metric) if metric.has_rounds else None
+
+    def progress(now: Progress, _: dict[str, Truth]) -> None:
+        reached[0] = now.devices
+
+    outcome: list[Produced] = []
+    failure: list[BaseException] = []
+
+    def answered(asked: Round, answers: int) -> None:
+        share = answers if metric.split == "users" else answers // asked.rounds
+        reached[0] = len(population) * (asked.number - 1) // asked.rounds + share
+        if waiting is not None:
+            waiting.answered(asked, answers)
+
+    def run() -> None:
+        try:
+            if metric.has_rounds:
+                found = respond(
+                    metric,
+                    population,
+                    clients.reporting(settings),
+                    mix,
+                    topic=settings.topics.reports,
+                    rounds_topic=settings.topics.rounds,
+                    round_seconds=(seconds or 0.0) / metric.search.rounds,
+                    seed=seed,
+                    stop=stop,
+                    progress=answered,
+                )
+                return outcome.append(found)
+            outcome.append(
+                let_report(
+                    {metric.name: metric},
+                    population,
+                    clients.reporting(settings),
+                    mix,
+                    speed=speed,
+                    seconds=seconds,
+                    seed=seed,
+                    topic=settings.topics.reports,
+                    stop=stop,
+                    progress=progress,
+                )
+            )
+        except BaseException as error:  # it is raised again in the main thread
+            failure.append(error)
+        finally:
+            ended.set()
+        return None
+
+    devices = threading.Thread(target=run, name="devices")
+    devices.start()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it
+    hidden = as_json or not sys.stderr.isatty()
+    with click.progressbar(
+        length=len(population), label="reporting", file=sys.stderr, hidden=hidden
+    ) as bar:
+        # Not `devices.join`: where Ctrl-C breaks that off, CPython 3.11 takes the thread for ended.
+        while not ended.is_set():
+            try:
+                ended.wait(REFRESH_SECONDS)
+                bar.update(reached[0] - bar.pos)
+                if waiting is not None and not ended.is_set() and (told := waiting.due()):
+                    click.echo(told if hidden else f"\n{told}", err=True)
+            except KeyboardInterrupt:
+                stop.set()
+    devices.join()
+    if failure:
+        if isinstance(failure[0], DeliveryError | ValueError):
+            raise DitherError(str(failure[0])) from failure[0]
+        raise failure[0]
+    return outcome[0]
+
+
+def _as_dict(metric: Metric, produced: Produced, population: Population) -> dict[str, Any]:
+    truth = produced.truth[metric.name]
+    value: Any = truth.value
+    if np.ndim(value):
+        shares = [None if np.isnan(x) else x for x in np.asarray(value).tolist()]
+        value = dict(zip(truth.labels, shares, strict=True))
+    elif np.isnan(value):
+        value = None
+    return {
+        "metric": metric.name,
+        "devices": produced.devices,
+        "reports": produced.reports,
+        "missing": population.missing(metric.name) + population.skipped,
+        "clipped": population.clipped(metric),
+        "batches": produced.batches,
+        "bytes": produced.bytes,
+        "seconds": round(produced.seconds, 3),
+        "levels": {f"{e:g}": int(n) for e, n in zip(metric.levels, truth.levels, strict=True)},
+        "truth": value,
+    }
+
+
+def _as_text(metric: Metric, shown: dict[str, Any]) -> str:
+    truth = shown["truth"]
+    if isinstance(truth, dict):
+        numbers = [(name, number) for name, number in truth.items() if number is not None]
+        if metric.kind == "frequency":
+            numbers.sort(key=lambda item: -item[1])
+        truth = ", ".join(f"{name} {number:.4f}" for name, number in numbers[:10])
+    levels = ", ".join(f"{count:,} at {epsilon}" for epsilon, count in shown["levels"].items())
+    missing = f"{shown['missing']:,} had no value"
+    if shown["clipped"]:
+        missing += f", {shown['clipped']:,} were clipped to {_domain(metric)}"
+    return (
+        f"{shown['reports']:,} reports of {shown['metric']} in {shown['batches']:,} batches, "
+        f"{shown['bytes']:,} bytes, {shown['seconds']:.1f} s; {missing}\n"
+        f"privacy: {levels}\n"
+        f"truth: {truth}"
+    )
+
+
+def _domain(metric: Metric) -> str:
+    if metric.range is None:
+        return f"length {metric.radius:g}"
+    return f"[{metric.range[0]:g}, {metric.range[1]:g}]"

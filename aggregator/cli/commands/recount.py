@@ -1,0 +1,72 @@
+"""`dither recount`: have partitions counted again from their log."""
+
+from __future__ import annotations
+
+import click
+
+from aggregator.cli.commands.options import opened_store, settings_options
+from aggregator.config.settings import Settings
+from aggregator.counting import recount as recounting
+from aggregator.errors import DitherError
+from aggregator.kafka import clients
+from aggregator.kafka.log_ends import KafkaLog
+
+
+@click.command()
+@click.argument("partitions", nargs=-1, required=True, type=click.IntRange(0))
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Delete also what the log no longer has: it can never be counted again.",
+)
+@settings_options
+def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_loss: bool) -> None:
+    """Delete what was counted of PARTITIONS; workers count them again from their log.
+
+    For partitions whose state in Redis was damaged. Workers may run, or not: nobody counts a
+    partition while it is deleted. Those that run look again within 15 seconds. Until it is counted
+    again, estimates lack the partition, and no window is final; events that were published stay.
+    What is refused again comes to the dead letters again.
+
+    Refused where the log does not have all any more that was counted.
+    """
+    store, numbers = opened_store(settings), sorted(set(partitions))
+    ends = KafkaLog(settings).ask()
+    if ends.unknown and not accept_loss:
+        raise DitherError(
+            f"{ends.unknown}: it is not known whether the log still has all that was counted. Try "
+            "again, or accept that it may not have: --accept-loss"
+        )
+    topic_id = "" if ends.unknown else clients.topic_id(settings, settings.topics.reports)
+    losses = []
+    for number in numbers:
+        if not ends.unknown and number not in ends.ranges:
+            told = f"{settings.topics.reports!r} has no partition {number}"
+            raise click.UsageError(f"{told}: expected 0 to {max(ends.ranges)}")
+        low, high = ends.ranges.get(number, (0, 0))
+        owner = recounting.known_owner(store, number)
+        why = "" if ends.unknown else recounting.loss(owner, low, high, topic_id)
+        losses += [f"partition {number}: {why}"] * bool(why)
+        click.echo(f"partition {number}: counted from {_counted(owner)}", err=True)
+    if losses and not accept_loss:
+        raise DitherError(
+            "; ".join(losses) + ". Nothing was deleted: what the log does not have would be lost "
+            "for good. Restore Redis from a backup, or accept the loss with --accept-loss, and "
+            "start the workers with `--set aggregate.on_gap=skip`"
+        )
+    if not yes:
+        names = ", ".join(map(str, numbers))
+        click.confirm(f"Delete what was counted of partitions {names}?", abort=True, err=True)
+    for number in numbers:
+        deleted = recounting.delete(store, number)
+        low = ends.ranges.get(number, (0, 0))[0]
+        click.echo(
+            f"partition {number}: {deleted} keys deleted; workers count it again from offset {low}"
+        )
+
+
+def _counted(owner: dict[str, str]) -> str:
+    begin, following = owner.get("begin", "?"), int(owner.get("next", -1))
+    end = str(following) if following >= 0 else "?"
+    return f"offset {begin} to {end}, {owner.get('worker', 'nobody')} the last to count it"

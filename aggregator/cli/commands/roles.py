@@ -1,0 +1,55 @@
+"""`dither roles`: the rights that each role needs in Kafka and Redis."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import click
+
+from aggregator.cli.commands.options import settings_options
+from aggregator.cli.roles import Role, kafka_commands, redis_rule
+from aggregator.cli.roles import roles as all_roles
+from aggregator.config.settings import Settings
+from estimators.errors import meant
+
+KAFKA_HEAD = """\
+#!/bin/sh
+# The rights of Dither's roles in Kafka: nothing else is needed. From `dither roles --kafka-acls`.
+# BOOTSTRAP=broker:9093 ADMIN=admin.properties sh kafka-acls.sh
+set -eu
+acls() { kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config "$ADMIN" "$@"; }
+"""
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--kafka-acls", "shown", flag_value="kafka", help="As commands of kafka-acls.sh.")
+@click.option("--redis-acl", "shown", flag_value="redis", help="As lines of Redis's ACL file.")
+@click.option("--json", "shown", flag_value="json", help="As one JSON object.")
+@settings_options
+def roles(settings: Settings, name: str | None, shown: str | None) -> None:
+    """List the rights that each role needs in Kafka and Redis, and no others; or those of NAME.
+
+    Topics and the consumer group are those of the settings. Nothing is connected to. The users that
+    --redis-acl writes have no password, and nobody gets in before an administrator sets one
+    (docs/security.md).
+    """
+    known = all_roles(settings)
+    if name is not None and name not in known:
+        raise click.UsageError(f"no role {name!r}: {meant(name, known)}")
+    chosen = [role for role in known.values() if name in (None, role.name)]
+    if shown == "json":
+        found = {r.name: {**dataclasses.asdict(r), "user": r.user} for r in chosen}
+        click.echo(json.dumps(found))
+    elif shown == "kafka":
+        click.echo(KAFKA_HEAD + "\n".join(c for role in chosen for c in kafka_commands(role)))
+    elif shown == "redis":
+        click.echo("\n".join(redis_rule(role) for role in chosen if role.redis))
+    else:
+        click.echo("\n\n".join(_as_text(role) for role in chosen))
+
+
+def _as_text(role: Role) -> str:
+    rights = ", ".join(map(str, role.kafka)) or "none"
+    return f"{role.name}: {role.does}\n  Kafka  {rights}\n  Redis  {' '.join(role.redis) or 'none'}"

@@ -1,0 +1,85 @@
+"""`dither serve`: what is known, over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import click
+
+from aggregator.cli.commands.options import live_metrics, opened_store, settings_options
+from aggregator.config.settings import Settings
+
+FAILED_TO_START = 3
+"""The exit code, as uvicorn has it."""
+LEAVE_SECONDS = 5
+"""What is under way may end before the process does; streams are closed at once."""
+KEEP_ALIVE_SECONDS = 75
+"""Longer than clients and balancers keep an idle connection: of the two sides, the one that asks
+should hang up, or its next request may meet a connection that has just been closed."""
+
+
+@click.command()
+@click.option("--host", help="Address to listen on [default: 127.0.0.1].")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port [default: 8080]; 0: any free.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What to log.",
+)
+@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+@settings_options
+def serve(
+    settings: Settings, host: str | None, port: int | None, log_level: str, log_json: bool
+) -> None:
+    """Serve the dashboard, the HTTP API and Prometheus metrics, and take reports of devices.
+
+    / is the dashboard, /openapi.json says what else there is. Reads Redis when asked, so any number
+    may run; one of them publishes events to the estimates topic. Who may do what: [access] in
+    dither.toml, and `dither tokens`. Changed metric definitions are taken over within seconds.
+    """
+    import uvicorn
+
+    from aggregator.config import logging
+    from aggregator.local.ports import refuse_taken
+    from aggregator.publishing.publisher import Publisher
+    from aggregator.reading.reader import Reader
+    from aggregator.web import application, reports, tls
+    from aggregator.web.listening import Server
+    from aggregator.web.punctual import PunctualProtocol
+
+    logging.configure(log_level, log_json)
+    defined = live_metrics(settings)
+    store = opened_store(settings)
+    reader = Reader(store, defined)
+    gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
+    publisher = Publisher(settings, reader) if settings.publish.enabled else None
+    certificate = tls.files(settings)
+    settings.serve.host = host or settings.serve.host
+    port = settings.serve.port if port is None else port
+    refuse_taken(settings.serve.host, port)
+    config = uvicorn.Config(
+        application(reader, settings, gateway=gateway, publisher=publisher),
+        host=settings.serve.host,
+        port=port,
+        log_level="error" if log_level == "error" else "warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # serve.trusted_proxies says whom the application believes
+        http=PunctualProtocol,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=LEAVE_SECONDS,
+        ssl_certfile=certificate and certificate[0],
+        ssl_keyfile=certificate and certificate[1],
+    )
+    config.load()
+    if certificate and config.ssl:
+        tls.reload_on_hangup(config.ssl, *certificate)
+    defined.watch()
+    server = Server(config)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        sys.exit(FAILED_TO_START)

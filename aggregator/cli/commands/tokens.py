@@ -1,0 +1,50 @@
+"""`dither tokens`: access to the HTTP interface."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import click
+
+from aggregator.config.settings import SCOPES
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+@click.group()
+def tokens() -> None:
+    """Make tokens for the HTTP interface.
+
+    A token has scopes: read (estimates, events, metrics), report (definitions, reports) and admin
+    (weights). dither.toml keeps its hash alone.
+    """
+
+
+@tokens.command()
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(SCOPES),
+    multiple=True,
+    required=True,
+    help="What it may do; may be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def new(name: str, scopes: tuple[str, ...], as_json: bool) -> None:
+    """Make a token: print it, once, and the line that admits it."""
+    from aggregator.web.access import hashed, new_token
+
+    if not NAME.fullmatch(name):
+        raise click.UsageError(
+            f"name {name!r}: expected lower-case letters, digits, - and _, at most 64"
+        )
+    token = new_token()
+    line = " ".join((hashed(token), *dict.fromkeys(scopes)))
+    if as_json:
+        click.echo(json.dumps({"name": name, "token": token, "setting": line}))
+        return
+    click.echo(f"{token}\n")
+    click.echo("It is not shown again. Every server that takes it has this in dither.toml:\n")
+    click.echo(f'[access.tokens]\n{name} = "{line}"')

@@ -1,0 +1,114 @@
+"""`dither up`: everything on this machine, for metrics of one's own."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aggregator.cli.commands.options import defined_metrics, settings_options
+from aggregator.config.left_over import is_left_over, is_ours, written
+from aggregator.config.settings import DEFAULT_FILE, Settings
+from aggregator.errors import DitherError
+from aggregator.secrets import masked
+
+LOOK_SECONDS = 0.5
+
+
+def _without_left_over(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Remove the file of a `dither up` that was killed, before settings are read from it."""
+
+    @functools.wraps(command)
+    def alone(**arguments: Any) -> Any:
+        file = Path(DEFAULT_FILE)
+        if is_left_over(file):
+            file.unlink()
+            click.echo(f"{file} was left by a `dither up` that was killed: removed", err=True)
+        return command(**arguments)
+
+    return alone
+
+
+@click.command()
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processes that count side by side.",
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="Of the dashboard [default: 8080].")
+@_without_left_over
+@settings_options
+def up(settings: Settings, workers: int, port: int | None) -> None:
+    """Run the whole service on this machine: Kafka, Redis, workers and the dashboard.
+
+    Kafka and Redis are embedded ones, which forget everything at the end, unless --kafka and
+    --redis (or the settings) name others. Meanwhile dither.toml in this folder tells the other
+    commands where they are: `dither produce` in another terminal reports to them. Ctrl-C ends it,
+    and so does closing the terminal.
+    """
+    from aggregator.local.deployment import LocalDeployment
+
+    defined = defined_metrics(settings)
+    if port is not None:
+        settings.serve.port = port
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stop.set())
+    file = Path(DEFAULT_FILE)
+    _refuse_second(file)
+    searches = any(metric.has_rounds for metric in defined.values())
+    local = LocalDeployment(settings, workers, searches=searches)
+    with local as deployment, _told(file, settings):
+        deployment.wait_until_serving()
+        click.echo(f"{', '.join(defined)} on {deployment.places}")
+        servers = settings.kafka["bootstrap.servers"]
+        click.echo(f"Kafka: {servers}  Redis: {masked('redis.url', settings.redis.url)}")
+        click.echo(f"dashboard: {deployment.url}  (Ctrl-C ends it)")
+        while not stop.wait(LOOK_SECONDS):
+            deployment.check()
+
+
+def _refuse_second(file: Path) -> None:
+    if is_ours(file):
+        raise DitherError(
+            f"{file} was written by a `dither up` that runs in this folder: stop that one, or "
+            "start this one in another folder"
+        )
+
+
+@contextlib.contextmanager
+def _told(file: Path, settings: Settings) -> Iterator[None]:
+    """Write down where the servers are, where no settings say so."""
+    started = {
+        "kafka.bootstrap.servers": settings.kafka["bootstrap.servers"],
+        "redis.url": settings.redis.url,
+        "topics.managed": settings.topics.managed,
+        "aggregate.past": settings.aggregate.past,
+    }
+    if settings.sources.keys() >= {"kafka.bootstrap.servers", "redis.url"}:
+        yield
+        return
+    lines = (f"{key} = {_toml(value)}\n" for key, value in started.items())
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(written(file, "".join(lines)))
+        except FileExistsError:
+            raise DitherError(
+                f"{file} names no [kafka] bootstrap.servers or no [redis] url: name both, or run "
+                "`dither up` in a folder without this file and it starts its own"
+            ) from None
+        yield
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"'

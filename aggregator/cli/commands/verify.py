@@ -1,0 +1,88 @@
+"""`dither verify`: prove the sums from the log."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from aggregator.cli.commands.options import defined_metrics, opened_store, settings_options
+from aggregator.config.settings import Settings
+from aggregator.counting.verify import verify as replay
+from aggregator.kafka import clients
+
+SHOWN = 50
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--allow-truncated",
+    is_flag=True,
+    help="Do not fail for panes whose reports Kafka has deleted by retention.",
+)
+@settings_options
+def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
+    """Replay the log and compare the state in Redis byte by byte.
+
+    Every difference is named with its partition and pane. Exits 0 if there is none, else 1; also 1
+    if a partition has messages in its log and no state in Redis. What the log has and is not
+    counted yet is told. Safe while workers are running. Each message is judged by the definitions
+    that were in force when it was counted; metrics.toml is for what was counted before Dither kept
+    them.
+    """
+    metrics = defined_metrics(settings)
+    clients.admin(settings, settings.topics.reports)
+    store = opened_store(settings)
+    to_read = sum(int(store.owner(number).get("next", 0)) for number in store.partitions())
+    reached: dict[int, int] = {}
+    with click.progressbar(
+        length=to_read,
+        label="replaying",
+        file=sys.stderr,
+        hidden=as_json or not sys.stderr.isatty(),
+    ) as bar:
+
+        def progress(partition: int, offset: int) -> None:
+            bar.update(offset - reached.get(partition, 0))
+            reached[partition] = offset
+
+        outcome = replay(settings, metrics, store, progress)
+    truncated = [] if allow_truncated else outcome.unverifiable
+    failed = bool(outcome.differences or truncated or outcome.unjudged)
+    unverifiable = [*outcome.unverifiable, *outcome.unjudged]
+    if as_json:
+        found = {
+            "verified": not failed,
+            "partitions": outcome.partitions,
+            "messages": outcome.messages,
+            "panes": outcome.panes,
+            "differences": [str(d) for d in outcome.differences],
+            "unverifiable": [str(d) for d in unverifiable],
+            "uncounted": outcome.uncounted,
+            "halted": outcome.halted,
+            "definitions": outcome.definitions,
+        }
+        click.echo(json.dumps(found))
+    else:
+        for difference in [*outcome.differences, *unverifiable][:SHOWN]:
+            click.echo(difference)
+        click.echo(
+            f"{outcome.messages} messages of {outcome.partitions} partitions replayed, "
+            f"{outcome.panes} panes compared: "
+            f"{len(outcome.differences)} differences, {len(unverifiable)} not verifiable"
+        )
+        for number, why in outcome.halted.items():
+            click.echo(f"partition {number} is halted: {why}")
+        if outcome.uncounted:
+            click.echo(
+                f"{sum(outcome.uncounted.values())} messages of {len(outcome.uncounted)} "
+                "partitions are not counted yet"
+            )
+        if (changes := len(outcome.definitions) - 1) > 0:
+            click.echo(
+                f"the definitions changed {changes} time{'s' * (changes > 1)}: each message was "
+                "judged by those that were in force when it was counted"
+            )
+    sys.exit(1 if failed else 0)

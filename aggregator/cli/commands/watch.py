@@ -1,0 +1,161 @@
+"""`dither watch`: a metric's estimate, live in the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import click
+import redis
+
+from aggregator.cli.commands.estimate import warns
+from aggregator.cli.commands.options import (
+    defined_metrics,
+    metric_argument,
+    opened_store,
+    settings_options,
+)
+from aggregator.config.settings import Settings
+from aggregator.reading.reader import Reader
+from aggregator.reading.search_progress import asked_about, searched
+from aggregator.reading.serialization import as_dict
+from aggregator.reading.status import SILENT_MS, START_WORKERS, halted, silence, silence_ms
+from aggregator.reading.windows import Window
+from aggregator.timestamps import iso
+from estimators import Estimate
+from estimators.durations import milliseconds
+from estimators.rounding import interval
+
+SHORTEST_SECONDS = 0.1
+PLAIN_TOP = 3
+"""Categories on one line."""
+Show = Callable[[Window, Estimate], None]
+
+
+@click.command()
+@metric_argument()
+@click.option("--interval", default="1s", show_default=True, help="How often to look.")
+@click.option("--window", metavar="DURATION", help="Only the last 1h (30s, 1d, ...) counted.")
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Categories (or coordinates) to show.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, per change.")
+@settings_options
+def watch(
+    settings: Settings, metric: str, interval: str, window: str | None, top: int, as_json: bool
+) -> None:
+    """Watch a metric's estimate and its bounds move, until Ctrl-C.
+
+    Over everything counted so far, with bounds that hold however long you look; or over --window,
+    with bounds of each window by itself.
+    Drawn in place in a terminal; elsewhere, and with --json, one line per change.
+    """
+    try:
+        seconds = milliseconds(interval) / 1000
+    except ValueError as error:
+        raise click.UsageError(f"--interval: expected {error}") from None
+    if seconds < SHORTEST_SECONDS:
+        raise click.UsageError(f"--interval: expected {SHORTEST_SECONDS:g}s or more")
+    reader = Reader(opened_store(settings), defined_metrics(settings))
+    reader.metric(metric)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it
+    with contextlib.suppress(KeyboardInterrupt), _view(as_json, top) as show:
+        for seen, found in changes(reader, metric, window, seconds, silence_ms(settings)):
+            show(seen, found)
+
+
+def changes(
+    reader: Reader,
+    metric: str,
+    window: str | None,
+    seconds: float,
+    silent_ms: int = SILENT_MS,
+) -> Iterator[tuple[Window, Estimate]]:
+    """Yield what is known of a metric now, and again whenever it has changed.
+
+    While Redis is away, nobody counts, or a partition is halted, it says so once, and goes on
+    looking.
+    """
+    version, is_away, was_silent = "", False, False
+    known: list[str] = []
+    while True:
+        try:
+            overview = reader.store.overview()
+            told = silence(overview, time.time_ns() // 10**6, silent_ms)
+            if told and not was_silent:
+                click.echo(f"{told}: {START_WORKERS}", err=True)
+            was_silent = bool(told)
+            stopped = halted(overview)
+            for why in stopped:
+                if why not in known:
+                    click.echo(why, err=True)
+            known = stopped
+            frame = reader.frame(overview, metric, window=window)
+            if frame.version != version:
+                seen = reader.look(frame)
+                version = frame.version
+                yield seen, reader.answer(seen)
+            is_away = False
+        except redis.RedisError as error:
+            if not is_away:
+                click.echo(f"Redis does not answer ({error}): still trying", err=True)
+            is_away = True
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        time.sleep(seconds)
+
+
+@contextlib.contextmanager
+def _view(as_json: bool, top: int) -> Iterator[Show]:
+    if as_json:
+        yield lambda seen, found: _line(json.dumps(as_dict(seen, found, top)))
+    elif sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
+        from aggregator.cli.live_view import LiveView
+
+        with LiveView(top) as view:
+            yield view.show
+    else:
+        yield lambda seen, found: _line(as_line(seen, found, top))
+
+
+def _line(text: str) -> None:
+    click.echo(text)
+    sys.stdout.flush()
+
+
+def as_line(seen: Window, found: Estimate, top: int = PLAIN_TOP) -> str:
+    """Return an estimate in one line."""
+    unit = f" {seen.metric.unit}" if seen.metric.unit else ""
+    if found.labels:
+        shown = found.top(min(top, PLAIN_TOP))
+        columns = (x.tolist() for x in (shown.shown, shown.lower, shown.upper))  # type: ignore[union-attr]
+        rows = zip(shown.labels, *columns, strict=True)
+        values = ", ".join(
+            "{} {} in [{}, {}]".format(label, *interval(numbers)) for label, *numbers in rows
+        )
+        left = len(found.labels) - len(shown.labels)
+        values += f" and {left} more" if left else ""
+    elif (search := searched(seen)) is not None:
+        values = search.statement
+    else:
+        value, lower, upper = interval([float(x) for x in (found.shown, found.lower, found.upper)])
+        values = f"{value}{unit} in [{lower}, {upper}]"
+    if seen.asked is not None:
+        asked, what = seen.asked, "all decided"
+        if asked.threshold is not None:
+            answers = int(seen.metric.counts(seen.statistic).sum())
+            what = f"at {asked_about(seen.metric, asked.threshold)}{unit}, {answers} answers"
+        values += f"  round {asked.number} of {asked.rounds} {what}"
+    at = seen.arrived_ms if seen.released is None else seen.end_ms  # of a release: its pane's end
+    moment = "-" if at is None or at < 0 else iso(at)
+    warning = "  (levels differ: consider weights uniform)" if warns(found) else ""
+    return f"{moment}  {values}  {found.reports:,} reports  {found.status}{warning}"

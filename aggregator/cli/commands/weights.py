@@ -1,0 +1,51 @@
+"""`dither weights`: which policy of weights is in force, and another one from now on."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from aggregator.cli.commands.options import (
+    defined_metrics,
+    metric_argument,
+    opened_store,
+    settings_options,
+    table,
+)
+from aggregator.config.settings import Settings
+from aggregator.reading.reader import Reader
+from estimators.errors import meant
+
+
+@click.command()
+@metric_argument(required=False)
+@click.argument("policy", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def weights(settings: Settings, metric: str | None, policy: str | None, as_json: bool) -> None:
+    """Show the weights in force, or set POLICY for METRIC: optimal, paper, uniform, proportional.
+
+    A policy says how much each privacy level counts. It takes effect at the next read, wherever no
+    other weights are asked for: no report is read again, and no server is started again. A metric
+    that is collected in trust has others (hpm-a, adpm, ...), for its releases from now on.
+    """
+    defined = defined_metrics(settings)
+    store = opened_store(settings)
+    reader = Reader(store, defined)
+    if metric is not None:
+        known = reader.metric(metric).policies
+        if policy is not None and policy not in known:
+            raise click.UsageError(f"no policy {policy!r}: {meant(policy, known)}")
+    if metric is not None and policy is not None:
+        store.set_policy(metric, policy)
+    found = store.policies()
+    shown = {
+        name: found.get(name, defined[name].policies[0])
+        for name in defined
+        if metric is None or name == metric
+    }
+    if as_json:
+        click.echo(json.dumps(shown))
+    else:
+        click.echo(table(("metric", "weights"), list(shown.items())))

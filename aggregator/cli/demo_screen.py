@@ -1,0 +1,149 @@
+"""The demo in a terminal: truth beside estimate, live, and the summary at the end."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from aggregator.local.demo import Outcome, View
+from estimators.rounding import common_decimals, interval, nearest
+
+TOP = 5
+PLAIN_SECONDS = 5.0
+"""Between two views where there is no terminal to draw on."""
+
+
+class Screen:
+    """Shows views: redrawn in place in a terminal, one below the other elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = Console()
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._next = 0.0
+
+    def __enter__(self) -> Self:
+        """Take over the terminal, if there is one."""
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the terminal back."""
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def show(self, view: View) -> None:
+        """Show what is known now."""
+        if self._console.is_terminal:
+            self._live.update(draw(view), refresh=True)
+        elif time.monotonic() >= self._next:
+            self._next = time.monotonic() + PLAIN_SECONDS
+            self._console.print(draw(view))
+            sys.stdout.flush()
+
+
+def draw(view: View) -> Group:
+    """Return a view as rich renderables."""
+    sent = 0 if view.progress is None else view.progress.reports
+    moment = "-"
+    if view.progress is not None and view.progress.time_ms:
+        when = datetime.datetime.fromtimestamp(view.progress.time_ms / 1000, datetime.UTC)
+        moment = f"{when:%d %B %Y}"
+    head = Text.assemble(
+        ("Dither ", "bold"),
+        f"{moment} | {sent:,} reports sent, {view.counted:,} counted, "
+        f"{view.counted + view.answers:,} with answers to rounds | {view.seconds:.0f} s\n",
+        (f"on {view.places}; dashboard at {view.url}", "dim"),
+    )
+    notes = Text("\n".join(["", *view.notes, ""]), style="dim")
+    return Group(head, _estimates(view), notes, _levels(view))
+
+
+def _estimates(view: View) -> Table:
+    table = Table(title="", box=None, pad_edge=False)
+    for name in ("metric", "category"):
+        table.add_column(name)
+    for name in ("truth", "estimate", "lower", "upper"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for name, estimate in view.estimates.items():
+        truth = view.truths[name]
+        value, lower, upper = (
+            np.atleast_1d(x) for x in (estimate.shown, estimate.lower, estimate.upper)
+        )
+        true = np.atleast_1d(truth.value)
+        names = view.labels[name] or ("",)
+        by_size = estimate.radius is None  # coordinates have an order of their own
+        shown = np.argsort(-true if by_size else np.zeros(true.size), kind="stable")[:TOP]
+        places = common_decimals(lower[shown], upper[shown])
+        for rank, i in enumerate(shown):
+            cells = [nearest(true[i], places), *interval((value[i], lower[i], upper[i]), places)]
+            if name in view.statements:  # nothing is certain about the other side
+                lowest, highest = view.domains[name]
+                cells[1] = view.statements[name]
+                cells[2] = "-" if lower[i] <= lowest else cells[2]
+                cells[3] = "-" if upper[i] >= highest else cells[3]
+            verdict = Text("")
+            if not np.isnan(value[i]):
+                covered = bool(lower[i] <= true[i] <= upper[i])
+                nothing = view.says_nothing(name, lower[i], upper[i])
+                verdict = _verdict(covered=covered, says_nothing=nothing)
+            label = names[i] or view.units[name]
+            table.add_row(name if rank == 0 else "", label, *cells, verdict)
+        if len(names) > TOP:
+            table.add_row("", f"and {len(names) - TOP} more", style="dim")
+    return table
+
+
+def _levels(view: View) -> Table:
+    table = Table(box=None, pad_edge=False)
+    levels = next(iter(view.estimates.values())).levels
+    table.add_column("weight of each privacy level")
+    for epsilon in levels:
+        table.add_column(f"epsilon {epsilon:g}", justify="right")
+    for name, estimate in view.estimates.items():
+        table.add_row(name, *(f"{weight:.3f}" for weight in estimate.weights))
+    return table
+
+
+def _verdict(*, covered: bool, says_nothing: bool) -> Text:
+    if says_nothing:
+        return Text("says nothing", "dim")
+    return Text("within", "green") if covered else Text("outside", "yellow")
+
+
+def summary(outcome: Outcome) -> str:
+    """Return the end of the demo in words."""
+    rows = outcome.rows()
+    telling = [row for row in rows if not row["vacuous"]]
+    covered = sum(row["covered"] for row in telling)
+    vacuous = len(rows) - len(telling)
+    nothing = f"; the bounds of {vacuous} more say nothing" if vacuous else ""
+    console = Console(file=None)
+    with console.capture() as capture:
+        console.print(draw(outcome.view))
+    proof = (
+        "the log was replayed: every byte of the state is as it should be"
+        if outcome.verified
+        else "the state is NOT what the log says:\n" + "\n".join(outcome.differences)
+    )
+    return (
+        f"{capture.get()}\n"
+        f"{outcome.reports:,} reports, {outcome.reports_per_second:,.0f} a second; "
+        f"truth within the bounds for {covered} of {len(telling)} values{nothing}\n"
+        f"{proof}"
+    )

@@ -1,0 +1,191 @@
+"""An estimate drawn in place in a terminal: value, bounds, history, categories, levels."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from aggregator.cli.commands.estimate import releasing, warns
+from aggregator.reading.search_progress import in_words, searched
+from aggregator.reading.windows import Window
+from estimators import Estimate
+from estimators.rounding import at_most, certainty, common_decimals, interval, loss
+
+HISTORY = 60
+BAR = 40
+BLOCKS = "▁▂▃▄▅▆▇█"
+RATE_SECONDS = 10.0
+
+
+class LiveView:
+    """Redraws an estimate whenever it has changed.
+
+    Parameters
+    ----------
+    top : int
+        Categories or coordinates to show.
+    """
+
+    def __init__(self, top: int) -> None:
+        self.top = top
+        self._live = Live(auto_refresh=False)
+        self._values: deque[float] = deque(maxlen=HISTORY)
+        self._counts: deque[tuple[float, int]] = deque(maxlen=HISTORY)
+
+    def __enter__(self) -> Self:
+        """Take over the terminal."""
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the terminal back; what was shown last stays."""
+        self._live.stop()
+
+    def show(self, seen: Window, found: Estimate) -> None:
+        """Show what is known now."""
+        self._counts.append((time.monotonic(), found.reports))
+        if not np.ndim(found.value) and not np.isnan(found.value):
+            self._values.append(float(found.shown))
+        self._live.update(self.draw(seen, found), refresh=True)
+
+    def draw(self, seen: Window, found: Estimate) -> RenderableType:
+        """Return an estimate as rich renderables."""
+        metric = seen.metric
+        rate = f", {per_second:,.0f} a second" if (per_second := self._rate()) else ""
+        parts: list[RenderableType] = [
+            Text.assemble(
+                (metric.name, "bold"),
+                f"  {metric.description}  ",
+                (found.status, "green" if found.status == "final" else "dim"),
+            ),
+            Text(
+                f"{found.reports:,} reports{rate}, worth {found.effective_reports:,.0f} without "
+                f"noise; {certainty(found.beta)} {found.bound} bounds, {found.covers}",
+                style="dim",
+            ),
+        ]
+        if np.ndim(found.value):
+            parts.append(self._rows(found))
+        else:
+            parts.append(self._single(seen, found))
+        if found.radius is not None:
+            parts.append(Text(f"within {at_most(found.radius)} {metric.unit} of the true vector"))
+        if found.privacy is not None:
+            parts.append(Text("\n".join(["", *releasing(found, seen.start_ms), ""])))
+        if seen.metric.has_rounds:
+            parts.append(Text("\n".join(["", *in_words(seen), ""])))
+        parts.append(_levels(found))
+        if warns(found):
+            parts.append(Text("values go with the level: consider weights uniform", "yellow"))
+        return Group(*parts)
+
+    def _single(self, seen: Window, found: Estimate) -> Text:
+        metric = seen.metric
+        if (search := searched(seen)) is not None:
+            return Text.assemble("\n", (search.statement, "bold cyan"), "\n")
+        numbers = [float(x) for x in (found.shown, found.lower, found.upper)]
+        value, lower, upper = interval(numbers)
+        text = Text.assemble("\n", (value, "bold cyan"), f" {metric.unit} in [{lower}, {upper}]\n")
+        if metric.range is not None:
+            low, high = metric.range
+            bar = band(low, high, *numbers)
+            text.append_text(Text.assemble(f"{low:g} ", bar, f" {high:g}\n"))
+        text.append(sparkline(self._values), style="cyan")
+        return text
+
+    def _rows(self, found: Estimate) -> Table:
+        table = Table(box=None, pad_edge=False)
+        for name in ("", "value", "lower", "upper", ""):
+            table.add_column(name, justify="left" if not name else "right")
+        shown = found.top(self.top)
+        values, lowers, uppers = (np.asarray(x) for x in (shown.shown, shown.lower, shown.upper))
+        low = min(0.0, *np.nan_to_num(lowers)) if lowers.size else 0.0
+        high = max(1e-9, *np.nan_to_num(uppers)) if uppers.size else 1.0
+        places = common_decimals(lowers.tolist(), uppers.tolist())
+        for label, *numbers in zip(
+            shown.labels, values.tolist(), lowers.tolist(), uppers.tolist(), strict=True
+        ):
+            table.add_row(label, *interval(numbers, places), band(low, high, *numbers))
+        if left := len(found.labels) - len(shown.labels):
+            table.add_row(f"and {left} more", style="dim")
+        return table
+
+    def _rate(self) -> float:
+        """Return reports a second over the last seconds; 0 where that is not known."""
+        if not self._counts:
+            return 0.0
+        now, count = self._counts[-1]
+        recent = [(at, n) for at, n in self._counts if now - at <= RATE_SECONDS]
+        first, before = recent[0]
+        return max(0.0, (count - before) / (now - first)) if now > first else 0.0
+
+
+def _levels(found: Estimate) -> Table:
+    table = Table(box=None, pad_edge=False, style="dim")
+    names = ["epsilon", "reports", f"weight ({found.policy})"]
+    rows = zip(found.levels, found.counts, found.weights, strict=True)
+    cells = [
+        [f"{epsilon:g}", f"{int(count):,}", f"{weight:.3f}"] for epsilon, count, weight in rows
+    ]
+    if found.privacy is not None:
+        names.append("loss")
+        for row, privacy in zip(cells, found.privacy, strict=True):
+            row.append(loss(privacy))
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in cells:
+        table.add_row(*row)
+    return table
+
+
+def band(low: float, high: float, value: float, lower: float, upper: float) -> Text:
+    """Return where a value and its bounds are between `low` and `high`, as a line of cells.
+
+    Examples
+    --------
+    >>> band(0, 1, 0.5, 0.25, 0.75).plain
+    '──────────━━━━━━━━━━●━━━━━━━━━──────────'
+    """
+
+    def cell(x: float) -> int:
+        share = (x - low) / (high - low)
+        return min(BAR - 1, max(0, int(share * BAR)))
+
+    if any(np.isnan(x) for x in (value, lower, upper)):
+        return Text("─" * BAR, style="dim")
+    first, middle, last = cell(lower), cell(value), cell(np.nextafter(upper, low))
+    return Text.assemble(
+        ("─" * first, "dim"),
+        ("━" * (middle - first), "cyan"),
+        ("●", "bold cyan"),
+        ("━" * (last - middle), "cyan"),
+        ("─" * (BAR - 1 - max(middle, last)), "dim"),
+    )
+
+
+def sparkline(values: Any) -> str:
+    """Return values as a line of blocks.
+
+    Examples
+    --------
+    >>> sparkline([0, 1, 2, 3])
+    '▁▃▆█'
+    """
+    numbers = np.asarray(list(values), dtype=float)
+    if numbers.size < 2 or np.ptp(numbers) == 0:
+        return ""
+    heights = np.rint((numbers - numbers.min()) / np.ptp(numbers) * (len(BLOCKS) - 1))
+    return "".join(BLOCKS[int(height)] for height in heights)

@@ -1,0 +1,256 @@
+"""The rights that each role needs in Kafka and in Redis, and no others.
+
+This is the one list: `dither roles` prints it, docs/security.md shows it, and
+tests/integration/test_roles.py runs each role with exactly these rights, and without any one of
+them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+
+from aggregator.config.settings import Settings
+from aggregator.storage.redis_keys import (
+    coordinator_key,
+    deaths_key,
+    definitions_key,
+    partitions_key,
+    policies_key,
+    publisher_key,
+    rounds_key,
+    stuck_key,
+    tag,
+)
+from producers.rounds import GROUP
+
+USER_PREFIX = "dither-"
+
+
+@dataclasses.dataclass(frozen=True)
+class KafkaRight:
+    """An operation that an ACL of Kafka allows.
+
+    Attributes
+    ----------
+    operation : str
+        ``Read``, ``Write`` and so on; Kafka takes Describe to be part of these.
+    resource : str
+        ``topic``, ``group`` or ``transactional-id``.
+    name : str
+    prefixed : bool
+        Whether it is for all names that begin so.
+    """
+
+    operation: str
+    resource: str
+    name: str
+    prefixed: bool = False
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"{self.operation} {self.resource} {self.name}{'*' * self.prefixed}"
+
+    def options(self) -> list[str]:
+        """Return it as options of Kafka's own kafka-acls.sh."""
+        pattern = ["--resource-pattern-type", "prefixed"] if self.prefixed else []
+        return ["--operation", self.operation, f"--{self.resource}", self.name, *pattern]
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """Who does what, and with which rights.
+
+    Attributes
+    ----------
+    name, does : str
+    kafka : tuple of KafkaRight
+    redis : tuple of str
+        Rules of Redis's ACL: keys, then commands; one in parentheses is a selector, commands that
+        are for its keys alone. Empty: no user at all.
+    """
+
+    name: str
+    does: str
+    kafka: tuple[KafkaRight, ...] = ()
+    redis: tuple[str, ...] = ()
+
+    @property
+    def user(self) -> str:
+        """The user's name in the examples."""
+        return USER_PREFIX + self.name
+
+
+def roles(settings: Settings) -> dict[str, Role]:
+    """Return every role of a deployment, by name."""
+    topics, group, reports = settings.topics, settings.aggregate.group, settings.topics.reports
+    listed = (
+        Role(
+            "reporter",
+            "a device, an application with producers.Reporter, `dither produce`",
+            kafka=(KafkaRight("Write", "topic", reports),),
+        ),
+        Role(
+            "respondent",
+            "a device that answers rounds, with producers.Rounds and a Reporter",
+            kafka=(
+                KafkaRight("Write", "topic", reports),
+                KafkaRight("Read", "topic", topics.rounds),
+                KafkaRight("Describe", "group", GROUP),
+            ),
+        ),
+        Role(
+            "gateway",
+            "`dither serve` that takes reports: publish.enabled = false",
+            kafka=(KafkaRight("Write", "topic", reports),),
+            redis=(f"%R~{rounds_key(reports)}", *_commands("ping hgetall")),
+        ),
+        Role(
+            "worker",
+            "`dither aggregate`",
+            kafka=(
+                KafkaRight("Read", "topic", reports),
+                KafkaRight("Read", "group", group),
+                KafkaRight("Write", "topic", topics.deadletters),
+            ),
+            redis=_worker(reports),
+        ),
+        Role(
+            "reader",
+            "`dither estimate`, `watch`, `metrics`, aggregator.Reader; `dither serve` with "
+            "serve.gateway = false and publish.enabled = false",
+            kafka=(KafkaRight("Describe", "topic", reports),),  # where the log ends: lag
+            redis=_reader(reports),
+        ),
+        Role(
+            "publisher",
+            "`dither serve` that reads and publishes: serve.gateway = false",
+            kafka=(
+                KafkaRight("Write", "topic", topics.estimates),
+                KafkaRight("Read", "topic", topics.estimates),
+                KafkaRight("Write", "transactional-id", f"dither.publisher.{reports}"),
+                KafkaRight("Describe", "group", f"{group}-publisher"),
+                KafkaRight("Write", "topic", reports),  # heartbeats, and the ends of its partitions
+            ),
+            redis=_publisher(reports),
+        ),
+        Role(
+            "coordinator",
+            "`dither coordinate`",
+            kafka=(
+                KafkaRight("Write", "topic", topics.rounds),
+                KafkaRight("Read", "topic", topics.rounds),
+                KafkaRight("Write", "transactional-id", f"dither.coordinator.{reports}"),
+                KafkaRight("Describe", "group", f"{group}-coordinator"),
+                KafkaRight("Describe", "topic", reports),  # where the log ends
+            ),
+            redis=_coordinator(reports),
+        ),
+        Role(
+            "verifier",
+            "`dither verify`",
+            kafka=(
+                KafkaRight("Read", "topic", reports),
+                KafkaRight("Describe", "group", "dither-verify-", prefixed=True),
+            ),
+            redis=_verifier(reports),
+        ),
+        Role(
+            "operator",
+            "`dither topics`, `dither weights`",
+            kafka=tuple(
+                KafkaRight("Create", "topic", topic)
+                for topic in (reports, topics.deadletters, topics.estimates, topics.rounds)
+            ),
+            redis=(f"~{policies_key(reports)}", "+ping", "+hgetall", "+hset"),
+        ),
+        Role(
+            "recounter",
+            "`dither recount`: it deletes what was counted",
+            kafka=(KafkaRight("Describe", "topic", reports),),  # where the log begins and ends
+            redis=(
+                f"~{_partitions(reports)}",
+                *_commands("ping hgetall smembers hset scan unlink"),
+            ),
+        ),
+        Role("scraper", "Prometheus: a token with scope read, where [access] asks for one"),
+    )
+    return {role.name: role for role in listed}
+
+
+def _partitions(topic: str) -> str:
+    """Return the pattern of everything of all partitions."""
+    return tag(topic, 0).removesuffix("0}") + "*"
+
+
+def _commands(names: str) -> tuple[str, ...]:
+    return tuple(f"+{name}" for name in names.split())
+
+
+def _worker(topic: str) -> tuple[str, ...]:
+    return (
+        f"~{_partitions(topic)}",
+        f"%W~{partitions_key(topic)}",
+        f"~{deaths_key(topic)}",
+        f"%W~{definitions_key(topic)}",
+        f"%W~{stuck_key(topic)}",
+        *_commands("ping info evalsha script|load hgetall hmget smembers get exists type"),
+        *_commands("sadd srem set setrange zadd hset hincrby hdel del pexpire pexpireat incrby"),
+    )
+
+
+SCRIPTS = "evalsha script|load"
+"""With these a user can have Redis run any script: whoever only reads must not have them."""
+READS = "ping smembers hgetall hmget get mget exists pttl"
+
+
+def _partition_reads(topic: str) -> tuple[str, ...]:
+    return f"%R~{_partitions(topic)}", f"%R~{partitions_key(topic)}"
+
+
+def _reader(topic: str) -> tuple[str, ...]:
+    return (
+        *_partition_reads(topic),
+        f"%R~{policies_key(topic)}",
+        f"%R~{rounds_key(topic)}",
+        f"%R~{coordinator_key(topic)}:lease",
+        f"%R~{deaths_key(topic)}",
+        f"%R~{stuck_key(topic)}",
+        *_commands(f"{READS} zrangebyscore zrange zcard info"),
+        f"%R~{publisher_key(topic)}:*",
+    )
+
+
+def _publisher(topic: str) -> tuple[str, ...]:
+    writes = " ".join(_commands(f"{SCRIPTS} incr set pexpire del zadd sadd hset hincrby hget"))
+    return (*_reader(topic), f"(~{publisher_key(topic)}:* {writes})")
+
+
+def _coordinator(topic: str) -> tuple[str, ...]:
+    writes = " ".join(_commands(f"{SCRIPTS} exists incr set pexpire del hset hget"))
+    return (
+        *_partition_reads(topic),
+        f"%R~{policies_key(topic)}",
+        f"%R~{coordinator_key(topic)}:*",
+        *_commands("ping smembers hgetall hmget get pttl"),
+        f"(~{coordinator_key(topic)}:* {writes})",
+    )
+
+
+def _verifier(topic: str) -> tuple[str, ...]:
+    return (
+        *_partition_reads(topic),
+        f"%R~{definitions_key(topic)}",
+        *_commands("ping smembers hgetall hmget get mget zrangebyscore"),
+    )
+
+
+def kafka_commands(role: Role) -> list[str]:
+    """Return the commands that give a role its rights, for Kafka's own kafka-acls.sh."""
+    principal = ["--add", "--allow-principal", f"User:{role.user}"]
+    return [f"acls {shlex.join([*principal, *right.options()])}" for right in role.kafka]
+
+
+def redis_rule(role: Role) -> str:
+    """Return a role as a line of Redis's ACL file; without a password, so that none gets in yet."""
+    return f"user {role.user} on resetkeys resetchannels -@all {' '.join(role.redis)}"

@@ -1,7 +1,0 @@
-"""`dither bench`: measured against the limit, and against other libraries."""
-
-from __future__ import annotations
-
-from aggregator.commands.clone import command_of_clone
-
-bench = command_of_clone("benchmarks.command", "bench", "the benchmarks", "run `make bench` there")

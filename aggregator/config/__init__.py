@@ -1,0 +1,1 @@
+"""What a deployment was told: settings, definitions, logging."""

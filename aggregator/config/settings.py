@@ -1,0 +1,429 @@
+"""The places and limits of a deployment: ``dither.toml``, ``DITHER_*`` variables and flags.
+
+Flags override the environment, which overrides the file, which overrides the defaults; each value
+remembers where it came from, for ``--show-settings``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from aggregator.config import container, web_settings
+from aggregator.config.environment import FILE, PREFIX, variables
+from aggregator.config.left_over import is_left_over
+from aggregator.errors import DitherError, SettingsError
+from aggregator.secrets import HASHED_TOKEN, HIDDEN, is_secret
+from aggregator.secrets import masked as masked
+from estimators import durations
+from estimators.durations import milliseconds
+from estimators.errors import nearest, readable
+
+DEFAULT_FILE = "dither.toml"
+MAX_PORT = 65_535
+
+
+class Topics(msgspec.Struct, forbid_unknown_fields=True):
+    """Names of the Kafka topics, and how they are created where they are missing.
+
+    `managed` says whether Dither may administer them: create those that are missing, and ask for
+    the id by which a topic that was deleted and created again is recognised.
+    """
+
+    reports: str = "dither.reports"
+    deadletters: str = "dither.deadletters"
+    estimates: str = "dither.estimates"
+    rounds: str = "dither.rounds"
+    managed: bool = True
+    partitions: int = 6
+    replication: int = -1
+
+
+class Redis(msgspec.Struct, forbid_unknown_fields=True):
+    """Where the sums are kept."""
+
+    url: str = "redis://localhost:6379/0"
+
+
+class Serve(msgspec.Struct, forbid_unknown_fields=True):
+    """The HTTP server; with a certificate and its key, in PEM files, it speaks TLS alone."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    tls_certificate: str = ""
+    tls_key: str = ""
+    top_categories: int = 20
+    gateway: bool = True
+    hosts: list[str] = msgspec.field(default_factory=list)
+    trusted_proxies: list[str] = msgspec.field(default_factory=list)
+    cors_origins: list[str] = msgspec.field(default_factory=list)
+    max_request_bytes: int = 1_048_576
+    max_streams: int = 1_000
+    max_streams_per_client: int = 50
+
+
+class Access(msgspec.Struct, forbid_unknown_fields=True):
+    """Who may do what over HTTP: scopes without a token, and tokens by name with theirs."""
+
+    anonymous: list[str] = msgspec.field(default_factory=lambda: ["read", "report"])
+    tokens: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Gateway(msgspec.Struct, forbid_unknown_fields=True):
+    """Where devices report over HTTP; sizes are in bytes.
+
+    `rate_limit` (posts), `rate_limit_bytes` and `rate_limit_reports` are of each client.
+
+    `trusted_without_tls` lets in true values (metrics with ``trust = "central"``) over plain HTTP.
+    """
+
+    rate_limit: str = "100/second"
+    rate_limit_bytes: str = "1000000/second"
+    rate_limit_reports: str = "100000/second"
+    max_body: int = 240_000
+    max_in_flight: int = 67_108_864
+    acknowledge_timeout: str = "10s"
+    trusted_without_tls: bool = False
+
+
+class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
+    """The counting workers.
+
+    `memory` is in bytes, of what a worker has fetched and of its open panes; where it is not set,
+    it is half of the container's limit, if that is less. `skip` names what may be passed if it
+    cannot be counted, as PARTITION:OFFSET. Above one of the limits `deadletter_consecutive`
+    (messages in a row, over `deadletter_span` of Kafka's time at least) and `deadletter_ratio` (a
+    share of the last `deadletter_window` messages) a partition halts; 0: never. A worker that is in
+    one step for `stuck_after` says so, and ends after `stuck_exit`; 0s: never.
+    """
+
+    group: str = "dither"
+    workers: int = 1
+    commit_interval: str = "1s"
+    commit_reports: int = 100_000_000
+    future: str = "10m"
+    past: str = "400d"
+    idle: str = "30s"
+    on_gap: str = "stop"
+    skip: list[str] = msgspec.field(default_factory=list)
+    memory: int = 2_147_483_648
+    deadletter_consecutive: int = 10_000
+    deadletter_span: str = "2m"
+    deadletter_ratio: float = 0.0
+    deadletter_window: int = 10_000
+    stuck_after: str = "1m"
+    stuck_exit: str = "5m"
+
+
+class Publish(msgspec.Struct, forbid_unknown_fields=True):
+    """The events on the estimates topic: published by one of the `serve` processes."""
+
+    enabled: bool = True
+    interval: str = "10s"
+    lease: str = "10s"
+    since: str = ""
+    top_categories: int = 1_000
+
+
+class Coordinate(msgspec.Struct, forbid_unknown_fields=True):
+    """Opening and deciding the rounds of minimum and maximum: one `dither coordinate` at a time."""
+
+    lease: str = "10s"
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
+    """Everything that is configurable, with its defaults."""
+
+    metrics: str = "metrics.toml"
+    kafka: dict[str, str | int | float | bool] = msgspec.field(
+        default_factory=lambda: {"bootstrap.servers": "localhost:9092"}
+    )
+    topics: Topics = msgspec.field(default_factory=Topics)
+    redis: Redis = msgspec.field(default_factory=Redis)
+    serve: Serve = msgspec.field(default_factory=Serve)
+    aggregate: Aggregate = msgspec.field(default_factory=Aggregate)
+    publish: Publish = msgspec.field(default_factory=Publish)
+    coordinate: Coordinate = msgspec.field(default_factory=Coordinate)
+    access: Access = msgspec.field(default_factory=Access)
+    gateway: Gateway = msgspec.field(default_factory=Gateway)
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+SECTIONS: dict[str, type[msgspec.Struct]] = {
+    "topics": Topics,
+    "redis": Redis,
+    "serve": Serve,
+    "aggregate": Aggregate,
+    "publish": Publish,
+    "coordinate": Coordinate,
+    "access": Access,
+    "gateway": Gateway,
+}
+SCOPES = ("read", "report", "admin")
+DURATIONS = (
+    "aggregate.commit_interval",
+    "aggregate.deadletter_span",
+    "aggregate.future",
+    "aggregate.idle",
+    "aggregate.past",
+    "aggregate.stuck_after",
+    "aggregate.stuck_exit",
+    "coordinate.lease",
+    "gateway.acknowledge_timeout",
+    "publish.interval",
+    "publish.lease",
+)
+SHORTEST_MS = {"publish.interval": 100, "publish.lease": 500, "coordinate.lease": 500}
+SMALLEST = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
+BROKERS_CHOICE = ("topics.replication", -1)
+CONTAINER = "half of the container's limit"
+PLACE = re.compile(r"(\d{1,9}):(\d{1,18})")
+CHOICES = {"aggregate.on_gap": ("stop", "skip")}
+
+
+def load_settings(
+    path: str | None = None,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Read the settings in force.
+
+    Parameters
+    ----------
+    path : str, optional
+        A TOML file; by default DITHER_CONFIG, else ``dither.toml`` where there is one.
+    flags : mapping of dotted key to value, optional
+        From the command line; None values are passed over.
+    environ : mapping, optional
+        ``os.environ`` by default.
+
+    Raises
+    ------
+    SettingsError
+        Naming the source, the key, the value and what was expected.
+    DitherError
+        If the file was left by a `dither up` that was killed.
+    """
+    environ = os.environ if environ is None else environ
+    settings = Settings()
+    if path is not None:
+        named, by = path, ("--config", "command line")
+    else:
+        named, by = environ.get("DITHER_CONFIG", ""), ("file", "DITHER_CONFIG")
+    if named and not Path(named).exists():
+        raise SettingsError(by[0], named, "a file that exists", by[1])
+    if is_left_over(Path(named or DEFAULT_FILE)):
+        raise DitherError(
+            f"{named or DEFAULT_FILE} was left by a `dither up` that was killed: the servers that "
+            "it started have ended, with all that they held. Run `dither up` again, or delete it"
+        )
+    for key, value in _file(Path(named or DEFAULT_FILE)):
+        _put(settings, key, value, named or DEFAULT_FILE)
+    for variable, key, text in _environment(environ):
+        _put(settings, key, text, variable)
+    for key, value in (flags or {}).items():
+        if value is not None:
+            _refuse_visible(key, value)
+            _put(settings, key, value, "command line")
+    _fit_container(settings)
+    return settings
+
+
+def _fit_container(settings: Settings) -> None:
+    """Let a worker use half of what its container may, unless somebody said how much."""
+    limit = container.memory_limit()
+    if "aggregate.memory" in settings.sources or limit is None:
+        return
+    fitting = max(SMALLEST["aggregate.memory"], limit.bytes // 2)
+    if fitting < settings.aggregate.memory:
+        settings.aggregate.memory = fitting
+        settings.sources["aggregate.memory"] = f"{CONTAINER}, {limit.file}"
+
+
+def in_force(settings: Settings) -> Iterator[tuple[str, Any, str]]:
+    """Yield (dotted key, value, source) for every setting, secrets masked."""
+    for key, value in values(settings):
+        yield key, masked(key, value), settings.sources.get(key, "default")
+
+
+def values(settings: Settings) -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) for every setting, secrets as they are."""
+    plain = msgspec.to_builtins(settings)
+    del plain["sources"]
+    yield from _flat(plain, "")
+
+
+def publish_since_ms(text: str) -> int:
+    """Return `publish.since` in ms since the epoch; 0 where it is empty.
+
+    Examples
+    --------
+    >>> publish_since_ms("2013-01-01"), publish_since_ms("")
+    (1356998400000, 0)
+    """
+    if not text:
+        return 0
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("a time such as 2013-01-31 or 2013-01-31T17:00:00Z") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def place(text: str) -> tuple[int, int]:
+    """Return the partition and the offset that `aggregate.skip` names.
+
+    Raises
+    ------
+    ValueError
+        If it is nothing of the kind.
+
+    Examples
+    --------
+    >>> place("3:8812")
+    (3, 8812)
+    """
+    found = PLACE.fullmatch(text)
+    if found is None:
+        raise ValueError("places as PARTITION:OFFSET, as in 3:8812")
+    return int(found[1]), int(found[2])
+
+
+def container_share(settings: Settings, workers: int) -> int | None:
+    """Return the memory of each of several workers in one container; None: what is set holds."""
+    if not settings.sources.get("aggregate.memory", "").startswith(CONTAINER):
+        return None
+    return max(SMALLEST["aggregate.memory"], settings.aggregate.memory // workers)
+
+
+def _file(file: Path) -> Iterator[tuple[str, Any]]:
+    if not file.exists():
+        return
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError("TOML", str(error), "a file that parses as TOML", str(file)) from None
+    except UnicodeDecodeError as error:
+        raise SettingsError("text", str(error), "a file in UTF-8", str(file)) from None
+    except OSError as error:
+        raise SettingsError("file", error.strerror, "a file that can be read", str(file)) from None
+    yield from _flat(document, "")
+
+
+def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    keys = {section: list(get_type_hints(known)) for section, known in SECTIONS.items()}
+    yield from variables(environ, keys)
+
+
+def _refuse_visible(key: str, value: Any) -> None:
+    """Refuse a secret on the command line, which every user of the machine can see."""
+    if is_secret(key, value) and not key.startswith("access.tokens."):  # hashes are kept of these
+        variable = f"{PREFIX}{key}".upper().replace(".", "_")
+        raise SettingsError(
+            key,
+            masked(key, value),
+            f"a secret in dither.toml, in {variable}, or in a file that {variable}{FILE} names: "
+            "whoever lists this machine's processes sees a command line",
+            "command line",
+        )
+
+
+def _put(settings: Settings, key: str, value: Any, source: str) -> None:
+    try:
+        _assign(settings, key, value)
+    except ValueError as error:
+        expected = readable(error) if isinstance(error, msgspec.ValidationError) else str(error)
+        shown = masked(key, value) if _is_known(key) and not source.endswith(FILE) else HIDDEN
+        raise SettingsError(key, shown, expected, source) from None
+    settings.sources[key] = source
+
+
+def _is_known(key: str) -> bool:
+    """Return whether there is such a setting; what stands at any other may be a secret."""
+    section, _, name = key.partition(".")
+    if section in SECTIONS:
+        return name in get_type_hints(SECTIONS[section]) or key.startswith("access.tokens.")
+    return key == "metrics" or (section == "kafka" and bool(name))
+
+
+def _assign(settings: Settings, key: str, value: Any) -> None:
+    """Set a value; a ValueError says what was expected instead."""
+    section, _, name = key.partition(".")
+    if section == "metrics":
+        if name:
+            raise ValueError("one value for metrics: the file that has the definitions")
+        settings.metrics = msgspec.convert(value, str)
+    elif section not in ("kafka", *SECTIONS):
+        raise ValueError(f"a known section: {nearest(section, ['metrics', 'kafka', *SECTIONS])}")
+    elif not name:
+        raise ValueError(f"a table [{section}]")
+    elif section == "kafka":
+        if key == "kafka.bootstrap.servers" and "@" in str(value):
+            raise ValueError("hosts and ports alone; user and password: sasl.username and so on")
+        settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
+    elif key.startswith("access.tokens."):
+        settings.access.tokens[key.removeprefix("access.tokens.")] = _token(value)
+    else:
+        types = get_type_hints(SECTIONS[section])
+        if name not in types:
+            raise ValueError(f"a known key of [{section}]: {nearest(name, types)}")
+        if types[name] == list[str] and isinstance(value, str):
+            value = value.replace(",", " ").split()
+        if key in DURATIONS and not isinstance(value, str):
+            raise ValueError(durations.EXPECTED)
+        converted = msgspec.convert(value, types[name], strict=False)
+        _check(key, converted)
+        setattr(getattr(settings, section), name, converted)
+
+
+def _check(key: str, value: Any) -> None:
+    if key in web_settings.CHECKS:
+        web_settings.CHECKS[key](value)
+    elif key in DURATIONS:
+        if milliseconds(value) < (shortest := SHORTEST_MS.get(key, 0)):
+            raise ValueError(f"a duration of {shortest}ms or more")
+    elif key == "aggregate.skip":
+        for text in value:
+            place(text)
+    elif key == "publish.since":
+        publish_since_ms(value)
+    elif key in CHOICES and value not in CHOICES[key]:
+        raise ValueError(f"one of {', '.join(CHOICES[key])}")
+    elif key == "access.anonymous":
+        for scope in value:
+            if scope not in SCOPES:
+                raise ValueError(f"scopes: {nearest(scope, SCOPES)}")
+    elif key == "serve.port":
+        if not 0 <= value <= MAX_PORT:
+            raise ValueError(f"a port, 0 to {MAX_PORT}")
+    elif key == "aggregate.deadletter_ratio":
+        if not 0 <= value < 1:
+            raise ValueError("a share from 0 (never) to less than 1")
+    elif key in SMALLEST:
+        if value < SMALLEST[key]:
+            raise ValueError(f"a number of {SMALLEST[key]} or more")
+    elif type(value) is int and value < 1 and (key, value) != BROKERS_CHOICE:
+        raise ValueError("a number of 1 or more")
+
+
+def _token(value: Any) -> str:
+    if not isinstance(value, str) or not HASHED_TOKEN.fullmatch(value):
+        raise ValueError("sha256:<64 hex digits> and scopes, as `dither tokens new` prints it")
+    return value

@@ -1,0 +1,1 @@
+"""Consume, count, commit, and prove the sums."""

@@ -1,0 +1,71 @@
+"""Waiting for Redis or Kafka to come back, without sleeping through what the group says."""
+
+from __future__ import annotations
+
+import redis
+import structlog
+
+from aggregator.clock import Clock
+from aggregator.dead_letters.writer import DeadLettersUndelivered
+from aggregator.errors import BrokerUnreachable
+from aggregator.storage.failures import explained
+
+AWAY = (redis.RedisError, BrokerUnreachable, DeadLettersUndelivered)
+"""Failures that may pass."""
+FIRST_RETRY_SECONDS = 0.2
+LAST_RETRY_SECONDS = 5.0
+REPEAT_SECONDS = 60.0
+"""Between log lines that say the same."""
+
+log = structlog.get_logger("dither.worker")
+
+
+class Outage:
+    """Something that a worker needs is away, or not.
+
+    Parameters
+    ----------
+    clock : Clock
+
+    Attributes
+    ----------
+    retry_at : float
+        When to try again (monotonic seconds); never before anything failed.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.retry_at = float("-inf")
+        self._began: float | None = None
+        self._delay = FIRST_RETRY_SECONDS
+        self._said, self._said_at = "", float("-inf")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the last attempt failed."""
+        return self._began is not None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to try, or nothing is away."""
+        return self._clock.monotonic() >= self.retry_at
+
+    def failed(self, error: Exception) -> None:
+        """Note that an attempt failed: the next one is later, and later still."""
+        now = self._clock.monotonic()
+        why = explained(error)
+        if why != self._said or now >= self._said_at + REPEAT_SECONDS:
+            log.warning("waiting", error=why, seconds=round(now - (self._began or now), 1))
+            self._said, self._said_at = why, now
+        if self._began is None:
+            self._began = now
+        self.retry_at = now + self._delay
+        self._delay = min(2 * self._delay, LAST_RETRY_SECONDS)
+
+    def passed(self) -> None:
+        """Note that an attempt succeeded."""
+        if self._began is not None:
+            seconds = round(self._clock.monotonic() - self._began, 1)
+            log.info("goes on", after_seconds=seconds)
+        self._began, self.retry_at = None, float("-inf")
+        self._delay, self._said = FIRST_RETRY_SECONDS, ""

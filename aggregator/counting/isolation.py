@@ -1,0 +1,165 @@
+"""Counting so that nothing in a log can end the process, or halt more than its own partition."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import structlog
+
+from aggregator.clock import Clock
+from aggregator.config.settings import Aggregate, place
+from aggregator.counting.assignment import Owned
+from aggregator.kafka.obstacles import Obstacle, Probe, Stall, Trouble
+from aggregator.state.decoder import Refusal
+from producers.kafka_errors import explained
+
+PIECE_BYTES = 8_000_000
+"""Of messages that are counted together: what they become in memory is a multiple of it."""
+DEFECT = "this is a defect of Dither, to be reported with the log of the worker"
+
+log = structlog.get_logger("dither.worker")
+
+
+class Careful:
+    """Counts the messages of partitions, and finds out what cannot be counted.
+
+    Parameters
+    ----------
+    settings : Aggregate
+    clock : Clock
+    probe : callable
+        Starts looking for the end of a record batch, given a partition and the first offset.
+    """
+
+    def __init__(
+        self, settings: Aggregate, clock: Clock, probe: Callable[[int, int], Probe]
+    ) -> None:
+        self._settings, self._clock, self._probe = settings, clock, probe
+
+    def count(self, owned: Owned, messages: Sequence[Any]) -> bool:
+        """Count messages in log order, up to the first that cannot be; return whether all were.
+
+        What fails together is dropped, read again and counted one by one, until the message that
+        fails alone is known. Then the partition stands before it.
+        """
+        for piece in _pieces(messages, owned.trouble):
+            first = piece[0].offset()
+            culprit = owned.trouble.culprit
+            if culprit is not None and owned.state.next_offset <= culprit.first == first:
+                if self._passes(owned, culprit):
+                    continue
+                self._show(owned, culprit)
+                owned.trouble.is_wall = True
+                return False
+            try:
+                owned.count(piece, self._settings)
+            except Exception as error:
+                self._failed(owned, first, piece[-1].offset(), error)
+                return False
+            if owned.excess:
+                owned.fence(self._clock.monotonic())  # dropped, taken again, and halted
+                return False
+        trouble = owned.trouble
+        if trouble.stall is not None or 0 <= trouble.wary < owned.state.next_offset:
+            owned.trouble = Trouble(culprit=trouble.culprit)
+        return True
+
+    def _failed(self, owned: Owned, first: int, last: int, error: Exception) -> None:
+        """Drop what was counted since the last commit, in part or whole, and know better."""
+        trouble = owned.trouble
+        place = {"partition": owned.number, "first": first, "last": last}
+        log.error("judging failed", **place, stack=_stack(error))
+        if first == last <= trouble.wary:
+            why = f"judging it fails ({type(error).__name__}); {DEFECT}"
+            trouble.culprit = Obstacle(first, first, why)
+        trouble.wary = max(trouble.wary, last)
+        owned.fence(self._clock.monotonic())
+
+    def not_put_aside(self, owned: Owned, refusal: Refusal, error: Exception) -> None:
+        """Stop before a message that can neither be counted nor made a dead letter of."""
+        offset = refusal.message.offset()
+        log.error("no dead letter", partition=owned.number, offset=offset, stack=_stack(error))
+        why = f"no dead letter can be made of it ({type(error).__name__}); {DEFECT}"
+        owned.trouble.culprit = Obstacle(offset, offset, why)
+        owned.fence(self._clock.monotonic())
+
+    def stalled(self, owned: Owned, message: Any) -> bool:
+        """Note that Kafka's client cannot read what stands at an offset, for now.
+
+        Returns
+        -------
+        bool
+            Whether it was passed, so that the consumer has to be sent behind it.
+        """
+        trouble, now = owned.trouble, self._clock.monotonic()
+        at, base = owned.state.next_offset, message.offset()
+        stall = trouble.stall
+        if stall is None or (stall.at, stall.base) != (at, base):
+            why = f"Kafka's client cannot read it ({explained(message.error())})"
+            stall = trouble.stall = Stall(at, base, why, now)
+            trouble.probe = None
+            log.warning("kafka", partition=owned.number, offset=base, error=why)
+        stall.times += 1
+        is_listed = any(place(text)[0] == owned.number for text in self._settings.skip)
+        if not (is_listed or stall.is_lasting(now)):
+            return False
+        probe = trouble.probe
+        if probe is None or (probe.is_over and probe.last is None):
+            probe = trouble.probe = self._probe(owned.number, base)
+        obstacle = Obstacle(max(base, at), probe.last, stall.why)
+        if probe.last is not None and self._passes(owned, obstacle):
+            return True
+        if stall.is_lasting(now):
+            self._show(owned, obstacle)
+        return False
+
+    def _passes(self, owned: Owned, obstacle: Obstacle) -> bool:
+        """Go on behind an obstacle if the settings name it."""
+        if not obstacle.may_pass(owned.number, self._settings.skip):
+            return False
+        owned.pass_over(obstacle)
+        log.warning(
+            "skipped",
+            partition=owned.number,
+            first=obstacle.first,
+            last=obstacle.last,
+            reason=obstacle.why,
+        )
+        return True
+
+    def _show(self, owned: Owned, obstacle: Obstacle) -> None:
+        reason = obstacle.reason(owned.number)
+        if reason != owned.trouble.shown:
+            log.error("halted", partition=owned.number, reason=reason)
+        owned.trouble.shown = reason
+
+
+def _stack(error: Exception) -> str:
+    """Return where something failed: no values, which may be those of a person."""
+    lines = traceback.format_tb(error.__traceback__)
+    return "".join([*lines, type(error).__name__])
+
+
+def _pieces(messages: Sequence[Any], trouble: Trouble) -> Iterator[Sequence[Any]]:
+    """Yield messages in pieces that are counted together; those that are suspected, alone."""
+    wall = trouble.culprit.first if trouble.culprit else -1
+    is_suspect = messages[0].offset() <= max(trouble.wary, wall)
+    if not is_suspect and sum(map(len, messages)) <= PIECE_BYTES:
+        yield messages
+        return
+    piece: list[Any] = []
+    size = 0
+    for message in messages:
+        alone = message.offset() <= trouble.wary or message.offset() == wall
+        if piece and (alone or size + len(message) > PIECE_BYTES):
+            yield piece
+            piece, size = [], 0
+        piece.append(message)
+        size += len(message)
+        if alone:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece

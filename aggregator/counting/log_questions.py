@@ -1,0 +1,103 @@
+"""What a worker asks Kafka about the log of a partition, before it counts any of it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from aggregator.config.settings import Settings
+from aggregator.counting.continuity import Log, Mark, Remembered
+from aggregator.errors import BrokerUnreachable, TopicGone
+from aggregator.kafka import clients
+from producers.kafka_errors import explained
+
+
+class Asker:
+    """Asks through a consumer of its own: questions would queue behind a fetch that waits.
+
+    Every question raises :class:`BrokerUnreachable` where no broker answers it in time.
+
+    Parameters
+    ----------
+    consumer : ReportsConsumer
+        Of the workers' group, which it does not join.
+    settings : Settings
+    clock : callable
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        consumer: clients.ReportsConsumer,
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._consumer, self._clock = consumer, clock
+        self._topic = settings.topics.reports
+        self._servers = str(settings.kafka.get("bootstrap.servers", ""))
+
+    def log(self, number: int, remembered: tuple[Remembered, ...] = ()) -> Log:
+        """Return what can be asked about a partition's log.
+
+        Parameters
+        ----------
+        remembered : tuple of Remembered
+            What this worker itself remembers of it.
+        """
+        return Log(
+            lambda: self._range(number),
+            lambda offset: self._mark(number, offset),
+            lambda: (*remembered, *self._committed(number)),
+        )
+
+    def close(self) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+    def _range(self, number: int) -> tuple[int, int]:
+        place = TopicPartition(self._topic, number)
+        try:
+            return self._consumer.get_watermark_offsets(place, timeout=clients.ANSWER_SECONDS)
+        except KafkaException as error:
+            raise self._unreachable(error.args[0]) from None
+
+    def _committed(self, number: int) -> tuple[Remembered, ...]:
+        place = TopicPartition(self._topic, number)
+        try:
+            (found,) = self._consumer.committed([place], timeout=clients.ANSWER_SECONDS)
+        except KafkaException as error:
+            raise self._unreachable(error.args[0]) from None
+        if found.error is not None:
+            raise self._unreachable(found.error)
+        remembered = Remembered.of_group(found.offset, found.metadata)
+        return () if remembered is None else (remembered,)
+
+    def _mark(self, number: int, offset: int) -> Mark | None:
+        place = TopicPartition(self._topic, number, offset)
+        deadline = self._clock() + clients.ANSWER_SECONDS
+        last: KafkaError | None = None
+        self._consumer.incremental_assign([place])
+        try:
+            while (left := deadline - self._clock()) > 0:
+                for event in self._consumer.consume(1, timeout=left):
+                    error = event.error()
+                    if error is None:
+                        return Mark.of(event)
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        return None
+                    if error.code() == KafkaError._AUTO_OFFSET_RESET:  # it was cut just now
+                        raise self._unreachable(error)
+                    last = error
+        finally:
+            with contextlib.suppress(KafkaException):
+                self._consumer.incremental_unassign([TopicPartition(self._topic, number)])
+        raise self._unreachable(last)
+
+    def _unreachable(self, error: KafkaError | None) -> BrokerUnreachable:
+        if error is not None and error.code() in clients.NO_TOPIC:
+            return TopicGone(self._topic)
+        why = "no answer in time" if error is None else explained(error)
+        return BrokerUnreachable(self._servers, why)

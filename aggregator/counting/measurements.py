@@ -1,0 +1,151 @@
+"""How the counting of a partition goes: how long it takes, and what had to be refused.
+
+Measured by whoever owns the partition, kept in its owner's hash and written by the same commit as
+the sums. No part of the state that the log determines: a replay knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregator.monitoring import metric_definitions
+from aggregator.monitoring.metric_definitions import Exported
+
+FIELD = "measured"
+"""Where they are in the owner's hash."""
+
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """A cumulative histogram of durations.
+
+    Attributes
+    ----------
+    counts : tuple of int
+        Observations per bucket, each bucket without the ones below it; the last has no upper bound.
+    seconds : float
+        The sum of all observations.
+    """
+
+    counts: tuple[Count, ...]
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, declared: Exported) -> Self:
+        """Return an empty histogram with the buckets of a declaration."""
+        return cls((0,) * (len(declared.buckets) + 1))
+
+    def fits(self, declared: Exported) -> bool:
+        """Whether it has the buckets of a declaration: another version may have stored others."""
+        return len(self.counts) == len(declared.buckets) + 1
+
+    def observed(self, declared: Exported, seconds: float) -> Self:
+        """Return the histogram with one observation more."""
+        bucket = bisect_left(declared.buckets, seconds)
+        head, tail = self.counts[:bucket], self.counts[bucket + 1 :]
+        return type(self)((*head, self.counts[bucket] + 1, *tail), self.seconds + seconds)
+
+    def observed_all(self, declared: Exported, seconds: NDArray[np.float64]) -> Self:
+        """Return the histogram with more observations."""
+        buckets = np.searchsorted(declared.buckets, seconds)
+        new = np.bincount(buckets, minlength=len(self.counts))
+        return type(self)(tuple((new + self.counts).tolist()), self.seconds + float(seconds.sum()))
+
+    def __add__(self, other: Histogram) -> Histogram:
+        """Return the sum of two histograms with the same buckets."""
+        counts = tuple(a + b for a, b in zip(self.counts, other.counts, strict=True))
+        return Histogram(counts, self.seconds + other.seconds)
+
+    def cumulative(self) -> list[int]:
+        """Return how many observations each bucket has together with the ones below it."""
+        return list(itertools.accumulate(self.counts))
+
+
+def _commits() -> Histogram:
+    return Histogram.of(metric_definitions.COMMIT_DURATION)
+
+
+def _latencies() -> Histogram:
+    return Histogram.of(metric_definitions.END_TO_END_LATENCY)
+
+
+class Measurements(msgspec.Struct, frozen=True):
+    """What was measured of a partition, over all its owners.
+
+    Attributes
+    ----------
+    commits : Histogram
+        Seconds that commits took; without those that were not followed by another one yet.
+    commit_bytes : int
+        What they wrote.
+    latencies : Histogram
+        Seconds from Kafka's timestamp of each message to the commit that counts it.
+    deadletters : dict of str to int
+        Messages by the reason for which they were refused.
+    """
+
+    commits: Histogram = msgspec.field(default_factory=_commits)
+    commit_bytes: Count = 0
+    latencies: Histogram = msgspec.field(default_factory=_latencies)
+    deadletters: dict[str, Count] = msgspec.field(default_factory=dict)
+
+    @classmethod
+    def stored(cls, owner: Mapping[str, str]) -> Self:
+        """Return what the facts of a partition's owner have, with nothing for what they lack."""
+        try:
+            found = msgspec.json.decode(owner.get(FIELD, "{}"), type=cls)
+        except msgspec.MsgspecError:  # it says nothing about the sums: it begins anew
+            found = cls()
+        kept = {}
+        if not found.commits.fits(metric_definitions.COMMIT_DURATION):
+            kept["commits"] = _commits()
+        if not found.latencies.fits(metric_definitions.END_TO_END_LATENCY):
+            kept["latencies"] = _latencies()
+        return msgspec.structs.replace(found, **kept)
+
+    def facts(self) -> dict[str, str]:
+        """Return it as a field of the owner's hash."""
+        return {FIELD: msgspec.json.encode(self).decode()}
+
+    def __add__(self, other: Measurements) -> Measurements:
+        """Return the measurements of two partitions together."""
+        return Measurements(
+            self.commits + other.commits,
+            self.commit_bytes + other.commit_bytes,
+            self.latencies + other.latencies,
+            dict(Counter(self.deadletters) + Counter(other.deadletters)),
+        )
+
+    def committed(self, seconds: float, size: int) -> Measurements:
+        """Return the measurements after a commit: the next one stores them."""
+        commits = self.commits.observed(metric_definitions.COMMIT_DURATION, seconds)
+        return msgspec.structs.replace(self, commits=commits, commit_bytes=self.commit_bytes + size)
+
+    def arrived(self, arrivals: array[int], now: int) -> Measurements:
+        """Return the measurements with messages that a commit at `now` counts (both in ms).
+
+        `arrivals` are Kafka's timestamps, an array of type ``q``.
+        Messages without a timestamp are left out; one from a clock that is ahead has no latency.
+        """
+        if not arrivals:
+            return self
+        known = np.frombuffer(arrivals, dtype=np.int64)
+        seconds = np.maximum(now - known[known >= 0], 0) / 1000
+        latencies = self.latencies.observed_all(metric_definitions.END_TO_END_LATENCY, seconds)
+        return msgspec.structs.replace(self, latencies=latencies)
+
+    def refused(self, reason: str) -> Measurements:
+        """Return the measurements with one refused message more."""
+        counts = {**self.deadletters, reason: self.deadletters.get(reason, 0) + 1}
+        return msgspec.structs.replace(self, deadletters=counts)

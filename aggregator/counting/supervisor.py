@@ -1,0 +1,112 @@
+"""Several workers on one machine: one process each, started again when one dies.
+
+They end with the process that started them, however it ends.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import structlog
+
+from aggregator import child_guard
+
+POLL_SECONDS = 0.5
+RESTART_SECONDS = 2.0
+LEAVE_SECONDS = 30.0
+ORPHAN_SECONDS = 5
+"""That a worker has to commit and leave when its supervisor has ended without a word."""
+
+log = structlog.get_logger("dither.supervisor")
+
+
+def single_worker_command(arguments: list[str], memory: int | None = None) -> list[str]:
+    """Return the command line of one worker, given that of several, and its memory if it is told.
+
+    Examples
+    --------
+    >>> single_worker_command(["aggregate", "--workers", "3", "--redis", "redis://db"])[3:]
+    ['aggregate', '--redis', 'redis://db', '--workers', '1']
+    """
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if skip or argument.startswith("--workers="):
+            skip = False
+        elif argument == "--workers":
+            skip = True
+        else:
+            kept.append(argument)
+    told = [] if memory is None else ["--set", f"aggregate.memory={memory}"]
+    return [sys.executable, "-m", "aggregator", *kept, *told, "--workers", "1"]
+
+
+class Supervisor:
+    """Keeps a number of worker processes running.
+
+    Parameters
+    ----------
+    workers : int
+    command : list of str
+        What one worker is started with.
+    died : callable
+        Called whenever a worker has died, before it is started again.
+    """
+
+    def __init__(
+        self, workers: int, command: list[str], died: Callable[[], object] = lambda: None
+    ) -> None:
+        self.workers, self.command, self.died = workers, command, died
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._stopping = False  # no Event: its lock is not safe in a signal handler
+
+    def stop(self) -> None:
+        """Ask every worker to drain, commit and leave; safe in a signal handler."""
+        self._stopping = True
+
+    def hang_up(self) -> None:
+        """Have every worker read the definitions again."""
+        for process in self._processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGHUP)
+
+    def run(self) -> None:
+        """Start the workers, and again whichever dies, until :meth:`stop`."""
+        self._processes = [self._start() for _ in range(self.workers)]
+        started = [time.monotonic()] * self.workers
+        while not self._stopping:
+            time.sleep(POLL_SECONDS)
+            for index, process in enumerate(self._processes):
+                if self._stopping or process.poll() is None:
+                    continue
+                if time.monotonic() - started[index] < RESTART_SECONDS:
+                    continue
+                log.error("worker died", pid=process.pid, exit_code=process.returncode)
+                child_guard.release(process)
+                self.died()
+                self._processes[index] = self._start()
+                started[index] = time.monotonic()
+        self._stop_all()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        process = child_guard.start(self.command, ORPHAN_SECONDS)
+        log.info("worker started", pid=process.pid)
+        return process
+
+    def _stop_all(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.terminate()
+        deadline = time.monotonic() + LEAVE_SECONDS
+        for process in self._processes:
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                log.warning("worker did not leave in time", pid=process.pid)
+                process.kill()
+                process.wait()
+            child_guard.release(process)

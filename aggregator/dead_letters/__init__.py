@@ -1,0 +1,1 @@
+"""What could not be counted: written, read, explained, sent again."""

@@ -1,0 +1,303 @@
+"""The dead-letter topic, read: which messages were refused, where they came from and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from aggregator.config.settings import Settings
+from aggregator.dead_letters.writer import CONTEXT, REPLAYS, TRUNCATED
+from aggregator.errors import DitherError
+from aggregator.kafka import clients
+from aggregator.kafka.headers import Header, read
+from estimators import ReportError
+from producers.batch import parse_batch
+from producers.reports_pb2 import ReportBatch
+
+CONSUME_MESSAGES = 1_000
+CONSUME_SECONDS = 0.5
+SILENCE_SECONDS = 60.0
+NAME_TAG = 0x0A
+"""The first byte of a batch that names its metric: field 1, a string."""
+SHORT_NAME = 0x80
+"""Names of fewer bytes than that have their length in one byte."""
+
+
+class Place(NamedTuple):
+    """Where a message is in a topic, written ``PARTITION:OFFSET``."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        """Return it as people write it."""
+        return f"{self.partition}:{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read back what ``str`` wrote.
+
+        Raises
+        ------
+        ValueError
+            If it is nothing of the kind.
+
+        Examples
+        --------
+        >>> Place.parse("3:8812")
+        Place(partition=3, offset=8812)
+        """
+        partition, colon, offset = text.partition(":")
+        if not (colon and partition.isdecimal() and offset.isdecimal()):
+            raise ValueError(f"{text!r}: expected PARTITION:OFFSET, as in 0:17")
+        return cls(int(partition), int(offset))
+
+
+@dataclasses.dataclass(frozen=True)
+class DeadLetter:
+    """A message that was refused.
+
+    Attributes
+    ----------
+    place : Place
+        In the dead-letter topic.
+    topic : str
+        The reports topic it came from,
+    origin : Place
+        and where it was there.
+    reason, detail : str
+        Why it was refused.
+    key, value : bytes or None
+        As they came, unless it was truncated.
+    headers : list of (str, bytes)
+        Those that it came with.
+    timestamp : int
+        Kafka's, of the message as it came, in ms since the epoch.
+    whole_bytes : int or None
+        The size of the original's value if the broker would not take it whole.
+    """
+
+    place: Place
+    topic: str
+    origin: Place
+    reason: str
+    detail: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+    timestamp: int
+    whole_bytes: int | None = None
+
+    @classmethod
+    def parse(cls, message: Any) -> Self | None:
+        """Return the dead letter that a message is; None if nobody says what was refused."""
+        headers = read(message) or []
+        named = [name for name, _ in headers]
+        if CONTEXT + "topic" not in named:
+            return None
+        # The last ones are ours: the message may have been in such a topic before.
+        begin = len(named) - 1 - named[::-1].index(CONTEXT + "topic")
+        told = {name: _text(value) for name, value in headers[begin:]}
+        try:
+            origin = Place(int(told[CONTEXT + "partition"]), int(told[CONTEXT + "offset"]))
+            whole = int(told[TRUNCATED]) if TRUNCATED in told else None
+        except (KeyError, ValueError):
+            return None
+        return cls(
+            place=Place(message.partition(), message.offset()),
+            topic=told[CONTEXT + "topic"],
+            origin=origin,
+            reason=told.get(CONTEXT + "exception.class.name", ""),
+            detail=told.get(CONTEXT + "exception.message", ""),
+            key=message.key(),
+            value=message.value(),
+            headers=headers[:begin],
+            timestamp=message.timestamp()[1],
+            whole_bytes=whole,
+        )
+
+    @property
+    def identity(self) -> int:
+        """The same for all copies of one original, and for nothing else in one process."""
+        return hash((self.topic, self.origin, self.key, self.value))
+
+    @property
+    def replays(self) -> int:
+        """How often the message was sent again before it was refused this time."""
+        count = _text(dict(self.headers).get(REPLAYS))[:9]  # anybody can have written it
+        return int(count) if count.isdecimal() else 0
+
+    @functools.cached_property
+    def batch(self) -> ReportBatch | None:
+        """The batch of reports that it is, if it is one."""
+        if self.value is None or self.whole_bytes is not None:
+            return None
+        try:
+            return parse_batch(self.value)
+        except ReportError:
+            return None
+
+    @functools.cached_property
+    def metric(self) -> str:
+        """The metric that it claims to be of, printable; empty where it names none."""
+        if self.batch is not None:
+            return printable(self.batch.metric)
+        head = self.value or b""
+        if self.whole_bytes is None or len(head) < 2 or head[0] != NAME_TAG or head[1] > SHORT_NAME:
+            return ""
+        return printable(head[2 : 2 + head[1]].decode(errors="replace"))
+
+
+class DeadLetterTopic:
+    """The dead letters of a deployment, in order, each original once.
+
+    Reading changes nothing, for nobody: no group is joined and no offset is committed.
+
+    Parameters
+    ----------
+    settings : Settings
+
+    Attributes
+    ----------
+    ranges : dict of int to (int, int)
+        The first and the next offset of each partition, as of the beginning.
+    others : int
+        Messages that were read and are no dead letters of this deployment.
+    copies : list of (Place, Place)
+        Dead letters, and further ones of the same originals.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.topic = settings, settings.topics.deadletters
+        self.others = 0
+        self.copies: list[tuple[Place, Place]] = []
+        self._consumer: Consumer = clients.consumer(
+            settings,
+            f"dither-deadletters-{uuid.uuid4()}",
+            **{
+                "auto.offset.reset": "earliest",  # what retention deletes meanwhile is gone
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
+            },
+        )
+
+    def __enter__(self) -> Self:
+        """Return the topic."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the consumer."""
+        self._consumer.close()
+
+    @functools.cached_property
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """The first and the next offset of each partition.
+
+        Raises
+        ------
+        DitherError
+            If there is no such topic.
+        """
+        found = self._consumer.list_topics(self.topic, clients.ANSWER_SECONDS).topics[self.topic]
+        if found.error is not None:
+            raise DitherError(
+                f"no topic {self.topic!r} ({found.error.str()}): nothing was refused yet, or it "
+                "has another name (--set topics.deadletters=NAME)"
+            )
+        return {
+            number: self._consumer.get_watermark_offsets(
+                TopicPartition(self.topic, number), clients.ANSWER_SECONDS
+            )
+            for number in sorted(found.partitions)
+        }
+
+    def letters(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[DeadLetter]:
+        """Yield the dead letters of this deployment up to the present end of the topic.
+
+        Parameters
+        ----------
+        progress : callable
+            Told of how many messages more were read.
+        """
+        known: dict[int, Place] = {}
+        starts = {number: low for number, (low, high) in self.ranges.items() if high > low}
+        for message in self._messages(starts):
+            progress(1)
+            letter = DeadLetter.parse(message)
+            if letter is None or letter.topic != self.settings.topics.reports:
+                self.others += 1
+            elif (first := known.setdefault(letter.identity, letter.place)) != letter.place:
+                self.copies.append((first, letter.place))
+            else:
+                yield letter
+
+    def letter(self, place: Place) -> DeadLetter:
+        """Return one dead letter.
+
+        Raises
+        ------
+        DitherError
+            If there is none at this place.
+        """
+        low, high = self.ranges.get(place.partition, (0, 0))
+        if low <= place.offset < high:
+            for message in self._messages({place.partition: place.offset}):
+                if message.offset() != place.offset:
+                    break
+                if letter := DeadLetter.parse(message):
+                    return letter
+                raise DitherError(f"{place} of {self.topic!r} is no dead letter: no such headers")
+        there = ", ".join(f"{n}:{low} to {n}:{high - 1}" for n, (low, high) in self._filled())
+        raise DitherError(
+            f"no dead letter at {place}: {self.topic!r} "
+            + (f"has {there}" if there else "is empty")
+        )
+
+    def _filled(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        return ((number, span) for number, span in self.ranges.items() if span[1] > span[0])
+
+    def _messages(self, starts: dict[int, int]) -> Iterator[Any]:
+        """Yield what is in some partitions, from an offset of each to its end."""
+        ends = {number: self.ranges[number][1] for number in starts}
+        self._consumer.assign([TopicPartition(self.topic, n, start) for n, start in starts.items()])
+        heard = time.monotonic()
+        while ends:
+            messages: list[Any] = self._consumer.consume(CONSUME_MESSAGES, CONSUME_SECONDS)
+            for message in messages:
+                heard = time.monotonic()
+                number, error = message.partition(), message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                end = ends.get(number, 0)
+                if error is None and message.offset() < end:
+                    yield message
+                if error is not None or message.offset() >= end - 1:
+                    ends.pop(number, None)
+                    self._consumer.pause([TopicPartition(self.topic, number)])
+            if time.monotonic() - heard > SILENCE_SECONDS:
+                raise DitherError(
+                    f"topic {self.topic!r} gave nothing for {SILENCE_SECONDS:g} s, and partitions "
+                    f"{sorted(ends)} are not read to their ends: are all brokers up"
+                )
+        self._consumer.unassign()
+
+
+def printable(text: str, most: int = 80) -> str:
+    r"""Return what a stranger wrote as one short line that a terminal can show.
+
+    Examples
+    --------
+    >>> printable("delay\x1b[2J")
+    'delay?[2J'
+    """
+    return "".join(c if c.isprintable() else "?" for c in text[:most])
+
+
+def _text(value: str | bytes | None) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value or ""

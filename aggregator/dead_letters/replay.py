@@ -1,0 +1,253 @@
+"""Dead letters sent again to where they came from, each counted once at most.
+
+A copy of a batch is recognised while its pane is open, and late afterwards; so whatever is sent
+twice, or was counted meanwhile, changes no sum. What a worker would refuse is not sent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from aggregator.config.settings import Settings
+from aggregator.dead_letters.handled_marks import Handled
+from aggregator.dead_letters.reader import DeadLetter, Place
+from aggregator.dead_letters.writer import REPLAYS
+from aggregator.errors import DitherError
+from aggregator.kafka import clients
+from aggregator.kafka.headers import Header
+from aggregator.state.partition import Partition
+from aggregator.storage.store import Store
+from estimators import Metric
+from estimators.durations import milliseconds
+from producers.connection import LARGEST_MESSAGE
+
+MOST_LETTERS = 500
+MOST_BYTES = 16_000_000
+"""Of one go: sent, acknowledged, marked."""
+ACKNOWLEDGE_SECONDS = 60.0
+SIZES = {"message.max.bytes": 64_000_000, "batch.size": LARGEST_MESSAGE}
+"""A letter alone may be as large as its topic allows; what shares a record batch must fit too."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Again:
+    """A dead letter as the message that it becomes."""
+
+    at: int
+    letter: DeadLetter
+    kafka_ms: int
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes | None:
+        return self.letter.key
+
+    def value(self) -> bytes | None:
+        return self.letter.value
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.kafka_ms
+
+
+class Forecast:
+    """Says what the workers would do with dead letters that are sent again, in this order.
+
+    It counts them like a worker that has the same definitions, from the watermarks in the store.
+
+    Parameters
+    ----------
+    settings : Settings
+    metrics : mapping of str to Metric
+    store : Store
+    partitions : int
+        That the reports topic has.
+    stamps : bool
+        Whether the reports topic gives messages timestamps of its own.
+    rounds : int
+        Letters that were sent again so often stay where they are.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Mapping[str, Metric],
+        store: Store,
+        partitions: int,
+        *,
+        stamps: bool = False,
+        rounds: int,
+    ) -> None:
+        self._metrics, self._store = metrics, store
+        self._partitions, self._stamps, self._rounds = partitions, stamps, rounds
+        self._future = milliseconds(settings.aggregate.future)
+        self._past = milliseconds(settings.aggregate.past)
+        self._states: dict[int, Partition] = {}
+
+    def refusals(self, letters: Iterable[DeadLetter]) -> dict[Place, tuple[str, str]]:
+        """Return reason and detail for each dead letter that would not be counted."""
+        refused: dict[Place, tuple[str, str]] = {}
+        by_partition: defaultdict[int, list[_Again]] = defaultdict(list)
+        for letter in letters:
+            if (why := self._obstacle(letter)) is not None:
+                refused[letter.place] = why
+                continue
+            state = self._state(letter.origin.partition)
+            again = by_partition[letter.origin.partition]
+            again.append(_Again(state.next_offset + len(again), letter, stamp(letter)))
+        for number, messages in by_partition.items():
+            for refusal in self._state(number).count(messages):
+                assert isinstance(refusal.message, _Again)  # noqa: S101
+                refused[refusal.message.letter.place] = refusal.reason, refusal.detail
+        return refused
+
+    def _obstacle(self, letter: DeadLetter) -> tuple[str, str] | None:
+        if letter.whole_bytes is not None:
+            kept = len(letter.value or b"")
+            return "truncated", f"{kept} of {letter.whole_bytes} bytes are left"
+        if letter.origin.partition >= self._partitions:
+            return "no_partition", f"partition {letter.origin.partition} of {self._partitions}"
+        if self._stamps and letter.batch is not None and letter.batch.time_ms == 0:
+            return "time_lost", "a batch without an event time of its own"
+        if letter.replays >= self._rounds:
+            return "replayed", f"sent again {letter.replays} times"
+        return None
+
+    def _state(self, number: int) -> Partition:
+        if number not in self._states:
+            state = self._states[number] = Partition(
+                self._metrics, self._future, past_ms=self._past
+            )
+            state.watermarks.update(self._store.watermarks(number))
+        return self._states[number]
+
+
+def stamp(letter: DeadLetter) -> int:
+    """Return the Kafka timestamp with which a dead letter is sent again, in ms.
+
+    That of the original where the event time rests on it; else the present, as what has an old
+    timestamp may be deleted by retention at once, and what came from the future may have come true.
+    """
+    batch = letter.batch
+    return letter.timestamp if batch is None or batch.time_ms == 0 else time.time_ns() // 1_000_000
+
+
+@dataclasses.dataclass
+class Replayed:
+    """The outcome.
+
+    Attributes
+    ----------
+    sent : int
+        Acknowledged by Kafka and marked as handled (in a rehearsal: would be).
+    kept : Counter of (str, str)
+        What was not sent as it would be refused again, by reason and metric.
+    """
+
+    sent: int = 0
+    kept: Counter[tuple[str, str]] = dataclasses.field(default_factory=Counter)
+
+
+def replay(
+    settings: Settings,
+    letters: Iterable[DeadLetter],
+    forecast: Forecast,
+    handled: Handled | None,
+) -> Replayed:
+    """Send dead letters again, each into the partition that it came from, and mark them.
+
+    Parameters
+    ----------
+    letters : iterable of DeadLetter
+    forecast : Forecast
+    handled : Handled or None
+        None: send nothing, say what would be sent.
+
+    Raises
+    ------
+    DitherError
+        If Kafka does not acknowledge some; what it did acknowledge is marked.
+    """
+    outcome = Replayed()
+    producer: Any = None
+    if handled is not None:
+        producer = clients.producer(settings, **SIZES)
+    try:
+        for chunk in _chunks(letters):
+            refused = forecast.refusals(chunk)
+            for letter in chunk:
+                if letter.place in refused:
+                    outcome.kept[refused[letter.place][0], letter.metric] += 1
+            good = [letter for letter in chunk if letter.place not in refused]
+            if handled is not None:
+                _send(producer, good, handled, outcome)
+            else:
+                outcome.sent += len(good)
+    finally:
+        if producer is not None:
+            producer.close()
+    return outcome
+
+
+def _chunks(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    chunk: list[DeadLetter] = []
+    size = 0
+    for letter in letters:
+        chunk.append(letter)
+        size += len(letter.value or b"")
+        if len(chunk) >= MOST_LETTERS or size >= MOST_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _send(
+    producer: Any, letters: Sequence[DeadLetter], handled: Handled, outcome: Replayed
+) -> None:
+    acknowledged: list[Place] = []
+    errors: list[KafkaError] = []
+    for letter in letters:
+
+        def delivered(error: KafkaError | None, _: Any, place: Place = letter.place) -> None:
+            if error is None:
+                acknowledged.append(place)
+            else:
+                errors.append(error)
+
+        message: dict[str, Any] = {
+            "topic": letter.topic,
+            "value": letter.value,
+            "key": letter.key,
+            "partition": letter.origin.partition,
+            "headers": _headers(letter),
+            "timestamp": stamp(letter),
+            "on_delivery": delivered,
+        }
+        try:
+            producer.produce(**message)
+        except BufferError:  # [kafka] allows a small queue
+            producer.flush(ACKNOWLEDGE_SECONDS)
+            producer.produce(**message)
+    producer.flush(ACKNOWLEDGE_SECONDS)
+    if acknowledged:
+        handled.mark(acknowledged)
+    outcome.sent += len(acknowledged)
+    if missing := len(letters) - len(acknowledged):
+        producer.purge()
+        why = errors[0].str() if errors else f"no answer within {ACKNOWLEDGE_SECONDS:g} s"
+        raise DitherError(
+            f"{missing} dead letters were not acknowledged by Kafka ({why}); {outcome.sent} were "
+            "sent again and marked. Run it again: nothing is counted twice"
+        )
+
+
+def _headers(letter: DeadLetter) -> list[Header]:
+    own = [(name, value) for name, value in letter.headers if name != REPLAYS]
+    return [*own, (REPLAYS, str(letter.replays + 1).encode())]

@@ -1,0 +1,120 @@
+"""Which dead letters are meant, and how many there are of each kind."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Container, Iterable, Iterator
+
+from aggregator.dead_letters.reader import DeadLetter, Place
+
+MOST_KINDS = 1_000
+"""Anybody can make up names of metrics: those beyond are counted together."""
+OTHERS = "(others)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Filters:
+    """What a dead letter must have to be selected; None or empty: anything.
+
+    Attributes
+    ----------
+    reasons, metrics : tuple of str
+    since, until : float or None
+        Seconds since the epoch: when the message reached Kafka, `until` excluded.
+    partitions : tuple of int
+        Of the reports topic.
+    """
+
+    reasons: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    since: float | None = None
+    until: float | None = None
+    partitions: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return self != Filters()
+
+    def admits(self, letter: DeadLetter) -> bool:
+        """Whether a dead letter is selected."""
+        seconds = letter.timestamp / 1000
+        return (
+            (not self.reasons or letter.reason in self.reasons)
+            and (not self.partitions or letter.origin.partition in self.partitions)
+            and (self.since is None or seconds >= self.since)
+            and (self.until is None or seconds < self.until)
+            and (not self.metrics or letter.metric in self.metrics)
+        )
+
+
+@dataclasses.dataclass
+class Kind:
+    """Dead letters of one reason and metric: how many, and when they reached Kafka, in ms."""
+
+    letters: int
+    oldest: int
+    newest: int
+
+    def add(self, timestamp: int) -> None:
+        """Count one more."""
+        self.letters += 1
+        self.oldest, self.newest = min(self.oldest, timestamp), max(self.newest, timestamp)
+
+
+class Selection:
+    """The dead letters that are meant, without those that somebody has dealt with.
+
+    Iterating over it counts what goes by.
+
+    Attributes
+    ----------
+    kinds : dict of (str, str) to Kind
+        By reason and metric.
+    handled : int
+        Dead letters that the filters admit, and that were dealt with.
+    """
+
+    def __init__(
+        self, letters: Iterable[DeadLetter], filters: Filters, marked: Container[Place]
+    ) -> None:
+        self._letters, self._filters, self._marked = letters, filters, marked
+        self.kinds: dict[tuple[str, str], Kind] = {}
+        self.handled = 0
+
+    def __iter__(self) -> Iterator[DeadLetter]:
+        """Yield them in the topic's order."""
+        for letter in self._letters:
+            if not self._filters.admits(letter):
+                continue
+            if letter.place in self._marked:
+                self.handled += 1
+                continue
+            self._count(letter)
+            yield letter
+
+    def first(self, most: int) -> list[DeadLetter]:
+        """Go through all of them and return the first ones."""
+        everything = iter(self)
+        found = list(itertools.islice(everything, most))
+        for _ in everything:
+            pass
+        return found
+
+    @property
+    def total(self) -> int:
+        """How many went by."""
+        return sum(kind.letters for kind in self.kinds.values())
+
+    def largest(self) -> list[tuple[str, str, Kind]]:
+        """Return reason, metric and how many, the largest first."""
+        order = sorted(self.kinds.items(), key=lambda item: (-item[1].letters, item[0]))
+        return [(reason, metric, kind) for (reason, metric), kind in order]
+
+    def _count(self, letter: DeadLetter) -> None:
+        name = letter.reason, letter.metric
+        if name not in self.kinds:
+            if len(self.kinds) >= MOST_KINDS:
+                name = letter.reason, OTHERS
+            self.kinds.setdefault(name, Kind(0, letter.timestamp, letter.timestamp))
+        self.kinds[name].add(letter.timestamp)

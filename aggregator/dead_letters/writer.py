@@ -1,0 +1,187 @@
+"""The dead letters: messages that could not be counted, as they came, with the reason.
+
+The headers are those of Kafka Connect's dead-letter queue, so that existing tools read them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import deque
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from aggregator.clock import SYSTEM, Clock
+from aggregator.errors import DitherError
+from aggregator.kafka.headers import Header, read
+from aggregator.state.decoder import Refusal
+from producers.kafka_errors import explained
+
+CONTEXT = "__connect.errors."
+STAGE = "VALUE_CONVERTER"
+TRUNCATED = "dither.truncated.from"
+"""Header with the original size of a message that the broker would not take whole."""
+REPLAYS = "dither.replays"
+"""Header with how often a message was sent again from the dead letters."""
+UNREADABLE = "dither.headers.unreadable"
+"""Header of a letter without those of its original, which could not be read."""
+KEPT_BYTES = 100_000
+NOW = 0
+"""A letter's timestamp that stands for when it is sent."""
+UNTIMELY = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD)
+"""Answers of a broker whose topic does not take a timestamp so far from its own clock."""
+POLL_SECONDS = 0.1
+
+
+class RefusedMessage(Protocol):
+    """The part of a Kafka message that a dead letter keeps."""
+
+    def topic(self) -> str | None:
+        """Return the topic it came from."""
+
+    def partition(self) -> int | None:
+        """Return the partition it came from."""
+
+    def offset(self) -> int | None:
+        """Return its offset."""
+
+    def key(self) -> bytes | None:
+        """Return its key."""
+
+    def value(self) -> bytes | None:
+        """Return its payload."""
+
+    def headers(self) -> list[Header] | None:
+        """Return its headers."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return its timestamp's type and its milliseconds since the epoch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Letter:
+    """A message for the dead-letter topic."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+    timestamp: int
+
+
+def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
+    """Return what to send: the message as it came, then what is left if that is too large.
+
+    The second keeps the key and the beginning of the payload, the last one nothing but the reason
+    and the place of the original. Headers that cannot be read are left out, and a header says so.
+    What is larger than any message that is looked at is not kept whole.
+    """
+    key, value, headers = message.key(), message.value(), read(message)
+    arrived = max(0, message.timestamp()[1])  # 0: now
+    why: list[Header] = [
+        (CONTEXT + "topic", (message.topic() or "").encode()),
+        (CONTEXT + "partition", str(message.partition()).encode()),
+        (CONTEXT + "offset", str(message.offset()).encode()),
+        (CONTEXT + "stage", STAGE.encode()),
+        (CONTEXT + "class.name", b"aggregator.state.partition.Partition"),
+        (CONTEXT + "exception.class.name", reason.encode()),
+        (CONTEXT + "exception.message", detail.encode()),
+    ]
+    if headers is None:
+        headers, why = [], [*why, (UNREADABLE, b"a name is not UTF-8")]
+    whole = Letter(key, value, [*headers, *why], arrived)
+    why = [*why, (TRUNCATED, str(len(value or b"")).encode())]
+    short = Letter(key, value and value[:KEPT_BYTES], why, arrived)
+    least = [short, Letter(None, None, why, arrived)]
+    return least if reason == "too_large" else [whole, *least]
+
+
+class DeadLettersUndelivered(DitherError):  # noqa: N818
+    """The dead-letter topic did not take everything in time."""
+
+
+class DeadLetters:
+    """Sends refused messages to the dead-letter topic.
+
+    Parameters
+    ----------
+    producer : confluent_kafka.Producer
+    topic : str
+    clock : Clock
+    """
+
+    def __init__(self, producer: Producer, topic: str, clock: Clock = SYSTEM) -> None:
+        self.topic = topic
+        self._producer, self._clock = producer, clock
+        self._undelivered = 0
+        self._waiting: deque[list[Letter]] = deque()
+        self._error: KafkaError | None = None
+
+    def send(self, refusal: Refusal) -> None:
+        """Take a refused message without waiting; :meth:`flush` sends it."""
+        message: Any = refusal.message
+        self._undelivered += 1
+        self._waiting.append(letters(message, refusal.reason, refusal.detail))
+
+    def _produce(self, alternatives: list[Letter]) -> None:
+        """Send the first alternative, or the next one if it turns out to be too large.
+
+        Raises
+        ------
+        BufferError
+            If the producer's queue is full.
+        """
+        letter, *smaller = alternatives
+
+        def delivered(error: KafkaError | None, _: Any) -> None:
+            if error is None:
+                self._undelivered -= 1
+                return
+            self._error = error
+            again = alternatives
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and smaller:
+                again = smaller
+            elif error.code() in UNTIMELY:
+                again = [dataclasses.replace(each, timestamp=NOW) for each in alternatives]
+            self._waiting.append(again)
+
+        try:
+            self._producer.produce(
+                self.topic,
+                letter.value,
+                letter.key,
+                headers=letter.headers,
+                timestamp=letter.timestamp,
+                on_delivery=delivered,
+            )
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE or not smaller:
+                raise
+            self._produce(smaller)
+
+    def _produce_waiting(self) -> None:
+        """Give the producer as many as it takes now."""
+        with contextlib.suppress(BufferError):
+            for _ in range(len(self._waiting)):
+                self._produce(self._waiting[0])
+                self._waiting.popleft()
+
+    def flush(self, seconds: float) -> None:
+        """Wait until everything sent so far has been acknowledged.
+
+        Raises
+        ------
+        DeadLettersUndelivered
+            If that takes longer than `seconds`; what is left stays queued.
+        """
+        deadline = self._clock.monotonic() + seconds
+        while self._undelivered:
+            self._produce_waiting()
+            self._producer.poll(POLL_SECONDS)
+            if self._undelivered and self._clock.monotonic() > deadline:
+                why = f": {explained(self._error)}" if self._error else ""
+                raise DeadLettersUndelivered(
+                    f"{self._undelivered} dead letters were not acknowledged by topic "
+                    f"{self.topic!r} within {seconds:g} s{why}; nothing past them is committed"
+                )
+        self._error = None

@@ -1,0 +1,1 @@
+"""Kafka clients, topics, and what their failures mean."""

@@ -1,0 +1,91 @@
+"""Whether the reports topic is compacted: Kafka then deletes reports whose key comes again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+
+from aggregator.config.settings import Settings
+from aggregator.errors import TopicCompacted
+from aggregator.kafka import clients
+
+LOOK_SECONDS = 60.0
+"""Between two looks at a topic that is counted."""
+
+
+def refuse_compaction(settings: Settings) -> None:
+    """Raise TopicCompacted if the reports topic is; nothing where the cluster does not tell.
+
+    It does not if it must not be asked (``topics.managed = false``), or if this user lacks
+    DescribeConfigs on the topic.
+    """
+    watch = CompactionWatch(settings)
+    watch()
+    if watch.answer is not None:
+        try:
+            watch.answer.result(timeout=clients.ANSWER_SECONDS)
+        except (KafkaException, TimeoutError):
+            return
+        if why := watch():
+            raise TopicCompacted(why)
+
+
+class CompactionWatch:
+    """Looks now and then, without waiting for the answer.
+
+    Calling it returns why the topic must not be counted, as it was when it was looked at last;
+    empty where nothing is known against it.
+
+    Parameters
+    ----------
+    settings : Settings
+    clock : callable
+        Monotonic seconds.
+    """
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings, self._clock = settings, clock
+        self._client: AdminClient | None = None
+        self._next_look = float("-inf")
+        self._why = ""
+        self.answer: Future[Any] | None = None
+
+    def __call__(self) -> str:
+        """Return what the last answer says; ask again if that is long ago."""
+        if self.answer is not None and self.answer.done():
+            self._why = self._read(self.answer)
+            self.answer = None
+        elif self.answer is None and self._clock() >= self._next_look:
+            self._next_look = self._clock() + LOOK_SECONDS
+            self._ask()
+        return self._why
+
+    def _ask(self) -> None:
+        if not self._settings.topics.managed:
+            return
+        self._client = self._client or clients.admin(self._settings)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self._settings.topics.reports)
+        self.answer = self._client.describe_configs([resource])[resource]
+
+    def _read(self, answer: Future[Any]) -> str:
+        try:
+            policy = str(answer.result()["cleanup.policy"].value)
+        except KafkaException:
+            self._client = None
+            return self._why
+        if "compact" not in policy:
+            return ""
+        topic, servers = self._settings.topics.reports, self._settings.kafka
+        return (
+            f"topic {topic!r} has cleanup.policy = {policy}: Kafka deletes reports whose key comes "
+            "again, before or after they are counted. Set it with `kafka-configs.sh "
+            f"--bootstrap-server {servers.get('bootstrap.servers', '')} --alter --entity-type "
+            f"topics --entity-name {topic} --add-config cleanup.policy=delete`, then start the "
+            "workers again"
+        )

@@ -1,0 +1,192 @@
+"""Where the log ends, asked of Kafka by whoever shows how much of it is not counted yet."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from aggregator.config.settings import Settings
+from aggregator.kafka import clients
+
+ANSWER_SECONDS = 2.0
+FRESH_SECONDS = 1.0
+"""For so long an answer is not asked for again."""
+STALE_SECONDS = 5.0
+"""An older answer is none."""
+PATIENCE_SECONDS = 0.5
+"""That somebody waits for an answer, unless the last question had none."""
+COUNT_SECONDS = 30.0
+"""Partitions may be added to a topic."""
+LOOK_SECONDS = 0.1
+CERTAIN_SECONDS = 0.5
+"""After which Kafka's client is believed that no broker is there: it tries each address once."""
+
+SPECS: Any = OffsetSpec
+AWAY = "Kafka does not answer"
+EARLY = "Kafka has not answered yet"
+UNSEEN = "Kafka shows no such topic: it is missing, or this user lacks the permission to see it"
+REFUSED = "Kafka refuses to say where the log ends"
+
+
+@dataclasses.dataclass(frozen=True)
+class LogEnds:
+    """The first and the next offset of each partition's log, as far as they are known.
+
+    Attributes
+    ----------
+    ranges : mapping of int to (int, int)
+    unknown : str
+        Why they are not known; empty if they are.
+    """
+
+    ranges: Mapping[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    unknown: str = AWAY
+
+    def lag(self, partition: int, next_offset: int) -> int | None:
+        """Return how many messages of a partition are not counted; None if that is not known.
+
+        Parameters
+        ----------
+        partition : int
+        next_offset : int
+            The first that is not counted; below zero where none was.
+
+        Examples
+        --------
+        >>> ends = LogEnds({0: (10, 50)}, "")
+        >>> ends.lag(0, 48), ends.lag(0, -1), ends.lag(1, 48)
+        (2, 40, None)
+        """
+        if partition not in self.ranges:
+            return None
+        low, high = self.ranges[partition]
+        return max(0, high - max(low, next_offset))
+
+
+Ends = Callable[[], LogEnds]
+"""Returns what is known now."""
+
+
+class KafkaLog:
+    """The reports topic, as Kafka knows it; calling it returns where its partitions end.
+
+    One question is for all partitions. It is asked in a thread of its own, at most once a second,
+    so that a Kafka that is away holds up nobody.
+
+    Parameters
+    ----------
+    settings : Settings
+    clock : callable
+        Seconds that only grow.
+    """
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings, self._topic, self._clock = settings, settings.topics.reports, clock
+        self._client: AdminClient | None = None
+        self._down = threading.Event()
+        self._partitions: list[int] = []
+        self._counted_at = float("-inf")
+        self._known, self._known_at = LogEnds({}, ""), float("-inf")
+        self._asking: threading.Event | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self) -> LogEnds:
+        """Return what is known now, soon."""
+        with self._lock:
+            if self._clock() - self._known_at < FRESH_SECONDS:
+                return self._known
+            if self._asking is None or self._asking.is_set():
+                self._asking = threading.Event()
+                threading.Thread(
+                    target=self._refresh, args=[self._asking], name="log-ends", daemon=True
+                ).start()
+            asking, had_answer = self._asking, not self._known.unknown
+        if had_answer:
+            asking.wait(PATIENCE_SECONDS)
+        with self._lock:
+            age = self._clock() - self._known_at
+            if age == float("inf"):
+                return LogEnds({}, EARLY)
+            return LogEnds() if age > STALE_SECONDS else self._known
+
+    def ask(self, seconds: float = ANSWER_SECONDS) -> LogEnds:
+        """Ask Kafka now, and wait for its answer so long at most."""
+        deadline = self._clock() + seconds
+        try:
+            self._client = self._client or self._connected()
+            if not self._partitions or self._clock() - self._counted_at > COUNT_SECONDS:
+                self._partitions = self._count(self._client, deadline)
+                self._counted_at = self._clock()
+            if not self._partitions:
+                return LogEnds({}, UNSEEN)
+            low, high = (
+                self._offsets(self._client, spec, deadline)
+                for spec in (SPECS.earliest(), SPECS.latest())
+            )
+        except (KafkaException, TimeoutError) as error:
+            self._partitions = []
+            return LogEnds({}, _in_words(error))
+        return LogEnds({number: (low[number], high[number]) for number in high}, "")
+
+    def _refresh(self, asked: threading.Event) -> None:
+        try:
+            found = self.ask()
+        except Exception as error:
+            clients.QUIET.warning("where the log ends: %s", error)
+            found = LogEnds({}, REFUSED)
+        with self._lock:
+            self._known, self._known_at = found, self._clock()
+        asked.set()
+
+    def _connected(self) -> AdminClient:
+        def complain(error: KafkaError) -> None:
+            if error.code() == KafkaError._ALL_BROKERS_DOWN:
+                self._down.set()
+
+        config: dict[str, Any] = {**clients.administrative(self._settings), "error_cb": complain}
+        return AdminClient(config, logger=clients.QUIET)
+
+    def _count(self, client: AdminClient, deadline: float) -> list[int]:
+        """Return the topic's partitions; asking for one topic alone might create it."""
+        began = self._clock()
+        while True:
+            try:
+                topics = client.list_topics(timeout=LOOK_SECONDS).topics
+            except KafkaException:
+                client.poll(0)
+                now = self._clock()
+                is_down = self._down.is_set() and now - began > CERTAIN_SECONDS
+                if is_down or now > deadline:
+                    raise
+            else:
+                self._down.clear()
+                found = topics.get(self._topic)
+                return [] if found is None or found.error is not None else sorted(found.partitions)
+
+    def _offsets(self, client: AdminClient, spec: Any, deadline: float) -> dict[int, int]:
+        asked = {TopicPartition(self._topic, number): spec for number in self._partitions}
+        left = max(LOOK_SECONDS, deadline - self._clock())
+        futures = client.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=left
+        )
+        return {
+            partition.partition: future.result(timeout=left + LOOK_SECONDS).offset
+            for partition, future in futures.items()
+        }
+
+
+def _in_words(error: Exception) -> str:
+    """Return why Kafka has not said it; addresses and users are nobody's business outside."""
+    code = error.args[0].code() if isinstance(error, KafkaException) else KafkaError._TIMED_OUT
+    if code in clients.AWAY or code == KafkaError._ALL_BROKERS_DOWN:
+        return UNSEEN if code == KafkaError.UNKNOWN_TOPIC_OR_PART else AWAY
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return UNSEEN
+    return f"{REFUSED}: {KafkaError(code).str()}"

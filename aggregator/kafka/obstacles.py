@@ -1,0 +1,246 @@
+"""What stands in a partition's log and cannot be counted: found, shown, and passed if told to.
+
+Two things can stand there. A record batch that Kafka's client cannot read comes as an error, again
+and again: it expands beyond the receive limit, or its bytes are damaged. A message that was read,
+but makes the judgement of it fail, is a defect of ours. Neither is passed over in silence: the
+partition halts, others go on, and `aggregate.skip` names what may be passed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from aggregator.config.settings import place
+from producers.kafka_errors import REFUSALS
+
+HALT_SECONDS = 20.0
+"""An error that repeats at one offset for so long halts the partition."""
+HALT_TIMES = 3
+PROBE_SECONDS = 10.0
+"""Until a broker that is asked about one offset is taken to be away."""
+SKIPPED = "skipped"
+"""Field of the owner's hash: the spans of offsets that were passed, as ``8812-8911,9000-9000``."""
+PASSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE}) | REFUSALS
+"""Errors of a cluster or of a right, not of what stands at an offset."""
+
+log = structlog.get_logger("dither.worker")
+
+
+@dataclasses.dataclass(frozen=True)
+class Obstacle:
+    """Offsets that cannot be counted.
+
+    Attributes
+    ----------
+    first : int
+    last : int or None
+        None: not known yet.
+    why : str
+    """
+
+    first: int
+    last: int | None
+    why: str
+
+    def reason(self, partition: int) -> str:
+        """Return what to show, with the remedy."""
+        if self.last is None or self.last == self.first:
+            what = f"offset {self.first} cannot be counted"
+        else:
+            what = f"offsets {self.first} to {self.last} cannot be counted"
+        lost = "what stands there" if self.last is None else f"{self.last - self.first + 1} offsets"
+        return (
+            f"{what}: {self.why}. Nothing behind is counted meanwhile. To give up {lost} and go "
+            "on, restart the workers with `dither aggregate --set "
+            f"aggregate.skip={partition}:{self.first}`; "
+            "docs/operations.md#an-offset-cannot-be-counted"
+        )
+
+    def may_pass(self, partition: int, skip: Iterable[str]) -> bool:
+        """Whether the settings name it."""
+        last = self.first if self.last is None else self.last
+        return any(
+            number == partition and self.first <= offset <= last
+            for number, offset in map(place, skip)
+        )
+
+
+@dataclasses.dataclass
+class Stall:
+    """An error of Kafka's client that repeats where counting stands.
+
+    Attributes
+    ----------
+    at : int
+        The next offset that was to be counted.
+    base : int
+        Where the client says that the trouble begins.
+    since : float
+        Monotonic seconds.
+    """
+
+    at: int
+    base: int
+    why: str
+    since: float
+    times: int = 0
+
+    def is_lasting(self, now: float) -> bool:
+        """Whether it repeats for long enough to say that it will not pass by itself."""
+        return self.times >= HALT_TIMES and now - self.since >= HALT_SECONDS
+
+
+def is_of_data(error: KafkaError, offset: int | None) -> bool:
+    """Whether an error tells of what stands at an offset, rather than of the cluster."""
+    transient = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, *PASSING)
+    return offset is not None and offset >= 0 and error.code() not in transient
+
+
+def spans(owner: Mapping[str, str]) -> list[tuple[int, int]]:
+    """Return the spans of offsets that a partition's owners have passed, ascending.
+
+    Examples
+    --------
+    >>> spans({"skipped": "8812-8911,9000-9000"})
+    [(8812, 8911), (9000, 9000)]
+    """
+    found = re.findall(r"(\d+)-(\d+)", owner.get(SKIPPED, ""))
+    return sorted((int(first), int(last)) for first, last in found)
+
+
+def between(begin: int, end: int, passed: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the stretches [start, stop) of [begin, end) that were not passed.
+
+    Examples
+    --------
+    >>> list(between(0, 20, [(5, 9), (19, 30)]))
+    [(0, 5), (10, 19)]
+    """
+    for first, last in passed:
+        if begin < min(first, end):
+            yield begin, min(first, end)
+        begin = max(begin, last + 1)
+    if begin < end:
+        yield begin, end
+
+
+class Reads(Protocol):
+    """What finding the end of a record batch asks of a consumer."""
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Fetch from here."""
+
+    def consume(self, num_messages: int, timeout: float) -> list[Any]:
+        """Return messages and errors."""
+
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
+        """Return the first and the next offset of a partition's log."""
+
+
+def last_offset(
+    consumer: Reads, topic: str, partition: int, base: int, now: Callable[[], float]
+) -> int | None:
+    """Return the last offset of the record batch at `base`, which cannot be read.
+
+    The client tells where a batch begins, not where it ends: reading is tried from offsets up to
+    the end of the log, by bisection. None if the broker does not answer.
+    """
+    end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PROBE_SECONDS)
+    inside, outside = base, int(end[1])
+    while outside - inside > 1:
+        middle = (inside + outside) // 2
+        consumer.assign([TopicPartition(topic, partition, middle)])
+        deadline, is_inside = now() + PROBE_SECONDS, None
+        while is_inside is None:
+            if now() > deadline:
+                return None
+            for message in consumer.consume(1, timeout=0.5):
+                error = message.error()
+                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                    is_inside = False
+                elif is_of_data(error, message.offset()):
+                    is_inside = message.offset() <= base
+        inside, outside = (middle, outside) if is_inside else (inside, middle)
+    return inside
+
+
+@dataclasses.dataclass
+class Trouble:
+    """What a worker has met in a partition.
+
+    Attributes
+    ----------
+    wary : int
+        Up to this offset messages are counted one at a time: together they failed.
+    culprit : Obstacle or None
+        The one of them that fails by itself.
+    stall : Stall or None
+    probe : Probe or None
+    shown : str
+        Why the partition is halted; empty where it is not.
+    is_wall : bool
+        Whether nothing is to be counted any more: it stands before the culprit.
+    """
+
+    wary: int = -1
+    culprit: Obstacle | None = None
+    stall: Stall | None = None
+    probe: Probe | None = None
+    shown: str = ""
+    is_wall: bool = False
+
+
+class Probe:
+    """Finds the end of a record batch in a thread of its own, while others are counted.
+
+    Parameters
+    ----------
+    find : callable
+        Returns the last offset, or None if it could not be found.
+
+    Attributes
+    ----------
+    last : int or None
+        None: not found, or not yet.
+    """
+
+    def __init__(self, find: Callable[[], int | None]) -> None:
+        self.last: int | None = None
+        self._find = find
+        self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no answer will come any more."""
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self.last = self._find()
+        except KafkaException as error:
+            log.warning("the end of a record batch was not found", error=str(error))
+
+
+def prober(open_consumer: Callable[[], Any], topic: str) -> Callable[[int, int], Probe]:
+    """Return what starts a probe of a partition, given the first offset of the batch."""
+
+    def start(partition: int, base: int) -> Probe:
+        def find() -> int | None:
+            consumer = open_consumer()
+            try:
+                return last_offset(consumer, topic, partition, base, time.monotonic)
+            finally:
+                consumer.close()
+
+        return Probe(find)
+
+    return start

@@ -1,0 +1,1 @@
+"""One machine without servers, and the demo."""

@@ -1,0 +1,87 @@
+"""A process of a local deployment: what it said last, and how it ended, in words."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from aggregator import child_guard
+
+LINES = 10
+"""That are told of a process that has ended."""
+REST_SECONDS = 1.0
+"""For its last lines to arrive."""
+
+
+class Child:
+    """A process whose errors go on to our own error output, and whose end can be told.
+
+    Parameters
+    ----------
+    name : str
+        For people.
+    command : sequence of str
+    grace : int
+        As :func:`aggregator.child_guard.start` has it.
+    env : mapping of str to str
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], grace: int, env: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self.process = child_guard.start(
+            command, grace, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        self._last: deque[str] = deque(maxlen=LINES)
+        self._reader = threading.Thread(target=self._read, name=f"errors of {name}", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None  # noqa: S101  (for the type checker)
+        for line in self.process.stderr:
+            text = line.decode(errors="replace").rstrip("\n")
+            self._last.append(text)
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+    def ended(self) -> str:
+        """Return how it ended, with its last lines; empty while it runs."""
+        code = self.process.poll()
+        if code is None:
+            return ""
+        self._reader.join(REST_SECONDS)
+        lines = "".join(f"\n  {line}" for line in list(self._last))
+        said = f"; its last lines:{lines}" if lines else ", and said nothing"
+        return f"{self.name} (process {self.process.pid}) {how(code)}{said}"
+
+    def stop(self, seconds: float) -> None:
+        """Ask it to end, and kill it if it has not after so many seconds."""
+        self.process.terminate()
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        child_guard.release(self.process)
+
+
+def how(code: int) -> str:
+    """Return how a process ended, given its exit code as :mod:`subprocess` has it.
+
+    Examples
+    --------
+    >>> how(1), how(-15)
+    ('has ended with exit code 1', 'was ended by SIGTERM (exit code -15)')
+    >>> how(-9)
+    'was ended by SIGKILL (exit code -9; mostly for want of memory)'
+    """
+    if code >= 0:
+        return f"has ended with exit code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    why = "; mostly for want of memory" if -code == signal.SIGKILL else ""
+    return f"was ended by {name} (exit code {code}{why})"

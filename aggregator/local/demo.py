@@ -1,0 +1,371 @@
+"""The demo: devices, Kafka, worker, Redis and reader, wired together on one machine."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import dataclasses
+import importlib.resources
+import signal
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+import numpy as np
+
+from aggregator.config.settings import Settings
+from aggregator.counting.verify import verify
+from aggregator.errors import DitherError
+from aggregator.kafka import clients
+from aggregator.local.deployment import LocalDeployment, allow_any_past, free_port
+from aggregator.reading.reader import Reader
+from aggregator.reading.search_progress import reached, searched
+from aggregator.reading.windows import Window
+from aggregator.storage.redis_keys import metric_key
+from aggregator.storage.store import Store, connect
+from estimators import Estimate, Metric
+from producers.flights import MIX, flight_metrics, flights
+from producers.produce import Produced, produce
+from producers.replay import Progress
+from producers.respond import respond
+from producers.truth import RunningTruth, Truth
+
+REFRESH_SECONDS = 0.5
+ANSWERING_SHARE = 0.8
+"""Of the replay, in which the flights answer rounds."""
+DECIDING_SECONDS = 1.5
+"""About how long a round takes from its last answer to the first one of the next."""
+DRAIN_SECONDS = 60.0
+RELEASED = "collected in trust; the latest release, beside the truth of the weeks that it is of"
+SEARCHED = "found in rounds; the few values beyond what is certain are hidden in noise"
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """What the demo knows at one moment.
+
+    Attributes
+    ----------
+    truths : dict of str to Truth
+        What the devices hold whose reports are counted; known only because they are simulated.
+    estimates : dict of str to Estimate
+    units, labels : dict
+        From the metrics' definitions; of a search also which round is open.
+    counted : int
+        Reports, of all metrics but the searches.
+    answers : int
+        Reports of the searches: answers to rounds.
+    seconds : float
+        Since the replay began.
+    url : str
+        Where the estimates are served.
+    notes : tuple of str
+        On metrics whose numbers are not what one would expect.
+    domains : dict of str to pair of float
+        Between which a metric's numbers lie, whatever is reported.
+    statements : dict of str to str
+        What is certain of a minimum or maximum.
+    """
+
+    progress: Progress | None
+    truths: dict[str, Truth]
+    estimates: dict[str, Estimate]
+    units: dict[str, str]
+    labels: dict[str, tuple[str, ...]]
+    counted: int
+    answers: int
+    seconds: float
+    url: str
+    places: str
+    notes: tuple[str, ...]
+    domains: dict[str, tuple[float, float]]
+    statements: dict[str, str]
+
+    def says_nothing(self, name: str, lower: float, upper: float) -> bool:
+        """Return whether bounds are vacuous: all that a metric's numbers can be."""
+        lowest, highest = self.domains[name]
+        return bool(lower <= lowest and upper >= highest)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How the demo ended."""
+
+    view: View
+    reports: int
+    reports_per_second: float
+    verified: bool
+    differences: list[str]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return truth, estimate and bounds for every metric and category, or coordinate."""
+        found: list[dict[str, Any]] = []
+        for name, estimate in self.view.estimates.items():
+            columns = (self.view.truths[name].value, estimate.shown, estimate.lower, estimate.upper)
+            truths, values, lowers, uppers = (np.atleast_1d(column) for column in columns)
+            for i, category in enumerate(self.view.labels[name] or (None,)):
+                found.append(
+                    {
+                        "metric": name,
+                        "category": category,
+                        "truth": _number(truths[i]),
+                        "value": _number(values[i]),
+                        "lower": _number(lowers[i]),
+                        "upper": _number(uppers[i]),
+                        "covered": bool(lowers[i] <= truths[i] <= uppers[i]),
+                        "vacuous": self.view.says_nothing(name, lowers[i], uppers[i]),
+                    }
+                )
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "reports": self.reports,
+            "reports_per_second": round(self.reports_per_second, 1),
+            "verified": self.verified,
+            "metrics": self.rows(),
+        }
+
+
+class Demonstration:
+    """Everything the demo runs, started on entering and stopped on leaving.
+
+    Parameters
+    ----------
+    settings : Settings
+        A broker or a store named here is used; what is not named is started inside this machine.
+    seconds : float
+        How long the year takes.
+    workers : int
+        Counting processes.
+    seed : int
+        Of the flights' choice of levels; their reports are random in any case.
+    """
+
+    def __init__(self, settings: Settings, seconds: float, workers: int, seed: int) -> None:
+        self.seconds, self.workers, self.seed = seconds, workers, seed
+        self.settings = _named(settings)
+        allow_any_past(self.settings)
+        self._stack = contextlib.ExitStack()
+        self._stop = threading.Event()
+        self._produced: Produced | None = None
+        self._progress: Progress | None = None
+        self._truths: defaultdict[str, list[Truth]] = defaultdict(list)
+        self._failure: BaseException | None = None
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        """Start the servers that are missing, the workers and the HTTP server."""
+        with self._stack:
+            self._population, self.metrics = flights(), flight_metrics()
+            self._searches = flight_metrics(searches=True)
+            self._extremes = {name: self._extreme(one) for name, one in self._searches.items()}
+            local = LocalDeployment(self.settings, self.workers, searches=True)
+            self._deployment = self._stack.enter_context(local)
+            store = Store(connect(self.settings.redis.url), self.settings.topics.reports)
+            self._store = self._stack.enter_context(store)
+            self.reader = Reader(self._store, self.metrics | self._searches)
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop everything that was started here, and nothing else."""
+        self._stack.close()
+
+    @property
+    def url(self) -> str:
+        """Where the dashboard is."""
+        return self._deployment.url
+
+    def run(self, show: Callable[[View], object]) -> None:
+        """Let the devices report, showing a view twice a second, until they are done or Ctrl-C."""
+        devices = threading.Thread(target=self._report, name="devices")
+        asked = [
+            threading.Thread(target=self._answer, args=(metric,), name=f"answers to {name}")
+            for name, metric in self._searches.items()
+        ]
+        self._began = time.monotonic()
+        interrupt = signal.signal(signal.SIGINT, lambda *_: self._stop.set())
+        try:
+            for thread in (devices, *asked):
+                thread.start()
+            while devices.is_alive():
+                devices.join(REFRESH_SECONDS)
+                show(self.view())
+        finally:
+            self._stop.set()
+            for thread in (devices, *asked):
+                if thread.is_alive():  # a signal may come before it is
+                    thread.join()
+            signal.signal(signal.SIGINT, interrupt)
+        if self._failure is not None:
+            raise self._failure
+
+    def finish(self) -> Outcome:
+        """Wait until everything is counted, replay the log, and return the outcome."""
+        assert self._produced is not None  # noqa: S101
+        sent = self._produced.reports
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while (counted := self.view().counted) < sent or not self._is_released():
+            if time.monotonic() > deadline:
+                raise DitherError(
+                    f"{sent} reports were sent, but after {DRAIN_SECONDS:g} s only {counted} "
+                    "are counted, or what is to be released is not"
+                )
+            time.sleep(REFRESH_SECONDS / 5)
+        outcome = verify(self.settings, self.reader.metrics, self._store)
+        return Outcome(
+            view=self.view(),
+            reports=sent,
+            reports_per_second=sent / self._produced.seconds,
+            verified=outcome.verified,
+            differences=[
+                str(d) for d in (*outcome.differences, *outcome.unverifiable, *outcome.unjudged)
+            ],
+        )
+
+    def view(self) -> View:
+        """Read the estimates as they are now: running totals, with bounds for all times.
+
+        The last view has the same bounds: Ctrl-C ends the demo when whoever watches it likes.
+        """
+        overview, metrics = self._store.overview(), self.reader.metrics
+        windows = {name: self.reader.look(self.reader.frame(overview, name)) for name in metrics}
+        estimates = {name: self.reader.answer(window) for name, window in windows.items()}
+        counts = [one.counts for one in overview.partitions.values()]
+        units = {name: metric.unit for name, metric in metrics.items()}
+        for name in self._searches:
+            if (asked := windows[name].asked) is not None:
+                part = f"round {asked.number} of {asked.rounds}"
+                units[name] = "all rounds decided" if asked.is_over else part
+        return View(
+            progress=self._progress,
+            truths={
+                name: self._truth(name, found.reports)
+                if found.privacy is None
+                else self._truth_of_pane(windows[name])
+                for name, found in estimates.items()
+            },
+            estimates=estimates,
+            counted=_accepted(counts, self.metrics),
+            answers=_accepted(counts, self._searches),
+            units=units,
+            labels={name: metric.labels for name, metric in metrics.items()},
+            domains={name: metric.domain.ends for name, metric in metrics.items()},
+            statements={
+                name: reached(metrics[name], found.certified)
+                for name in self._searches
+                if (found := searched(windows[name])) is not None
+            },
+            seconds=time.monotonic() - self._began,
+            url=self.url,
+            places=self._deployment.places,
+            notes=(
+                *(f"{n}: {RELEASED}" for n, one in metrics.items() if one.trust == "central"),
+                *(f"{n}: {SEARCHED}" for n in self._searches),
+            ),
+        )
+
+    def _truth(self, name: str, counted: int) -> Truth:
+        """Return the truth when as many reports had been sent as are counted now."""
+        if name in self._searches:
+            return self._extremes[name]
+        history = self._truths[name]
+        later = bisect.bisect_right(history, counted, key=lambda truth: truth.reports)
+        return history[later - 1] if later else RunningTruth(self.metrics[name]).now()
+
+    def _extreme(self, metric: Metric) -> Truth:
+        """Return the truth of all flights: they are there to be asked from the beginning."""
+        values = self._population.columns[metric.name][self._population.present(metric.name)]
+        truth = RunningTruth(metric)
+        truth.add(values, np.zeros(values.size, dtype=np.uint8))
+        return truth.now()
+
+    def _answer(self, metric: Metric) -> None:
+        """Let the flights answer rounds, spread over the replay, for as long as it goes on."""
+        pause = ANSWERING_SHARE * self.seconds / metric.search.rounds - DECIDING_SECONDS
+        try:
+            respond(
+                metric,
+                self._population,
+                clients.reporting(self.settings),
+                MIX,
+                topic=self.settings.topics.reports,
+                rounds_topic=self.settings.topics.rounds,
+                round_seconds=max(0.0, pause),
+                seed=self.seed,
+                stop=self._stop,
+            )
+        except BaseException as error:  # it is raised again in the main thread
+            self._failure = error
+
+    def _truth_of_pane(self, window: Window) -> Truth:
+        """Return the truth of the pane of a release; of none before the first one."""
+        truth = RunningTruth(window.metric)
+        if window.start_ms is not None and window.end_ms is not None:
+            edges = np.searchsorted(self._population.time_ms, [window.start_ms, window.end_ms])
+            part = self._population.part(*edges.tolist())
+            values = part.columns[window.metric.name][part.present(window.metric.name)]
+            truth.add(values, np.zeros(len(values), dtype=np.intp))
+        return truth.now()
+
+    def _is_released(self) -> bool:
+        """Whether every pane that is closed and collected in trust is released."""
+        overview, store = self._store.overview(), self._store
+        for name, closed in self.reader.closed(overview, len(overview.partitions)).items():
+            metric, key = self.metrics[name], metric_key(name, self.metrics[name].revision)
+            if metric.trust != "central":
+                continue
+            last = store.latest(key, [*overview.partitions], closed - metric.pane_ms)
+            there = self.reader.releases.latest(metric, key)
+            if last is not None and (there is None or there.start_ms < last):
+                return False
+        return True
+
+    def _report(self) -> None:
+        def progress(now: Progress, truths: dict[str, Truth]) -> None:
+            self._progress = now
+            for name, truth in truths.items():
+                self._truths[name].append(truth)
+
+        try:
+            self._produced = produce(
+                self.metrics,
+                self._population,
+                clients.reporting(self.settings),
+                MIX,
+                seconds=self.seconds,
+                seed=self.seed,
+                topic=self.settings.topics.reports,
+                stop=self._stop,
+                progress=progress,
+            )
+        except BaseException as error:  # it is raised again in the main thread
+            self._failure = error
+
+
+def _named(settings: Settings) -> Settings:
+    """Return the settings with topics, group, metrics and port of this demo's own."""
+    topic = f"dither.demo.{uuid.uuid4().hex[:8]}"
+    settings.topics.reports, settings.topics.deadletters = topic, f"{topic}.deadletters"
+    settings.topics.estimates = f"{topic}.estimates"
+    settings.topics.rounds = f"{topic}.rounds"
+    settings.aggregate.group = topic
+    settings.metrics = str(importlib.resources.files("producers").joinpath("flights.toml"))
+    if "serve.port" not in settings.sources:
+        settings.serve.port = free_port()
+    return settings
+
+
+def _accepted(counts: Iterable[Mapping[str, int]], names: Iterable[str]) -> int:
+    """Return how many reports of some metrics are counted, over partitions."""
+    wanted = [f"accepted:{name}" for name in names]
+    return sum(one.get(outcome, 0) for one in counts for outcome in wanted)
+
+
+def _number(x: Any) -> float | None:
+    return None if np.isnan(x) else float(x)

@@ -1,0 +1,193 @@
+"""A whole deployment on one machine: servers that nobody named, workers and the HTTP server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from typing import Self
+
+from aggregator.config.environment import FILE
+from aggregator.config.settings import SCOPES, Settings, values
+from aggregator.errors import DitherError
+from aggregator.kafka import clients
+from aggregator.local.child import Child, how
+from aggregator.local.embedded import EmbeddedBroker, EmbeddedRedis
+from aggregator.local.ports import refuse_taken
+
+LEAVE_SECONDS = 20.0
+ORPHAN_SECONDS = 5
+"""That a process has to end by itself when this one has ended without a word."""
+ANSWER_SECONDS = 30.0
+LOOK_SECONDS = 0.1
+LOOPBACK = "127.0.0.1"
+NAMES = {
+    "aggregate": "the worker, `dither aggregate`,",
+    "serve": "the HTTP server, `dither serve`,",
+    "coordinate": "the coordinator of rounds, `dither coordinate`,",
+}
+ANY_PAST = "36500d"
+"""How old events may be where servers are started here: nobody else writes to them."""
+CHOSEN = (
+    "kafka.bootstrap.servers",
+    "redis.url",
+    "metrics",
+    "topics.reports",
+    "topics.deadletters",
+    "topics.estimates",
+    "topics.rounds",
+    "topics.managed",
+    "aggregate.group",
+    "aggregate.past",
+    "publish.enabled",
+    "serve.host",
+    "serve.port",
+    "access.anonymous",
+)
+"""What is named here or by the caller, so that it need not be set."""
+
+
+class LocalDeployment:
+    """Workers, the HTTP server and a coordinator as processes: started on entering, then stopped.
+
+    Parameters
+    ----------
+    settings : Settings
+        A broker or a store named here is used; what is not named is started inside this machine,
+        for as long as this lives, and then named in the settings.
+    workers : int
+        Counting processes.
+    searches : bool
+        Whether a metric is asked in rounds, which somebody has to open.
+
+    Attributes
+    ----------
+    places : str
+        What it runs on, in words.
+    url : str
+        Where the HTTP server answers.
+    """
+
+    def __init__(self, settings: Settings, workers: int, *, searches: bool = False) -> None:
+        self.settings, self.workers, self.searches = settings, workers, searches
+        self.places = ""
+        self._stack = contextlib.ExitStack()
+        self._children: list[Child] = []
+        self._embedded: EmbeddedRedis | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the HTTP server answers."""
+        scheme = "https" if self.settings.serve.tls_certificate else "http"
+        return f"{scheme}://{LOOPBACK}:{self.settings.serve.port}/"
+
+    def __enter__(self) -> Self:
+        with self._stack:
+            if not self.settings.sources.keys() >= {"kafka.bootstrap.servers", "redis.url"}:
+                allow_any_past(self.settings)
+            self.places = f"{self._kafka()} and {self._redis()}"
+            clients.ensure_topics(self.settings)
+            refuse_taken(LOOPBACK, self.settings.serve.port)
+            self._stack.enter_context(self._process("aggregate", f"--workers={self.workers}"))
+            self._stack.enter_context(self._process("serve"))
+            if self.searches:
+                self._stack.enter_context(self._process("coordinate"))
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def check(self) -> None:
+        """Raise if a process has ended, which none does by itself; say which, and how.
+
+        Raises
+        ------
+        DitherError
+        """
+        ended = [told for child in self._children if (told := child.ended())]
+        if self._embedded is not None and (code := self._embedded.exit_code) is not None:
+            ended.append(f"the embedded Redis {how(code)}: whatever was counted is gone")
+        if ended:
+            raise DitherError("\n".join(ended))
+
+    def wait_until_serving(self) -> None:
+        """Wait until the HTTP server answers.
+
+        Raises
+        ------
+        DitherError
+            If it ended, or does not answer within 30 seconds.
+        """
+        deadline = time.monotonic() + ANSWER_SECONDS
+        address = (LOOPBACK, self.settings.serve.port)
+        while time.monotonic() < deadline:
+            self.check()
+            with contextlib.suppress(OSError), socket.create_connection(address, timeout=1):
+                return
+            time.sleep(LOOK_SECONDS)
+        raise DitherError(f"the HTTP server does not answer at {self.url}")
+
+    def _kafka(self) -> str:
+        settings = self.settings
+        if "kafka.bootstrap.servers" in settings.sources:
+            return f"Kafka at {settings.kafka['bootstrap.servers']}"
+        embedded = self._stack.enter_context(EmbeddedBroker())
+        settings.kafka["bootstrap.servers"] = embedded.bootstrap_servers
+        settings.topics.managed = False
+        topics = settings.topics
+        for topic in (topics.reports, topics.deadletters, topics.estimates, topics.rounds):
+            embedded.create_topic(topic)
+        return "librdkafka's in-process broker"
+
+    def _redis(self) -> str:
+        if "redis.url" in self.settings.sources:
+            return "Redis as configured"
+        self._embedded = self._stack.enter_context(EmbeddedRedis())
+        self.settings.redis.url = self._embedded.url
+        return "an embedded Redis-compatible server"
+
+    @contextlib.contextmanager
+    def _process(self, command: str, *arguments: str) -> Iterator[None]:
+        """Run a command of ours beside this process, out of Ctrl-C's reach."""
+        ours = _environment(self.settings)
+        others = {k: v for k, v in os.environ.items() if k.removesuffix(FILE) not in ours}
+        line = [sys.executable, "-m", "aggregator", command, *arguments, "--log-level=error"]
+        child = Child(NAMES[command], line, ORPHAN_SECONDS, {**others, **ours})
+        self._children.append(child)
+        try:
+            yield
+        finally:
+            child.stop(LEAVE_SECONDS)
+
+
+def allow_any_past(settings: Settings) -> None:
+    """Let events be of any time, unless the settings say how old they may be."""
+    if "aggregate.past" not in settings.sources:
+        settings.aggregate.past = ANY_PAST
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listens on."""
+    with socket.create_server((LOOPBACK, 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """Return what was set or chosen here as variables, for child processes."""
+    settings.serve.host = LOOPBACK
+    if "access.anonymous" not in settings.sources:
+        settings.access.anonymous = list(
+            SCOPES
+        )  # whoever reaches it can do as much on this machine
+    known, found = dict(values(settings)), {}
+    for key in (*CHOSEN, *settings.sources):
+        value = known[key]
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if isinstance(value, list):
+            text = " ".join(value)
+        found[f"DITHER_{key.upper().replace('.', '_')}"] = text
+    return found

@@ -1,0 +1,333 @@
+"""Prometheus metrics, read from Redis when they are scraped."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import NamedTuple
+
+import numpy as np
+import structlog
+from prometheus_client import Metric as Family
+from prometheus_client.registry import Collector
+
+from aggregator.counting.measurements import Histogram, Measurements
+from aggregator.errors import StateUnreadable
+from aggregator.kafka.log_ends import Ends, LogEnds
+from aggregator.monitoring import metric_definitions
+from aggregator.monitoring.metric_definitions import Exported
+from aggregator.reading.reader import Reader
+from aggregator.reading.search_progress import searched
+from aggregator.reading.status import SILENT_MS, unusable_definitions
+from aggregator.reading.windows import Frame, Window, event_time
+from aggregator.storage.redis_keys import metric_key
+from aggregator.storage.store import TORN, Overview, Standing
+
+VERSION = version("dither")
+SAME_MS = 250
+
+log = structlog.get_logger("dither.exporter")
+
+
+class Sample(NamedTuple):
+    """A value of an exported metric, with the labels in the declaration's order."""
+
+    what: Exported
+    value: float
+    labels: tuple[object, ...] = ()
+
+
+class Families:
+    """The families of one scrape, filled sample by sample."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Family] = {}
+
+    def put(self, what: Exported, value: float, *labels: object) -> None:
+        """Add a sample with its labels in the declaration's order."""
+        self._add(what, what.scraped, value, labels)
+
+    def histogram(self, what: Exported, histogram: Histogram, *labels: object) -> None:
+        """Add a histogram's samples."""
+        counts = histogram.cumulative()
+        bounds = [*(str(float(bound)) for bound in what.buckets), "+Inf"]
+        for bound, count in zip(bounds, counts, strict=True):
+            self._add(what, f"{what.name}_bucket", count, labels, le=bound)
+        self._add(what, f"{what.name}_count", counts[-1], labels)
+        self._add(what, f"{what.name}_sum", histogram.seconds, labels)
+
+    def filled(self) -> list[Family]:
+        """Return the families that have samples, in the order of their declarations."""
+        return [
+            self._families[one.name] for one in metric_definitions.ALL if one.name in self._families
+        ]
+
+    def _add(
+        self, what: Exported, name: str, value: float, labels: tuple[object, ...], **more: str
+    ) -> None:
+        family = self._families.get(what.name)
+        if family is None:
+            family = self._families[what.name] = Family(what.name, what.help, what.type)
+        pairs = dict(zip(what.labels, map(str, labels), strict=True))
+        family.add_sample(name, pairs | more, value)
+
+
+class Exporter(Collector):
+    """Collects the running totals of all metrics at each scrape.
+
+    An estimate is computed again only when a report more was counted or its weights were changed.
+
+    Parameters
+    ----------
+    reader : Reader
+    top_categories : int
+        At most so many categories of a frequency, or coordinates of a vector, are exported: those
+        of the largest estimates, of a vector in absolute value.
+    since_ms : int
+        Panes that begin before are not released: `publish.since`.
+    ends : callable
+        Returns where the log ends; not known, if left out.
+    silent_ms : int
+        Without a commit, until a worker is taken to count no longer.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        top_categories: int,
+        since_ms: int = 0,
+        ends: Ends = LogEnds,
+        silent_ms: int = SILENT_MS,
+    ) -> None:
+        self._ends, self._silent_ms = ends, silent_ms
+        self._commits: dict[int, int] = {}
+        self.reader, self.top_categories, self._since_ms = reader, top_categories, since_ms
+        self._known: dict[str, tuple[str, list[Sample]]] = {}
+        self._told: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def describe(self) -> Iterable[Family]:
+        """Return nothing: names are known at the first scrape."""
+        return []
+
+    def collect(self) -> Iterable[Family]:
+        """Read everything once and return it as metric families."""
+        with self._lock:
+            return self._collect()
+
+    def _collect(self) -> list[Family]:
+        began = time.perf_counter()
+        families, overview = Families(), self.reader.store.overview()
+        standings = overview.partitions
+        for name, frame in self._metrics(overview).items():
+            try:
+                if isinstance(frame, StateUnreadable):
+                    raise frame
+                samples = [*_described(frame), *self._known[name][1]]
+                samples += self._released(overview, frame)
+            except StateUnreadable as error:
+                self._unreadable(name, str(error))
+                samples = []
+            for sample in samples:
+                families.put(sample.what, sample.value, *sample.labels)
+            families.put(metric_definitions.UNREADABLE, int(not samples), name)
+        _reports(families, standings.values())
+        self._counting(families, overview)
+        _measurements(families, standings.values())
+        families.put(metric_definitions.WORKER_DEATHS, self.reader.store.deaths())
+        for worker, (step, seconds) in self.reader.store.stuck(time.time_ns() // 10**6).items():
+            families.put(metric_definitions.WORKER_STUCK, seconds, worker, step)
+        has_leader, events = self.reader.store.publishing()
+        families.put(metric_definitions.PUBLISHER_LEADER, int(has_leader))
+        for kind, count in sorted(events.items()):
+            families.put(metric_definitions.PUBLISHED, count, kind)
+        keys = [metric_key(name, metric.revision) for name, metric in self.reader.metrics.items()]
+        expired = self.reader.store.expired(keys)
+        for name, count in zip(self.reader.metrics, expired, strict=True):
+            families.put(metric_definitions.EXPIRED, count, name)
+        families.put(metric_definitions.COORDINATOR_LEADER, int(self.reader.store.coordinating()))
+        families.put(metric_definitions.BUILD, 1, VERSION)
+        families.put(metric_definitions.COLLECTION_DURATION, time.perf_counter() - began)
+        return families.filled()
+
+    def _counting(self, families: Families, overview: Overview) -> None:
+        """Add how far each partition is counted, and whether somebody counts."""
+        ends, now_ms, workers = self._ends(), time.time_ns() // 10**6, set()
+        for number, standing in overview.partitions.items():
+            idle = standing.idle_ms(now_ms)
+            if idle is not None:
+                families.put(
+                    metric_definitions.LAST_COMMIT, self._committed(number, now_ms - idle), number
+                )
+                if idle < self._silent_ms:
+                    workers.add(standing.owner.get("worker", ""))
+            _partition(families, number, standing.owner)
+        for number in overview.unreadable:
+            families.put(metric_definitions.HALTED, 1, number)
+        for number in sorted({*overview.partitions, *ends.ranges}):
+            standing_of = overview.partitions.get(number)
+            done = 0 if standing_of is None else int(standing_of.owner.get("next", 0))
+            lag = ends.lag(number, done)
+            families.put(metric_definitions.CONSUMER_LAG, math.nan if lag is None else lag, number)
+        families.put(metric_definitions.KAFKA_UP, int(not ends.unknown))
+        families.put(metric_definitions.WORKERS, len(workers))
+        unusable = unusable_definitions(self.reader.metrics, overview)
+        families.put(metric_definitions.DEFINITIONS_UNUSABLE, int(bool(unusable)))
+
+    def _committed(self, number: int, at_ms: int) -> float:
+        """Return when a partition was committed: as before, where only two clocks' ticks differ."""
+        before = self._commits.get(number)
+        if before is None or abs(at_ms - before) > SAME_MS:
+            before = self._commits[number] = at_ms
+        return before / 1000
+
+    def _unreadable(self, name: str, why: str) -> None:
+        """Log what keeps a metric from being read, once."""
+        if self._told.get(name) != why:
+            log.error("unreadable", metric=name, reason=why)
+        self._told[name] = why
+
+    def _metrics(self, overview: Overview) -> dict[str, Frame | StateUnreadable]:
+        """Return all metrics' frames, or why one cannot be read; estimate those that changed."""
+        found: dict[str, Frame | StateUnreadable] = {}
+        changed = []
+        for name in self.reader.metrics:
+            try:
+                found[name] = frame = self.reader.frame(overview, name)
+            except StateUnreadable as error:
+                found[name] = error
+            else:
+                if self._known.get(name, ("", []))[0] != frame.version:
+                    changed.append(frame)
+        for frame, window in zip(changed, self.reader.totals(changed), strict=True):
+            name = frame.metric.name
+            try:
+                samples = [*self._estimated(frame, window or self.reader.look(frame))]
+            except StateUnreadable as error:
+                found[name] = error
+            else:
+                self._known[name] = frame.version, samples
+        return found
+
+    def _released(self, overview: Overview, frame: Frame) -> Iterable[Sample]:
+        """Yield how far a metric that is collected in trust is released."""
+        metric, release, start = frame.metric, frame.release, self._since_ms
+        if metric.trust == "local":
+            return
+        if release is not None:
+            start = release.start_ms + metric.pane_ms
+            yield Sample(metric_definitions.RELEASED, start / 1000, (metric.name,))
+        due = self.reader.first_waiting(overview, metric, start)
+        if due is not None:
+            yield Sample(
+                metric_definitions.RELEASE_DUE, (due + metric.pane_ms) / 1000, (metric.name,)
+            )
+
+    def _estimated(self, frame: Frame, window: Window) -> Iterable[Sample]:
+        metric = frame.metric
+        estimate = self.reader.answer(window)
+        yield from _search(window)
+        yield Sample(
+            metric_definitions.EFFECTIVE_REPORTS, estimate.effective_reports, (metric.name,)
+        )
+        levels = zip(estimate.levels, estimate.counts, estimate.weights, strict=True)
+        for epsilon, count, weight in levels:
+            yield Sample(
+                metric_definitions.LEVEL_REPORTS, int(count), (metric.name, f"{epsilon:g}")
+            )
+            yield Sample(
+                metric_definitions.LEVEL_WEIGHT, float(weight), (metric.name, f"{epsilon:g}")
+            )
+        if estimate.heterogeneity is not None:
+            yield Sample(metric_definitions.HETEROGENEITY, estimate.heterogeneity, (metric.name,))
+        if estimate.status in ("not_ready", "too_few_reports", "expired"):
+            return
+        if estimate.privacy is not None:
+            for epsilon, loss in zip(estimate.levels, estimate.privacy, strict=True):
+                yield Sample(
+                    metric_definitions.LEVEL_LOSS, float(loss), (metric.name, f"{epsilon:g}")
+                )
+        if estimate.saturation is not None:
+            yield Sample(metric_definitions.SATURATION, estimate.saturation, (metric.name,))
+        shown = estimate.top(self.top_categories)
+        columns = (shown.shown, shown.lower, shown.upper, shown.value)
+        numbers = (np.atleast_1d(x).tolist() for x in columns)
+        categories = shown.labels if np.ndim(shown.value) else ("",)
+        for category, value, lower, upper, unbiased in zip(categories, *numbers, strict=True):
+            yield Sample(metric_definitions.ESTIMATE, value, (metric.name, category))
+            yield Sample(metric_definitions.LOWER, lower, (metric.name, category))
+            yield Sample(metric_definitions.UPPER, upper, (metric.name, category))
+            if not metric.has_rounds:
+                yield Sample(metric_definitions.UNBIASED, unbiased, (metric.name, category))
+        if estimate.radius is not None:
+            yield Sample(metric_definitions.RADIUS, estimate.radius, (metric.name,))
+        if estimate.labels:
+            left_out = len(estimate.labels) - len(shown.labels)
+            yield Sample(metric_definitions.CATEGORIES_LEFT_OUT, left_out, (metric.name,))
+
+
+def _search(window: Window) -> Iterable[Sample]:
+    """Yield where the search of a minimum or maximum stands."""
+    found, name = searched(window), (window.metric.name,)
+    if found is None or window.asked is None:
+        return
+    yield Sample(metric_definitions.SEARCH_ROUND, found.round, name)
+    yield Sample(metric_definitions.SEARCH_ROUNDS, found.rounds, name)
+    yield Sample(metric_definitions.SEARCH_OVER, int(window.asked.is_over), name)
+    if found.threshold is not None:
+        yield Sample(metric_definitions.SEARCH_THRESHOLD, found.threshold, name)
+        yield Sample(metric_definitions.SEARCH_ANSWERS, found.answers, name)
+        due = window.asked.opened_ms + window.metric.round_ms
+        yield Sample(metric_definitions.SEARCH_DUE, due / 1000, name)
+    yield Sample(metric_definitions.SEARCH_OPENED, window.asked.opened_ms / 1000, name)
+    side = "at_most" if window.metric.kind == "minimum" else "at_least"
+    yield Sample(metric_definitions.SEARCH_CERTIFIED, found.certified, (*name, side))
+    yield Sample(metric_definitions.SEARCH_LOW, found.bisection[0], name)
+    yield Sample(metric_definitions.SEARCH_HIGH, found.bisection[1], name)
+    if found.tail is not None:
+        yield Sample(metric_definitions.SEARCH_ALPHA, found.tail.alpha, name)
+
+
+def _described(frame: Frame) -> Iterable[Sample]:
+    """Yield what is known of a metric without its sums."""
+    metric, name = frame.metric, frame.metric.name
+    about = (metric.description, metric.kind, metric.mechanism, metric.unit)
+    levels = " ".join(f"{epsilon:g}" for epsilon in metric.levels)
+    yield Sample(metric_definitions.METRIC, 1, (name, *about, f"{metric.revision:08x}", levels))
+    yield Sample(metric_definitions.WEIGHTS, 1, (name, frame.policy))
+    reached = event_time(frame.watermarks)
+    if reached is not None:
+        yield Sample(metric_definitions.LAST_UPDATE, frame.arrived_ms / 1000, (name,))
+        yield Sample(metric_definitions.EVENT_TIME, reached / 1000, (name,))
+
+
+def _reports(families: Families, standings: Iterable[Standing]) -> None:
+    outcomes: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for standing in standings:
+        for key, count in standing.counts.items():
+            outcome, _, name = key.partition(":")
+            outcomes[name, outcome] += count
+    for (name, outcome), count in sorted(outcomes.items()):
+        families.put(metric_definitions.REPORTS, count, name, outcome)
+
+
+def _partition(families: Families, number: int, owner: dict[str, str]) -> None:
+    done = int(owner.get("next", 0))
+    halted = bool(owner.get("halted")) or done == TORN
+    families.put(metric_definitions.HALTED, int(halted), number)
+    families.put(metric_definitions.GAP, int(owner.get("gap", 0)), number)
+    families.put(metric_definitions.EPOCH, int(owner.get("epoch", 0)), number)
+    families.put(metric_definitions.OWNER, 1, number, owner.get("worker", ""))
+
+
+def _measurements(families: Families, standings: Iterable[Standing]) -> None:
+    measured = sum((Measurements.stored(one.owner) for one in standings), Measurements())
+    families.histogram(metric_definitions.COMMIT_DURATION, measured.commits)
+    families.histogram(metric_definitions.END_TO_END_LATENCY, measured.latencies)
+    families.put(metric_definitions.COMMIT_BYTES, measured.commit_bytes)
+    for reason, count in sorted(measured.deadletters.items()):
+        families.put(metric_definitions.DEADLETTERS, count, reason)

@@ -1,0 +1,1 @@
+"""Answers become events, each final one exactly once."""

@@ -1,0 +1,108 @@
+"""Where events leave: Kafka transactions on the estimates topic."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from aggregator.config.settings import Settings
+from aggregator.kafka import clients
+from aggregator.publishing.events import Event
+
+BEGIN_SECONDS = 30.0
+COMMIT_SECONDS = 30.0
+TRANSACTION_MS = 45_000
+"""After this, Kafka itself ends the transaction of a publisher that is gone."""
+
+
+class Outlet:
+    """A transactional producer: the only one of its identity from the moment it is made.
+
+    Making one fences every other: what another has begun and not committed is undone, and it can
+    commit nothing more.
+
+    Parameters
+    ----------
+    settings : Settings
+    topic : str
+        Where the events go.
+    identity : str
+        The transactional id.
+
+    Raises
+    ------
+    KafkaException
+        If Kafka does not answer in time; to be tried again with another outlet.
+    """
+
+    def __init__(self, settings: Settings, topic: str, identity: str) -> None:
+        self._topic = topic
+        properties = {"transactional.id": identity, "transaction.timeout.ms": TRANSACTION_MS}
+        self._producer = clients.producer(settings, **properties)
+        self._producer.init_transactions(BEGIN_SECONDS)
+        self._partitions = self.partitions(self._topic)
+
+    def publish(self, events: Sequence[Event]) -> dict[int, int]:
+        """Put events on the topic, all or none.
+
+        Returns
+        -------
+        dict of int to int
+            By partition, the offset after its last event.
+
+        Raises
+        ------
+        KafkaException
+            If they may or may not be there: only the topic itself can tell.
+        """
+        offsets: dict[int, int] = {}
+        failed: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                failed.append(error)
+            else:
+                offsets[message.partition()] = message.offset() + 1
+
+        self._producer.begin_transaction()
+        for event in events:
+            self._producer.produce(
+                self._topic,
+                event.data,
+                event.key.encode(),
+                partition=self._partition(event.subject),
+                headers=event.headers,
+                on_delivery=delivered,
+            )
+            self._producer.poll(0)
+        self._producer.commit_transaction(COMMIT_SECONDS)
+        if failed:
+            raise KafkaException(failed[0])
+        return offsets
+
+    def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has.
+
+        Raises
+        ------
+        KafkaException
+            If Kafka does not say.
+        """
+        about = self._producer.list_topics(topic, timeout=clients.ANSWER_SECONDS).topics[topic]
+        if about.error is not None:
+            raise KafkaException(about.error)
+        return len(about.partitions)
+
+    def close(self) -> None:
+        """Let go; what was not committed never will be."""
+        self._producer.purge()
+        with contextlib.suppress(KafkaException):  # why it failed was told when it did
+            self._producer.close()
+
+    def _partition(self, metric: str) -> int:
+        """Return the partition of a metric's events: one, whatever their keys, for their order."""
+        return zlib.crc32(metric.encode()) % self._partitions

@@ -1,0 +1,145 @@
+"""Events on the estimates topic: CloudEvents 1.0, in Kafka's binary mode.
+
+An event is a function of what was counted, of the policy of weights and of the settings: whoever
+publishes it, and whenever, its id and its bytes are the same. So are those of a release once it was
+drawn: see :mod:`aggregator.publishing.release_drawer`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from aggregator.reading.reader import Reader
+from aggregator.reading.serialization import Answer, answer
+from aggregator.reading.windows import Window
+from aggregator.state.partition import NEVER
+from aggregator.storage.redis_keys import metric_key
+from aggregator.timestamps import iso
+
+if TYPE_CHECKING:
+    from estimators import Estimate
+
+FINAL = "dither.estimate.final"
+PROVISIONAL = "dither.estimate.provisional"
+CONTENT_TYPE = "application/json"
+MAX_BYTES = 900_000
+"""Of an event's data: librdkafka, brokers and consumers take about 1 MB unless told otherwise."""
+DIGEST_BYTES = 12
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    policy: str
+
+
+_policy = msgspec.json.Decoder(_Policy)
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """A CloudEvent, as it goes to Kafka.
+
+    Attributes
+    ----------
+    id, type, source, subject, time : str
+        The attributes of CloudEvents: `subject` is the metric's name, `time` a pane's end, or when
+        the last report that is counted reached Kafka.
+    key : str
+        The message's key: the metric for a running total, the metric and the pane for a final
+        event, so that compaction keeps the newest running total and every pane.
+    data : bytes
+        The answer, in JSON.
+    """
+
+    id: str
+    type: str
+    source: str
+    subject: str
+    time: str
+    key: str
+    data: bytes
+
+    @property
+    def headers(self) -> list[tuple[str, str | bytes | None]]:
+        """The message's headers."""
+        return [
+            ("ce_specversion", b"1.0"),
+            ("ce_id", self.id.encode()),
+            ("ce_source", self.source.encode()),
+            ("ce_type", self.type.encode()),
+            ("ce_time", self.time.encode()),
+            ("ce_subject", self.subject.encode()),
+            ("content-type", CONTENT_TYPE.encode()),
+        ]
+
+
+def source(reports_topic: str) -> str:
+    """Return where the events of a deployment come from."""
+    return f"/dither/{reports_topic}"
+
+
+def pane_key(metric: str, start_ms: int) -> str:
+    """Return the message key of a pane's final event.
+
+    Examples
+    --------
+    >>> pane_key("delay@0000001f", 1_357_002_000_000)
+    'delay@0000001f/2013-01-01T01:00:00Z'
+    """
+    return f"{metric}/{iso(start_ms)}"
+
+
+def final(window: Window, top: int, origin: str) -> Event:
+    """Return the event of a pane that is final.
+
+    When its last report arrived is left out: the store knows that of the metric, not of the pane.
+    """
+    told = dataclasses.replace(window, arrived_ms=NEVER)
+    return _final(window, window.policy, _data(told, Reader.answer(told), top), origin)
+
+
+def _final(window: Window, policy: str, data: bytes, origin: str) -> Event:
+    assert window.start_ms is not None  # noqa: S101
+    key = metric_key(window.metric.name, window.metric.revision)
+    place = pane_key(key, window.start_ms)
+    time = iso(window.end_ms)
+    assert time is not None  # noqa: S101
+    identity = f"{place}/final/{policy}"
+    return Event(identity, FINAL, origin, window.metric.name, time, place, data)
+
+
+def released(window: Window, data: bytes, origin: str) -> Event:
+    """Return the event of a release that was drawn: `data` is its answer, as :func:`drawn` has it.
+
+    Whose weights they are that it was drawn with, is in the data.
+    """
+    return _final(window, _policy.decode(data).policy, data, origin)
+
+
+def drawn(window: Window, found: Estimate) -> bytes:
+    """Return a release as an event tells it, with all categories that there is room for."""
+    return _data(window, found, max(1, len(found.labels)))
+
+
+def provisional(window: Window, top: int, origin: str) -> Event:
+    """Return the event of a running total: its id is that of its contents."""
+    metric = window.metric
+    data = _data(window, Reader.answer(window), top)
+    digest = hashlib.sha256(data).hexdigest()[: 2 * DIGEST_BYTES]
+    time = iso(window.arrived_ms)
+    assert time is not None  # noqa: S101
+    identity = f"{metric_key(metric.name, metric.revision)}/provisional/{digest}"
+    return Event(identity, PROVISIONAL, origin, metric.name, time, metric.name, data)
+
+
+def _data(window: Window, found: Estimate, top: int) -> bytes:
+    """Return an answer in JSON, with fewer categories where it would be too large for Kafka."""
+    while True:
+        told: Answer = answer(window, found, top)
+        data = msgspec.json.encode(told)
+        if len(data) <= MAX_BYTES or top <= 1:
+            return data
+        top //= 2

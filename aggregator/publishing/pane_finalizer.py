@@ -1,0 +1,125 @@
+"""Which events are due: panes that have become final, running totals that have changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import structlog
+
+from aggregator.errors import StateUnreadable
+from aggregator.publishing import events
+from aggregator.publishing.events import Event
+from aggregator.publishing.published_log import Published
+from aggregator.publishing.unpublished_panes import BATCH_BYTES, BATCH_EVENTS, Unpublished
+from aggregator.reading.reader import Reader
+from aggregator.reading.windows import Window
+from aggregator.state.partition import NEVER
+from aggregator.storage.store import Overview
+from estimators.weights import DEFAULT_POLICY
+
+BATCH_SECONDS = 1.0
+"""Answers take milliseconds, or seconds: what is waiting is published after so long."""
+
+log = structlog.get_logger("dither.publisher")
+
+
+class Due:
+    """Finds the events that are due: of metrics whose reports are private by themselves.
+
+    Parameters
+    ----------
+    reader : Reader
+    published : Published
+        Knows which events there are already.
+    source : str
+        Of the events.
+    since_ms : int
+        Panes that begin before are not published.
+    top : int
+        So many categories or coordinates are published, the largest.
+    """
+
+    def __init__(
+        self, reader: Reader, published: Published, source: str, since_ms: int, top: int
+    ) -> None:
+        self.reader, self.published = reader, published
+        self._source, self._top = source, top
+        self._metrics = {n: m for n, m in reader.metrics.items() if m.trust == "local"}
+        self._unpublished = Unpublished(reader.store, published, self._metrics, since_ms)
+        self._versions: dict[str, str] = {}
+
+    def finals(self, overview: Overview, partitions: int) -> Iterator[list[Event]]:
+        """Yield the events of panes that are final and have none yet, in batches over all metrics.
+
+        Every batch is to be published, and noted, before the next one is asked for; if that fails,
+        another `Due` is to find it again.
+
+        Parameters
+        ----------
+        partitions : int
+            How many the reports topic has.
+        """
+        batch: list[Event] = []
+        size, deadline = 0, time.monotonic() + BATCH_SECONDS
+        try:
+            for window in self._final_windows(overview, partitions):
+                batch.append(events.final(window, self._top, self._source))
+                size += len(batch[-1].data)
+                is_full = len(batch) >= BATCH_EVENTS or size >= BATCH_BYTES
+                if is_full or time.monotonic() > deadline:
+                    yield batch
+                    batch, size, deadline = [], 0, time.monotonic() + BATCH_SECONDS
+        except StateUnreadable:  # of one metric: the others' panes are none the worse
+            if batch:
+                yield batch
+            raise
+        if batch:
+            yield batch
+
+    def _final_windows(self, overview: Overview, partitions: int) -> Iterator[Window]:
+        """Yield the panes that are final and have no event yet; then raise what was unreadable."""
+        numbers = range(partitions)
+        self._unpublished.look(overview, numbers)
+        unreadable: StateUnreadable | None = None
+        for name, closed in self.reader.closed(overview, partitions).items():
+            if name not in self._metrics:
+                continue
+            metric = self._metrics[name]
+            policy = overview.policies.get(name, DEFAULT_POLICY)
+            since = overview.changed_ms(name)
+            for starts in self._unpublished.starts(metric, closed - metric.pane_ms):
+                try:
+                    sums = self.reader.closed_panes(overview, metric, numbers, starts)
+                except StateUnreadable as error:  # the other metrics' panes are none the worse
+                    unreadable = error
+                    break
+                if sums is None:
+                    log.info("counted anew while it was read", metric=name)
+                    return
+                self.published.check()
+                for start, statistic in self.published.pass_expired(metric, sums).items():
+                    end = start + metric.pane_ms
+                    yield Window(
+                        metric, statistic, start, end, "final", NEVER, policy, changed_ms=since
+                    )
+        if unreadable is not None:
+            raise unreadable
+
+    def provisionals(self, overview: Overview) -> list[Event]:
+        """Return the events of running totals that have changed."""
+        frames = (self.reader.frame(overview, name) for name in self._metrics)
+        changed = [
+            frame
+            for frame in frames
+            if frame.arrived_ms != NEVER and frame.version != self._versions.get(frame.metric.name)
+        ]
+        found = []
+        for frame, read in zip(changed, self.reader.totals(changed), strict=True):
+            name = frame.metric.name
+            window = frame.filled(self.reader.sum(frame)) if read is None else read
+            event = events.provisional(window, self._top, self._source)
+            if event.id != self.published.provisional(name):
+                found.append(event)
+            self._versions[name] = frame.version
+        return found

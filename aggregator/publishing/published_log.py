@@ -1,0 +1,340 @@
+"""What is on the estimates topic already: the topic says so itself, Redis keeps a copy.
+
+A final event is published once if whoever publishes knows all that was committed before. The topic
+is the truth: a transaction puts the events there, all or none. Redis keeps which panes it has, and
+up to which offset it was read, so that a publisher that takes over reads the last few events only;
+a copy that is older than the topic, or lost, is brought up to date by reading more of it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from aggregator.config.settings import Settings
+from aggregator.kafka import clients
+from aggregator.kafka.headers import read
+from aggregator.publishing import events
+from aggregator.reading.releases import is_release
+from aggregator.storage import parsing
+from aggregator.storage.leader import CopyLost, Unreadable
+from aggregator.storage.lease import Lease
+from aggregator.storage.redis_keys import expired_key, final_key, metric_key, release_key
+from aggregator.timestamps import iso
+from estimators import Metric
+from estimators.estimate import Counts
+
+READ_MESSAGES = 1_000
+READ_SECONDS = 0.1
+PATIENCE_SECONDS = 30.0
+Command = list[str | bytes | int]
+
+log = structlog.get_logger("dither.publisher")
+
+
+class OnTopic(Protocol):
+    """The part of an event that says which one it is."""
+
+    @property
+    def id(self) -> str:
+        """The event's id."""
+
+    @property
+    def type(self) -> str:
+        """The event's type."""
+
+    @property
+    def key(self) -> str:
+        """The message's key."""
+
+    @property
+    def data(self) -> bytes:
+        """The message's value."""
+
+
+class Published:
+    """The copy in Redis of which events are on the estimates topic.
+
+    Parameters
+    ----------
+    client : redis.Redis
+    lease : Lease
+        Only its holder changes the copy.
+    key : str
+        With the lease's hash tag.
+    settings : Settings
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        lease: Lease,
+        key: str,
+        settings: Settings,
+    ) -> None:
+        self._keep_ms: Mapping[str, int] = {}
+        self._client, self._lease, self._key, self._settings = client, lease, key, settings
+        self._topic = settings.topics.estimates
+        self._positions: dict[int, int] = {}
+        self._source = events.source(settings.topics.reports)
+
+    def keep_for(self, keep_ms: Mapping[str, int]) -> None:
+        """Keep releases for so long, by the metric's key; others for ever."""
+        self._keep_ms = keep_ms
+
+    def finals(self, metric: str, first: int, last: int) -> set[int]:
+        """Return which panes of a metric, that begin in [first, last], have their final event."""
+        key = final_key(self._key, metric)
+        return {parsing.integer(key, one) for one in self._client.zrangebyscore(key, first, last)}
+
+    def check(self) -> None:
+        """See whether the copy still is what this publisher has made of it.
+
+        All of it is in one slot, and goes back in time as a whole. What was read of it before this
+        call is then all that there is on the topic.
+
+        Raises
+        ------
+        CopyLost
+            If Redis has lost some of it.
+        """
+        place = f"{self._key}:position"
+        known = parsing.texts(place, self._client.hgetall(place))
+        for number, offset in self._positions.items():
+            if known.get(str(number)) != str(offset):
+                raise CopyLost(f"{place} has lost offset {offset} of partition {number}")
+
+    def pass_expired(self, metric: Metric, sums: Mapping[int, Counts | None]) -> dict[int, Counts]:
+        """Return the panes that are whole; note those of which something has expired.
+
+        These never get a final event: it would be of a part.
+
+        Parameters
+        ----------
+        sums : mapping
+            From :meth:`aggregator.reading.reader.Reader.closed_panes`.
+        """
+        gone = [start for start, statistic in sums.items() if statistic is None]
+        if gone:
+            key = expired_key(self._key, metric_key(metric.name, metric.revision))
+            words = [word for start in gone for word in (start, start)]
+            self._lease.write([["ZADD", key, *words]])
+            log.warning(
+                "expired before its final event",
+                metric=metric.name,
+                panes=len(gone),
+                first=iso(gone[0]),
+                last=iso(gone[-1]),
+            )
+        return {start: found for start, found in sums.items() if found is not None}
+
+    def draw(self, metric: str, start: int, data: Callable[[], bytes]) -> bytes:
+        """Return a pane's release as it was drawn, if it ever was; else draw it.
+
+        Whoever publishes it after a crash, it is the same.
+
+        Parameters
+        ----------
+        data : callable
+            Draws it, and returns the event's data.
+
+        Raises
+        ------
+        LeaseLost
+            If another holds the lease. Nothing was drawn then that anybody will see.
+        """
+        key = release_key(self._key, metric, start)
+        known = self._client.get(key)
+        if known is None:
+            self._lease.write([["SET", key, data(), *self._expiry(metric), "NX"]])
+            known = self._client.get(key)
+        if known is None:
+            raise CopyLost(f"{key} was lost as soon as it was written")
+        return bytes(known)
+
+    def _expiry(self, metric: str) -> list[str | int]:
+        keep_ms = self._keep_ms.get(metric)
+        return [] if keep_ms is None else ["PX", keep_ms]
+
+    def provisional(self, metric: str) -> str:
+        """Return the id of a metric's latest provisional event; empty if there was none."""
+        found = self._client.hget(f"{self._key}:provisional", metric)
+        return "" if found is None else str(found.decode())
+
+    def note(self, committed: Iterable[OnTopic], positions: dict[int, int]) -> None:
+        """Remember events that are committed, and the offsets that follow them.
+
+        Raises
+        ------
+        LeaseLost
+            If another holds the lease: it has read these events, or will.
+        """
+        self._lease.write(self._writes(committed, positions))
+        self._positions |= positions
+
+    def _writes(self, committed: Iterable[OnTopic], positions: dict[int, int]) -> Iterator[Command]:
+        types: Counter[str] = Counter()
+        for event in committed:
+            types[event.type] += 1
+            if event.type == events.FINAL:
+                metric, start = _pane(event.key)
+                yield ["ZADD", final_key(self._key, metric), start, start]
+                if is_release(event.data):
+                    key = release_key(self._key, metric, start)
+                    yield ["SET", key, event.data, *self._expiry(metric)]
+                yield ["SADD", f"{self._key}:metrics", metric]
+            else:
+                yield ["HSET", f"{self._key}:provisional", event.key, event.id]
+        for name, count in types.items():
+            yield ["HINCRBY", f"{self._key}:events", name, count]
+        for partition, offset in positions.items():
+            yield ["HSET", f"{self._key}:position", partition, offset]
+
+    # -- Reading the topic ----------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Read what the topic has beyond the copy.
+
+        Only committed events are seen. Whoever was fenced before this call cannot add any: after
+        it, the copy is complete.
+
+        Raises
+        ------
+        Unreadable, KafkaException
+            If Kafka does not answer; to be tried again.
+        LeaseLost
+        """
+        ranges = self._unread()
+        group = f"{self._settings.aggregate.group}-publisher"
+        properties = {"isolation.level": "read_committed", "enable.partition.eof": True}
+        consumer = clients.consumer(self._settings, group, **properties)
+        try:
+            left = {number: end for number, (start, end) in ranges.items() if start < end}
+            consumer.assign([TopicPartition(self._topic, n, ranges[n][0]) for n in left])
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while left:
+                if self._read(consumer, left):
+                    deadline = time.monotonic() + PATIENCE_SECONDS
+                elif time.monotonic() > deadline:
+                    raise Unreadable(
+                        f"topic {self._topic!r}: nothing came for {PATIENCE_SECONDS:g} s, though "
+                        f"partitions {sorted(left)} go on"
+                    )
+            ends = {number: end for number, (_, end) in ranges.items()}
+            self._positions.clear()
+            self.note([], ends)
+        finally:
+            consumer.close()
+
+    def _unread(self) -> dict[int, tuple[int, int]]:
+        """Return the offsets to read in each partition: from where the copy ends to the end."""
+        logs = self._logs()
+        identity = f"{self._topic}:{clients.topic_id(self._settings, self._topic)}"
+        place = f"{self._key}:position"
+        known = parsing.texts(place, self._client.hgetall(place))
+        positions = {n: parsing.integer(place, known.get(str(n), "0"), 0) for n in logs}
+        truncated = any(positions[number] > end for number, (_, end) in logs.items())
+        before = known.get("topic", "")
+        if known and (truncated or not _are_same(before, identity)):
+            log.warning("the topic is another than before", was=before, now=identity)
+            self._forget()
+            positions = dict.fromkeys(logs, 0)
+        kept = before if before and identity.endswith(":") else identity
+        self._lease.write([["HSET", f"{self._key}:position", "topic", kept]])
+        return {n: (max(positions[n], low), end) for n, (low, end) in logs.items()}
+
+    def _logs(self) -> dict[int, tuple[int, int]]:
+        """Return where each partition's log begins and ends, transactions under way included.
+
+        What somebody else has under way there must not hide what is committed behind it.
+        """
+        group = f"{self._settings.aggregate.group}-publisher"
+        asker = clients.consumer(self._settings, group, **{"isolation.level": "read_uncommitted"})
+        try:
+            about = asker.list_topics(self._topic, timeout=clients.ANSWER_SECONDS)
+            places = [TopicPartition(self._topic, n) for n in about.topics[self._topic].partitions]
+            patience = clients.ANSWER_SECONDS
+            return {
+                place.partition: asker.get_watermark_offsets(place, timeout=patience)
+                for place in places
+            }
+        finally:
+            asker.close()
+
+    def _forget(self) -> None:
+        metrics = [name.decode() for name in self._client.smembers(f"{self._key}:metrics")]
+        names = [f"final:{metric}" for metric in metrics]  # not what was drawn: it stays the same
+        names += ["metrics", "provisional", "events", "position"]
+        self._lease.write([["DEL", f"{self._key}:{name}"] for name in names])
+
+    def _read(self, consumer: Consumer, left: dict[int, int]) -> int:
+        """Read some messages, and take out of `left` each partition that is read to its end."""
+        messages = consumer.consume(READ_MESSAGES, timeout=READ_SECONDS)
+        seen: list[OnTopic] = []
+        positions: dict[int, int] = {}
+        for message in messages:
+            number, offset = message.partition() or 0, message.offset() or 0
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            if error is None:
+                positions[number] = offset = offset + 1
+                if (event := _Seen.of(message, self._source)) is not None:
+                    seen.append(event)
+            if offset >= left.get(number, offset + 1):
+                del left[number]
+        self.note(seen, positions)
+        return len(messages)
+
+
+class _Seen:
+    """An event found on the topic."""
+
+    def __init__(self, identity: str, kind: str, key: str, data: bytes) -> None:
+        self.id, self.type, self.key, self.data = identity, kind, key, data
+
+    @classmethod
+    def of(cls, message: Any, source: str) -> _Seen | None:
+        """Return the event of a message; None if it is none from `source`."""
+        try:
+            headers = {n: v.decode() for n, v in read(message) or [] if isinstance(v, bytes)}
+            found = cls(
+                headers["ce_id"], headers["ce_type"], message.key().decode(), message.value() or b""
+            )
+            if found.type == events.FINAL:
+                _pane(found.key)
+            is_ours = headers["ce_source"] == source
+        except (KeyError, ValueError, AttributeError):
+            return None
+        return found if is_ours and found.type in (events.FINAL, events.PROVISIONAL) else None
+
+
+def _are_same(one: str, other: str) -> bool:
+    """Return whether two topics, as ``name:id``, are the same; an id may not be known.
+
+    Examples
+    --------
+    >>> _are_same("events:1", "events:"), _are_same("events:1", "events:2")
+    (True, False)
+    """
+    (name, _, known), (other_name, _, other_known) = one.rpartition(":"), other.rpartition(":")
+    return name == other_name and (known == other_known or not (known and other_known))
+
+
+def _pane(key: str) -> tuple[str, int]:
+    """Return the metric's key and the pane's start, in ms, of a final event's message key.
+
+    Examples
+    --------
+    >>> _pane("delay@0000001f/2013-01-01T01:00:00Z")
+    ('delay@0000001f', 1357002000000)
+    """
+    metric, _, start = key.partition("/")
+    moment = datetime.datetime.fromisoformat(start)
+    return metric, round(moment.timestamp() * 1000)

@@ -1,0 +1,140 @@
+"""The publisher: estimates as events on the estimates topic, each final one exactly once.
+
+Several processes may run one; a lease in Redis lets one at a time work. What makes it exact is
+Kafka: an outlet, once made, is the only one that can commit, and whoever then reads the topic to
+its end knows every event there is. docs/decisions/0010 says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+
+import structlog
+
+from aggregator.config.live_metrics import current
+from aggregator.config.settings import Settings, publish_since_ms
+from aggregator.kafka import clients
+from aggregator.publishing import events
+from aggregator.publishing.event_producer import Outlet
+from aggregator.publishing.events import Event
+from aggregator.publishing.heartbeats import Heartbeats
+from aggregator.publishing.pane_finalizer import Due
+from aggregator.publishing.published_log import Published
+from aggregator.publishing.quiet_partitions import Closing
+from aggregator.publishing.release_drawer import Releasing
+from aggregator.reading.reader import Reader
+from aggregator.storage.leader import LOOK_SECONDS, Leader
+from aggregator.storage.redis_keys import metric_key, publisher_key
+from aggregator.storage.store import Overview
+from estimators import Metric
+from estimators.durations import milliseconds
+
+log = structlog.get_logger("dither.publisher")
+
+
+class Publisher(Leader):
+    """Publishes final and provisional events, in a thread of its own.
+
+    Parameters
+    ----------
+    settings : Settings
+    reader : Reader
+    """
+
+    work, log = "publish", log
+
+    def __init__(self, settings: Settings, reader: Reader) -> None:
+        self.settings, self.reader = settings, reader
+        key, client = publisher_key(settings.topics.reports), reader.store.client
+        super().__init__(client, key, milliseconds(settings.publish.lease) / 1000)
+        self.published = Published(client, self.lease, key, settings)
+        self.published.keep_for(_retentions(reader.metrics))
+        self._since_ms = publish_since_ms(settings.publish.since)
+        self._source = events.source(settings.topics.reports)
+        self._interval = milliseconds(settings.publish.interval) / 1000
+
+    def _lead(self) -> None:
+        """Publish as the only one, until something fails or the definitions change."""
+        defined = current(self.reader.metrics)
+        self.published.keep_for(_retentions(defined))
+        clients.ensure_topics(self.settings, self.settings.topics.estimates)
+        topics = self.settings.topics
+        identity = f"dither.publisher.{topics.reports}"
+        with contextlib.ExitStack() as closing:
+            outlet = Outlet(self.settings, topics.estimates, identity)
+            closing.enter_context(contextlib.closing(outlet))
+            self.published.catch_up()
+            due, releasing = self._due(), self._releasing()
+            heartbeats = Heartbeats(self.settings, self._closing())
+            closing.enter_context(contextlib.closing(heartbeats))
+            log.info("publishing", topic=self.settings.topics.estimates, epoch=self.lease.epoch)
+            next_totals = time.monotonic()
+            while self._goes_on(self.reader.metrics, defined):
+                for batch in self._finals(outlet, due, releasing, heartbeats):
+                    self._publish(outlet, batch)
+                    next_totals = self._publish_totals(outlet, due, next_totals)
+                    if self._stopping.is_set():
+                        return
+                next_totals = self._publish_totals(outlet, due, next_totals)
+                self._check()
+                self._stopping.wait(LOOK_SECONDS)
+
+    def _finals(
+        self, outlet: Outlet, due: Due, releasing: Releasing, heartbeats: Heartbeats
+    ) -> Iterator[list[Event]]:
+        """Yield the final events that are due, releases before each batch of the others."""
+        overview, partitions = yield from self._releases(outlet, releasing, heartbeats)
+        for batch in due.finals(overview, partitions):
+            yield batch
+            yield from self._releases(outlet, releasing, heartbeats)
+
+    def _releases(
+        self, outlet: Outlet, releasing: Releasing, heartbeats: Heartbeats
+    ) -> Generator[list[Event], None, tuple[Overview, int]]:
+        """Yield the events of releases that are due; close what is due to be closed.
+
+        Returns what was looked at: the overview, and how many partitions Kafka says that there are.
+        """
+        partitions = outlet.partitions(self.settings.topics.reports)
+        overview = self.reader.store.overview()
+        self._check()
+        heartbeats.look(overview, partitions)
+        yield from releasing.finals(overview, partitions)
+        return overview, partitions
+
+    def _publish_totals(self, outlet: Outlet, due: Due, at: float) -> float:
+        """Publish running totals, if it is time to; return when it is the next time."""
+        if time.monotonic() < at:
+            return at
+        self._publish(outlet, due.provisionals(self.reader.store.overview()))
+        return time.monotonic() + self._interval
+
+    def _due(self) -> Due:
+        since, top = self._since_ms, self.settings.publish.top_categories
+        return Due(self.reader, self.published, self._source, since, top)
+
+    def _closing(self) -> Closing:
+        idle_ms = milliseconds(self.settings.aggregate.idle)
+        return Closing(self.reader.store, self.reader.metrics, idle_ms)
+
+    def _releasing(self) -> Releasing:
+        return Releasing(self.reader, self.published, self._source, self._since_ms)
+
+    def _publish(self, outlet: Outlet, batch: Sequence[Event]) -> None:
+        if not batch:
+            return
+        self._check()
+        positions = outlet.publish(batch)
+        self.published.note(batch, positions)
+        log.debug("published", events=len(batch))
+
+
+def _retentions(metrics: Mapping[str, Metric]) -> dict[str, int]:
+    """Return how long the releases of metrics are kept, in ms, by metric key."""
+    return {
+        metric_key(name, metric.revision): metric.retention_ms
+        for name, metric in metrics.items()
+        if metric.retention_ms is not None
+    }

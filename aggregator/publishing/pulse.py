@@ -1,0 +1,112 @@
+"""What is known of partitions by asking Kafka: how quiet a log is, and what time it is there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+
+from aggregator.state.partition import NEVER
+
+MOST_ASKED = 1_000
+"""Answers that are kept of a partition whose counting is behind."""
+ASK_AGAIN_SECONDS = 3_600.0
+"""What time it is for the brokers; from then on this machine's monotonic clock tells."""
+MOST_SKEW_MS = 86_400_000
+"""A timestamp so far behind those of other messages is not a broker's clock."""
+
+
+@dataclasses.dataclass
+class Pulse:
+    """What asking for the end of a partition's log has told, in monotonic seconds.
+
+    Attributes
+    ----------
+    since : float or None
+        From then on every question was answered; None: the last one was not.
+    end : int
+        The end of the log, as last told.
+    still_since, asked_at : float
+        It has been this one since, and when it was last asked for.
+    counted_until : float
+        What was in the log then is counted.
+    """
+
+    since: float | None = None
+    end: int = -1
+    still_since: float = 0.0
+    asked_at: float = 0.0
+    counted_until: float = float("-inf")
+    _waiting: deque[tuple[float, int]] = dataclasses.field(default_factory=deque)
+
+    def answered(self, asked_at: float, end: int | None) -> None:
+        """Note an answer; None: there was none."""
+        if end is None or end < self.end:
+            self.since, self.counted_until, self.end = None, float("-inf"), -1
+            self._waiting.clear()
+        if end is None:
+            return
+        if self.since is None:
+            self.since = asked_at
+        if end != self.end:
+            self.end, self.still_since = end, asked_at
+        elif self._waiting:
+            self._waiting.pop()
+        self.asked_at = asked_at
+        self._waiting.append((asked_at, end))
+        if len(self._waiting) > MOST_ASKED:
+            self._waiting.popleft()
+
+    def counted(self, next_offset: int) -> None:
+        """Note up to where the partition is counted."""
+        while self._waiting and self._waiting[0][1] <= next_offset:
+            self.counted_until = self._waiting.popleft()[0]
+
+    def is_quiet(self, heard_at: float, idle: float) -> bool:
+        """Return whether nothing came for `idle` seconds, of what was last heard of at `heard_at`.
+
+        Because all is counted that was in the log by now; or because the log has not grown at all,
+        whether its end was counted or not.
+        """
+        if self.since is None:
+            return False
+        since = max(self.since, heard_at)
+        still = self.asked_at - max(since, self.still_since)
+        return max(self.counted_until - since, still) >= idle
+
+
+@dataclasses.dataclass
+class BrokerClocks:
+    """At least how late it is for the brokers, by the timestamps that they gave to messages.
+
+    Each is a moment that had passed when it was seen. This machine's own wall clock is not asked.
+
+    Attributes
+    ----------
+    asked_at : float
+        When a message was last sent to be told, in monotonic seconds.
+    """
+
+    asked_at: float = float("-inf")
+    _latest: tuple[int, float] = (NEVER, 0.0)
+    _own: dict[int, tuple[int, float]] = dataclasses.field(default_factory=dict)
+
+    def seen(self, timestamp: int, now: float) -> None:
+        """Note the timestamp of a message that some broker has appended."""
+        if timestamp > _since(self._latest, now):
+            self._latest = timestamp, now
+
+    def told(self, number: int, timestamp: int, now: float) -> None:
+        """Note the timestamp that a partition's broker gave to a message just now."""
+        self.seen(timestamp, now)
+        self._own[number] = timestamp, now
+
+    def at_least(self, number: int, now: float) -> int:
+        """Return milliseconds since the epoch for a partition's broker; NEVER: not known."""
+        latest = _since(self._latest, now)
+        own = _since(self._own.get(number, (NEVER, 0.0)), now)
+        return own if own >= latest - MOST_SKEW_MS else latest
+
+
+def _since(seen: tuple[int, float], now: float) -> int:
+    stamp, at = seen
+    return NEVER if stamp == NEVER else stamp + int(1000 * (now - at))

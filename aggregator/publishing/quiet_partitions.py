@@ -1,0 +1,215 @@
+"""Which partitions are sent heartbeats, so that the log closes panes in those that get no reports.
+
+A pane is final when the committed log of every partition has closed it: nothing here decides that.
+What is decided here is when a partition without reports of a metric is told how far event time has
+come elsewhere. Too early, and reports that were held up on their way are late; never wrong.
+docs/decisions/0019 says why.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from aggregator.clock import SYSTEM, Clock
+from aggregator.publishing.pulse import ASK_AGAIN_SECONDS, BrokerClocks, Pulse
+from aggregator.state.partition import NEVER, Watermark
+from aggregator.storage.redis_keys import metric_key
+from aggregator.storage.store import Overview, Standing, Store
+from estimators import Metric
+
+REPEAT_SECONDS = 5.0
+"""After so long, then twice that, what was not delivered or had no effect is sent again."""
+LAST_REPEAT_SECONDS = 60.0
+
+Sign = tuple[int, int]
+"""Of life: Kafka's timestamp of the last counted report in a partition, and how many there are."""
+
+
+class Beat(NamedTuple):
+    """A heartbeat to be sent: to which partition, of which metric, for which event time."""
+
+    partition: int
+    metric: Metric
+    time_ms: int
+
+
+@dataclasses.dataclass
+class Sent:
+    """A heartbeat that was sent.
+
+    Attributes
+    ----------
+    offset : int or None
+        Where it is in the log; None: that is not known yet.
+    at, delivered_at : float
+        Monotonic seconds.
+    patience : float
+        Seconds until it is sent again if it was not delivered, or had no effect.
+    """
+
+    time_ms: int
+    at: float
+    patience: float = REPEAT_SECONDS
+    offset: int | None = None
+    delivered_at: float = 0.0
+
+    def is_under_way(self, next_offset: int, pulse: Pulse) -> bool:
+        """Return whether it is in the log and not counted yet: it will be, so nothing is missing.
+
+        A log that ends before it is another one.
+        """
+        if self.offset is None or next_offset > self.offset:
+            return False
+        return pulse.asked_at <= self.delivered_at or pulse.end > self.offset
+
+
+class Closing:
+    """Decides which heartbeats are to be sent.
+
+    Parameters
+    ----------
+    store : Store
+    metrics : mapping of str to Metric
+        Those that are asked in rounds, or held open, have no panes to be closed.
+    idle_ms : int
+        A partition is quiet for a metric that got no report of it for so long, while every question
+        for the end of its log was answered.
+    clock : Clock
+        Only its monotonic seconds are asked for.
+    """
+
+    def __init__(
+        self, store: Store, metrics: Mapping[str, Metric], idle_ms: int, clock: Clock = SYSTEM
+    ) -> None:
+        self._store, self._idle, self._clock = store, idle_ms / 1000, clock
+        self._metrics = {
+            metric_key(name, metric.revision): metric
+            for name, metric in metrics.items()
+            if not (metric.has_rounds or metric.hold_open)
+        }
+        self._pulses: defaultdict[int, Pulse] = defaultdict(Pulse)
+        self._brokers = BrokerClocks()
+        self._heard: dict[tuple[str, int], tuple[Sign, float]] = {}
+        self._sent: dict[tuple[str, int], Sent] = {}
+        self._last: dict[str, tuple[object, int | None]] = {}
+
+    def answered(self, asked_at: float, ends: Mapping[int, int | None]) -> None:
+        """Note the ends of partitions' logs; None: Kafka did not say.
+
+        Parameters
+        ----------
+        asked_at : float
+            When they were asked for, in monotonic seconds.
+        """
+        for number, end in ends.items():
+            self._pulses[number].answered(asked_at, end)
+
+    def delivered(self, beat: Beat, offset: int | None, timestamp: int = NEVER) -> None:
+        """Note where a heartbeat is in the log, and its timestamp; None: it was not delivered."""
+        if offset is None:
+            self._brokers.asked_at = float("-inf")
+            return
+        now = self._clock.monotonic()
+        self._brokers.told(beat.partition, timestamp, now)
+        sent = self._sent.get((metric_key(beat.metric.name, beat.metric.revision), beat.partition))
+        if sent is not None and sent.time_ms == beat.time_ms:
+            sent.offset, sent.delivered_at = offset, now
+
+    def heartbeats(self, overview: Overview, partitions: int) -> Iterator[Beat]:
+        """Yield the heartbeats that are to be sent now; none while a partition is not counted.
+
+        Parameters
+        ----------
+        partitions : int
+            How many the topic has.
+        """
+        now = self._clock.monotonic()
+        standings = overview.whole(partitions)
+        for number, standing in enumerate(standings):
+            self._pulses[number].counted(standing.next_offset)
+        if standings:
+            for key, metric in self._metrics.items():
+                yield from self._of_metric(key, metric, standings, now)
+
+    def _of_metric(
+        self, key: str, metric: Metric, standings: list[Standing], now: float
+    ) -> Iterator[Beat]:
+        marks = [standing.watermarks.get(key, Watermark()) for standing in standings]
+        if all(mark.arrived == NEVER for mark in marks):
+            return
+        counted = [one.counts.get(f"accepted:{metric.name}", 0) for one in standings]
+        signs = list(zip((mark.arrived for mark in marks), counted, strict=True))
+        quiet = {
+            number
+            for number, sign in enumerate(signs)
+            if self._is_quiet(key, number, sign, now) and not standings[number].owner.get("halted")
+        }
+        last = self._last_pane(key, metric, marks, signs, quiet)
+        if last is None:
+            return
+        end = last + metric.pane_ms
+        for number in sorted(quiet):
+            if marks[number].closed < end:
+                every = len(quiet) == len(marks)
+                latest = max(mark.latest for mark in marks) if every else NEVER
+                goal = self._goal(number, end + metric.lateness_ms, latest, now)
+                if goal is not None and self._is_due(key, number, goal, standings[number], now):
+                    yield Beat(number, metric, goal)
+
+    def _is_quiet(self, key: str, number: int, sign: Sign, now: float) -> bool:
+        known, heard_at = self._heard.get((key, number), (None, now))
+        if known != sign:
+            self._heard[key, number] = sign, now
+            self._brokers.seen(sign[0], now)
+            return False
+        return self._pulses[number].is_quiet(heard_at, self._idle)
+
+    def _last_pane(
+        self, key: str, metric: Metric, marks: list[Watermark], signs: list[Sign], quiet: set[int]
+    ) -> int | None:
+        """Return where the last pane begins that is to be closed; None: there is none.
+
+        Where reports come in, a partition closes its panes by itself: quiet ones follow. Where all
+        are quiet, it is the last pane there is.
+        """
+        busy = [mark.closed for number, mark in enumerate(marks) if number not in quiet]
+        edge = min(busy) // metric.pane_ms * metric.pane_ms if busy else None
+        least = min((marks[number].closed for number in quiet), default=None)
+        if least is None or (edge is not None and least >= edge):
+            return None
+        facts = (edge, signs)
+        known, last = self._last.get(key, (None, None))
+        if known != facts:
+            newest = None if edge is None else edge - metric.pane_ms
+            last = self._store.latest(key, range(len(marks)), newest)
+            self._last[key] = facts, last
+        return last
+
+    def _goal(self, number: int, close: int, latest: int, now: float) -> int | None:
+        """Return the event time of a partition's heartbeat; None: it is to wait.
+
+        The partition takes no event time beyond its broker's clock. Where that may not have come so
+        far, a heartbeat for what was reached already (`latest`) tells what time it is there.
+        """
+        if self._brokers.at_least(number, now) >= close:
+            return close
+        if latest == NEVER or now < self._brokers.asked_at + ASK_AGAIN_SECONDS:
+            return None
+        self._brokers.asked_at = now
+        return max(1, latest)  # 0 would stand for Kafka's timestamp
+
+    def _is_due(self, key: str, number: int, goal: int, standing: Standing, now: float) -> bool:
+        """Return whether a heartbeat is to be sent now, and was not before; note that it is."""
+        sent, patience = self._sent.get((key, number)), REPEAT_SECONDS
+        if sent is not None:
+            if sent.is_under_way(standing.next_offset, self._pulses[number]):
+                return False
+            if sent.time_ms >= goal or sent.offset is None:
+                if now < sent.at + sent.patience:
+                    return False
+                patience = min(2 * sent.patience, LAST_REPEAT_SECONDS)
+        self._sent[key, number] = Sent(goal, now, patience)
+        return True

@@ -1,0 +1,78 @@
+"""What is in Kafka and not counted yet, for commands that show what is counted."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from aggregator.config.settings import Settings
+from aggregator.kafka.log_ends import KafkaLog, LogEnds
+from aggregator.reading.status import START_WORKERS, halted, silence, silence_ms
+from aggregator.storage.store import Overview
+
+ANSWER_SECONDS = 1.0
+"""That a command waits for Kafka."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Awaited:
+    """What an answer does not contain yet.
+
+    Attributes
+    ----------
+    messages : int or None
+        Of all metrics; None: that is not known.
+    unknown : str
+        Why not.
+    silence : str
+        Since when nobody counts; empty while somebody does.
+    halted : tuple of str
+        Which partitions are not counted on, and why.
+    """
+
+    messages: int | None
+    unknown: str = ""
+    silence: str = ""
+    halted: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return it in words; nothing, where all is counted and somebody counts.
+
+        Examples
+        --------
+        >>> Awaited(1).lines(), Awaited(0).lines()
+        (['waiting    1 message in Kafka is not counted yet'], [])
+        >>> Awaited(None, "Kafka does not answer").lines()
+        ['waiting    unknown how much is not counted yet: Kafka does not answer']
+        """
+        found = []
+        if self.messages is None:
+            found.append(f"waiting    unknown how much is not counted yet: {self.unknown}")
+        elif self.messages:
+            what = "message in Kafka is" if self.messages == 1 else "messages in Kafka are"
+            found.append(f"waiting    {self.messages:,} {what} not counted yet")
+        if self.silence:
+            found.append(f"warning    {self.silence}: {START_WORKERS}")
+        return [*found, *(f"warning    {why}" for why in self.halted)]
+
+
+def awaited(settings: Settings, overview: Overview) -> Awaited:
+    """Ask Kafka how much of its log is not counted, and Redis whether somebody counts."""
+    ends = KafkaLog(settings).ask(ANSWER_SECONDS)
+    silent = silence(overview, time.time_ns() // 10**6, silence_ms(settings))
+    messages = uncounted(overview, ends)
+    why = ends.unknown or "a partition cannot be read"
+    return Awaited(messages, why, silent, tuple(halted(overview)))
+
+
+def uncounted(overview: Overview, ends: LogEnds) -> int | None:
+    """Return how many messages of all partitions are not counted; None: that is not known."""
+    total = 0
+    for number in {*ends.ranges, *overview.partitions, *overview.unreadable} or {0}:
+        standing = overview.partitions.get(number)
+        done = -1 if standing is None else int(standing.owner.get("next", -1))
+        lag = None if number in overview.unreadable else ends.lag(number, done)
+        if lag is None:
+            return None
+        total += lag
+    return total

@@ -1,0 +1,117 @@
+"""Reports that an answer leaves out although they came: refused, or of another definition."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+
+from aggregator.reading.reader import Reader
+from aggregator.reading.status import COUNTED
+from aggregator.storage.redis_keys import counted_keys, metric_key
+from aggregator.storage.store import Overview
+from estimators import Metric
+
+LOOKS = 3
+"""How often sums are read again, of which reports were counted while they were read."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftOut:
+    """What the workers have read of a metric, and its answers do not contain.
+
+    Attributes
+    ----------
+    metric : str
+        Empty: messages that name no metric of the workers.
+    refused : mapping of str to int
+        Reports by reason, since the beginning.
+    earlier : int
+        Reports that were counted under other definitions of the metric.
+    """
+
+    metric: str
+    refused: Mapping[str, int]
+    earlier: int = 0
+
+    def lines(self) -> list[str]:
+        """Return it in words; nothing, where nothing is left out.
+
+        Examples
+        --------
+        >>> LeftOut("delay", {"late": 1_200, "future": 7}).lines()
+        ['refused    1,207 reports of delay (1,200 late, 7 future): \
+`dither deadletters list --metric delay`']
+        >>> LeftOut("", {"unknown_metric": 1}).lines()
+        ['refused    1 report of no metric that the workers know (1 unknown_metric): \
+`dither deadletters list`']
+        """
+        found = []
+        if total := sum(self.refused.values()):
+            most_first = sorted(self.refused.items(), key=lambda item: (-item[1], item[0]))
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in most_first)
+            whose = self.metric or "no metric that the workers know"
+            where = f"dither deadletters list --metric {self.metric}".removesuffix(" --metric ")
+            found.append(f"refused    {_reports(total)} of {whose} ({reasons}): `{where}`")
+        if self.earlier:
+            verb = "was" if self.earlier == 1 else "were"
+            found.append(
+                f"earlier    {_reports(self.earlier)} {verb} counted under another definition of "
+                f"{self.metric}: they stay in Redis, and no answer of this one contains them"
+            )
+        return found
+
+
+def left_out(reader: Reader, overview: Overview, metric: Metric) -> LeftOut:
+    """Return what the answers of a metric leave out."""
+    return LeftOut(metric.name, refused(overview, metric.name), _earlier(reader, overview, metric))
+
+
+def refused(overview: Overview, name: str) -> dict[str, int]:
+    """Return a metric's refused reports by reason; of an empty name: those of no known metric."""
+    found: Counter[str] = Counter()
+    for standing in overview.partitions.values():
+        for key, count in standing.counts.items():
+            outcome, _, whose = key.partition(":")
+            if whose == name and outcome not in COUNTED and count:
+                found[outcome] += count
+    return dict(found)
+
+
+def _earlier(reader: Reader, overview: Overview, metric: Metric) -> int:
+    """Return how many reports were counted under other definitions; at least, while more come."""
+    mine = metric_key(metric.name, metric.revision)
+    numbers = [
+        number
+        for number, standing in overview.partitions.items()
+        if any(_is_other(key, mine, metric.name) for key in standing.watermarks)
+    ]
+    least = 0
+    for _ in range(LOOKS if numbers else 0):
+        before = _accepted(overview, metric, numbers)
+        least = max(0, before - _sums(reader, metric, numbers))
+        overview = reader.store.overview()
+        if _accepted(overview, metric, numbers) == before:
+            break
+    return least
+
+
+def _is_other(key: str, mine: str, name: str) -> bool:
+    """Return whether a watermark is of this metric by another definition than this one."""
+    whose, _, revision = key.partition("@")
+    return whose == name and f"{whose}@{revision.partition('.')[0]}" != mine
+
+
+def _accepted(overview: Overview, metric: Metric, numbers: list[int]) -> int:
+    outcome = f"accepted:{metric.name}"
+    standings = (overview.partitions.get(number) for number in numbers)
+    return sum(one.counts.get(outcome, 0) for one in standings if one is not None)
+
+
+def _sums(reader: Reader, metric: Metric, numbers: list[int]) -> int:
+    """Return how many reports partitions have counted under this very definition."""
+    return sum(reader.reports(metric, key, numbers) for key in counted_keys(metric))
+
+
+def _reports(count: int) -> str:
+    return "1 report" if count == 1 else f"{count:,} reports"

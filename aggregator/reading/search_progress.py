@@ -1,0 +1,113 @@
+"""Where the search for a minimum or maximum stands, as plain values and in words."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aggregator.reading.windows import Window
+from estimators import Metric, rounding
+from estimators.extremes import tail
+from estimators.rounding import certainty
+
+
+class TailShape(msgspec.Struct, frozen=True):
+    """How the values thin out towards the extreme: the share within x of it is about C x^alpha.
+
+    `lower` and `upper` are the exponents that fit about as well.
+    """
+
+    alpha: float
+    lower: float
+    upper: float
+
+
+class Searched(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a search in rounds stands.
+
+    With probability `certainty`, over all rounds together, somebody's value reaches `certified`:
+    an upper bound of the minimum ("at most"), or a lower bound of the maximum ("at least"), as
+    `statement` has it in words. Nothing is certain about the other side. `round` of `rounds` is
+    open, or was the last one; `threshold` is what it asks about, null at the end, and `answers` how
+    many of it are counted. `bisection` is what the rounds have left of the range, and no confidence
+    interval: the extreme may lie far outside. `tail` is null where the run does not show it.
+    """
+
+    statement: str
+    certified: float
+    certainty: float
+    round: int
+    rounds: int
+    threshold: float | None
+    answers: int
+    bisection: tuple[float, float]
+    tail: TailShape | None
+
+
+def searched(window: Window) -> Searched | None:
+    """Return where the search of a window stands; None before its first round."""
+    metric, asked = window.metric, window.asked
+    if asked is None:
+        return None
+    search, progress = metric.search, asked.progress
+    low, high = search.interval(progress)
+    shape = tail(search, progress)
+    certified = high if metric.kind == "minimum" else low
+    return Searched(
+        statement=f"{reached(metric, certified)}, with probability {certainty(metric.beta)}",
+        certified=certified,
+        certainty=1 - metric.beta,
+        round=asked.number,
+        rounds=asked.rounds,
+        threshold=asked.threshold,
+        answers=int(metric.counts(window.statistic).sum()),
+        bisection=(low, high),
+        tail=None if shape is None else TailShape(shape.alpha, shape.lower, shape.upper),
+    )
+
+
+def reached(metric: Metric, certified: float) -> str:
+    """Return what is certain of an extreme, without the probability."""
+    unit = f" {metric.unit}" if metric.unit else ""
+    number = rounding.certified(metric.kind, *_ends(metric), metric.search.rounds, certified)
+    return f"at {'most' if metric.kind == 'minimum' else 'least'} {number}{unit}"
+
+
+def asked_about(metric: Metric, threshold: float) -> str:
+    """Return the threshold of a round, with the digits of what is certain."""
+    places = rounding.search_decimals(*_ends(metric), metric.search.rounds)
+    return rounding.trimmed(rounding.nearest(threshold, places))
+
+
+def _ends(metric: Metric) -> tuple[float, float]:
+    low, high = metric.domain.ends
+    return float(low), float(high)
+
+
+def in_words(window: Window) -> list[str]:
+    """Return the same in lines for people."""
+    found = searched(window)
+    if found is None:
+        return ["round      none yet: `dither coordinate` opens the first one"]
+    unit = f" {window.metric.unit}" if window.metric.unit else ""
+    side = "<=" if window.metric.kind == "minimum" else ">="
+    if found.threshold is None:
+        lines = [f"round      {found.rounds} of {found.rounds}, all decided"]
+    else:
+        lines = [
+            f"round      {found.round} of {found.rounds}: is it {side} "
+            f"{asked_about(window.metric, found.threshold)}{unit}? "
+            f"{found.answers} answers so far"
+        ]
+    low, high = found.bisection
+    places = rounding.search_decimals(*_ends(window.metric), found.rounds)
+    left = [rounding.trimmed(x) for x in (rounding.down(low, places), rounding.up(high, places))]
+    ends = f"{left[0]} to {left[1]}{unit}"
+    lines += [
+        f"certified  {found.statement} in all rounds at once",
+        f"bisection  {ends} is what the rounds have left; the extreme may lie "
+        "beyond, where few values are",
+    ]
+    if found.tail is not None:
+        shape = found.tail
+        lines.append(f"tail       alpha {shape.alpha:.2g}, {shape.lower:.2g} to {shape.upper:.2g}")
+    return lines

@@ -1,0 +1,287 @@
+"""Estimates and definitions as plain values: one form for `--json`, HTTP, events and Kafka."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, UnsetType
+
+from aggregator.reading.search_progress import Searched, searched
+from aggregator.reading.windows import Window
+from aggregator.state.partition import NEVER
+from aggregator.timestamps import iso
+from estimators import Estimate, Metric
+from estimators.domains import OPEN
+from estimators.estimate import Floats
+
+LYING = 0.01
+"""The share of all reports of which an answer says what they could do, were they lies."""
+Status = Literal["not_ready", "too_few_reports", "provisional", "final", "expired"]
+Number = float | None
+Numbers = Number | list[Number]
+Moment = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
+
+
+class LevelShare(msgspec.Struct, frozen=True):
+    """A privacy level's reports, and its share in the estimate.
+
+    `loss` is there for a release: the epsilon that it really costs one report of this level. A
+    person with m reports in the pane loses up to m times that; devices with a ledger have one.
+    """
+
+    epsilon: float
+    reports: int
+    weight: Number
+    loss: Number | UnsetType = UNSET
+
+
+class Lies(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an estimate could be from what it would be without some of its reports.
+
+    `share` of all reports, `reports` of them, may be lies, whatever they say and at whichever
+    levels. `shift` is the largest change of any number, `l2` of a vector's length, and
+    `without_privacy` what `shift` would be, had devices sent true values. Null where no other
+    report is left.
+    """
+
+    share: float
+    reports: int
+    shift: Number
+    without_privacy: Number
+    l2: Number | UnsetType = UNSET
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a metric over a window of event time.
+
+    `from` and `to` are the window's edges, null where it is unbounded; `updated` is when the last
+    counted report of the metric reached Kafka. A number is null where no report has arrived.
+    `value` is always between `lower` and `upper`; `unbiased` is what it was clipped from: take that
+    for sums and means of several answers. Of a minimum or maximum `value` is the middle of what the
+    rounds have left, and no more than a guess: `search` has the statement that is certain.
+    `covers` says what the bounds cover together with probability 1 - beta: "this window", so many
+    "windows", or "all times from" a start. What is shown while a window grows, and what is shown
+    once it is final, are two statements: each holds with 1 - beta, both with at least 1 - 2 beta.
+    `chosen_among`: so many answers share beta, because this one may have been chosen after looking
+    at them; one without the field (no weights were named) is none of them, and has a beta of its
+    own: to compare with it, name its weights, too. `weights_fixed`: it was chosen before.
+    `influence` is that on what was asked for, `left_out` included; a minimum or maximum has none,
+    but `search`, where its rounds stand, null before the first one. `categories` and `coordinates`
+    name the numbers of `value`, `lower` and `upper`; `left_out` says how many there are besides.
+    Of a metric that is collected in trust, `trust` is "central" and the answer a release: drawn
+    once for the pane `from` to `to`, with the `saturation` above which a level buys nothing, and
+    without `influence`.
+    """
+
+    metric: str
+    unit: str
+    kind: str
+    status: Status
+    start: Moment | None = msgspec.field(name="from")
+    end: Moment | None = msgspec.field(name="to")
+    updated: Moment | None
+    value: Numbers
+    lower: Numbers
+    upper: Numbers
+    unbiased: Numbers | UnsetType = UNSET
+    reports: int
+    effective_reports: Number
+    beta: float
+    bound: str
+    covers: str
+    target: str
+    policy: str
+    chosen_among: int | UnsetType = UNSET
+    weights_fixed: bool | UnsetType = UNSET
+    heterogeneity: Number
+    levels: list[LevelShare]
+    influence: Lies | UnsetType = UNSET
+    search: Searched | UnsetType | None = UNSET
+    trust: Literal["central"] | UnsetType = UNSET
+    saturation: Number | UnsetType = UNSET
+    categories: list[str] | UnsetType = UNSET
+    coordinates: list[str] | UnsetType = UNSET
+    left_out: int | UnsetType = UNSET
+    radius: Number | UnsetType = UNSET
+    simplex: list[Number] | UnsetType = UNSET
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric as a device needs it to randomize, and the policy of weights in force.
+
+    Where `trust` is "central" devices send their true values. `policies` are the weights that it
+    may have, the default first. `range` belongs to means, minimum and maximum, and `rounds`,
+    `split`, `beta` and `critical` to these two: devices answer the round that is open at
+    `/v1/metrics/NAME/round`.
+    `categories` belongs to frequencies, with `watch` where they are "open"; `coordinates` and
+    `radius` to vector means.
+    """
+
+    name: str
+    description: str
+    kind: str
+    trust: Literal["local", "central"]
+    mechanism: str
+    options: dict[str, int | str]
+    unit: str
+    levels: list[float]
+    revision: int
+    pane_seconds: float
+    lateness_seconds: float
+    minimum_reports: int
+    memoized: bool
+    policy: str
+    policies: list[str]
+    max_batch_reports: int | UnsetType = UNSET
+    range: list[float] | UnsetType = UNSET
+    rounds: int | UnsetType = UNSET
+    split: str | UnsetType = UNSET
+    beta: float | UnsetType = UNSET
+    critical: str | UnsetType = UNSET
+    categories: list[str] | Literal["open"] | UnsetType = UNSET
+    watch: list[str] | UnsetType = UNSET
+    coordinates: list[str] | UnsetType = UNSET
+    radius: float | UnsetType = UNSET
+
+
+def answer(
+    window: Window, found: Estimate, top: int | None = None, nearest: Floats | None = None
+) -> Answer:
+    """Return an estimate as plain values.
+
+    Parameters
+    ----------
+    window : Window
+        What was read.
+    found : Estimate
+        The answer from it.
+    top : int, optional
+        Keep so many categories or coordinates, the largest first; all of them by default.
+    nearest : ndarray, optional
+        The nearest distribution, added as ``simplex``: as many of it as of the categories.
+    """
+    metric = window.metric
+    shown = found if top is None else found.top(top)
+    labels = list(shown.labels)
+    if nearest is not None:  # in the same order: the projection keeps it
+        nearest = nearest if top is None else np.sort(nearest)[::-1][:top]
+    is_release = metric.trust == "central"
+    losses = [UNSET] * len(found.levels) if found.privacy is None else map(_number, found.privacy)
+    return Answer(
+        metric=metric.name,
+        unit=metric.unit,
+        kind=metric.kind,
+        status=found.status,  # type: ignore[arg-type]
+        start=iso(window.start_ms),
+        end=iso(window.end_ms),
+        updated=iso(None if window.arrived_ms == NEVER else window.arrived_ms),
+        value=plain(shown.shown),
+        lower=plain(shown.lower),
+        upper=plain(shown.upper),
+        unbiased=UNSET if metric.has_rounds else plain(shown.value),
+        reports=found.reports,
+        effective_reports=plain(found.effective_reports),  # type: ignore[arg-type]
+        beta=found.beta,
+        bound=found.bound,
+        covers=found.covers,
+        target=found.target,
+        policy=found.policy,
+        chosen_among=found.chosen_among if found.chosen_among > 1 else UNSET,
+        weights_fixed=True if found.weights_fixed else UNSET,
+        heterogeneity=found.heterogeneity,
+        levels=[
+            LevelShare(float(epsilon), int(count), _number(weight), loss)
+            for epsilon, count, weight, loss in zip(
+                found.levels, found.counts, found.weights, losses, strict=True
+            )
+        ],
+        influence=UNSET if is_release or metric.has_rounds else lies(metric, found),
+        search=searched(window) if metric.has_rounds else UNSET,
+        trust="central" if is_release else UNSET,
+        saturation=found.saturation if is_release else UNSET,
+        categories=labels if metric.kind == "frequency" else UNSET,
+        coordinates=labels if metric.kind == "vector_mean" else UNSET,
+        left_out=UNSET if top is None else len(found.labels) - len(labels),
+        radius=UNSET if found.radius is None else _number(found.radius),
+        simplex=UNSET if nearest is None else plain(nearest),  # type: ignore[arg-type]
+    )
+
+
+def lies(metric: Metric, found: Estimate) -> Lies:
+    """Return how far an estimate could be off if LYING of its reports were made up."""
+    reports = math.ceil(LYING * found.reports)
+    influence = metric.influence(found, reports, among=True, each=False)
+    return Lies(
+        share=LYING,
+        reports=reports,
+        shift=_number(influence.largest),
+        without_privacy=_number(influence.without_privacy),
+        l2=UNSET if influence.l2 is None else _number(influence.l2),
+    )
+
+
+def as_dict(
+    window: Window, found: Estimate, top: int | None = None, nearest: Floats | None = None
+) -> dict[str, Any]:
+    """Return :func:`answer` as a dict of the names in JSON."""
+    shown: dict[str, Any] = msgspec.to_builtins(answer(window, found, top, nearest))
+    return shown
+
+
+def definition(metric: Metric, policy: str | None = None) -> Definition:
+    """Return a metric's definition as plain values, with the weights in force."""
+    is_open = metric.categories == OPEN
+    categories: list[str] | Literal["open"] | UnsetType = UNSET
+    if metric.kind == "frequency":
+        categories = "open" if is_open else list(metric.category_names)
+    return Definition(
+        name=metric.name,
+        description=metric.description,
+        kind=metric.kind,
+        trust=metric.trust,  # type: ignore[arg-type]
+        mechanism=metric.mechanism,
+        options=dict(metric.options),
+        unit=metric.unit,
+        levels=[float(epsilon) for epsilon in metric.levels],
+        revision=metric.revision,
+        pane_seconds=metric.pane_ms / 1000,
+        lateness_seconds=metric.lateness_ms / 1000,
+        minimum_reports=metric.minimum_reports,
+        memoized=metric.memoized,
+        policy=policy or metric.policies[0],
+        policies=list(metric.policies),
+        max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
+        range=UNSET if metric.range is None else [float(x) for x in metric.range],
+        rounds=UNSET if metric.rounds is None else metric.rounds,
+        split=metric.split if metric.has_rounds else UNSET,
+        beta=float(metric.beta) if metric.has_rounds else UNSET,
+        critical=metric.critical if metric.has_rounds else UNSET,
+        categories=categories,
+        watch=list(metric.category_names) if is_open else UNSET,
+        coordinates=list(metric.labels) if metric.kind == "vector_mean" else UNSET,
+        radius=UNSET if metric.radius is None else float(metric.radius),
+    )
+
+
+def plain(x: Any) -> Numbers:
+    """Return numbers as floats and lists; what is not finite becomes None.
+
+    Examples
+    --------
+    >>> plain(np.array([0.5, np.nan]))
+    [0.5, None]
+    """
+    numbers = np.asarray(x, dtype=np.float64)
+    if not numbers.ndim:
+        return _number(numbers.item())
+    finite: list[Number] = numbers.tolist()
+    for index in np.flatnonzero(~np.isfinite(numbers)).tolist():
+        finite[index] = None
+    return finite
+
+
+def _number(x: float) -> Number:
+    return float(x) if np.isfinite(x) else None

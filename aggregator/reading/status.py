@@ -1,0 +1,281 @@
+"""What operations looks at: outcomes and rates of metrics, and how far partitions are counted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+
+import msgspec
+
+from aggregator.config.live_metrics import UNUSABLE, unusable
+from aggregator.config.settings import Settings
+from aggregator.kafka.log_ends import LogEnds
+from aggregator.reading.serialization import Moment
+from aggregator.state.watermark import NEVER
+from aggregator.storage.redis_keys import counted_keys
+from aggregator.storage.store import UNSET, Overview, Standing
+from aggregator.timestamps import iso
+from estimators import Metric
+from estimators.durations import milliseconds
+
+RATE_SECONDS = 15.0
+"""Rates are over about so many seconds."""
+STALE_SECONDS = 60.0
+"""Over more than that a rate says nothing of now."""
+SHORTEST_SECONDS = 0.5
+READINGS = 40
+SHOWN_HALTED = 3
+"""Partitions of which the reason is said."""
+SILENT_MS = 60_000
+"""Without a commit, until it is said that nobody counts: workers commit once a second."""
+COMMITS = 3
+"""Or so many of their intervals, where they are set to commit more seldom."""
+START_WORKERS = "start `dither aggregate`, or see its log for what it waits for"
+COUNTED = ("accepted", "duplicate")
+"""Outcomes of reports that are not in the dead-letter topic."""
+
+
+class MetricStatus(msgspec.Struct, frozen=True):
+    """A metric's reports by outcome; accepted ones a second, null until it was read twice.
+
+    `event_time` is the latest that was counted (null for a minimum or maximum, whose answers are of
+    no time), `updated` when the last report reached Kafka.
+    """
+
+    outcomes: dict[str, int]
+    reports_per_second: float | None
+    event_time: Moment | None
+    updated: Moment | None
+
+
+class PartitionStatus(msgspec.Struct, frozen=True):
+    """How far a partition is counted: messages behind where its log ends now, and offsets lost.
+
+    `lag` is null where Kafka does not say where the log ends. `reason` is why it is halted;
+    `counting` whether a worker has committed it lately, by Redis's clock, and it is not halted;
+    `committed` when it last was, by the worker's, null where nobody ever has.
+    """
+
+    partition: int
+    lag: int | None
+    halted: bool
+    reason: str
+    gap: int
+    epoch: int
+    committed: Moment | None
+    counting: bool
+
+
+class ServiceStatus(msgspec.Struct, frozen=True):
+    """The whole deployment; `redis` and `kafka` are "ok", or why they do not answer.
+
+    `redis` also names what was counted and is missing there.
+
+    `definitions` is "ok", or whose file of definitions was changed and cannot be used, and why.
+    `counting` is whether a worker has committed any partition lately that is not halted, null where
+    that is not known;
+    `silent_since` when the last one did, where none has lately.
+    """
+
+    metrics: dict[str, MetricStatus]
+    partitions: list[PartitionStatus]
+    deadletters: dict[str, int]
+    redis: str
+    kafka: str
+    definitions: str
+    counting: bool | None
+    silent_since: Moment | None
+    version: str
+
+
+class Rates:
+    """Reports a second, from successive readings of what was accepted.
+
+    Parameters
+    ----------
+    clock : callable
+        Seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._readings: deque[tuple[float, Mapping[str, int]]] = deque(maxlen=READINGS)
+        self._lock = threading.Lock()
+
+    def note(self, accepted: Mapping[str, int]) -> dict[str, float]:
+        """Add a reading of reports by metric; return the rates since the oldest recent one."""
+        now = self._clock()
+        with self._lock:
+            if not self._readings or now - self._readings[-1][0] >= SHORTEST_SECONDS:
+                self._readings.append((now, accepted))
+            while len(self._readings) > 2 and now - self._readings[1][0] >= RATE_SECONDS:
+                self._readings.popleft()
+            if now - self._readings[0][0] > STALE_SECONDS:
+                self._readings.popleft()
+            then, before = self._readings[0]
+        if now - then < SHORTEST_SECONDS:
+            return {}
+        return {
+            name: max(0.0, (count - before.get(name, 0)) / (now - then))
+            for name, count in accepted.items()
+        }
+
+
+def silence_ms(settings: Settings) -> int:
+    """Return for how long nobody may commit until it is said that nobody counts."""
+    return max(SILENT_MS, COMMITS * milliseconds(settings.aggregate.commit_interval))
+
+
+def status(
+    overview: Overview,
+    metrics: Mapping[str, Metric],
+    rates: Rates,
+    ends: LogEnds | None = None,
+    silent_ms: int = SILENT_MS,
+) -> ServiceStatus:
+    """Return the status from what was read of all partitions, and where their logs end.
+
+    Parameters
+    ----------
+    ends : LogEnds
+        Not known, if left out.
+    silent_ms : int
+        See :func:`silence_ms`.
+    """
+    ends = LogEnds() if ends is None else ends
+    now_ms = time.time_ns() // 10**6
+    idle = last_commit_ms(overview, now_ms)
+    outcomes: dict[str, Counter[str]] = {name: Counter() for name in metrics}
+    deadletters: Counter[str] = Counter()
+    for standing in overview.partitions.values():
+        for key, count in standing.counts.items():
+            outcome, _, name = key.partition(":")
+            if name in outcomes:
+                outcomes[name][outcome] += count
+            if outcome not in COUNTED:
+                deadletters[outcome] += count
+    speeds = rates.note({name: found["accepted"] for name, found in outcomes.items()})
+    return ServiceStatus(
+        metrics={
+            name: _metric(overview, metric, dict(outcomes[name]), speeds.get(name))
+            for name, metric in metrics.items()
+        },
+        partitions=[
+            *(
+                _partition(number, one, ends, now_ms, silent_ms)
+                for number, one in overview.partitions.items()
+            ),
+            *(
+                PartitionStatus(number, None, True, str(error), 0, 0, None, False)
+                for number, error in overview.unreadable.items()
+            ),
+            *(
+                PartitionStatus(number, ends.lag(number, 0), False, "", 0, 0, None, False)
+                for number in ends.ranges
+                if number not in overview.partitions and number not in overview.unreadable
+            ),
+        ],
+        deadletters=dict(deadletters),
+        redis="ok",
+        kafka=ends.unknown or "ok",
+        definitions="; ".join(unusable_definitions(metrics, overview)) or "ok",
+        counting=idle is not None and idle < silent_ms,
+        silent_since=None if idle is None or idle < silent_ms else _moment(now_ms, idle),
+        version=version("dither"),
+    )
+
+
+def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
+    """Return the status while Redis does not answer."""
+    kafka, told = "not asked while Redis is away", "; ".join(unusable_definitions(metrics)) or "ok"
+    return ServiceStatus({}, [], {}, reason, kafka, told, None, None, version("dither"))
+
+
+def unusable_definitions(
+    metrics: Mapping[str, Metric], overview: Overview | None = None
+) -> list[str]:
+    """Return whose file of definitions was changed so that it cannot be used, and why, in words.
+
+    Of this process, and of the workers as far as they have told Redis.
+    """
+    standings = [] if overview is None else overview.partitions.values()
+    workers = {standing.owner.get(UNUSABLE, "") for standing in standings} - {""}
+    found = [f"this server cannot use {mine}" for mine in [unusable(metrics)] if mine]
+    found += [f"a worker cannot use {theirs}" for theirs in sorted(workers)]
+    return [f"{one}: the definitions before it stay in force" for one in found]
+
+
+def last_commit_ms(overview: Overview, now_ms: int) -> int | None:
+    """Return how long ago any partition that is not halted was committed; None if none was."""
+    known = (one.idle_ms(now_ms) for one in overview.partitions.values() if not one.is_halted)
+    return min((idle for idle in known if idle is not None), default=None)
+
+
+def silence(overview: Overview, now_ms: int, silent_ms: int = SILENT_MS) -> str:
+    """Return since when nobody counts, in words; empty while somebody does."""
+    idle = last_commit_ms(overview, now_ms)
+    if overview.partitions and all(one.is_halted for one in overview.partitions.values()):
+        return "every partition is halted: nothing is counted"
+    if idle is None:
+        return "no worker has counted anything yet"
+    if idle < silent_ms:
+        return ""
+    return f"no worker has counted since {_moment(now_ms, idle)}"
+
+
+def _since(owner: Mapping[str, str]) -> str:
+    done = int(owner.get("next", UNSET))
+    return "" if done < 0 else f", and counted up to offset {done} alone"
+
+
+def halted(overview: Overview) -> list[str]:
+    """Return which partitions are not counted on, since which offset and why, in words."""
+    standings = overview.partitions.items()
+    stopped = {number: one.owner for number, one in standings if one.is_halted}
+    found = [
+        f"partition {number} is halted{_since(owner)}: "
+        f"{owner.get('halted') or 'a commit was applied by half'}"
+        for number, owner in stopped.items()
+    ]
+    found += [f"partition {number} is halted: {e}" for number, e in overview.unreadable.items()]
+    more = len(found) - SHOWN_HALTED
+    return found if more <= 0 else [*found[:SHOWN_HALTED], f"and {more} more partitions are halted"]
+
+
+def _moment(now_ms: int, ago_ms: int) -> Moment | None:
+    """Return when something was, by this clock, to the second."""
+    return iso((now_ms - ago_ms) // 1000 * 1000)
+
+
+def _metric(
+    overview: Overview, metric: Metric, outcomes: dict[str, int], speed: float | None
+) -> MetricStatus:
+    keys, standings = counted_keys(metric), overview.partitions.values()
+    marks = [s.watermarks[key] for s in standings for key in keys if key in s.watermarks]
+    times = [] if metric.has_rounds else [m.latest for m in marks if m.latest != NEVER]
+    return MetricStatus(
+        outcomes,
+        speed,
+        iso(max(times, default=None)),
+        iso(max((mark.arrived for mark in marks), default=None)),
+    )
+
+
+def _partition(
+    number: int, standing: Standing, ends: LogEnds, now_ms: int, silent_ms: int
+) -> PartitionStatus:
+    owner, idle = standing.owner, standing.idle_ms(now_ms)
+    done, updated = int(owner.get("next", 0)), owner.get("updated")
+    return PartitionStatus(
+        partition=number,
+        lag=ends.lag(number, done),
+        halted=standing.is_halted,
+        reason=owner.get("halted", ""),
+        gap=int(owner.get("gap", 0)),
+        epoch=int(owner.get("epoch", 0)),
+        committed=iso(None if updated is None else int(updated)),
+        counting=idle is not None and idle < silent_ms and not standing.is_halted,
+    )

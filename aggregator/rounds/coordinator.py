@@ -1,0 +1,241 @@
+"""The coordinator: opens the rounds of minimum and maximum, closes and decides them.
+
+Several processes may run one; a lease in Redis lets one at a time work. A decision is stored with
+the answers that it was made from before anybody is told, and what is told follows from what is
+stored. docs/decisions/0014 says what holds when Redis or the coordinator is lost at any step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from aggregator.clock import SYSTEM, Clock
+from aggregator.config.live_metrics import current
+from aggregator.config.settings import Settings
+from aggregator.errors import DitherError
+from aggregator.kafka import clients
+from aggregator.kafka.log_ends import KafkaLog, LogEnds
+from aggregator.publishing import events
+from aggregator.publishing.event_producer import Outlet
+from aggregator.publishing.events import Event
+from aggregator.reading.reader import Reader
+from aggregator.storage.leader import Leader, Unreadable
+from aggregator.storage.redis_keys import coordinator_key, metric_key, rounds_key
+from aggregator.storage.store import Overview
+from aggregator.timestamps import iso
+from estimators import Metric
+from estimators.durations import milliseconds
+from estimators.estimate import Counts
+from estimators.extremes import Progress
+from producers.connection import PRODUCER_ONLY
+from producers.rounds import OPENED, Round, Rounds, decode, encode
+
+LOOK_SECONDS = 0.25
+NOTHING = -1
+"""The next offset of a partition of which nothing is counted."""
+
+log = structlog.get_logger("dither.coordinator")
+
+
+class Changed(DitherError):  # noqa: N818
+    """Redis has another round than this coordinator has written: to be looked at anew."""
+
+
+class Coordinator(Leader):
+    """Opens, closes and decides rounds, for as long as it has the lease.
+
+    Parameters
+    ----------
+    settings : Settings
+    reader : Reader
+        Of all metrics; those that are asked in rounds are coordinated.
+    clock : Clock
+    """
+
+    work, log = "coordinate", log
+
+    def __init__(self, settings: Settings, reader: Reader, clock: Clock = SYSTEM) -> None:
+        self.settings, self.reader, self._clock = settings, reader, clock
+        self._topic, self._client = settings.topics.rounds, reader.store.client
+        self._key = coordinator_key(settings.topics.reports)
+        super().__init__(self._client, self._key, milliseconds(settings.coordinate.lease) / 1000)
+        self._metrics: list[Metric] = []
+        self._open: dict[str, Round] = {}
+        self._log_ends, self._ends = KafkaLog(settings), dict[str, LogEnds]()
+
+    def _lead(self) -> None:
+        """Coordinate as the only one, until something fails."""
+        self._at("leading")
+        defined = current(self.reader.metrics)
+        self._metrics = [metric for metric in defined.values() if metric.has_rounds]
+        clients.ensure_topics(self.settings, self._topic)
+        identity = f"dither.coordinator.{self.settings.topics.reports}"
+        outlet = Outlet(self.settings, self._topic, identity)
+        try:
+            self._at("fenced the others")
+            told = self._told()
+            for metric in self._metrics:
+                self._resume(outlet, metric, told.get(metric_key(metric.name, metric.revision)))
+            log.info("coordinating", topic=self._topic, epoch=self.lease.epoch)
+            while self._goes_on(self.reader.metrics, defined):
+                overview = self.reader.store.overview()
+                for metric in self._metrics:
+                    self._look(outlet, overview, metric)
+                self._check()
+                self._stopping.wait(LOOK_SECONDS)
+        finally:
+            outlet.close()
+
+    # -- Taking over ------------------------------------------------------------------------------
+
+    def _told(self) -> Mapping[str, Round]:
+        """Return the newest round of each metric that is on the topic, by metric key."""
+        config = {k: v for k, v in self.settings.kafka.items() if k not in PRODUCER_ONLY}
+        group = f"{self.settings.aggregate.group}-coordinator"
+        with Rounds({**config, "group.id": group}, self._topic) as rounds:
+            try:
+                rounds.read_to_end()
+            except TimeoutError as error:
+                raise Unreadable(str(error)) from None
+            found = [(metric, rounds.latest(metric)) for metric in self._metrics]
+        return {metric_key(m.name, m.revision): one for m, one in found if one is not None}
+
+    def _resume(self, outlet: Outlet, metric: Metric, told: Round | None) -> None:
+        """Go on where a search stands: devices have answered what they were told.
+
+        What is stored wins if it follows from that by a decision that nobody was told of yet; else
+        what is on the topic does, and nothing at all begins the search.
+        """
+        key = metric_key(metric.name, metric.revision)
+        text: Any = self._client.hget(self._stored, key) or b""
+        stored = self._read(text, metric)
+        if told is not None and told != Round.of(metric, told.progress, told.opened_ms):
+            raise DitherError(
+                f"topic {self._topic!r} has a round of {metric.name!r} that does not follow from "
+                f"its decisions: {told}. Somebody else has written there: delete it, and the "
+                f"topic is written anew from Redis"
+            )
+        if told is not None and (stored is None or not stored.extends(told)):
+            current = told
+        else:
+            current = stored or Round.of(metric, Progress(), self._clock.now_ms())
+        self._at("resuming", metric=metric.name, round=current.number)
+        self._store(metric, text, current)
+        if told is None or told != current:
+            self._tell(outlet, metric, current)
+        self._note(metric, current)
+        self._at("resumed", metric=metric.name, round=current.number)
+
+    @property
+    def _stored(self) -> str:
+        return f"{self._key}:stored"
+
+    def _read(self, text: bytes, metric: Metric) -> Round | None:
+        """Return a round that was stored; None where it is none: the topic has the last one."""
+        try:
+            found = decode(text) if text else None
+            known = found and Round.of(metric, found.progress, found.opened_ms)
+        except ValueError:
+            found, known = None, None
+        if text and (found is None or found != known):
+            log.warning("not a round in Redis", key=self._stored, metric=metric.name)
+            return None
+        return found
+
+    # -- Deciding ---------------------------------------------------------------------------------
+
+    def _look(self, outlet: Outlet, overview: Overview, metric: Metric) -> None:
+        """Decide a metric's round, if it is to be closed, and open the next one."""
+        asked = self._open[metric.name]
+        if asked.is_over:
+            return
+        statistic = self._answers(overview, metric, asked)
+        if not self._is_due(overview, metric, asked, statistic):
+            return
+        self._at("deciding", metric=metric.name, round=asked.number)
+        progress = metric.search.decide(asked.progress, statistic)
+        following = Round.of(metric, progress, self._clock.now_ms())
+        self._store(metric, encode(asked), following)
+        self._at("stored", metric=metric.name, round=asked.number)
+        self._tell(outlet, metric, following)
+        self._at("told", metric=metric.name, round=asked.number)
+        self._note(metric, following)
+        self._at("noted", metric=metric.name, round=asked.number)
+        made = progress.decisions[-1]
+        log.info(
+            "decided",
+            metric=metric.name,
+            round=asked.number,
+            answers=sum(made.answers),
+            threshold=made.threshold,
+            outwards=made.outwards,
+        )
+
+    def _answers(self, overview: Overview, metric: Metric, asked: Round) -> Counts:
+        """Return the statistic of a round's answers that are counted."""
+        frame = self.reader.frame(overview, metric.name)
+        return self.reader.sum_round(metric, asked.number, [*frame.watermarks])
+
+    def _is_due(self, overview: Overview, metric: Metric, asked: Round, statistic: Counts) -> bool:
+        """Return whether a round has its answers; or its time is over, and everything counted."""
+        answers = int(metric.counts(statistic).sum())
+        if metric.round_reports is not None and answers >= metric.round_reports:
+            return True
+        end = asked.opened_ms + metric.round_ms
+        if answers < metric.minimum_reports or self._clock.now_ms() < end:
+            return False
+        return self._is_counted(overview, metric)
+
+    def _is_counted(self, overview: Overview, metric: Metric) -> bool:
+        """Return whether everything is counted that was in the log after the round's time was over.
+
+        Where the log ended then Kafka is asked once; as long as it does not say, nobody knows.
+        """
+        ends = self._ends.get(metric.name)
+        if ends is None:
+            ends = self._log_ends.ask()
+            if ends.unknown:
+                self._at("waiting for Kafka", metric=metric.name, why=ends.unknown)
+                return False
+            self._ends[metric.name] = ends
+        return all(
+            ends.lag(number, NOTHING if standing is None else standing.next_offset) == 0
+            for number, standing in ((one, overview.partitions.get(one)) for one in ends.ranges)
+        )
+
+    # -- Storing and telling ----------------------------------------------------------------------
+
+    def _store(self, metric: Metric, before: bytes, following: Round) -> None:
+        """Store a round in place of the one before it: of two decisions of one, the first stays."""
+        self._check()
+        key, text = metric_key(metric.name, metric.revision), encode(following)
+        if text != before and not self.lease.swap(self._stored, key, before, text):
+            raise Changed(f"Redis has another round of {metric.name!r} than before: looking anew")
+
+    def _tell(self, outlet: Outlet, metric: Metric, asked: Round) -> None:
+        """Put a round on the topic."""
+        self._check()
+        outlet.publish([event(metric, asked, self.settings.topics.reports)])
+
+    def _note(self, metric: Metric, asked: Round) -> None:
+        """Let readers, and devices that ask over HTTP, know of a round that is on the topic."""
+        key = metric_key(metric.name, metric.revision)
+        place = rounds_key(self.settings.topics.reports)
+        self.lease.write([["HSET", place, key, encode(asked)]])
+        self._open[metric.name] = asked
+        self._ends.pop(metric.name, None)
+
+    def _at(self, step: str, **facts: object) -> None:
+        log.debug(step, **facts)
+
+
+def event(metric: Metric, asked: Round, reports: str) -> Event:
+    """Return a round as an event: the newest of a metric stays on the compacted topic."""
+    key, time = metric_key(metric.name, metric.revision), iso(asked.opened_ms)
+    assert time is not None  # noqa: S101
+    identity = f"{key}/round/{len(asked.decisions)}"
+    origin = events.source(reports)
+    return Event(identity, OPENED, origin, metric.name, time, key, encode(asked))

@@ -1,0 +1,1 @@
+"""Pure: a log becomes state, with no clock and no network."""

@@ -1,0 +1,66 @@
+"""Which panes make up a window: complete days, then complete hours, then the metric's own panes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from aggregator.storage.redis_keys import GRAINS_MS
+from estimators import Metric
+
+COARSE = ("day", "hour")
+
+
+class Span(NamedTuple):
+    """Panes of one grain that begin in [start, end), in ms since the epoch; None: unbounded."""
+
+    grain: str
+    start: int | None
+    end: int | None
+
+
+def spans(
+    metric: Metric,
+    closed_ms: int,
+    start: int | None,
+    end: int | None,
+    grains: tuple[str, ...] = COARSE,
+) -> Iterator[Span]:
+    """Cut a window into the spans with the fewest panes.
+
+    Parameters
+    ----------
+    metric : Metric
+    closed_ms : int
+        Panes that end by then are closed: a coarse one is complete, and never changes again.
+    start, end : int or None
+        On edges of the metric's panes, in ms since the epoch.
+    grains : tuple of str
+        The coarse grains that may be used, the coarsest first.
+
+    Examples
+    --------
+    >>> metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1],
+    ...                 pane="30m")
+    >>> hour = 3_600_000
+    >>> [(s.grain, s.start / hour, s.end / hour)
+    ...  for s in spans(metric, 50 * hour, 23 * hour, int(49.5 * hour))]
+    [('hour', 23.0, 24.0), ('day', 24.0, 48.0), ('hour', 48.0, 49.0), ('pane', 49.0, 49.5)]
+    """
+    if start is not None and end is not None and start >= end:
+        return
+    if not grains:
+        yield Span("pane", start, end)
+        return
+    grain, *finer = grains
+    width = GRAINS_MS[grain]
+    last = (closed_ms if end is None else min(end, closed_ms)) // width * width
+    first = None if start is None else -(-start // width) * width
+    exists = metric.pane_ms < width and width % metric.pane_ms == 0
+    if not exists or (first is not None and first >= last):
+        yield from spans(metric, closed_ms, start, end, tuple(finer))
+        return
+    if first is not None:
+        yield from spans(metric, closed_ms, start, first, tuple(finer))
+    yield Span(grain, first, last)
+    yield from spans(metric, closed_ms, last, end, tuple(finer))

@@ -1,0 +1,96 @@
+"""The Redis commands that bring the store to a partition's state: none of them is long."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from aggregator.state.partition import Partition
+from producers.batch import BATCH_ID_BYTES
+
+MOST_WORDS = 4_000
+"""Of a command that a script runs: Lua unpacks about 8,000 values at most."""
+MOST_ARGUMENTS = 1_000_000
+"""Of a script's call, its keys included: Redis takes 1,048,576."""
+
+Command = list[Any]
+
+
+def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) -> Iterator[Command]:
+    """Yield the commands, each of :data:`MOST_WORDS` words at most.
+
+    Parameters
+    ----------
+    prefix : str
+        Of the partition's keys.
+    partition : Partition
+    facts : mapping
+        Further fields of the owner's hash.
+    """
+    indexes: defaultdict[str, list[str | int]] = defaultdict(list)
+    indexed: dict[str, None] = {}
+    opened: list[str] = []
+    closed: list[str] = []
+    expiring: dict[str, None] = {}
+    for key, pane in partition.panes.items():
+        if not pane.changed:
+            continue
+        value = pane.statistic.astype("<i8", copy=False).data.cast("B")  # not copied
+        yield ["SET", f"{prefix}:{key}", value]
+        member = f"{key.grain}:{key.metric}"
+        indexed[member] = None
+        indexes[f"{prefix}:index:{member}"] += (key.start, f"{key.start}:{pane.first_offset}")
+        if not pane.closed:
+            opened.append(f"{key}:{pane.first_offset}")
+            if pane.unsaved:
+                stored_bytes = BATCH_ID_BYTES * (len(pane.seen) - len(pane.unsaved))
+                yield ["SETRANGE", f"{prefix}:seen:{key}", stored_bytes, b"".join(pane.unsaved)]
+            uses = [word for name in pane.unsaved_keys for word in (name, pane.used[name])]
+            yield from _parts(["HSET", f"{prefix}:keys:{key}"], uses)
+            continue
+        closed.append(f"{key}:{pane.first_offset}")
+        yield ["DEL", f"{prefix}:seen:{key}", f"{prefix}:keys:{key}"]
+        if pane.metric.retention_ms is not None:
+            arrived = partition.watermarks[key.metric].arrived
+            yield ["PEXPIREAT", f"{prefix}:{key}", arrived + pane.metric.retention_ms]
+            expiring[key.metric] = None
+    for index, ranks in indexes.items():
+        yield from _parts(["ZADD", index], ranks)
+    yield from _parts(["SADD", f"{prefix}:indexed"], [*indexed])
+    yield from _parts(["SADD", f"{prefix}:expiring"], [*expiring])
+    yield from _parts(["SADD", f"{prefix}:open"], opened)
+    yield from _parts(["SREM", f"{prefix}:open"], closed)
+    marks = {name: str(mark) for name, mark in partition.watermarks.items()}
+    yield from _parts(["HSET", f"{prefix}:watermarks"], _flat(marks))
+    yield from _parts(["HSET", f"{prefix}:counts"], _flat(partition.counts))
+    yield from _parts(["HSET", f"{prefix}:owner"], _flat(facts))
+
+
+def keys_of(command: Command) -> Command:
+    """Return the keys that a command of :func:`writes` names.
+
+    Examples
+    --------
+    >>> keys_of(["DEL", "one", "two"]), keys_of(["SADD", "one", "member"])
+    (['one', 'two'], ['one'])
+    """
+    return command[1:] if command[0] == "DEL" else command[1:2]
+
+
+def _parts(head: Command, words: Sequence[Any]) -> Iterator[Command]:
+    """Yield a command as often as it takes to have all of its words; not at all without any.
+
+    Examples
+    --------
+    >>> [len(part) for part in _parts(["HSET", "key"], range(5_000))]
+    [4000, 1004]
+    """
+    size = MOST_WORDS - 2  # even: pairs stay together
+    assert len(head) == 2  # noqa: S101
+    for first in range(0, len(words), size):
+        yield [*head, *words[first : first + size]]
+
+
+def _flat(fields: Mapping[str, str | int]) -> list[str | int]:
+    return [word for pair in fields.items() for word in pair]

@@ -1,0 +1,251 @@
+"""Connecting to Redis: a server, a Redis Cluster, or the master that Sentinels have chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import SplitResult, urlsplit
+
+import redis
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+from redis.cluster import ClusterNode, RedisCluster
+from redis.connection import parse_url
+from redis.exceptions import ClusterError, RedisClusterException
+from redis.retry import Retry
+from redis.sentinel import MasterNotFoundError, Sentinel
+
+from aggregator.config.settings import masked
+from aggregator.errors import SettingsError, StoreUnreachable
+from aggregator.storage.failures import AWAY, condition
+
+SENTINEL = "+sentinel"
+RETRIES = 3
+"""Of a call that found no connection: a blink is not noticed, and an outage soon is."""
+OPTIONS: dict[str, Any] = {
+    "socket_connect_timeout": 5,
+    "socket_timeout": 20,  # a server that hangs is one that is away
+    "health_check_interval": 30,
+}
+SENTINEL_PORT = 26_379
+EXPECTED = (
+    "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0, with special characters "
+    "percent-encoded, and redis-py's parameters (ssl_ca_certs=..., with rediss:// only); or, for "
+    "Sentinels, redis+sentinel:// or rediss+sentinel://, then HOST:PORT,HOST:PORT/NAME/0"
+)
+
+
+LAYOUT_LOST = (RedisClusterException, LookupError)
+"""What the client fails with, beside errors of Redis, when it finds too little of a Cluster."""
+
+
+class ClusterClient(RedisCluster):
+    """A client of a Redis Cluster whose failures are all of :class:`redis.RedisError`."""
+
+    def execute_command(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command, on the node that has its key."""
+        try:
+            return super().execute_command(*args, **kwargs)  # type: ignore[no-untyped-call]
+        except (*LAYOUT_LOST, AttributeError) as error:
+            raise ClusterError(f"a part of the Redis Cluster is away: {error}") from error
+
+    def get_node(self, host: Any = None, port: Any = None, node_name: Any = None) -> Any:
+        """Return a node; one that joined after the last look, and is named by an ASK, is new."""
+        found = super().get_node(host, port, node_name)  # type: ignore[no-untyped-call]
+        if found is None and node_name:
+            host, _, port = str(node_name).rpartition(":")
+            found = ClusterNode(host, int(port), "primary")  # type: ignore[no-untyped-call]
+        return found
+
+
+class Sentinels(Sentinel):
+    """Sentinels of which one after the other is asked; where none can be, that says why."""
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        """Return the address of a master; whoever knew it is asked first the next time."""
+        asked: list[Any] = self.sentinels
+        failures: list[Exception] = []
+        for sentinel in asked:
+            try:
+                master = sentinel.sentinel_masters().get(service_name)
+            except (redis.ConnectionError, redis.TimeoutError) as error:
+                failures.append(error)
+                continue
+            if master and self.check_master_state(master, service_name):  # type: ignore[no-untyped-call]
+                self.sentinels = [sentinel, *(one for one in asked if one is not sentinel)]
+                return master["ip"], master["port"]
+        if len(failures) == len(asked):
+            raise min(failures, key=lambda failure: condition(failure) is AWAY)
+        raise MasterNotFoundError(f"none that answers knows a master {service_name!r} that is up")
+
+
+def run(client: redis.Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
+    """Run commands in one round trip, of each node of a Redis Cluster; they may run twice.
+
+    Returns
+    -------
+    list
+        Replies in the order of the commands; where Redis refused one, its error.
+
+    Raises
+    ------
+    redis.RedisError
+        If there is no connection.
+    """
+    if len(commands) == 1:
+        return [_alone(client, commands[0])]
+    with client.pipeline(transaction=False) as pipeline:
+        run_later: Any = pipeline.execute_command
+        for command in commands:
+            run_later(*command)
+        try:
+            return list(pipeline.execute(raise_on_error=False))
+        except (*LAYOUT_LOST, AttributeError):
+            if not isinstance(client, ClusterClient):
+                raise
+    return [_alone(client, command) for command in commands]  # nodes joined, or left
+
+
+def _alone(client: Any, command: Sequence[Any]) -> Any:
+    try:
+        return client.execute_command(*command)
+    except redis.ResponseError as error:
+        return error
+
+
+def connect(url: str) -> redis.Redis:
+    """Return a client for a Redis URL.
+
+    Parameters
+    ----------
+    url : str
+        ``redis://``, ``rediss://`` (TLS) or ``unix://``. That a server belongs to a Redis Cluster
+        it says itself; several of its nodes may be named, ``redis://one:6379,two:6379``, and the
+        first that answers tells of the others. ``redis+sentinel://one:26379,two:26379/NAME/0`` (or
+        ``rediss+sentinel://``) asks Sentinels for the master of that name.
+
+    Raises
+    ------
+    StoreUnreachable
+        If nothing answers there, or not as it should.
+    SettingsError
+        If it is no such URL.
+    """
+    try:
+        return _connect(url)
+    except _UnreadableError:  # what the client says of it may be a part of the password
+        raise SettingsError("redis.url", masked("redis.url", url), EXPECTED, "redis") from None
+
+
+def _connect(url: str) -> redis.Redis:
+    places = _read(url)
+    user, _, hosts = places.netloc.rpartition("@")
+    urls = [_of(places, user, host) for host in hosts.split(",")] if hosts else [url]
+    failure: Exception = ValueError("no address")
+    try:
+        if places.scheme.endswith(SENTINEL):
+            return _by_sentinel(places, urls)
+        for one in urls:
+            try:
+                return _by_server(one, urls)
+            except redis.ConnectionError as error:
+                failure = error
+    except (redis.RedisError, RedisClusterException, ValueError, OSError) as error:
+        failure = error
+    except TypeError:  # a parameter that the client does not know
+        raise _UnreadableError from None
+    raise StoreUnreachable(str(masked("redis.url", url)), failure) from None
+
+
+class _UnreadableError(Exception):
+    """A URL that is none."""
+
+
+def _read(url: str) -> SplitResult:
+    """Return a URL's parts, after looking whether the client can read each of its hosts."""
+    try:
+        places = urlsplit(url)
+        user, _, hosts = places.netloc.rpartition("@")
+        if "@" in places.path + places.query + places.fragment:  # then what is a password?
+            raise _UnreadableError
+        for host in hosts.split(",") if hosts else [""]:
+            parse_url(_of(places, user, host) if host else url)  # type: ignore[no-untyped-call]
+    except ValueError:
+        raise _UnreadableError from None
+    return places
+
+
+def _of(places: SplitResult, user: str, host: str) -> str:
+    """Return the URL of one host of several."""
+    scheme = places.scheme.removesuffix(SENTINEL)
+    path = "" if places.scheme.endswith(SENTINEL) else places.path
+    netloc = f"{user}@{host}" if user else host
+    return places._replace(scheme=scheme, netloc=netloc, path=path).geturl()
+
+
+def _retry() -> Retry:
+    return Retry(ExponentialWithJitterBackoff(base=0.1, cap=1), RETRIES)
+
+
+def _by_server(url: str, nodes: list[str]) -> redis.Redis:
+    client = redis.Redis.from_url(url, retry=_retry(), **OPTIONS)
+    try:
+        client.ping()
+        is_cluster = _mode(client) == "cluster"
+    except BaseException:
+        client.close()
+        raise
+    if not is_cluster:
+        if len(nodes) > 1:
+            client.close()
+            raise ValueError("several addresses: expected nodes of a Redis Cluster, or one server")
+        return client
+    client.close()
+    startup = [ClusterNode(*_address(node, 6_379)) for node in nodes]  # type: ignore[no-untyped-call]
+    options = {**OPTIONS, "reinitialize_steps": 1, "require_full_coverage": False}
+    cluster = ClusterClient.from_url(url, startup_nodes=startup, retry=_retry(), **options)
+    return cast(redis.Redis, cluster)
+
+
+def _mode(client: redis.Redis) -> str:
+    """Return how a server runs: ``cluster``, ``sentinel`` or ``standalone``.
+
+    Every user may say HELLO; a proxy, or a Redis before version 6, may not understand it.
+    """
+    try:
+        told: Any = client.execute_command("HELLO")  # type: ignore[no-untyped-call]
+    except redis.ResponseError:
+        return "standalone"
+    pairs = told if isinstance(told, Mapping) else dict(zip(told[::2], told[1::2], strict=True))
+    return str(pairs.get(b"mode", b"standalone").decode())
+
+
+def _by_sentinel(places: SplitResult, urls: list[str]) -> redis.Redis:
+    """Return a client of the master that Sentinels name; it asks again when the master changes.
+
+    ``?sentinel_username=`` and ``?sentinel_password=`` are for the Sentinels, where they need any.
+    """
+    name, _, database = places.path.strip("/").partition("/")
+    if not name:
+        raise ValueError("no name of a master: expected redis+sentinel://HOST:PORT/NAME")
+    options = {"db": int(database or 0), **OPTIONS, **_options(urls[0])}
+    access = {key: options.pop(f"sentinel_{key}", None) for key in ("username", "password")}
+    if places.scheme.startswith("rediss"):
+        options["ssl"] = True
+    shared = {k: v for k, v in options.items() if k.startswith(("socket_", "ssl"))}
+    addresses = [_address(url, SENTINEL_PORT) for url in urls]
+    once = Retry(NoBackoff(), 0)
+    sentinel: Any = Sentinels(addresses, sentinel_kwargs={**shared, **access, "retry": once})  # type: ignore[no-untyped-call]
+    client: redis.Redis = sentinel.master_for(name, retry=_retry(), **options)
+    client.ping()
+    return client
+
+
+def _options(url: str) -> dict[str, Any]:
+    """Return what a URL says besides the address."""
+    found: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
+    return {k: v for k, v in found.items() if k not in ("host", "port", "connection_class")}
+
+
+def _address(url: str, port: int) -> tuple[str, int]:
+    found = urlsplit(url)
+    return found.hostname or "localhost", found.port or port

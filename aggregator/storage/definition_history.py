@@ -1,0 +1,108 @@
+"""Under which definitions each message was counted: they may change while workers run.
+
+The facts of a partition's owner name the definitions from an offset on, in the commit that first
+counts by them, so that `dither verify` judges each message as the worker did.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from aggregator.config.settings import Aggregate
+from estimators import Metric
+from estimators.definitions import define
+
+FIELD = "definitions:"
+"""Before the offset, in the owner's hash."""
+DIGEST_BYTES = 8
+_KEYS = [field for field in dataclasses.fields(Metric) if field.name != "name"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Definitions:
+    """What decides over a batch, besides the log.
+
+    Attributes
+    ----------
+    metrics : mapping of str to Metric
+    rules : dict of str to str
+        Those of the settings in ``[aggregate]`` that do, ``future`` and ``past``.
+    """
+
+    metrics: Mapping[str, Metric]
+    rules: dict[str, str]
+
+    def encode(self) -> bytes:
+        """Return them as JSON; equal ones are equal byte for byte."""
+        tables = {name: _table(metric) for name, metric in self.metrics.items()}
+        encoder = msgspec.json.Encoder(order="sorted", enc_hook=list)
+        return encoder.encode({"metrics": tables, "aggregate": self.rules})
+
+    @classmethod
+    def decode(cls, document: bytes) -> Definitions:
+        """Return what :meth:`encode` wrote.
+
+        Raises
+        ------
+        ValueError
+            If it is nothing of that kind.
+        """
+        found = msgspec.json.decode(document)
+        try:
+            tables, rules = found["metrics"], found["aggregate"]
+            return cls({name: define(name, table) for name, table in tables.items()}, dict(rules))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no definitions: {error!r}") from None
+
+    @property
+    def digest(self) -> str:
+        """A name for them."""
+        return hashlib.blake2b(self.encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def rules(settings: Aggregate) -> dict[str, str]:
+    """Return those of the settings that decide over a batch."""
+    return {"future": settings.future, "past": settings.past}
+
+
+def _table(metric: Metric) -> dict[str, Any]:
+    """Return what a definition says, without the defaults."""
+    values = {field.name: getattr(metric, field.name) for field in _KEYS}
+    return {
+        field.name: values[field.name]
+        for field in _KEYS
+        if field.default is dataclasses.MISSING or values[field.name] != field.default
+        if values[field.name] is not None
+    }
+
+
+def in_force(owner: Mapping[str, str]) -> list[tuple[int, str]]:
+    """Return from which offset on which definitions were in force in a partition, ascending."""
+    found = (
+        (name.removeprefix(FIELD), digest)
+        for name, digest in owner.items()
+        if name.startswith(FIELD) and digest
+    )
+    return sorted((int(offset), digest) for offset, digest in found if offset.isdecimal())
+
+
+def forgotten(owner: Mapping[str, str]) -> dict[str, str]:
+    """Return what to add to an owner's facts where offsets begin anew: none was in force."""
+    return {name: "" for name in owner if name.startswith(FIELD)}
+
+
+def changed(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:
+    """Return what to add to an owner's facts if definitions are others than those before.
+
+    Examples
+    --------
+    >>> changed({"definitions:0": "aa"}, 7, "bb"), changed({"definitions:0": "aa"}, 7, "aa")
+    ({'definitions:7': 'bb'}, {})
+    """
+    known = in_force(owner)
+    return {} if known and known[-1][1] == digest else {f"{FIELD}{offset}": digest}

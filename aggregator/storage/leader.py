@@ -1,0 +1,118 @@
+"""What one process at a time does, of several that could: whose turn it is, and failures."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import redis
+from confluent_kafka import KafkaException
+
+from aggregator.config.live_metrics import current
+from aggregator.errors import DitherError
+from aggregator.storage.failures import explained
+from aggregator.storage.lease import Lease, LeaseLost
+from estimators import Metric
+from producers import kafka_errors
+
+LOOK_SECONDS = 0.5
+"""Between two looks at what is to be done, and at a lease that another holds."""
+FIRST_RETRY_SECONDS = 0.5
+LAST_RETRY_SECONDS = 5.0
+STOP_SECONDS = 3.0
+
+
+class Unreadable(Exception):  # noqa: N818
+    """A topic could not be read to its end: to be tried again."""
+
+
+class CopyLost(Exception):  # noqa: N818
+    """Redis no longer has what it was told of a topic: that is to be read again."""
+
+
+class Leader(ABC):
+    """Works alone while it has the lease, and waits for its turn otherwise.
+
+    Parameters
+    ----------
+    client : redis.Redis
+    key : str
+        With a hash tag: see :class:`aggregator.storage.lease.Lease`.
+    seconds : float
+        The length of the lease.
+
+    Attributes
+    ----------
+    name : str
+        Of this process, unlike any other's.
+    """
+
+    work: ClassVar[str]
+    """What it does, for "cannot ..."."""
+    log: ClassVar[Any]
+
+    def __init__(self, client: redis.Redis, key: str, seconds: float) -> None:
+        self.name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.lease = Lease(client, key, self.name, seconds)
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def _goes_on(self, metrics: Mapping[str, Metric], before: Mapping[str, Metric]) -> bool:
+        """Whether nobody has asked for the end, and the definitions are those of before.
+
+        With other ones it begins anew, as whoever takes over would.
+        """
+        return not self._stopping.is_set() and current(metrics) is before
+
+    def start(self) -> None:
+        """Begin in a thread, whenever the lease is free and Kafka and Redis are there."""
+        name = f"dither-{self.work}"
+        self._thread = threading.Thread(target=self.run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, and leave the lease to another."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(STOP_SECONDS)
+
+    def run(self) -> None:
+        """Work until :meth:`stop`; whatever fails is tried again."""
+        delay = FIRST_RETRY_SECONDS
+        while not self._stopping.is_set():
+            try:
+                if self.lease.acquire():
+                    with self.lease.renewals():
+                        self._lead()
+                delay = FIRST_RETRY_SECONDS
+                self._stopping.wait(LOOK_SECONDS)
+                continue
+            except LeaseLost as lost:
+                self.log.warning("lease lost", detail=str(lost))
+            except CopyLost as lost:
+                self.log.warning("read again", detail=str(lost))
+            except (redis.RedisError, KafkaException, DitherError, Unreadable) as error:
+                told = (
+                    kafka_errors.explained(error.args[0])
+                    if isinstance(error, KafkaException)
+                    else explained(error)
+                )
+                self.log.warning(f"cannot {self.work}", error=told, again_in=delay)
+            except Exception:
+                self.log.exception(f"cannot {self.work}: a defect of Dither", again_in=delay)
+            self._stopping.wait(delay)
+            delay = min(2 * delay, LAST_RETRY_SECONDS)
+
+    @abstractmethod
+    def _lead(self) -> None:
+        """Work as the only one, until something fails or the end is asked for."""
+
+    def _check(self) -> None:
+        """Raise LeaseLost unless nobody else can have the lease now."""
+        if not self.lease.held:
+            raise LeaseLost(f"the lease of epoch {self.lease.epoch} has run out")

@@ -1,0 +1,171 @@
+"""A lease in Redis: one process at a time does what several could do."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import redis
+import structlog
+
+from aggregator.storage.failures import told
+from aggregator.storage.store import script
+
+RENEWALS = 3
+"""How often a lease is renewed within its length: two renewals may be lost."""
+MARGIN = 0.1
+"""The share of its length by which a holder gives up early: clocks need not run alike."""
+
+log = structlog.get_logger("dither.lease")
+
+
+class LeaseLost(Exception):  # noqa: N818
+    """Somebody else may hold the lease by now: stop what it protects."""
+
+
+class Lease:
+    """The right to do something alone, for a while.
+
+    A holder that was frozen, or cut off from Redis, knows by its own monotonic clock that its time
+    is over, a tenth of the length before Redis would give the lease to another.
+
+    Parameters
+    ----------
+    client : redis.Redis
+    key : str
+        With a hash tag: `key:lease` and `key:epoch` are in one slot of a Redis Cluster, and so must
+        be what :meth:`write` writes.
+    name : str
+        Of this holder, unlike any other's.
+    seconds : float
+        The length.
+    clock : callable
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        key: str,
+        name: str,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name, self.seconds = name, seconds
+        self._keys = [f"{key}:lease", f"{key}:epoch"]
+        self._script = client.register_script(script("lease"))
+        self._clock = clock
+        self._token = ""
+        self._until = float("-inf")
+
+    @property
+    def held(self) -> bool:
+        """Whether nobody else can hold the lease now."""
+        return self._clock() < self._until
+
+    @property
+    def epoch(self) -> int:
+        """How often the lease had changed hands when this holder got it; 0 if it never did."""
+        return int(self._token.partition(":")[0] or 0)
+
+    def acquire(self) -> bool:
+        """Take the lease, if nobody holds it."""
+        asked = self._clock()
+        found = self._script(self._keys, ["acquire", "", self._milliseconds, self.name])
+        self._token = found.decode()
+        return self._extend(asked, bool(self._token))
+
+    def renew(self) -> bool:
+        """Hold the lease for its full length from now on, unless it is lost."""
+        asked = self._clock()
+        return self._extend(asked, self._call("renew"))
+
+    def release(self) -> None:
+        """Let go of the lease, so that another need not wait for its end."""
+        self._until = float("-inf")
+        self._call("release")
+
+    def write(self, commands: Iterable[Sequence[str | bytes | int]]) -> None:
+        """Run Redis commands in one piece, as the holder.
+
+        Raises
+        ------
+        LeaseLost
+            If the lease is not this holder's any more; nothing was written.
+        """
+        words: list[str | bytes | int] = []
+        keys: dict[str | bytes | int, None] = {}
+        for command in commands:
+            words += [len(command), *command]
+            keys[command[1]] = None
+        if words and not self._call("write", *words, keys=[*keys]):
+            self._until = float("-inf")
+            raise LeaseLost(f"the lease of epoch {self.epoch} is held by another")
+
+    def swap(self, key: str, field: str, expected: bytes, value: bytes) -> bool:
+        """Set a field of a hash, if it has the value that is expected, as the holder.
+
+        Parameters
+        ----------
+        expected : bytes
+            Empty: there is no such field.
+
+        Returns
+        -------
+        bool
+            False if it has another value, which then stays.
+
+        Raises
+        ------
+        LeaseLost
+            If the lease is not this holder's any more; nothing was written.
+        """
+        outcome = self._run("swap", field, expected, value, keys=[key])
+        if not outcome:
+            self._until = float("-inf")
+            raise LeaseLost(f"the lease of epoch {self.epoch} is held by another")
+        return outcome > 0
+
+    @contextlib.contextmanager
+    def renewals(self) -> Iterator[None]:
+        """Renew the lease in the background while the body runs, and release it afterwards."""
+        over = threading.Event()
+
+        def renew() -> None:
+            while not over.wait(self.seconds / RENEWALS) and self.held:
+                try:
+                    self.renew()
+                except redis.RedisError as error:
+                    log.warning("lease not renewed", error=told(error))
+
+        thread = threading.Thread(target=renew, name="dither-lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            with contextlib.suppress(redis.RedisError):
+                self.release()
+
+    @property
+    def _milliseconds(self) -> int:
+        return round(1000 * self.seconds)
+
+    def _call(
+        self, verb: str, *words: str | bytes | int, keys: Sequence[str | bytes | int] = ()
+    ) -> bool:
+        return bool(self._run(verb, *words, keys=keys))
+
+    def _run(
+        self, verb: str, *words: str | bytes | int, keys: Sequence[str | bytes | int] = ()
+    ) -> int:
+        known: list[Any] = [*self._keys, *keys]
+        return int(self._script(known, [verb, self._token, self._milliseconds, *words]))
+
+    def _extend(self, asked: float, granted: bool) -> bool:
+        self._until = asked + self.seconds * (1 - MARGIN) if granted else float("-inf")
+        return granted
