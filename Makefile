@@ -57,8 +57,8 @@ lock: setup      ## pin the newest allowed dependencies in requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra demo --extra plots --group dev --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.lock
 
-proto: setup     ## regenerate the wire format's code from producers/reports.proto
-	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. producers/reports.proto
+proto: setup     ## regenerate the wire format's code from producers/wire/reports.proto
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. producers/wire/reports.proto
 
 screenshots: setup ## take the pictures of the dashboard in docs/images (Chromium; four minutes)
 	@$(BIN)/python -m tests.browser.screenshots

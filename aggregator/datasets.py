@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from aggregator.errors import DitherError
 from estimators.experiments.records import LARGEST_AGE, Records, Task, ages, ratings
-from producers.csv_files import CsvFormat, open_table, read_columns
-from producers.flights import flights
+from producers.populations.csv_files import CsvFormat, open_table, read_columns
+from producers.populations.flights import flights
 
 FLIGHTS = "flights"
 """In place of a file: the table that the demo replays."""

@@ -238,9 +238,9 @@ def explained(error: Exception) -> str | None:
 
     from aggregator.local.embedded import EmbeddedUnavailableError
     from estimators.errors import DefinitionError
-    from producers import kafka_errors
-    from producers.delivery import DeliveryError
-    from producers.ledger_file import LedgerError
+    from producers.kafka import kafka_errors
+    from producers.kafka.delivery import DeliveryError
+    from producers.ledger.ledger_file import LedgerError
 
     ours = DitherError | DefinitionError | DeliveryError | EmbeddedUnavailableError | LedgerError
     if isinstance(error, ours):

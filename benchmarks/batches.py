@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from benchmarks.metrics import LEVELS, reports_of
 from estimators import Metric
 from estimators.mechanisms.mechanism import Levels, Reports
-from producers.batch import encode_batch
+from producers.wire.batch import encode_batch
 
 METRIC = Metric(
     name="late", kind="mean", mechanism="randomized_response", range=(0, 1), levels=LEVELS

@@ -16,7 +16,7 @@ from aggregator.state.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRICS, different_payloads
 from benchmarks.measure import Benchmark, Side
 from benchmarks.places import PARTITIONS, Places
-from producers.connection import DEFAULTS
+from producers.kafka.connection import DEFAULTS
 
 BATCHES = {1: 900_000, 1_000: 120_000}
 """A second or less of raw consumption: the first messages of a log are waited for."""

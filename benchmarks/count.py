@@ -8,7 +8,7 @@ from aggregator.state.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRICS, LogMessage, payloads
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
-from producers.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import ReportBatch
 
 BATCHES = {1: 50_000, 1_000: 5_000}
 

@@ -8,7 +8,7 @@ from benchmarks.batches import METRIC, TIME_MS
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.metrics import reports_of
 from benchmarks.places import Places
-from producers.batch import encode_batch
+from producers.wire.batch import encode_batch
 
 BATCH_REPORTS = 1_000
 BATCHES = 200

@@ -29,7 +29,7 @@ from benchmarks.batches import METRIC, METRICS, TIME_MS
 from benchmarks.measure import Benchmark, Side
 from benchmarks.metrics import reports_of
 from benchmarks.places import PARTITIONS, Places
-from producers.batch import encode_batch
+from producers.wire.batch import encode_batch
 
 DEVICES = 200
 """Connections, each of which posts when its last post was answered."""

@@ -19,7 +19,7 @@ from benchmarks.measure import Figure
 from benchmarks.metrics import reports_of
 from benchmarks.places import Places
 from estimators import Metric
-from producers.batch import encode_batch
+from producers.wire.batch import encode_batch
 
 BATCH_REPORTS = 100
 TOGETHER = GATHER_MESSAGES

@@ -28,8 +28,8 @@ from benchmarks.measure import Figure, NotRun, Outcome
 from benchmarks.metrics import population
 from benchmarks.places import PARTITIONS, Places
 from benchmarks.workers import joined, wait, workers
-from producers.batch import encode_batch
-from producers.connection import DEFAULTS
+from producers.kafka.connection import DEFAULTS
+from producers.wire.batch import encode_batch
 
 REPORTS_PER_SECOND = 100_000
 BATCH_REPORTS = 100

@@ -19,7 +19,7 @@ from benchmarks.measure import Figure, NotRun, Outcome
 from benchmarks.places import Places
 from benchmarks.workers import committed, definitions, joined, wait, workers
 from estimators import Metric
-from producers.batch import BATCH_ID_BYTES, encode_batch
+from producers.wire.batch import BATCH_ID_BYTES, encode_batch
 
 PARTITIONS = 6
 BATCH_REPORTS = 200

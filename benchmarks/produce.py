@@ -16,7 +16,7 @@ from benchmarks.measure import Benchmark
 from benchmarks.metrics import population
 from benchmarks.places import Places
 from producers import Reporter
-from producers.connection import DEFAULTS
+from producers.kafka.connection import DEFAULTS
 
 BATCH_REPORTS = 1_000
 BATCHES = 3_000

@@ -34,8 +34,8 @@ from aggregator.storage.store import Store, connect
 from benchmarks.places import Places
 from benchmarks.workers import workers
 from estimators import Metric, load_metrics
-from producers.batch import encode_batch
-from producers.reports_pb2 import ReportBatch
+from producers.wire.batch import encode_batch
+from producers.wire.reports_pb2 import ReportBatch
 
 PARTITIONS = 6
 STAYING = 2

@@ -9,14 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from producers.accounts import BudgetSpent
-    from producers.connection import Connection
-    from producers.delivery import DeliveryError
-    from producers.ledger import Ledger, LedgerError
-    from producers.once import AlreadyAnswered
-    from producers.pins import DefinitionChanged
-    from producers.reporter import Reporter
-    from producers.rounds import Round, Rounds
+    from producers.device.reporter import Reporter
+    from producers.device.rounds import Round, Rounds
+    from producers.kafka.connection import Connection
+    from producers.kafka.delivery import DeliveryError
+    from producers.ledger.accounts import BudgetSpent
+    from producers.ledger.ledger import Ledger, LedgerError
+    from producers.ledger.pane_participation import AlreadyAnswered
+    from producers.ledger.pinned_definitions import DefinitionChanged
 
 __all__ = [
     "AlreadyAnswered",
@@ -32,16 +32,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AlreadyAnswered": "producers.once",
-    "BudgetSpent": "producers.accounts",
-    "Connection": "producers.connection",
-    "DefinitionChanged": "producers.pins",
-    "DeliveryError": "producers.delivery",
-    "Ledger": "producers.ledger",
-    "LedgerError": "producers.ledger",
-    "Reporter": "producers.reporter",
-    "Round": "producers.rounds",
-    "Rounds": "producers.rounds",
+    "AlreadyAnswered": "producers.ledger.pane_participation",
+    "BudgetSpent": "producers.ledger.accounts",
+    "Connection": "producers.kafka.connection",
+    "DefinitionChanged": "producers.ledger.pinned_definitions",
+    "DeliveryError": "producers.kafka.delivery",
+    "Ledger": "producers.ledger.ledger",
+    "LedgerError": "producers.ledger.ledger",
+    "Reporter": "producers.device.reporter",
+    "Round": "producers.device.rounds",
+    "Rounds": "producers.device.rounds",
 }
 
 

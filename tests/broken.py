@@ -18,14 +18,14 @@ from unittest import mock
 import numpy as np
 
 import estimators.mechanisms
-import producers.reporter
+import producers.device.reporter
 from aggregator.cli.main import main
 from estimators import Metric
 from estimators.extremes import Search
 from estimators.mechanisms import laplace
 from estimators.noise import DiscreteLaplace, discrete_laplace
 from estimators.randomness import SeededBits, SystemBits, Words
-from producers.batch import encode_batch
+from producers.wire.batch import encode_batch
 
 randomize, answer = Metric.randomize, Search.answer
 Replace = Callable[[Any, str, Any], None]
@@ -113,7 +113,7 @@ def byte(replace: Replace) -> None:
     def wrong(metric: Metric, level: Any, *more: Any) -> bytes:
         return encode_batch(metric, np.minimum(level + 1, len(metric.levels) - 1), *more)
 
-    replace(producers.reporter, "encode_batch", wrong)
+    replace(producers.device.reporter, "encode_batch", wrong)
 
 
 FAULTS: dict[str, Callable[[Replace], None]] = {

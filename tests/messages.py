@@ -11,7 +11,7 @@ import numpy as np
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from estimators import Metric
 from estimators.randomness import SeededBits
-from producers.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import ReportBatch
 
 DAY = 86_400_000
 EPOCH = 1_357_000_000_000 - 1_357_000_000_000 % DAY

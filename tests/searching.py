@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 from estimators import Metric
 from estimators.randomness import SeededBits
 from producers import Ledger, Reporter, Rounds
-from producers.rounds import Round, decode
+from producers.device.rounds import Round, decode
 from tests.integration.deployment import PATIENCE, Deployment, wait_until
 
 METRICS = """

@@ -27,8 +27,8 @@ from estimators.auditing import Leak, Trials, largest_leak, opposite_values
 from estimators.extremes import Progress
 from estimators.mechanisms.mechanism import Reports
 from producers import Reporter
-from producers.batch import check_batch, parse_batch
-from producers.rounds import Round
+from producers.device.rounds import Round
+from producers.wire.batch import check_batch, parse_batch
 
 BATCH_REPORTS, BATCH_BYTES = 1_000, 500_000
 BATCHES_UNREAD, BYTES_UNREAD = 200, 1_000_000

@@ -22,7 +22,7 @@ from aggregator.storage.redis_keys import (
     stuck_key,
     tag,
 )
-from producers.rounds import GROUP
+from producers.device.rounds import GROUP
 
 USER_PREFIX = "dither-"
 

@@ -13,7 +13,7 @@ from aggregator.config.settings import Aggregate, place
 from aggregator.counting.assignment import Owned
 from aggregator.kafka.obstacles import Obstacle, Probe, Stall, Trouble
 from aggregator.state.decoder import Refusal
-from producers.kafka_errors import explained
+from producers.kafka.kafka_errors import explained
 
 PIECE_BYTES = 8_000_000
 """Of messages that are counted together: what they become in memory is a multiple of it."""

@@ -12,7 +12,7 @@ from aggregator.config.settings import Settings
 from aggregator.counting.continuity import Log, Mark, Remembered
 from aggregator.errors import BrokerUnreachable, TopicGone
 from aggregator.kafka import clients
-from producers.kafka_errors import explained
+from producers.kafka.kafka_errors import explained
 
 
 class Asker:

@@ -30,7 +30,7 @@ from aggregator.storage.eviction import EvictionWatch
 from aggregator.storage.store import Store
 from estimators import Metric
 from estimators.durations import milliseconds
-from producers.kafka_errors import explained
+from producers.kafka.kafka_errors import explained
 
 DEAD_LETTER_SECONDS = 10.0
 LEAVE_RETRY_SECONDS = 0.2

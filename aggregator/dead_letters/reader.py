@@ -17,8 +17,8 @@ from aggregator.errors import DitherError
 from aggregator.kafka import clients
 from aggregator.kafka.headers import Header, read
 from estimators import ReportError
-from producers.batch import parse_batch
-from producers.reports_pb2 import ReportBatch
+from producers.wire.batch import parse_batch
+from producers.wire.reports_pb2 import ReportBatch
 
 CONSUME_MESSAGES = 1_000
 CONSUME_SECONDS = 0.5

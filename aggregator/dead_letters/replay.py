@@ -25,7 +25,7 @@ from aggregator.state.partition import Partition
 from aggregator.storage.store import Store
 from estimators import Metric
 from estimators.durations import milliseconds
-from producers.connection import LARGEST_MESSAGE
+from producers.kafka.connection import LARGEST_MESSAGE
 
 MOST_LETTERS = 500
 MOST_BYTES = 16_000_000

@@ -16,7 +16,7 @@ from aggregator.clock import SYSTEM, Clock
 from aggregator.errors import DitherError
 from aggregator.kafka.headers import Header, read
 from aggregator.state.decoder import Refusal
-from producers.kafka_errors import explained
+from producers.kafka.kafka_errors import explained
 
 CONTEXT = "__connect.errors."
 STAGE = "VALUE_CONVERTER"

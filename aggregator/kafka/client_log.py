@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 from confluent_kafka import KafkaError
 
-from producers.kafka_errors import REFUSALS, explained
+from producers.kafka.kafka_errors import REFUSALS, explained
 
 REPEAT_SECONDS = 60.0
 """Between log lines that say the same."""

@@ -34,8 +34,8 @@ from aggregator.errors import (
 from aggregator.kafka import diagnosis
 from aggregator.kafka.client_log import Complaints
 from aggregator.kafka.obstacles import Probe, prober
-from producers.connection import PRODUCER_ONLY as PRODUCER_ONLY
-from producers.kafka_errors import ExplainingProducer, explained
+from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
+from producers.kafka.kafka_errors import ExplainingProducer, explained
 
 QUIET = logging.getLogger("aggregator.librdkafka")
 """librdkafka's own lines, hundreds while a broker is away: for whoever adds a handler. What matters

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from producers.kafka_errors import REFUSALS, explained
+from producers.kafka.kafka_errors import REFUSALS, explained
 
 PROBE_SECONDS = 3.0
 CERTIFICATES = {

@@ -19,7 +19,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from aggregator.config.settings import place
-from producers.kafka_errors import REFUSALS
+from producers.kafka.kafka_errors import REFUSALS
 
 HALT_SECONDS = 20.0
 """An error that repeats at one offset for so long halts the partition."""

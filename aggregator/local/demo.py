@@ -27,11 +27,11 @@ from aggregator.reading.windows import Window
 from aggregator.storage.redis_keys import metric_key
 from aggregator.storage.store import Store, connect
 from estimators import Estimate, Metric
-from producers.flights import MIX, flight_metrics, flights
-from producers.produce import Produced, produce
-from producers.replay import Progress
-from producers.respond import respond
-from producers.truth import RunningTruth, Truth
+from producers.populations.flights import MIX, flight_metrics, flights
+from producers.populations.produce import Produced, produce
+from producers.populations.replay import Progress
+from producers.populations.round_answers import respond
+from producers.populations.truth import RunningTruth, Truth
 
 REFRESH_SECONDS = 0.5
 ANSWERING_SHARE = 0.8
@@ -355,7 +355,9 @@ def _named(settings: Settings) -> Settings:
     settings.topics.estimates = f"{topic}.estimates"
     settings.topics.rounds = f"{topic}.rounds"
     settings.aggregate.group = topic
-    settings.metrics = str(importlib.resources.files("producers").joinpath("flights.toml"))
+    settings.metrics = str(
+        importlib.resources.files("producers").joinpath("populations", "flights.toml")
+    )
     if "serve.port" not in settings.sources:
         settings.serve.port = free_port()
     return settings

@@ -17,8 +17,8 @@ from aggregator.kafka import clients
 from aggregator.publishing.quiet_partitions import Beat, Closing
 from aggregator.state.partition import CONFIRMING_BATCHES
 from aggregator.storage.store import Overview
-from producers.batch import heartbeat
-from producers.kafka_errors import explained
+from producers.kafka.kafka_errors import explained
+from producers.wire.batch import heartbeat
 
 ASK_SECONDS = 5.0
 """An answer that takes longer is none."""

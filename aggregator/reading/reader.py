@@ -39,7 +39,7 @@ from estimators import Estimate, Metric
 from estimators.errors import meant
 from estimators.estimate import Counts
 from estimators.extremes import Progress
-from producers.rounds import Round
+from producers.device.rounds import Round
 
 DEFAULT_TOPIC = "dither.reports"
 ONE_LOOK = Looks()

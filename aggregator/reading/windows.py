@@ -15,7 +15,7 @@ from estimators import Estimate, Metric
 from estimators.durations import above_zero
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
-from producers.rounds import Round
+from producers.device.rounds import Round
 
 Time = float | datetime.datetime | None
 

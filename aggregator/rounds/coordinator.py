@@ -30,8 +30,8 @@ from estimators import Metric
 from estimators.durations import milliseconds
 from estimators.estimate import Counts
 from estimators.extremes import Progress
-from producers.connection import PRODUCER_ONLY
-from producers.rounds import OPENED, Round, Rounds, decode, encode
+from producers.device.rounds import OPENED, Round, Rounds, decode, encode
+from producers.kafka.connection import PRODUCER_ONLY
 
 LOOK_SECONDS = 0.25
 NOTHING = -1

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from estimators import Metric
-from producers.rounds import Round
+from producers.device.rounds import Round
 
 FIRST_SECONDS, AGAIN_SECONDS = 5.0, 60.0
 """For how long nothing moves until it is told, and then how often."""

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators import Metric, ReportError
-from producers.batch import BATCH_ID_BYTES, check_batch, parse_batch
-from producers.reports_pb2 import ReportBatch
+from producers.wire.batch import BATCH_ID_BYTES, check_batch, parse_batch
+from producers.wire.reports_pb2 import ReportBatch
 
 ALIKE = 16
 """From so many messages of one length on, they are read as a matrix."""
@@ -184,7 +184,7 @@ class Batches:
         return self._blocks[int(self._block[which])].size(int(self._row[which]))
 
     def are_heartbeats(self) -> NDArray[np.bool_]:
-        """Return which batches have no report: see :func:`producers.batch.heartbeat`."""
+        """Return which batches have no report: see :func:`producers.wire.batch.heartbeat`."""
         empty = np.zeros(len(self.ids), dtype=np.bool_)
         for number, block in enumerate(self._blocks):
             if isinstance(block, Single):  # those that are read as a matrix have reports

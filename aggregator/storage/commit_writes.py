@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aggregator.state.partition import Partition
-from producers.batch import BATCH_ID_BYTES
+from producers.wire.batch import BATCH_ID_BYTES
 
 MOST_WORDS = 4_000
 """Of a command that a script runs: Lua unpacks about 8,000 values at most."""

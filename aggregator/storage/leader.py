@@ -18,7 +18,7 @@ from aggregator.errors import DitherError
 from aggregator.storage.failures import explained
 from aggregator.storage.lease import Lease, LeaseLost
 from estimators import Metric
-from producers import kafka_errors
+from producers.kafka import kafka_errors
 
 LOOK_SECONDS = 0.5
 """Between two looks at what is to be done, and at a lease that another holds."""

@@ -20,7 +20,7 @@ from aggregator.state.watermark import CONFIRMING_BATCHES, NEVER, RECENT_BATCHES
 from aggregator.storage.redis_keys import GRAINS_MS, PaneKey, changed_field, counted_keys
 from estimators import Metric
 from estimators.estimate import Counts
-from producers.rounds import Round, decode
+from producers.device.rounds import Round, decode
 
 UNSET = -1
 """The next offset of a partition that was never committed."""

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator.config.settings import Access
-from producers.problems import Problem
+from producers.gateway.problems import Problem
 
 PREFIX = "dither_"
 TOKEN_BYTES = 32

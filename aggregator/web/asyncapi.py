@@ -12,7 +12,7 @@ from aggregator.config.settings import Settings
 from aggregator.dead_letters.writer import CONTEXT, TRUNCATED, UNREADABLE
 from aggregator.publishing import events
 from aggregator.reading.serialization import Answer
-from producers.rounds import OPENED, Round
+from producers.device.rounds import OPENED, Round
 
 TEMPLATE = "#/components/schemas/{name}"
 PROTOBUF = "application/vnd.google.protobuf;version=3"
@@ -134,7 +134,7 @@ def _keyed(described: str) -> dict[str, Any]:
 
 
 def _report_batch() -> dict[str, Any]:
-    proto = files("producers").joinpath("reports.proto").read_text(encoding="utf-8")
+    proto = files("producers").joinpath("wire", "reports.proto").read_text(encoding="utf-8")
     return {
         "name": "ReportBatch",
         "summary": "Reports of one metric and one event time.",

@@ -21,7 +21,7 @@ from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.queries import EventsQuery, parse
 from aggregator.web.service import Service
 from producers.gateway.clients import client_of
-from producers.problems import Problem
+from producers.gateway.problems import Problem
 
 HEARTBEAT_SECONDS = 15
 LEAVE_SECONDS = 1

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator.config.settings import Serve
-from producers.problems import Problem
+from producers.gateway.problems import Problem
 
 PROBES = ("/healthz", "/readyz")
 """They tell no data, and are asked for by balancers that name hosts as they like."""

@@ -20,8 +20,8 @@ from aggregator.web.operations import JSON, Content, Operation, as_json
 from aggregator.web.queries import AnyPolicy, EstimateQuery, SeriesQuery, moment, parse
 from aggregator.web.service import Service
 from estimators.errors import meant
-from producers.problems import Problem
-from producers.rounds import Round
+from producers.device.rounds import Round
+from producers.gateway.problems import Problem
 
 log = structlog.get_logger()
 

@@ -7,7 +7,7 @@ import asyncio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from producers.problems import Problem
+from producers.gateway.problems import Problem
 
 PROTECTIVE = {
     "X-Content-Type-Options": "nosniff",

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aggregator.web.middleware import PROTECTIVE
-from producers.problems import Problem
+from producers.gateway.problems import Problem
 
 CONTENT_TYPES = {
     "html": "text/html; charset=utf-8",

@@ -18,7 +18,7 @@ from aggregator.storage.store import Overview
 from aggregator.web.failures import as_problem, unavailable
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.service import Service
-from producers.problems import Problem
+from producers.gateway.problems import Problem
 
 
 class Alive(msgspec.Struct, frozen=True):

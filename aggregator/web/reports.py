@@ -31,7 +31,8 @@ REPORTS = Operation(
     summary="Report: a batch of answers that were randomized on the device.",
     scopes=("report",),
     body=Content(
-        "A serialized ReportBatch (producers/reports.proto), or the same as JSON: docs/gateway.md.",
+        "A serialized ReportBatch (producers/wire/reports.proto), or the same as JSON: "
+        "docs/gateway.md.",
         JsonBatch,
         binary=(PROTOBUF,),
     ),

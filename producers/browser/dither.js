@@ -583,7 +583,7 @@ export function newBatchId() {
 }
 
 /**
- * Encodes reports as one serialized `ReportBatch` (producers/reports.proto).
+ * Encodes reports as one serialized `ReportBatch` (producers/wire/reports.proto).
  *
  * @param {Definition} definition
  * @param {number[]} levels

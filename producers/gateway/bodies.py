@@ -20,10 +20,10 @@ from msgspec import Meta
 
 from estimators import Metric
 from estimators.errors import ReportError, meant
-from producers.batch import check_batch, check_size, encode_batch, new_batch_id, parse_batch
-from producers.delivery import Batch
-from producers.problems import Problem
-from producers.times import END, event_times
+from producers.device.times import END, event_times
+from producers.gateway.problems import Problem
+from producers.kafka.delivery import Batch
+from producers.wire.batch import check_batch, check_size, encode_batch, new_batch_id, parse_batch
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from limits import RateLimitItem, parse
 
-from producers.problems import Problem
+from producers.gateway.problems import Problem
 
 MOST_CLIENTS = 100_000
 """Counted at a time; beyond it the one that came first is forgotten. Three limits take 52 MB."""

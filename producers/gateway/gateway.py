@@ -16,12 +16,12 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from estimators import Metric
-from producers.batch import parse_batch
-from producers.delivery import Batch
 from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, Times, read_batch
 from producers.gateway.clients import Client, Clients
+from producers.gateway.problems import Problem
 from producers.gateway.sender import Outcome, Sender, is_fatal
-from producers.problems import Problem
+from producers.kafka.delivery import Batch
+from producers.wire.batch import parse_batch
 
 PATH = "/v1/reports"
 RATE_LIMIT = "100/second"

@@ -12,9 +12,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from producers.connection import Connection
-from producers.delivery import Batch
 from producers.gateway.presence import Presence
+from producers.kafka.connection import Connection
+from producers.kafka.delivery import Batch
 
 logger = logging.getLogger("producers")
 

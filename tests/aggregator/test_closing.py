@@ -19,8 +19,8 @@ from aggregator.state.partition import CONFIRMING_BATCHES, NEVER
 from aggregator.storage.redis_keys import metric_key
 from aggregator.storage.store import Store
 from estimators import Metric
-from producers.batch import heartbeat
-from producers.reports_pb2 import ReportBatch
+from producers.wire.batch import heartbeat
+from producers.wire.reports_pb2 import ReportBatch
 from tests.aggregator.web.counted import MINUTE
 from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch
 

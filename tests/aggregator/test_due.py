@@ -25,7 +25,7 @@ from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import metric_key, publisher_key
 from aggregator.storage.store import Store
 from estimators import Metric
-from producers.batch import heartbeat
+from producers.wire.batch import heartbeat
 from tests.aggregator.web.counted import MINUTE, Counting
 from tests.messages import EPOCH
 

@@ -43,8 +43,8 @@ from aggregator.storage.store import Store, connect
 from aggregator.web import application
 from estimators import Metric
 from estimators.extremes import Decision, Progress
-from producers.reports_pb2 import ReportBatch
-from producers.rounds import Round, encode
+from producers.device.rounds import Round, encode
+from producers.wire.reports_pb2 import ReportBatch
 from tests.messages import ARRIVAL, EPOCH, batch, log
 from tests.servers import Redis, program
 

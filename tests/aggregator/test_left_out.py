@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from aggregator.cli.main import cli
 from aggregator.storage.store import Store, connect
 from estimators import Metric, load_metrics
-from producers.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import ReportBatch
 from tests.messages import ARRIVAL, batch, log
 
 METRICS = """

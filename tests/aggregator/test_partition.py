@@ -15,7 +15,7 @@ from aggregator.state.partition import CONFIRMING_BATCHES, Pane, Partition
 from aggregator.storage.redis_keys import PaneKey, metric_key
 from estimators import Metric
 from estimators.randomness import SeededBits
-from producers.batch import heartbeat
+from producers.wire.batch import heartbeat
 from tests.bad_batches import bad_batches
 from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
 

@@ -22,7 +22,7 @@ from aggregator.storage.redis_keys import PaneKey, metric_key
 from aggregator.storage.store import Store, connect
 from estimators import Metric
 from estimators.estimate import Counts
-from producers.batch import heartbeat
+from producers.wire.batch import heartbeat
 from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
 from tests.servers import Redis
 

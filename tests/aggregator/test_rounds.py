@@ -22,9 +22,9 @@ from aggregator.web.live import Live
 from estimators import Metric
 from estimators.extremes import Progress
 from estimators.randomness import SeededBits
-from producers.batch import encode_batch
-from producers.reports_pb2 import ReportBatch
-from producers.rounds import Round, encode
+from producers.device.rounds import Round, encode
+from producers.wire.batch import encode_batch
+from producers.wire.reports_pb2 import ReportBatch
 from tests.aggregator.web.counted import Client, Counting, connected
 from tests.messages import log
 

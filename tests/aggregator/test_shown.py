@@ -28,8 +28,8 @@ from aggregator.reading.windows import Window
 from estimators import Estimate, Metric
 from estimators.extremes import Decision, Progress
 from estimators.randomness import SeededBits
-from producers.rounds import Round
-from producers.truth import Truth
+from producers.device.rounds import Round
+from producers.populations.truth import Truth
 from tests.aggregator.web.counted import Counting
 
 RARE = Metric(name="rare", kind="frequency", mechanism="grr", categories=4, levels=[1])

@@ -20,8 +20,8 @@ from aggregator.storage import parsing
 from aggregator.storage.redis_keys import metric_key
 from aggregator.timestamps import shown
 from estimators import Metric
-from producers.batch import heartbeat
-from producers.reports_pb2 import ReportBatch
+from producers.wire.batch import heartbeat
+from producers.wire.reports_pb2 import ReportBatch
 from tests.aggregator.test_partition import (
     DELAY,
     FUTURE_MS,

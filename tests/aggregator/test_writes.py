@@ -24,7 +24,7 @@ from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import PaneKey
 from aggregator.storage.store import Store, connect
 from estimators import Metric
-from producers.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import ReportBatch
 from tests.aggregator.test_partition import DELAY, FUTURE_MS, METRICS
 from tests.messages import EPOCH, batch, log
 

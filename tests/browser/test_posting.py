@@ -19,8 +19,8 @@ from starlette.routing import Route
 
 from aggregator.web.pages import RANDOMIZERS
 from producers.gateway import Gateway
-from producers.problems import Problem
-from producers.reports_pb2 import ReportBatch
+from producers.gateway.problems import Problem
+from producers.wire.reports_pb2 import ReportBatch
 from tests.browser.served import definition, module
 from tests.producers.broker import CARRIER, LATE, METRICS, Broker, count
 from tests.producers.gateway.server import serving

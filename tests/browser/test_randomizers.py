@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, Route
 from estimators import Metric
 from estimators.mechanisms.hadamard_response import block_count
 from estimators.thresholds import miss_threshold
-from producers.batch import encode_batch
+from producers.wire.batch import encode_batch
 from tests.browser import served
 
 SITE = "http://device.test/"

@@ -19,7 +19,7 @@ from estimators.definitions import define
 from estimators.extremes import Progress
 from estimators.extremes.search import Decision
 from estimators.randomness import SeededBits
-from producers.batch import encode_batch
+from producers.wire.batch import encode_batch
 from tests.browser.served import definition, module
 from tests.browser.test_randomizers import Words, device
 

@@ -13,7 +13,7 @@ from aggregator.dead_letters.writer import CONTEXT
 from aggregator.storage.redis_keys import metric_key
 from aggregator.storage.store import Store
 from estimators import Metric
-from producers.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import ReportBatch
 
 Place = tuple[int, int]
 """Partition and offset."""

@@ -28,7 +28,7 @@ from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import TORN, UNSET
 from estimators import Metric
 from estimators.weights import DEFAULT_POLICY
-from producers.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import ReportBatch
 from tests.bad_batches import bad_batches
 from tests.faults.account import Account, differences, reckon
 from tests.faults.arena import Faults, Lane

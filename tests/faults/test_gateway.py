@@ -21,8 +21,8 @@ from confluent_kafka import Consumer, TopicPartition
 from aggregator.local.deployment import free_port
 from deploy.kafka import launcher
 from deploy.kafka.cluster import KafkaCluster
-from producers.batch import encode_batch, new_batch_id
 from producers.gateway.bodies import PROTOBUF
+from producers.wire.batch import encode_batch, new_batch_id
 from tests import servers
 from tests.integration.deployment import Deployment, wait_until
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from aggregator.counting.measurements import Measurements
-from producers.flights import MIX, flight_metrics, flights
-from producers.produce import Produced, produce
+from producers.populations.flights import MIX, flight_metrics, flights
+from producers.populations.produce import Produced, produce
 from tests.integration.deployment import Deployment, other_database, wait_until
 from tests.servers import Kafka, Redis
 
@@ -28,7 +28,9 @@ SEED = 20130101
 @pytest.fixture
 def flights_deployment(apache_kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[Deployment]:
     file = tmp_path / "metrics.toml"
-    file.write_text(resources.files("producers").joinpath("flights.toml").read_text())
+    file.write_text(
+        resources.files("producers").joinpath("populations", "flights.toml").read_text()
+    )
     deployment = Deployment(apache_kafka, redis_url, file)
     with deployment.store:
         yield deployment

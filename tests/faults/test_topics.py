@@ -15,7 +15,7 @@ from aggregator.errors import BrokerUnreachable
 from aggregator.kafka import clients
 from deploy.kafka import launcher
 from deploy.kafka.cluster import KafkaCluster
-from producers.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import ReportBatch
 from tests.faults.fleet import Fleet
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.test_counting import traffic

@@ -13,7 +13,7 @@ from typing import Any
 
 from aggregator.state.partition import Partition
 from estimators import ReportError
-from producers.batch import parse_batch
+from producers.wire.batch import parse_batch
 from tests.fuzzing.mutations import Fuzzer, arrival, corpus, fuzzed_metrics
 from tests.messages import LogMessage
 

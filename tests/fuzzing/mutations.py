@@ -10,8 +10,8 @@ import numpy as np
 
 from estimators import Metric
 from estimators.randomness import SeededBits
-from producers.batch import encode_batch
-from producers.reports_pb2 import ReportBatch
+from producers.wire.batch import encode_batch
+from producers.wire.reports_pb2 import ReportBatch
 from tests.estimators.cases import CASES, metric_for, values_for
 from tests.messages import EPOCH
 

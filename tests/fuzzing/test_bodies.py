@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from aggregator.state.partition import Partition
-from producers.batch import parse_batch
 from producers.gateway.bodies import JSON, PROTOBUF, read_batch
-from producers.problems import Problem
+from producers.gateway.problems import Problem
+from producers.wire.batch import parse_batch
 from tests.fuzzing.mutations import Fuzzer, corpus, fuzzed_metrics
 from tests.messages import log
 

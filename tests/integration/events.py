@@ -16,7 +16,7 @@ from aggregator.config.settings import Settings
 from aggregator.publishing.publisher import Publisher
 from aggregator.reading.reader import Reader
 from aggregator.state.partition import CONFIRMING_BATCHES
-from producers.batch import heartbeat
+from producers.wire.batch import heartbeat
 from tests.integration.deployment import Deployment, wait_until
 from tests.messages import EPOCH, batch
 

@@ -24,7 +24,7 @@ from aggregator.publishing.publisher import Publisher
 from aggregator.reading.reader import Reader
 from aggregator.storage.store import Store, connect
 from estimators import load_metrics
-from producers.kafka_errors import ExplainingProducer
+from producers.kafka.kafka_errors import ExplainingProducer
 
 BEFORE, AFTER = "before", "after"
 STEPS: dict[str, tuple[Any, str, str]] = {

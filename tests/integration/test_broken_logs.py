@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from deploy.kafka import launcher
 from deploy.kafka.cluster import KafkaCluster
-from producers.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import ReportBatch
 from tests.integration.conftest import METRICS
 from tests.integration.deployment import PATIENCE, Deployment, wait_until
 from tests.integration.test_counting import traffic

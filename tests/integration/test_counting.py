@@ -11,7 +11,7 @@ import pytest
 from aggregator.counting import worker as worker_module
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading.reader import Reader
-from producers.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import ReportBatch
 from tests.bad_batches import bad_batches
 from tests.integration.deployment import Deployment, wait_until
 from tests.messages import EPOCH, batch

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from aggregator.counting.supervisor import ORPHAN_SECONDS
-from producers.flights import flight_metrics, flights
-from producers.population import Population
+from producers.populations.flights import flight_metrics, flights
+from producers.populations.population import Population
 from tests.integration.deployment import wait_until
 from tests.integration.processes import descendants, living
 

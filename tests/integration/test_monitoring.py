@@ -20,7 +20,7 @@ from aggregator.reading.reader import Reader
 from aggregator.rounds.coordinator import Coordinator
 from deploy.grafana.build import FOLDER
 from estimators import Metric
-from producers.batch import encode_batch
+from producers.wire.batch import encode_batch
 from tests import servers
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.prometheus import RATE_INTERVAL, Prometheus, free_port, resolved, running

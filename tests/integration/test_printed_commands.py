@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from aggregator.cli.main import cli
-from producers.ledger import Ledger
+from producers.ledger.ledger import Ledger
 from tests.integration.deployment import Deployment
 from tests.integration.printed import DOCUMENTS, ROOT, in_document, printed_commands, words
 from tests.servers import Kafka

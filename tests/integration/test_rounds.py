@@ -14,7 +14,7 @@ from aggregator.reading.reader import Reader
 from aggregator.rounds.coordinator import Coordinator
 from aggregator.storage.redis_keys import coordinator_key, metric_key
 from estimators.extremes import Decision
-from producers.batch import encode_batch
+from producers.wire.batch import encode_batch
 from tests.integration.deployment import Deployment, as_json, wait_until
 from tests.searching import DEVICES, FOUND, METRICS, ROUNDS, devices, forgetful_devices, told
 from tests.servers import Kafka

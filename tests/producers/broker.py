@@ -11,7 +11,7 @@ import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from estimators import Metric
-from producers.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import ReportBatch
 
 DAY_MS = 86_400_000
 

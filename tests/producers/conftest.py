@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from producers.flights import flight_metrics, flights
+from producers.populations.flights import flight_metrics, flights
 from tests.producers.broker import Broker
 
 if TYPE_CHECKING:
     from estimators import Metric
-    from producers.population import Population
+    from producers.populations.population import Population
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from estimators import Metric, ReportError
 from estimators.randomness import SeededBits
-from producers import reports_pb2
-from producers.batch import encode_batch
-from producers.reports_pb2 import ReportBatch
+from producers.wire import reports_pb2
+from producers.wire.batch import encode_batch
+from producers.wire.reports_pb2 import ReportBatch
 from tests.producers.broker import CARRIER, DELAY, LATE, METRICS
 
 ROOT = Path(reports_pb2.__file__).parent.parent
@@ -92,7 +92,7 @@ def test_the_generated_code_is_that_of_the_schema(tmp_path: Path) -> None:
             f"--proto_path={ROOT}",
             f"--python_out={tmp_path}",
             f"--pyi_out={tmp_path}",
-            "producers/reports.proto",
+            "producers/wire/reports.proto",
         ],
         capture_output=True,
         text=True,

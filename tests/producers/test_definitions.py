@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from estimators import Metric, load_metrics
-from producers.definitions import MOST_CATEGORIES, suggest
-from producers.population import Arrivals
-from producers.tables import read_population
+from producers.populations.population import Arrivals
+from producers.populations.suggestion import MOST_CATEGORIES, suggest
+from producers.populations.tables import read_population
 
 
 def defined(folder: Path, text: str) -> Metric:

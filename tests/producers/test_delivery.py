@@ -181,7 +181,7 @@ def test_the_next_report_says_what_failed_for_good_and_once(
 def test_too_much_that_failed_stops_new_reports(
     door: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("producers.reporter.KEPT_BYTES", 0)
+    monkeypatch.setattr("producers.device.reporter.KEPT_BYTES", 0)
     reporter = Reporter(LATE, {**IMPATIENT, "bootstrap.servers": address(door)})
     reporter.report(1.0, epsilon=1)
     with pytest.raises(DeliveryError):

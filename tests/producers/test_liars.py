@@ -12,8 +12,8 @@ import pytest
 from estimators import Metric
 from estimators.extremes import Progress
 from producers import BudgetSpent, Connection, DefinitionChanged, Ledger, Reporter
-from producers.reports_pb2 import ReportBatch
-from producers.rounds import Round
+from producers.device.rounds import Round
+from producers.wire.reports_pb2 import ReportBatch
 from tests.producers.broker import Broker
 
 VALUE, DEMANDED = 0.7, 0.5

@@ -12,7 +12,7 @@ import pytest
 
 from estimators import Metric
 from producers import AlreadyAnswered, BudgetSpent, DefinitionChanged, Ledger, Reporter
-from producers.memory import remembered
+from producers.ledger.permanent_answers import remembered
 from tests.producers.broker import LATE, Broker
 from tests.producers.test_reporter import Clock
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from producers.mix import Mix
+from producers.populations.level_distribution import Mix
 from tests.producers.broker import LATE
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.panes import Columns, PaneBuffer
+from producers.device.panes import Columns, PaneBuffer
 
 MINUTE = 60_000
 LATENESS = 20_000

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from estimators import Metric
-from producers.csv_files import detect_format
-from producers.population import Arrivals, Population
-from producers.simulated import simulate
-from producers.tables import read_population
+from producers.populations.csv_files import detect_format
+from producers.populations.population import Arrivals, Population
+from producers.populations.simulated import simulate
+from producers.populations.tables import read_population
 from tests.producers.broker import CARRIER, DELAY, LATE, PLACE, WORDS
 
 METRICS = {"delay": DELAY, "carrier": CARRIER, "words": WORDS, "place": PLACE}

@@ -10,11 +10,11 @@ import pytest
 
 from estimators import Metric
 from producers import Reporter
-from producers.mix import Mix
-from producers.population import Population
-from producers.produce import produce
-from producers.replay import Progress, Replay
-from producers.truth import Truth
+from producers.populations.level_distribution import Mix
+from producers.populations.population import Population
+from producers.populations.produce import produce
+from producers.populations.replay import Progress, Replay
+from producers.populations.truth import Truth
 from tests.producers.broker import CARRIER, DELAY, LATE, PLACE, WORDS, Broker, count
 
 MIX = Mix.parse("1:0.5,4:0.5")

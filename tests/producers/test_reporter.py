@@ -14,7 +14,7 @@ import pytest
 from estimators import Metric
 from estimators.randomness import SeededBits
 from producers import Connection, Reporter
-from producers.delivery import Batch, DeliveryError, Outbox
+from producers.kafka.delivery import Batch, DeliveryError, Outbox
 from tests.producers.broker import CARRIER, DELAY, LATE, METRICS, WORDS, Broker, count
 
 

@@ -17,11 +17,11 @@ from estimators import Metric
 from estimators.extremes import Progress
 from estimators.extremes.search import Decision
 from producers import BudgetSpent, DefinitionChanged, Ledger, Reporter, Rounds
-from producers.delivery import Batch, Outbox
-from producers.ledger_file import transaction
-from producers.reports_pb2 import ReportBatch
-from producers.rounds import Round, decode, encode
-from producers.turns import take_turn
+from producers.device.rounds import Round, decode, encode
+from producers.kafka.delivery import Batch, Outbox
+from producers.ledger.ledger_file import transaction
+from producers.ledger.round_participation import take_turn
+from producers.wire.reports_pb2 import ReportBatch
 from tests.producers.broker import Broker
 
 ROUNDS = 6

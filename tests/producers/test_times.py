@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from producers.times import event_times
+from producers.device.times import event_times
 
 UTC = datetime.UTC
 NEW_YORK = datetime.timezone(datetime.timedelta(hours=-5))

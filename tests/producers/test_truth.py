@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producers.truth import RunningTruth
+from producers.populations.truth import RunningTruth
 from tests.producers.broker import CARRIER, DELAY, PLACE, WORDS
 
 CHUNKS = st.lists(

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from estimators import Metric
 from estimators.extremes import Progress
 from producers import AlreadyAnswered, BudgetSpent, Connection, Ledger, Reporter
-from producers.ledger_file import transaction
-from producers.memory import remembered
-from producers.rounds import Round
+from producers.device.rounds import Round
+from producers.ledger.ledger_file import transaction
+from producers.ledger.permanent_answers import remembered
 from tests.producers.test_reporter import Clock
 
 BEGINNING = 1_700_000_000.0

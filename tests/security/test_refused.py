@@ -23,7 +23,7 @@ from aggregator.errors import (
 from aggregator.kafka import clients
 from aggregator.storage.store import connect
 from producers import Reporter
-from producers.delivery import DeliveryError
+from producers.kafka.delivery import DeliveryError
 from tests.security.conftest import Places
 from tests.security.secured import Certificates, Secured, SecuredRedis
 

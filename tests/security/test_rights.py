@@ -16,7 +16,7 @@ from aggregator.config.settings import Settings
 from aggregator.counting import worker
 from aggregator.errors import DitherError
 from aggregator.kafka import clients
-from producers.delivery import DeliveryError
+from producers.kafka.delivery import DeliveryError
 from tests.security import exercises
 from tests.security.conftest import Places
 from tests.security.exercises import Denied

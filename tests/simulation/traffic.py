@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from estimators import Metric
-from producers.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import ReportBatch
 from tests.messages import EPOCH
 
 CELLS = 240

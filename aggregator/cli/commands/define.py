@@ -6,8 +6,8 @@ import click
 
 from aggregator.errors import DitherError
 from estimators.errors import DefinitionError
-from producers.definitions import KINDS, LEVELS, suggest
-from producers.time_columns import UTC
+from producers.populations.suggestion import KINDS, LEVELS, suggest
+from producers.populations.time_columns import UTC
 
 OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
 """That give a key of the definition."""

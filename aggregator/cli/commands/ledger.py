@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from producers.ledger import Account, Ledger
+from producers.ledger.ledger import Account, Ledger
 
 
 @click.command()

@@ -20,19 +20,19 @@ from aggregator.rounds.waiting_devices import Waiting
 from estimators import Metric
 from estimators.durations import milliseconds
 from estimators.errors import meant
-from producers.csv_files import NoColumnError
-from producers.delivery import DeliveryError
-from producers.mix import Mix
-from producers.population import Arrivals, Population
-from producers.produce import Produced
-from producers.produce import produce as let_report
-from producers.replay import Progress
-from producers.respond import respond
-from producers.rounds import Round
-from producers.simulated import simulate as draw
-from producers.tables import read_population
-from producers.time_columns import UTC
-from producers.truth import Truth
+from producers.device.rounds import Round
+from producers.kafka.delivery import DeliveryError
+from producers.populations.csv_files import NoColumnError
+from producers.populations.level_distribution import Mix
+from producers.populations.population import Arrivals, Population
+from producers.populations.produce import Produced
+from producers.populations.produce import produce as let_report
+from producers.populations.replay import Progress
+from producers.populations.round_answers import respond
+from producers.populations.simulated import simulate as draw
+from producers.populations.tables import read_population
+from producers.populations.time_columns import UTC
+from producers.populations.truth import Truth
 
 DAY_MS = 86_400_000
 REFRESH_SECONDS = 0.2

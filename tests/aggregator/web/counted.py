@@ -20,7 +20,7 @@ from aggregator.state.partition import CONFIRMING_BATCHES, Partition
 from aggregator.storage.store import Store, connect
 from aggregator.web import application
 from estimators import Metric
-from producers.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import ReportBatch
 from tests.messages import ARRIVAL, EPOCH, batch, log
 
 MINUTE, HOUR = 60_000, 3_600_000

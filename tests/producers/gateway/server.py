@@ -12,8 +12,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
-from producers import problems
-from producers.gateway import Gateway
+from producers.gateway import Gateway, problems
 
 
 @contextlib.contextmanager

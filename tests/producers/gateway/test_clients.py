@@ -9,7 +9,7 @@ import pytest
 
 from aggregator.web.access import Caller
 from producers.gateway.clients import CALLER, Clients
-from producers.problems import Problem
+from producers.gateway.problems import Problem
 
 
 class Clock:

@@ -21,10 +21,10 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from estimators import Metric
-from producers.batch import encode_batch, heartbeat, new_batch_id
 from producers.gateway import Gateway, bodies, gateway
 from producers.gateway.bodies import JSON, PROTOBUF, Times
-from producers.reports_pb2 import ReportBatch
+from producers.wire.batch import encode_batch, heartbeat, new_batch_id
+from producers.wire.reports_pb2 import ReportBatch
 from tests.producers.broker import LATE, METRICS, PLACE, Broker, count
 from tests.producers.gateway.server import serving
 

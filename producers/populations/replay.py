@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from producers.mix import Mix
-from producers.population import Population
-from producers.reporter import Reporter
-from producers.truth import RunningTruth, Truth
+from producers.device.reporter import Reporter
+from producers.populations.level_distribution import Mix
+from producers.populations.population import Population
+from producers.populations.truth import RunningTruth, Truth
 
 TICK = 0.05  # seconds: devices that come due within it report together
 

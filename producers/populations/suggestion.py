@@ -19,9 +19,15 @@ from estimators.domains import OPEN
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError
 from estimators.metric import Metric
-from producers.csv_files import detect_format, header_names, read_columns
-from producers.ranges import FEWEST_VALUES, assess, describe, gives_away, rank_ranges
-from producers.time_columns import (
+from producers.populations.csv_files import detect_format, header_names, read_columns
+from producers.populations.suggested_ranges import (
+    FEWEST_VALUES,
+    assess,
+    describe,
+    gives_away,
+    rank_ranges,
+)
+from producers.populations.time_columns import (
     MISSING,
     UTC,
     TimeFormat,
@@ -98,7 +104,7 @@ def suggest(
         The columns of event times: panes are then so wide that there are at most 400 of them, and
         that all of them together fit into 64 MB.
     time_format, time_zone : str, optional
-        As :func:`producers.tables.read_population` has them.
+        As :func:`producers.populations.tables.read_population` has them.
     within : (float, float), optional
         The range of a mean; by default rounded quantiles of the file.
     categories : sequence of str

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.times import END, event_times
+from producers.device.times import END, event_times
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
 """What tables write where they have no value."""

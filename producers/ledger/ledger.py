@@ -16,10 +16,10 @@ from pathlib import Path
 
 from estimators.checks import LEVEL_DIGITS
 from estimators.durations import above_zero
-from producers.accounts import Account, BudgetSpent, moment
-from producers.ledger_file import LedgerError, create, has_table, transaction
-from producers.pins import check_pin
-from producers.plainly import told
+from producers.ledger.accounts import Account, BudgetSpent, moment
+from producers.ledger.ledger_file import LedgerError, create, has_table, transaction
+from producers.ledger.pinned_definitions import check_pin
+from producers.ledger.summary import told
 
 PARTS = 10**LEVEL_DIGITS
 """Epsilon is counted in whole ten-thousandths, as finely as levels can be written."""

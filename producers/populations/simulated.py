@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from estimators.domains import OPEN
 from estimators.errors import meant
 from estimators.metric import Metric
-from producers.population import Arrivals, Column, Population
+from producers.populations.population import Arrivals, Column, Population
 
 WORDS = 1000
 """In use where the vocabulary is open."""

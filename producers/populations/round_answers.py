@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from estimators.metric import Metric
-from producers.mix import Mix
-from producers.population import Population
-from producers.produce import Produced
-from producers.reporter import Reporter
-from producers.rounds import Round, Rounds
-from producers.truth import RunningTruth
+from producers.device.reporter import Reporter
+from producers.device.rounds import Round, Rounds
+from producers.populations.level_distribution import Mix
+from producers.populations.population import Population
+from producers.populations.produce import Produced
+from producers.populations.truth import RunningTruth
 
 PARTS = 20
 """In which the devices of a round answer, where that is to take a while."""
@@ -47,7 +47,7 @@ def respond(
     config : mapping
         librdkafka's properties.
     mix, seed
-        See :class:`producers.replay.Replay`.
+        See :class:`producers.populations.replay.Replay`.
     topic, rounds_topic : str
     round_seconds : float
         How long it takes until all devices of a round have answered.

@@ -15,16 +15,16 @@ from numpy.typing import ArrayLike
 
 from estimators.metric import Metric
 from estimators.randomness import Bits
-from producers.batch import encode_batch, new_batch_id
-from producers.connection import Connection
-from producers.delivery import Batch, Delivered, DeliveryError, Outbox
-from producers.panes import Columns, PaneBuffer
-from producers.randomizing import randomized, values_of
-from producers.times import Times, event_times
+from producers.device.panes import Columns, PaneBuffer
+from producers.device.randomizing import randomized, values_of
+from producers.device.times import Times, event_times
+from producers.kafka.connection import Connection
+from producers.kafka.delivery import Batch, Delivered, DeliveryError, Outbox
+from producers.wire.batch import encode_batch, new_batch_id
 
 if TYPE_CHECKING:
-    from producers.ledger import Ledger
-    from producers.rounds import Round
+    from producers.device.rounds import Round
+    from producers.ledger.ledger import Ledger
 
 logger = logging.getLogger("producers")
 
@@ -169,7 +169,7 @@ class Reporter:
         epsilon : float or array_like of float, shape (n,)
             The privacy each owner demands; rounded down to one of the metric's levels.
         time : None, float, datetime, datetime64, or n of these
-            When it happened; None: now. See :func:`producers.times.event_times`.
+            When it happened; None: now. See :func:`producers.device.times.event_times`.
         ledger : Ledger, optional
             The account of the person whose values these are, all of them. The levels that are
             reported at are spent there, on disk, before anything is randomized. Of a memoized
@@ -246,7 +246,7 @@ class Reporter:
         Parameters
         ----------
         asked : Round
-            From :class:`producers.rounds.Rounds`, or `GET /v1/metrics/NAME/round`.
+            From :class:`producers.device.rounds.Rounds`, or `GET /v1/metrics/NAME/round`.
         value : float or array_like, shape (n,)
             Of a device, one number that does not change between rounds.
         epsilon : float or array_like of float, shape (n,)
@@ -285,7 +285,7 @@ class Reporter:
         self._check_open()
         metric.domain.own_units(values)  # what cannot be answered costs nothing
         if ledger is not None:
-            from producers.turns import take_turn
+            from producers.ledger.round_participation import take_turn
 
             if values.size != 1:
                 raise ValueError(f"{values.size} values with one ledger: expected one person's")
@@ -312,7 +312,7 @@ class Reporter:
 
     def _entrust(self, ledger: Ledger, columns: Columns) -> None:
         """Send one person's true values, each in a batch of its own, once a pane."""
-        from producers.true_values import entrusted
+        from producers.device.true_values import entrusted
 
         if self._outbox.key is not None:
             raise ValueError(

@@ -13,11 +13,11 @@ import numpy as np
 
 from estimators.definitions import load_metrics
 from estimators.metric import Metric
-from producers.csv_files import read_columns
-from producers.mix import Mix
-from producers.population import Column, Population
-from producers.tables import read_values
-from producers.time_columns import read_times
+from producers.populations.csv_files import read_columns
+from producers.populations.level_distribution import Mix
+from producers.populations.population import Column, Population
+from producers.populations.tables import read_values
+from producers.populations.time_columns import read_times
 
 MIX = Mix.parse("0.25:0.1,0.5:0.2,1:0.4,2:0.2,4:0.1")
 LATE_MINUTES = 15

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from estimators.metric import Metric
-from producers.accounts import moment
+from producers.ledger.accounts import moment
 
 NEVER = -1
 NO_THRESHOLD = b""

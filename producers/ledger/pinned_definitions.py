@@ -12,7 +12,7 @@ from __future__ import annotations
 import sqlite3
 
 from estimators.metric import Metric
-from producers.ledger_file import has_table
+from producers.ledger.ledger_file import has_table
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pins (

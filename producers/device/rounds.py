@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from estimators.extremes import Decision, Progress
 from estimators.metric import Metric
-from producers.connection import LIBRDKAFKA, PRODUCER_ONLY
-from producers.kafka_errors import explained
+from producers.kafka.connection import LIBRDKAFKA, PRODUCER_ONLY
+from producers.kafka.kafka_errors import explained
 
 logger = logging.getLogger("producers")
 

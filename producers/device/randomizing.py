@@ -13,7 +13,7 @@ from estimators.metric import Metric
 from estimators.randomness import Bits
 
 if TYPE_CHECKING:
-    from producers.ledger import Ledger
+    from producers.ledger.ledger import Ledger
 
 
 def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
@@ -74,7 +74,7 @@ def randomized(
     if ledger is None or metric.trust == "central":
         return metric.randomize(values, level, bits)
     if metric.memoized:
-        from producers.memory import remembered
+        from producers.ledger.permanent_answers import remembered
 
         answers = None if permanent is None else Fraction(str(permanent))
         return remembered(ledger, metric, values, level, times, answers, changes, bits)

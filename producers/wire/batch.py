@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators.errors import ReportError
 from estimators.metric import Metric
-from producers.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import ReportBatch
 
 BATCH_ID_BYTES = 16
 LARGEST_BYTES = 33_554_432

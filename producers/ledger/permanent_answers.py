@@ -24,10 +24,10 @@ from estimators.mechanisms.mechanism import Reports
 from estimators.memoization import Memoization, values_of
 from estimators.metric import Metric
 from estimators.randomness import Bits, SystemBits
-from producers.ledger import PARTS, Ledger, total
-from producers.ledger_file import transaction
-from producers.once import NEVER, answer_once
-from producers.pins import pin
+from producers.ledger.ledger import PARTS, Ledger, total
+from producers.ledger.ledger_file import transaction
+from producers.ledger.pane_participation import NEVER, answer_once
+from producers.ledger.pinned_definitions import pin
 
 _USES = """
 CREATE TABLE IF NOT EXISTS uses (

@@ -11,12 +11,12 @@ from typing import Any
 
 from estimators.metric import Metric
 from estimators.randomness import Bits
-from producers.connection import Connection
-from producers.mix import Mix
-from producers.population import Population
-from producers.replay import Progress, Replay
-from producers.reporter import TOPIC, Reporter
-from producers.truth import Truth
+from producers.device.reporter import TOPIC, Reporter
+from producers.kafka.connection import Connection
+from producers.populations.level_distribution import Mix
+from producers.populations.population import Population
+from producers.populations.replay import Progress, Replay
+from producers.populations.truth import Truth
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ def open_reporters(
     config : mapping
         librdkafka's properties.
     **options
-        Of :class:`producers.reporter.Reporter`.
+        Of :class:`producers.device.reporter.Reporter`.
 
     Raises
     ------
@@ -94,9 +94,9 @@ def produce(
     config : mapping
         librdkafka's properties.
     mix, speed, seconds, seed, stop
-        See :class:`producers.replay.Replay`.
+        See :class:`producers.populations.replay.Replay`.
     topic, batch_reports, batch_age, bits
-        See :class:`producers.reporter.Reporter`.
+        See :class:`producers.device.reporter.Reporter`.
     progress : callable, optional
         Called with the progress and the truth so far, after every chunk.
     flush_timeout : float

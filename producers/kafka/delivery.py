@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
-from producers.kafka_errors import explained
+from producers.kafka.kafka_errors import explained
 
 if TYPE_CHECKING:
-    from producers.connection import Connection
+    from producers.kafka.connection import Connection
 
 QUEUE_FULL_WAIT = 0.1  # seconds between two attempts while librdkafka's queue is full
 FLUSH_WAIT = 0.01  # seconds between two looks at what is still under way

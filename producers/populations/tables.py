@@ -13,9 +13,15 @@ from numpy.typing import NDArray
 from estimators.domains import OPEN
 from estimators.errors import meant
 from estimators.metric import Metric
-from producers.csv_files import detect_format, header_names, read_columns
-from producers.population import Arrivals, Column, Population
-from producers.time_columns import MISSING, UTC, TimeFormat, detect_time_format, read_times
+from producers.populations.csv_files import detect_format, header_names, read_columns
+from producers.populations.population import Arrivals, Column, Population
+from producers.populations.time_columns import (
+    MISSING,
+    UTC,
+    TimeFormat,
+    detect_time_format,
+    read_times,
+)
 
 
 def read_population(

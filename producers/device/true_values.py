@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.metric import Metric
-from producers.batch import BATCH_ID_BYTES
-from producers.ledger import Ledger, parts_of, total
-from producers.ledger_file import transaction
-from producers.once import answer_once
-from producers.pins import check_pin
+from producers.ledger.ledger import Ledger, parts_of, total
+from producers.ledger.ledger_file import transaction
+from producers.ledger.pane_participation import answer_once
+from producers.ledger.pinned_definitions import check_pin
+from producers.wire.batch import BATCH_ID_BYTES
 
 SECRET_BYTES = 32
 _SCHEMAS = (

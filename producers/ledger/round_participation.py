@@ -11,9 +11,9 @@ import sqlite3
 
 from estimators.metric import Metric
 from estimators.randomness import Bits
-from producers.ledger import PARTS, Ledger, total
-from producers.ledger_file import transaction
-from producers.pins import pin
+from producers.ledger.ledger import PARTS, Ledger, total
+from producers.ledger.ledger_file import transaction
+from producers.ledger.pinned_definitions import pin
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS rounds (

@@ -7,7 +7,7 @@ import datetime
 from fractions import Fraction
 from pathlib import Path
 
-from producers.plainly import number
+from producers.ledger.summary import number
 
 
 class BudgetSpent(RuntimeError):  # noqa: N818

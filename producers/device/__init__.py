@@ -1,0 +1,1 @@
+"""What an application on a device talks to."""

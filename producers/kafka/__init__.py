@@ -1,0 +1,1 @@
+"""One Kafka producer, batches on their way, and Kafka's failures in words."""

@@ -1,0 +1,1 @@
+"""Simulated and replayed populations of devices, and their truth."""
