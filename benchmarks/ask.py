@@ -9,8 +9,8 @@ import numpy as np
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
 from estimators import Metric
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import CountSketch
-from estimators.randomness import SeededBits
 
 STRINGS = 1000
 METRIC = Metric(

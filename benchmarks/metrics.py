@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators import Metric
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import MECHANISMS
 from estimators.mechanisms.mechanism import Levels, Reports
-from estimators.randomness import SeededBits
 
 CATEGORIES = 128
 DIMENSION = 64

@@ -12,7 +12,7 @@ from benchmarks.measure import Benchmark, repeated
 from benchmarks.metrics import BY_MECHANISM, CATEGORIES, DIMENSION, SIZES, population
 from benchmarks.places import Places
 from estimators import Metric
-from estimators.randomness import SystemBits, Words
+from estimators.exact.randomness import SystemBits, Words
 
 
 class CountedBits(SystemBits):

@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
 from estimators import Metric
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import MECHANISMS
-from estimators.randomness import SeededBits
 
 CATEGORIES = 1024
 LEVELS = [0.1 * step for step in range(1, 65)]

@@ -17,7 +17,7 @@ from aggregator.storage.store import UNSET, Store, connect
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
 from estimators import Metric
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 
 PARTITIONS, MEANS, FREQUENCIES = 6, 30, 20
 CATEGORIES, SHOWN = 30, 20

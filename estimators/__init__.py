@@ -1,8 +1,8 @@
 """Locally private estimation: metrics, mechanisms, weights and bounds. Pure mathematics."""
 
-from estimators.definitions import load_metrics
 from estimators.errors import DefinitionError, ReportError
 from estimators.estimate import Estimate
-from estimators.metric import Metric
+from estimators.metrics.loading import load_metrics
+from estimators.metrics.metric import Metric
 
 __all__ = ["DefinitionError", "Estimate", "Metric", "ReportError", "load_metrics"]

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from estimators.domains import OPEN
 from estimators.estimate import Floats
 from estimators.mechanisms.mechanism import Reports
-from estimators.metric import Metric
+from estimators.metrics.domains import OPEN
+from estimators.metrics.metric import Metric
 
 LEARNING = CHOOSING = 0.125
 """The shares of the trials on which scores are learned, and the event is chosen; the others bound

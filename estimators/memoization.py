@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.checks import LEVEL_DIGITS
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import uniform_below
+from estimators.exact.thresholds import WORD
 from estimators.mechanisms.mechanism import Mechanism, Reports
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.signs import FlippedSigns
-from estimators.metric import Metric
-from estimators.randomness import Bits
-from estimators.sampling import uniform_below
-from estimators.thresholds import WORD
+from estimators.metrics.metric import Metric
+from estimators.metrics.validation import LEVEL_DIGITS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,10 +21,10 @@ import estimators.mechanisms
 import producers.device.reporter
 from aggregator.cli.main import main
 from estimators import Metric
+from estimators.exact.noise import DiscreteLaplace, discrete_laplace
+from estimators.exact.randomness import SeededBits, SystemBits, Words
 from estimators.extremes import Search
 from estimators.mechanisms import laplace
-from estimators.noise import DiscreteLaplace, discrete_laplace
-from estimators.randomness import SeededBits, SystemBits, Words
 from producers.wire.batch import encode_batch
 
 randomize, answer = Metric.randomize, Search.answer

@@ -10,7 +10,7 @@ import numpy as np
 
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from estimators import Metric
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 from producers.wire.reports_pb2 import ReportBatch
 
 DAY = 86_400_000

@@ -12,7 +12,7 @@ import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
 from estimators import Metric
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 from producers import Ledger, Reporter, Rounds
 from producers.device.rounds import Round, decode
 from tests.integration.deployment import PATIENCE, Deployment, wait_until

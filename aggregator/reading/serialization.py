@@ -14,8 +14,8 @@ from aggregator.reading.windows import Window
 from aggregator.state.partition import NEVER
 from aggregator.timestamps import iso
 from estimators import Estimate, Metric
-from estimators.domains import OPEN
 from estimators.estimate import Floats
+from estimators.metrics.domains import OPEN
 
 LYING = 0.01
 """The share of all reports of which an answer says what they could do, were they lies."""

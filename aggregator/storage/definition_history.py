@@ -15,7 +15,7 @@ import msgspec
 
 from aggregator.config.settings import Aggregate
 from estimators import Metric
-from estimators.definitions import define
+from estimators.metrics.loading import define
 
 FIELD = "definitions:"
 """Before the offset, in the owner's hash."""

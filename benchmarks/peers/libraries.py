@@ -20,8 +20,8 @@ from benchmarks.peers.environments import NotInstalledError
 from benchmarks.peers.process import serving
 from benchmarks.places import Places
 from estimators import Metric
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms.mechanism import Levels
-from estimators.randomness import SeededBits
 
 EPSILON = 1.0
 LISTED = ("grr", "rappor", "oue", "subset_selection")

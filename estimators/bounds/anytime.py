@@ -198,7 +198,7 @@ def _tangents(law: Law, theta: Floats, terms: _Terms) -> Lines:
 
 def _hoeffding(law: Law, tilts: Floats) -> Floats:
     """Bound ln E exp(tilt (S - theta)) by Hoeffding's lemma: every mean may be another one."""
-    from estimators import discrete_laplace
+    from estimators.exact import discrete_laplace
 
     result: Floats = tilts**2 / 2 * law.proxy
     if law.rate is not None:

@@ -13,10 +13,10 @@ from typing import Protocol
 
 import numpy as np
 
-from estimators import discrete_laplace
 from estimators.bounds.law import STEEPEST, tilted_sign_extremes
 from estimators.bounds.tails import BERRY_ESSEEN, log_dense_remainder
 from estimators.estimate import Floats
+from estimators.exact import discrete_laplace
 
 TILTS = np.geomspace(0.05, 4, 400)[:, None]  # in units of the normal law's; 1.1% apart
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators import discrete_laplace
 from estimators.estimate import Floats
+from estimators.exact import discrete_laplace
 
 PIECES = 16  # of the range of an unknown variance: finer ones gain less than 1% of a width
 STEEPEST = 8.0  # of tilt times s_l: a steeper tilt gains nothing and loses digits

@@ -23,10 +23,10 @@ from estimators.central.weights import (
 )
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
+from estimators.exact.randomness import Bits
 from estimators.mechanisms.laplace import check_grid
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
-from estimators.randomness import Bits
 
 MOST_REPORTS = 2**32
 """That a statistic may hold: no sum, weighted or not, can then overflow 64 bits."""
@@ -227,7 +227,7 @@ class TrueMean(TrueValues):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> collection = TrueMean([Fraction(1)], grid=8)
     >>> collection.randomize(np.array([-1.0, 0.0, 0.3]), np.zeros(3, dtype=int), SeededBits(1))
     array([0, 4, 5], dtype=uint32)
@@ -299,7 +299,7 @@ class TrueFrequency(TrueValues):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> collection = TrueFrequency([Fraction(1)], categories=3)
     >>> collection.randomize(np.array([2, 0]), np.zeros(2, dtype=int), SeededBits(1))
     array([2, 0], dtype=uint8)

@@ -16,11 +16,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from estimators import discrete_laplace
 from estimators.estimate import Floats
-from estimators.noise import DiscreteLaplace
-from estimators.randomness import Bits
-from estimators.sampling import Integers
+from estimators.exact import discrete_laplace
+from estimators.exact.noise import DiscreteLaplace
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import Integers
 
 LARGEST = 2**25
 """The largest integer weight: at most 4 decimals of epsilon then fit the sampler's 2^40."""

@@ -20,11 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 from estimators.bounds.tails import log_tail
 from estimators.errors import meant
 from estimators.estimate import Counts, Estimate
+from estimators.exact.randomness import Bits, SystemBits
+from estimators.exact.sampling import uniform_below
+from estimators.exact.thresholds import exp_bounds
 from estimators.mechanisms import RandomizedResponse
 from estimators.mechanisms.mechanism import Reports
-from estimators.randomness import Bits, SystemBits
-from estimators.sampling import uniform_below
-from estimators.thresholds import exp_bounds
 from estimators.weights import level_weights
 
 KINDS = ("minimum", "maximum")
@@ -118,7 +118,7 @@ class Search:
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> search = Search(kind="minimum", range=(0, 64), levels=[1, 4], rounds=4)
     >>> values, level = np.linspace(20, 60, 40_000), np.arange(40_000) % 2
     >>> round_of, bits = search.own_round(40_000, SeededBits(1)), SeededBits(2)

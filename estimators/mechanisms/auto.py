@@ -14,6 +14,9 @@ from estimators.bounds import LaplaceNoise, Law
 from estimators.bounds.deviations import Noise
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Floats
+from estimators.exact.randomness import Bits
+from estimators.exact.tallies import tally
+from estimators.exact.thresholds import at_exp
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.laplace import Laplace, check_grid, clamped
@@ -27,9 +30,6 @@ from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.signs import ReportedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
 from estimators.question import Question
-from estimators.randomness import Bits
-from estimators.tallies import tally
-from estimators.thresholds import at_exp
 from estimators.weights import LevelFacts
 
 CANDIDATES: tuple[Any, ...] = (
@@ -78,7 +78,7 @@ class Auto(Mechanism):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = Auto([Fraction(1), Fraction(4)])
     >>> mechanism
     Auto(chosen=['randomized_response', 'laplace'])

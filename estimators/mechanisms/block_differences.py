@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.differences import difference_limits
+from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.estimate import Counts, Estimate, Floats
-from estimators.heterogeneity import heterogeneity_of_differences
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.symbols import ReportedSymbols
 from estimators.question import Question

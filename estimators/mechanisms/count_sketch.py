@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators import hadamard
 from estimators.bounds.collisions import Collisions
 from estimators.bounds.difference_law import DifferenceLaw
+from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
-from estimators.hashing import buckets_and_signs, row_constants
-from estimators.heterogeneity import heterogeneity_of_differences
+from estimators.exact import hadamard
+from estimators.exact.hashing import buckets_and_signs, row_constants
+from estimators.exact.randomness import Bits, Words
+from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
+from estimators.exact.tallies import count_symbols
+from estimators.exact.thresholds import WORD, at_exp, miss_threshold
 from estimators.mechanisms.grr import index_dtype
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
-from estimators.randomness import Bits, Words
-from estimators.sampling import bernoulli, uniform_below, uniform_other
-from estimators.tallies import count_symbols
-from estimators.thresholds import WORD, at_exp, miss_threshold
 from estimators.weights import LevelFacts, level_weights, total_weight
 
 LARGEST_SKETCH = 2**24
@@ -79,8 +79,8 @@ class CountSketch(Mechanism):
 
     Examples
     --------
-    >>> from estimators.domains import string_key
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.metrics.domains import string_key
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = CountSketch([Fraction(1), Fraction(4)], categories=None, rows=512, buckets=64)
     >>> mechanism.blocks, mechanism.columns, mechanism.width
     ([1, 32], 65537, 2)

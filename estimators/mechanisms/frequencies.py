@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import FlipNoise, limits
+from estimators.bounds.heterogeneity import heterogeneity
 from estimators.estimate import Counts, Estimate, Floats
-from estimators.heterogeneity import heterogeneity
 from estimators.mechanisms.mechanism import Mechanism, Reports
 from estimators.mechanisms.signs import ReportedSigns
 from estimators.question import Question

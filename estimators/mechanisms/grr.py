@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from estimators.errors import ReportError
 from estimators.estimate import Counts
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import bernoulli, uniform_other
+from estimators.exact.tallies import count_symbols
+from estimators.exact.thresholds import WORD, miss_threshold
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.signs import ReportedSigns
-from estimators.randomness import Bits
-from estimators.sampling import bernoulli, uniform_other
-from estimators.tallies import count_symbols
-from estimators.thresholds import WORD, miss_threshold
 
 
 class Grr(SupportCounts):
@@ -42,7 +42,7 @@ class Grr(SupportCounts):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = Grr([Fraction(2)], categories=10)
     >>> mechanism.randomize(np.full(8, 3), np.zeros(8, dtype=int), SeededBits(1))
     array([3, 3, 5, 3, 8, 3, 3, 2], dtype=uint8)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators import hadamard
 from estimators.estimate import Counts
+from estimators.exact import hadamard
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import bernoulli, uniform_below
+from estimators.exact.thresholds import WORD, at_exp, miss_threshold
 from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.mechanism import Levels, Reports
-from estimators.randomness import Bits
-from estimators.sampling import bernoulli, uniform_below
-from estimators.thresholds import WORD, at_exp, miss_threshold
 
 
 class HadamardResponse(BlockDifferences):
@@ -47,7 +47,7 @@ class HadamardResponse(BlockDifferences):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = HadamardResponse([Fraction(1), Fraction(4)], categories=100)
     >>> mechanism.blocks, mechanism.block_sizes
     ([2, 32], [64, 8])

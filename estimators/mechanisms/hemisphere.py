@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import Directions
+from estimators.bounds.heterogeneity import heterogeneity_of_vectors
 from estimators.bounds.spheres import vector_deviations, width
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
-from estimators.heterogeneity import heterogeneity_of_vectors
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import bernoulli, round_up, uniform_directions
+from estimators.exact.tallies import tally
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.signs import FlippedSigns
 from estimators.question import Question
-from estimators.randomness import Bits
-from estimators.sampling import bernoulli, round_up, uniform_directions
-from estimators.tallies import tally
 from estimators.weights import LevelFacts, level_weights, total_weight
 
 CHUNK = 2**19  # coordinates drawn at a time: a few megabytes an array
@@ -82,7 +82,7 @@ class Hemisphere(Mechanism):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = Hemisphere([Fraction(1)], dimension=3)
     >>> mechanism.randomize(np.array([[0.6, 0.0, 0.8]]), np.array([0]), SeededBits(1)).shape
     (1, 3)

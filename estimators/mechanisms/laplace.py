@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators import discrete_laplace
 from estimators.bounds import LaplaceNoise, Law
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Floats
+from estimators.exact import discrete_laplace
+from estimators.exact.noise import discrete_laplace as noise_of
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import Integers, round_up
+from estimators.exact.tallies import tally
+from estimators.exact.thresholds import WORD, exp_bounds
 from estimators.mechanisms.means import ScalarMean
 from estimators.mechanisms.mechanism import Levels, Reports
-from estimators.noise import discrete_laplace as noise_of
 from estimators.question import Question
-from estimators.randomness import Bits
-from estimators.sampling import Integers, round_up
-from estimators.tallies import tally
-from estimators.thresholds import WORD, exp_bounds
 from estimators.weights import LevelFacts
 
 LOW_BITS = 31
@@ -67,7 +67,7 @@ class Laplace(ScalarMean):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = Laplace([Fraction(1)], grid=64)
     >>> mechanism.randomize(np.array([0.5, 0.5]), np.array([0, 0]), SeededBits(1))
     array([ 26, 116], dtype=int32)

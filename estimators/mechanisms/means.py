@@ -9,8 +9,8 @@ import numpy as np
 
 from estimators.bounds import Law, limits
 from estimators.bounds.deviations import Noise
+from estimators.bounds.heterogeneity import heterogeneity
 from estimators.estimate import Counts, Estimate, Floats
-from estimators.heterogeneity import heterogeneity
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight

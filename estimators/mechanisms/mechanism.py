@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
+from estimators.exact.randomness import Bits
+from estimators.exact.thresholds import exp_bounds
 from estimators.question import Question
-from estimators.randomness import Bits
-from estimators.thresholds import exp_bounds
 from estimators.weights import POLICIES, LevelFacts
 
 Levels = NDArray[np.integer[Any]]

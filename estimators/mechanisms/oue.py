@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import Bools, bernoulli, uniform_bytes
+from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms.mechanism import Levels
 from estimators.mechanisms.packed import PackedBits
 from estimators.mechanisms.signs import ReportedSigns
-from estimators.randomness import Bits
-from estimators.sampling import Bools, bernoulli, uniform_bytes
-from estimators.thresholds import WORD, flip_threshold
 
 
 class Oue(PackedBits):
@@ -40,7 +40,7 @@ class Oue(PackedBits):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = Oue([Fraction(8)], categories=10)
     >>> reports = mechanism.randomize(np.full(6, 3), np.zeros(6, dtype=int), SeededBits(1))
     >>> reports[:, 0].tolist()  # 8: category 3 alone

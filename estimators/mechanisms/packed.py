@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from estimators.errors import ReportError
 from estimators.estimate import Counts
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import Bools
+from estimators.exact.tallies import sum_bits, tally
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.signs import ReportedSigns
-from estimators.randomness import Bits
-from estimators.sampling import Bools
-from estimators.tallies import sum_bits, tally
 
 CHUNK = 2**22  # coins drawn at a time: a few megabytes
 

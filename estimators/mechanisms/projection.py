@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators import hadamard
+from estimators.bounds.heterogeneity import heterogeneity
 from estimators.bounds.projections import projection_limits
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
-from estimators.hashing import mix, row_constants
-from estimators.heterogeneity import heterogeneity
+from estimators.exact import hadamard
+from estimators.exact.hashing import mix, row_constants
+from estimators.exact.randomness import Bits, Words
+from estimators.exact.sampling import Bools, bernoulli, uniform_below
+from estimators.exact.tallies import tally
+from estimators.exact.thresholds import WORD
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.grr import index_dtype
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.signs import FlippedSigns, ReportedSigns
 from estimators.question import Question
-from estimators.randomness import Bits, Words
-from estimators.sampling import Bools, bernoulli, uniform_below
-from estimators.tallies import tally
-from estimators.thresholds import WORD
 from estimators.weights import level_weights, total_weight
 
 CELLS = 2**16
@@ -79,7 +79,7 @@ class Projection(SupportCounts):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = Projection([Fraction(1)], categories=100)
     >>> mechanism.rows
     128

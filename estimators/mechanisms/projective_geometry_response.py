@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.difference_sets import DifferenceSet, geometric_sum
 from estimators.estimate import Counts
-from estimators.finite_fields import prime_power
+from estimators.exact.difference_sets import DifferenceSet, geometric_sum
+from estimators.exact.finite_fields import prime_power
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import bernoulli, uniform_below
+from estimators.exact.thresholds import WORD, at_exp, miss_threshold
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.signs import ReportedSigns
 from estimators.mechanisms.symbols import ReportedSymbols
-from estimators.randomness import Bits
-from estimators.sampling import bernoulli, uniform_below
-from estimators.thresholds import WORD, at_exp, miss_threshold
 
 LARGEST_SHARE = 4
 """K / k is at most this: what the statistic may cost for the sake of a better order d."""
@@ -32,8 +32,9 @@ class ProjectiveGeometryResponse(ReportedSymbols, SupportCounts):
     with t coordinates, and as many hyperplanes, each of s = (d^(t-1) - 1) / (d - 1) points, any two
     with c = (d^(t-2) - 1) / (d - 1) in common. A category has a hyperplane; the report is uniform
     on it, or else uniform off it. Points are numbered so that the hyperplane of category x is D + x
-    modulo K, D a difference set (:mod:`estimators.difference_sets`). A report is a point's number,
-    in the smallest of 1, 2 or 4 bytes that holds all levels' K. Statistic of a level: the number of
+    modulo K, D a difference set (:mod:`estimators.exact.difference_sets`). A report is a
+    point's number, in the smallest of 1, 2 or 4 bytes that holds all levels' K.
+    Statistic of a level: the number of
     reports and those of each point; cells beyond a level's own K stay zero. Source: Feldman,
     Nelson, Nguyen and Talwar (2022); HIST, section 3.4.
 
@@ -61,7 +62,7 @@ class ProjectiveGeometryResponse(ReportedSymbols, SupportCounts):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = ProjectiveGeometryResponse([Fraction(1), Fraction(4)], categories=1000)
     >>> [(g.order, g.coordinates, g.points) for g in mechanism.geometries]
     [(4, 6, 1365), (53, 3, 2863)]

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from estimators.bounds import Law
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Floats
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import bernoulli, round_up
+from estimators.exact.tallies import tally_signs
 from estimators.mechanisms.means import ScalarMean
 from estimators.mechanisms.mechanism import Levels, Reports, largest_byte
 from estimators.mechanisms.signs import FlippedSigns, ReportedSigns
 from estimators.question import Question
-from estimators.randomness import Bits
-from estimators.sampling import bernoulli, round_up
-from estimators.tallies import tally_signs
 from estimators.weights import LevelFacts
 
 PAIRS = np.array([[1, 0], [1, 1]])
@@ -39,7 +39,7 @@ class RandomizedResponse(ScalarMean):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = RandomizedResponse([Fraction(1)])
     >>> mechanism.randomize(np.ones(8), np.zeros(8, dtype=int), SeededBits(1))
     array([1, 0, 1, 1, 1, 0, 1, 1], dtype=uint8)

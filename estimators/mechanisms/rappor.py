@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import Bools, bernoulli
 from estimators.mechanisms.mechanism import Levels
 from estimators.mechanisms.packed import PackedBits
 from estimators.mechanisms.signs import FlippedSigns
-from estimators.randomness import Bits
-from estimators.sampling import Bools, bernoulli
 
 
 class Rappor(PackedBits):
@@ -37,7 +37,7 @@ class Rappor(PackedBits):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = Rappor([Fraction(8)], categories=10)
     >>> report = mechanism.randomize(np.array([3]), np.array([0]), SeededBits(1))
     >>> report, np.unpackbits(report, bitorder="little")[:10]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators import hadamard
 from estimators.estimate import Counts
+from estimators.exact import hadamard
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
+from estimators.exact.thresholds import WORD, miss_threshold
 from estimators.mechanisms.block_differences import BlockDifferences, even_variance
 from estimators.mechanisms.mechanism import Levels, Reports
-from estimators.randomness import Bits
-from estimators.sampling import bernoulli, uniform_below, uniform_other
-from estimators.thresholds import WORD, miss_threshold
 
 
 class RecursiveHadamard(BlockDifferences):
@@ -52,7 +52,7 @@ class RecursiveHadamard(BlockDifferences):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = RecursiveHadamard([Fraction(1), Fraction(4)], categories=100)
     >>> mechanism.bits, mechanism.rows
     ([1, 6], [128, 4])

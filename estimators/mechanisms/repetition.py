@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from estimators.errors import ReportError, meant
 from estimators.estimate import Counts, Floats
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import Bools
+from estimators.exact.tallies import tally
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
@@ -23,9 +26,6 @@ from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.signs import RepeatedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
-from estimators.randomness import Bits
-from estimators.sampling import Bools
-from estimators.tallies import tally
 from estimators.weights import LevelFacts
 
 FREQUENCIES: tuple[Any, ...] = (
@@ -77,7 +77,7 @@ class Repetition(Mechanism):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = Repetition([Fraction(1), Fraction(5, 2)], of="grr", categories=10)
     >>> mechanism.repeats, mechanism.chosen
     ([1, 3], ['1 x grr', '3 x grr'])

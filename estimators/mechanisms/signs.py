@@ -9,8 +9,8 @@ import numpy as np
 
 from estimators.bounds import Law, RepeatedLaw
 from estimators.estimate import Counts, Floats
+from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.question import Question
-from estimators.thresholds import WORD, flip_threshold
 
 
 class ReportedSigns:

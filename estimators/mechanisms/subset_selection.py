@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import ReportError
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import Bools, bernoulli, uniform_below
+from estimators.exact.thresholds import WORD, at_exp, miss_threshold
 from estimators.mechanisms.mechanism import Levels
 from estimators.mechanisms.packed import PackedBits
 from estimators.mechanisms.signs import ReportedSigns
-from estimators.randomness import Bits
-from estimators.sampling import Bools, bernoulli, uniform_below
-from estimators.thresholds import WORD, at_exp, miss_threshold
 
 
 class SubsetSelection(PackedBits):
@@ -55,7 +55,7 @@ class SubsetSelection(PackedBits):
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = SubsetSelection([Fraction(1)], categories=8)
     >>> mechanism.sizes
     [2]
@@ -139,7 +139,7 @@ def uniform_subsets(bits: Bits, n: int, total: int, size: int) -> Bools:
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> uniform_subsets(SeededBits(1), 2, 4, 2).sum(axis=1)
     array([2, 2])
     """

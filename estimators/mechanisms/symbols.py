@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from estimators.errors import ReportError
 from estimators.estimate import Counts
+from estimators.exact.tallies import count_symbols
 from estimators.mechanisms.grr import index_dtype
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
-from estimators.tallies import count_symbols
 
 
 class ReportedSymbols(Mechanism):

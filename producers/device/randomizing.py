@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from estimators.exact.randomness import Bits
 from estimators.mechanisms.mechanism import Reports
-from estimators.metric import Metric
-from estimators.randomness import Bits
+from estimators.metrics.metric import Metric
 
 if TYPE_CHECKING:
     from producers.ledger.ledger import Ledger

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from estimators.metric import Metric
-from estimators.randomness import Bits
+from estimators.exact.randomness import Bits
+from estimators.metrics.metric import Metric
 from producers.device.panes import Columns, PaneBuffer
 from producers.device.randomizing import randomized, values_of
 from producers.device.times import Times, event_times

@@ -14,7 +14,7 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from estimators.extremes import Decision, Progress
-from estimators.metric import Metric
+from estimators.metrics.metric import Metric
 from producers.kafka.connection import LIBRDKAFKA, PRODUCER_ONLY
 from producers.kafka.kafka_errors import explained
 

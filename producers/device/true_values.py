@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.metric import Metric
+from estimators.metrics.metric import Metric
 from producers.ledger.ledger import Ledger, parts_of, total
 from producers.ledger.ledger_file import transaction
 from producers.ledger.pane_participation import answer_once

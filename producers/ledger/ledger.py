@@ -14,8 +14,8 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
-from estimators.checks import LEVEL_DIGITS
 from estimators.durations import above_zero
+from estimators.metrics.validation import LEVEL_DIGITS
 from producers.ledger.accounts import Account, BudgetSpent, moment
 from producers.ledger.ledger_file import LedgerError, create, has_table, transaction
 from producers.ledger.pinned_definitions import check_pin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from estimators.metric import Metric
+from estimators.metrics.metric import Metric
 from producers.ledger.accounts import moment
 
 NEVER = -1

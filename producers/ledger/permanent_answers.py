@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.exact.randomness import Bits, SystemBits
 from estimators.mechanisms.mechanism import Reports
 from estimators.memoization import Memoization, values_of
-from estimators.metric import Metric
-from estimators.randomness import Bits, SystemBits
+from estimators.metrics.metric import Metric
 from producers.ledger.ledger import PARTS, Ledger, total
 from producers.ledger.ledger_file import transaction
 from producers.ledger.pane_participation import NEVER, answer_once

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from estimators.metric import Metric
+from estimators.metrics.metric import Metric
 from producers.ledger.ledger_file import has_table
 
 _SCHEMA = """

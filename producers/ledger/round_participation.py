@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import sqlite3
 
-from estimators.metric import Metric
-from estimators.randomness import Bits
+from estimators.exact.randomness import Bits
+from estimators.metrics.metric import Metric
 from producers.ledger.ledger import PARTS, Ledger, total
 from producers.ledger.ledger_file import transaction
 from producers.ledger.pinned_definitions import pin

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from estimators.definitions import load_metrics
-from estimators.metric import Metric
+from estimators.metrics.loading import load_metrics
+from estimators.metrics.metric import Metric
 from producers.populations.csv_files import read_columns
 from producers.populations.level_distribution import Mix
 from producers.populations.population import Column, Population

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.metric import Metric
+from estimators.metrics.metric import Metric
 
 _EXPECTED = "expected epsilon:share pairs such as 0.5:0.3,1:0.5,2:0.2, the shares adding up to 1"
 

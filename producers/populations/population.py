@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.metric import Metric
+from estimators.metrics.metric import Metric
 
 Column = NDArray[Any]
 

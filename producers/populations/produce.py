@@ -9,8 +9,8 @@ import time as clocks
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from estimators.metric import Metric
-from estimators.randomness import Bits
+from estimators.exact.randomness import Bits
+from estimators.metrics.metric import Metric
 from producers.device.reporter import TOPIC, Reporter
 from producers.kafka.connection import Connection
 from producers.populations.level_distribution import Mix

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.metric import Metric
+from estimators.metrics.metric import Metric
 from producers.device.reporter import Reporter
 from producers.device.rounds import Round, Rounds
 from producers.populations.level_distribution import Mix

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.domains import OPEN
 from estimators.errors import meant
-from estimators.metric import Metric
+from estimators.metrics.domains import OPEN
+from estimators.metrics.metric import Metric
 from producers.populations.population import Arrivals, Column, Population
 
 WORDS = 1000

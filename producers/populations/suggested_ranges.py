@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.metric import Metric
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
+from estimators.metrics.metric import Metric
 
 TAILS = (0.0, 0.001, 0.01, 0.05)
 """Shares of the values left out on either side, before rounding."""

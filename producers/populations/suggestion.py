@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.domains import OPEN
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError
-from estimators.metric import Metric
+from estimators.metrics.domains import OPEN
+from estimators.metrics.metric import Metric
 from producers.populations.csv_files import detect_format, header_names, read_columns
 from producers.populations.suggested_ranges import (
     FEWEST_VALUES,

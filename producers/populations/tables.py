@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.domains import OPEN
 from estimators.errors import meant
-from estimators.metric import Metric
+from estimators.metrics.domains import OPEN
+from estimators.metrics.metric import Metric
 from producers.populations.csv_files import detect_format, header_names, read_columns
 from producers.populations.population import Arrivals, Column, Population
 from producers.populations.time_columns import (

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.domains import OPEN
-from estimators.metric import Metric
+from estimators.metrics.domains import OPEN
+from estimators.metrics.metric import Metric
 
 MOST_FREQUENT = 10
 """Strings of an open vocabulary that a truth is about if none are on watch."""

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.errors import ReportError
-from estimators.metric import Metric
+from estimators.metrics.metric import Metric
 from producers.wire.reports_pb2 import ReportBatch
 
 BATCH_ID_BYTES = 16

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.datasets import read_records
 from aggregator.errors import DitherError
+from reproduction.datasets import read_records
 
 SALARIES = """\
 Year,EmployerType,EmployerName,DepartmentOrSubdivision,Position,ElectedOfficial,Judicial,\
@@ -81,7 +81,7 @@ def test_ratings_become_averages_and_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for piece in (1, 2, 1_000_000):
-        monkeypatch.setattr("aggregator.datasets.PIECE", piece)
+        monkeypatch.setattr("reproduction.datasets.PIECE", piece)
         read = read_records(written(tmp_path, RATINGS))
         lowest, _, fewest, _ = read.tasks
         assert lowest.values.tolist() == [4.0, 0.5]
@@ -93,7 +93,7 @@ def test_ratings_become_averages_and_numbers(
 def test_orders_become_ages_by_what_was_spent_and_by_category(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aggregator.datasets.FEWEST", 2)
+    monkeypatch.setattr("reproduction.datasets.FEWEST", 2)
     tasks = read_records(written(tmp_path, ORDERS)).tasks
     assert {task.name: task.values.tolist() for task in tasks} == {
         "least age, JPY 10,000 to 20,000": [30.0],

@@ -9,7 +9,7 @@ from aggregator.reading import serialization
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
 from estimators import Estimate, Metric
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 
 MINUTE = 60_000
 

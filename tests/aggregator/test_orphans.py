@@ -29,7 +29,7 @@ supervisor.run()
 POOL = """
 import sys, time
 from concurrent.futures import ProcessPoolExecutor
-from aggregator.experimenting import workers
+from reproduction.running import workers
 with workers(2) as pool:
     list(pool.map(time.sleep, [600, 600]))
 """
@@ -145,7 +145,7 @@ def spawned(parent: Parent) -> set[int]:
 
 
 def test_the_pool_is_one_of_processes() -> None:
-    from aggregator.experimenting import workers
+    from reproduction.running import workers
 
     with workers(1) as pool:
         assert isinstance(pool, ProcessPoolExecutor)

@@ -14,7 +14,7 @@ from aggregator.state import decoder
 from aggregator.state.partition import CONFIRMING_BATCHES, Pane, Partition
 from aggregator.storage.redis_keys import PaneKey, metric_key
 from estimators import Metric
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 from producers.wire.batch import heartbeat
 from tests.bad_batches import bad_batches
 from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log

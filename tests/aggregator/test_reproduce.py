@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from aggregator.cli.commands.reproduce import reproduce
 from aggregator.errors import DitherError
-from estimators.experiments import EXPERIMENTS, Claim, Experiment, Number, Outcome
+from reproduction.experiments import EXPERIMENTS, Claim, Experiment, Number, Outcome
 
 
 def ran(*arguments: str, code: int | None = 0) -> str:

@@ -20,8 +20,8 @@ from aggregator.state.partition import Partition
 from aggregator.storage.redis_keys import PaneKey, metric_key, round_key, rounds_key
 from aggregator.web.live import Live
 from estimators import Metric
+from estimators.exact.randomness import SeededBits
 from estimators.extremes import Progress
-from estimators.randomness import SeededBits
 from producers.device.rounds import Round, encode
 from producers.wire.batch import encode_batch
 from producers.wire.reports_pb2 import ReportBatch

@@ -26,8 +26,8 @@ from aggregator.reading.serialization import as_dict
 from aggregator.reading.series import Historian, Question
 from aggregator.reading.windows import Window
 from estimators import Estimate, Metric
+from estimators.exact.randomness import SeededBits
 from estimators.extremes import Decision, Progress
-from estimators.randomness import SeededBits
 from producers.device.rounds import Round
 from producers.populations.truth import Truth
 from tests.aggregator.web.counted import Counting

@@ -20,7 +20,7 @@ import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 from producers import Reporter
 from tests import servers
 from tests.integration.deployment import Deployment, wait_until

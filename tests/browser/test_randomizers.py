@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, Route
 
 from estimators import Metric
+from estimators.exact.thresholds import miss_threshold
 from estimators.mechanisms.hadamard_response import block_count
-from estimators.thresholds import miss_threshold
 from producers.wire.batch import encode_batch
 from tests.browser import served
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, expect
 
 from aggregator.reading.reader import Reader
 from aggregator.rounds.coordinator import Coordinator
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 from producers.wire.batch import encode_batch
 from tests import searching
 from tests.browser.conftest import Site, Visitor

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from playwright.sync_api import Page
 
 from estimators import Metric
-from estimators.definitions import define
+from estimators.exact.randomness import SeededBits
 from estimators.extremes import Progress
 from estimators.extremes.search import Decision
-from estimators.randomness import SeededBits
+from estimators.metrics.loading import define
 from producers.wire.batch import encode_batch
 from tests.browser.served import definition, module
 from tests.browser.test_randomizers import Words, device

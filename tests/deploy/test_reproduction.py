@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy import reproduction
-from estimators.experiments import EXPERIMENTS
+from reproduction.experiments import EXPERIMENTS
 
 PAGE = reproduction.PAGE.read_text()
 BLOCKS = {block["name"]: block for block in reproduction.BLOCK.finditer(PAGE)}

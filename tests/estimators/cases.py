@@ -13,7 +13,7 @@ from estimators.mechanisms import MECHANISMS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from estimators.randomness import Words
+    from estimators.exact.randomness import Words
 
 #: From next to nothing to next to no privacy; 64 is the largest that a metric may offer.
 MANY_LEVELS = (0.0001, 0.0099, 0.25, 0.5, 1.0, 2.5, 4.0, 8.0, 16.0, 45.0, 64.0)

@@ -16,7 +16,7 @@ from estimators.auditing import (
     largest_leak,
     opposite_values,
 )
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 from tests.estimators.cases import CASES, metric_for
 
 LEVELS = (0.5, 1.0, 2.0, 4.0)

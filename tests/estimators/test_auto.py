@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimators import DefinitionError, ReportError, discrete_laplace
+from estimators import DefinitionError, ReportError
 from estimators.bounds import LaplaceNoise, Law
+from estimators.exact import discrete_laplace
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Auto, Laplace, RandomizedResponse
 from estimators.mechanisms.auto import CANDIDATES
 from estimators.mechanisms.packed import PackedBits
-from estimators.randomness import SeededBits
 from tests.estimators.cases import exact, metric_for
 
 EPSILONS = [Fraction(x, 4) for x in range(1, 33)]

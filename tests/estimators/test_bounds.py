@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from estimators import discrete_laplace
 from estimators.bounds import Law, flip_noise_deviation, interval, laplace_noise_deviation
 from estimators.bounds.inversion import lower_limit
+from estimators.exact import discrete_laplace
 
 if TYPE_CHECKING:
     from estimators.estimate import Floats

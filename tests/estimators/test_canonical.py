@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from estimators.definitions import define
+from estimators.metrics.loading import define
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "definitions.json"
 

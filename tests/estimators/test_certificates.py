@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from estimators.exact.randomness import SeededBits, SystemBits
+from estimators.exact.thresholds import WORD, exp_bounds, flip_threshold, miss_threshold
 from estimators.mechanisms import (
     MECHANISMS,
     Auto,
@@ -29,8 +31,6 @@ from estimators.mechanisms import (
 )
 from estimators.mechanisms.repetition import FREQUENCIES
 from estimators.mechanisms.subset_selection import uniform_subsets
-from estimators.randomness import SeededBits, SystemBits
-from estimators.thresholds import WORD, exp_bounds, flip_threshold, miss_threshold
 from tests.estimators.cases import MANY_LEVELS, ScriptedBits, exact
 
 EPSILONS = [exact(epsilon) for epsilon in MANY_LEVELS]

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimators import ReportError
+from estimators.exact.randomness import SeededBits
+from estimators.exact.thresholds import exp_bounds
 from estimators.mechanisms import MECHANISMS
-from estimators.randomness import SeededBits
-from estimators.thresholds import exp_bounds
 from tests.estimators.cases import (
     CASES,
     CATEGORIES,

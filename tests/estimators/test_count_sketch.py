@@ -17,11 +17,11 @@ from estimators.bounds.collisions import collision_bound
 from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.own_signs import own_sign_limits
 from estimators.bounds.self_normalised import self_normalised_interval
-from estimators.domains import string_key
-from estimators.hashing import buckets_and_signs, mix, row_constants
+from estimators.exact.hashing import buckets_and_signs, mix, row_constants
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import CountSketch
 from estimators.mechanisms.count_sketch import best_blocks
-from estimators.randomness import SeededBits
+from estimators.metrics.domains import string_key
 
 FALSE_ALARM = 1e-6
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimators.difference_sets import DifferenceSet
+from estimators.exact.difference_sets import DifferenceSet
 
 SETS = [(2, 3), (2, 7), (3, 3), (3, 5), (4, 3), (4, 4), (5, 3), (7, 4), (8, 3), (9, 3), (13, 3)]
 LARGER = [(16, 3), (25, 3), (27, 3), (31, 3), (2, 10), (4, 6)]
@@ -36,7 +36,7 @@ def test_translates_are_the_hyperplanes_of_the_projective_space(
     order: int, coordinates: int
 ) -> None:
     """By coordinates: point i is x^i; one vector is orthogonal to the points of a translate."""
-    from estimators.finite_fields import FiniteField
+    from estimators.exact.finite_fields import FiniteField
 
     singer, field = DifferenceSet(order, coordinates), FiniteField(order, coordinates)
     powers = [field.power(field.x, i) for i in range(singer.points)]

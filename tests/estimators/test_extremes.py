@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from estimators import ReportError
+from estimators.exact.randomness import SeededBits
+from estimators.exact.thresholds import WORD, exp_bounds, flip_threshold
 from estimators.extremes import Decision, Progress, Search, Tail, tail
-from estimators.randomness import SeededBits
-from estimators.thresholds import WORD, exp_bounds, flip_threshold
 from tests.estimators.cases import MANY_LEVELS, ScriptedBits, exact
 
 BASE: dict[str, Any] = {"kind": "minimum", "range": (-1, 1), "levels": (1.0, 4.0), "rounds": 6}

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from estimators.finite_fields import FiniteField, prime_factors, prime_power
+from estimators.exact.finite_fields import FiniteField, prime_factors, prime_power
 
 SMALL = [(2, 2), (2, 3), (3, 2), (2, 4), (5, 2), (3, 3), (7, 2), (2, 6), (11, 2), (5, 3)]
 LARGE = [(2, 20), (2, 33), (3, 14), (7, 10), (43, 5), (1999, 3)]

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from scipy.signal import fftconvolve
 from scipy.stats import binom
 
-from estimators import Metric, hadamard
+from estimators import Metric
 from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.differences import difference_interval, log_remainder
 from estimators.bounds.self_normalised import log_cosh
+from estimators.exact import hadamard
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import HadamardResponse, RecursiveHadamard
 from estimators.mechanisms.block_differences import BlockDifferences
-from estimators.randomness import SeededBits
 from tests.statistics.widths import supported
 
 

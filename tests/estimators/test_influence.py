@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimators import Metric
-from estimators.influence import Reach, largest_shifts
-from estimators.randomness import SeededBits
+from estimators.bounds.manipulation import Reach, largest_shifts
+from estimators.exact.randomness import SeededBits
 from estimators.weights import POLICIES
 from tests.estimators.cases import CASES, metric_for, values_for
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from estimators import Metric
 from estimators.errors import DefinitionError
+from estimators.exact.randomness import SeededBits, Words
+from estimators.exact.sampling import uniform_below
+from estimators.exact.thresholds import WORD, exp_bounds
 from estimators.mechanisms import MECHANISMS
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.signs import FlippedSigns
 from estimators.memoization import Memoization, side_of
-from estimators.randomness import SeededBits, Words
-from estimators.sampling import uniform_below
-from estimators.thresholds import WORD, exp_bounds
 
 LEVELS = [0.5, 1, 2]
 MEAN = Metric(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from estimators import DefinitionError, Estimate, Metric, ReportError
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Laplace, Rappor
-from estimators.randomness import SeededBits
 from tests.estimators.cases import metric_for
 
 GOOD: dict[str, Any] = {

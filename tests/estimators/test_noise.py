@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from estimators.noise import LEAST_RATE, DiscreteLaplace, Inversion
-from estimators.randomness import SeededBits
+from estimators.exact.noise import LEAST_RATE, DiscreteLaplace, Inversion
+from estimators.exact.randomness import SeededBits
 from tests.estimators.cases import ScriptedBits
 
 FALSE_ALARM = 1e-6

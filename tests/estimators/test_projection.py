@@ -13,10 +13,10 @@ import scipy.linalg
 from estimators import DefinitionError, Metric, ReportError
 from estimators.bounds import Law
 from estimators.bounds.projections import projection_limits
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Projection
 from estimators.mechanisms.projection import suggested_rows
 from estimators.question import Question
-from estimators.randomness import SeededBits
 from tests.estimators.cases import LEVELS, exact, metric_for, values_for
 
 EPSILONS = [exact(level) for level in LEVELS]

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from estimators import Metric
-from estimators.difference_sets import DifferenceSet
 from estimators.estimate import Counts
-from estimators.finite_fields import FiniteField, prime_power
+from estimators.exact.difference_sets import DifferenceSet
+from estimators.exact.finite_fields import FiniteField, prime_power
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import ProjectiveGeometryResponse, SubsetSelection
 from estimators.mechanisms.projective_geometry_response import LARGEST_SHARE, best_geometry
-from estimators.randomness import SeededBits
 from tests.estimators.cases import MANY_LEVELS, exact
 
 EPSILONS = [exact(epsilon) for epsilon in MANY_LEVELS]

@@ -13,7 +13,7 @@ from estimators import Metric
 from estimators.bounds import Law
 from estimators.central.bounds import ValueLaw, _bins, _log_tail, population_limits
 from estimators.central.release import Noise
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 
 GRID = 8
 #: Chances of the values -1, -3/4, ..., 1: signs, almost constant, skewed, even, three-point.

@@ -15,7 +15,7 @@ from estimators import DefinitionError, Metric, ReportError, load_metrics
 from estimators.central import TrueFrequency, TrueMean
 from estimators.central.release import LARGEST, Noise
 from estimators.central.weights import POLICIES
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 
 LEVELS = [0.1, 0.5, 2.0]
 DOMAINS: dict[str, dict[str, Any]] = {"mean": {"range": (-60, 180)}, "frequency": {"categories": 4}}

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from estimators.randomness import SeededBits, SystemBits
-from estimators.sampling import (
+from estimators.exact.randomness import SeededBits, SystemBits
+from estimators.exact.sampling import (
     bernoulli,
     round_up,
     uniform_below,

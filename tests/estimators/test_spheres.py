@@ -10,8 +10,8 @@ from scipy.stats import chi2, ks_1samp
 
 from estimators.bounds import Directions
 from estimators.bounds.spheres import log_mean_cosh, width
-from estimators.randomness import SeededBits
-from estimators.sampling import uniform_directions
+from estimators.exact.randomness import SeededBits
+from estimators.exact.sampling import uniform_directions
 
 DIMENSIONS = (1, 2, 3, 10, 100)
 each_dimension = pytest.mark.parametrize("dimension", DIMENSIONS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from estimators.tallies import (
+from estimators.exact.tallies import (
     BLOCK_ROWS,
     CHUNK,
     FEW_BITS,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimators.thresholds import WORD, exp_bounds, flip_threshold
+from estimators.exact.thresholds import WORD, exp_bounds, flip_threshold
 
 EPSILONS = st.integers(1, 640_000).map(lambda i: Fraction(i, 10_000))
 

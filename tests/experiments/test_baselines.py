@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from estimators.central.baselines import sampling_frequencies
-from estimators.experiments.bounds import CASES
-from estimators.experiments.hdpwc import central_demands
-from estimators.experiments.hist_bounds import CATEGORIES, USERS, exact_bound, flip_chance
-from estimators.experiments.hldp import lower_bound
-from estimators.experiments.published_bounds import LEVELS, nprr_interval, nprr_sequence
-from estimators.experiments.records import Records, cases, tasks, wages
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
+from reproduction.baselines import sampling_frequencies
+from reproduction.experiments.bounds import CASES
+from reproduction.experiments.hdpwc import central_demands
+from reproduction.experiments.hist_bounds import CATEGORIES, USERS, exact_bound, flip_chance
+from reproduction.experiments.hldp import lower_bound
+from reproduction.experiments.published_bounds import LEVELS, nprr_interval, nprr_sequence
+from reproduction.experiments.records import Records, cases, tasks, wages
 
 
 def test_nprr_is_the_package_of_its_authors() -> None:

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from estimators.experiments import EXPERIMENTS, Experiment, Number, Outcome
-from estimators.experiments.adpm import TABLE_2, collected, demanded, squared_error
-from estimators.experiments.outcome import mean_and_error, slope
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
+from reproduction.experiments import EXPERIMENTS, Experiment, Number, Outcome
+from reproduction.experiments.adpm import TABLE_2, collected, demanded, squared_error
+from reproduction.experiments.outcome import mean_and_error, slope
 
 RUNS = {
     "adpm-fig1a": 400,
@@ -76,11 +76,11 @@ def test_weights_have_the_errors_of_adpm_table_2(spread: str) -> None:
 
 @pytest.mark.parametrize("name", ["adpm-table2", "min-fig1", "min-fig2", "hldp-rates", "peeking"])
 def test_the_same_seed_gives_the_same_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("estimators.experiments.minimum.SIZES", [64, 256])
-    monkeypatch.setattr("estimators.experiments.hldp.SIZES", [64, 256])
-    monkeypatch.setattr("estimators.experiments.hldp.DIMENSIONS", [2, 4])
-    monkeypatch.setattr("estimators.experiments.adpm.DRAWS", 2)
-    monkeypatch.setattr("estimators.experiments.hldp.PEEKED", 300)
+    monkeypatch.setattr("reproduction.experiments.minimum.SIZES", [64, 256])
+    monkeypatch.setattr("reproduction.experiments.hldp.SIZES", [64, 256])
+    monkeypatch.setattr("reproduction.experiments.hldp.DIMENSIONS", [2, 4])
+    monkeypatch.setattr("reproduction.experiments.adpm.DRAWS", 2)
+    monkeypatch.setattr("reproduction.experiments.hldp.PEEKED", 300)
     experiment = EXPERIMENTS[name]
     once, again, other = (run(experiment, 3, seed) for seed in (5, 5, 6))
     assert once == again

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from estimators import Metric
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 from producers.wire.batch import encode_batch
 from producers.wire.reports_pb2 import ReportBatch
 from tests.estimators.cases import CASES, metric_for, values_for

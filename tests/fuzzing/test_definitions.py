@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from aggregator.config.settings import SECTIONS, in_force, load_settings, values
 from aggregator.errors import SettingsError
 from estimators import DefinitionError, Metric, load_metrics
-from estimators.definitions import define
 from estimators.mechanisms import MECHANISMS
+from estimators.metrics.loading import define
 from tests.estimators.cases import CASES, DOMAINS, OPEN
 
 KEYS = sorted({field.name for field in dataclasses.fields(Metric)} - {"name"})

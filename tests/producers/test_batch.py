@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimators import Metric, ReportError
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 from producers.wire import reports_pb2
 from producers.wire.batch import encode_batch
 from producers.wire.reports_pb2 import ReportBatch

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from estimators import Metric
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 from producers.populations import flights
 from producers.populations.population import Population
 from producers.populations.produce import produce

@@ -30,7 +30,7 @@ DRAWS = """
 import hashlib, os, sys, threading
 import numpy as np
 from estimators import Metric
-from estimators.randomness import SystemBits
+from estimators.exact.randomness import SystemBits
 bits = SystemBits()
 metric = Metric(name="m", kind="frequency", mechanism="rappor", categories=64, levels=[1])
 

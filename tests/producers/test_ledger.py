@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from estimators import Metric
-from estimators.randomness import SeededBits, Words
+from estimators.exact.randomness import SeededBits, Words
 from producers import BudgetSpent, Ledger, LedgerError, Reporter
 from producers.ledger.ledger import PARTS
 from tests.producers.broker import CARRIER, LATE, Broker

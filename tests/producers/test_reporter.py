@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from estimators import Metric
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 from producers import Connection, Reporter
 from producers.kafka.delivery import Batch, DeliveryError, Outbox
 from tests.producers.broker import CARRIER, DELAY, LATE, METRICS, WORDS, Broker, count

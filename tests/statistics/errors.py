@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from estimators.checks import MAX_LEVELS
 from estimators.mechanisms import (
     MECHANISMS,
     Grr,
@@ -32,6 +31,7 @@ from estimators.mechanisms import (
 )
 from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.frequencies import SupportCounts
+from estimators.metrics.validation import MAX_LEVELS
 from estimators.weights import level_weights
 from tests.estimators.cases import exact
 from tests.statistics.populations import Population, Symbols, symbol_cells, symbol_chances

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from estimators.heterogeneity import heterogeneity
+from estimators.bounds.heterogeneity import heterogeneity
 from estimators.mechanisms.frequencies import SupportCounts
 from tests.statistics.populations import LEVELS, Population
 

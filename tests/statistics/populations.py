@@ -16,7 +16,8 @@ import numpy as np
 from scipy.linalg import hadamard
 
 from estimators import Metric
-from estimators.hashing import buckets_and_signs
+from estimators.exact.hashing import buckets_and_signs
+from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import (
     MECHANISMS,
     Auto,
@@ -31,7 +32,6 @@ from estimators.mechanisms import (
     Repetition,
 )
 from estimators.mechanisms.frequencies import SupportCounts
-from estimators.thresholds import WORD, flip_threshold
 
 if TYPE_CHECKING:
     from estimators.estimate import Counts, Estimate, Floats

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import MECHANISMS
-from estimators.randomness import SeededBits
 from tests.estimators.cases import COMPOSITE
 from tests.statistics.populations import Population, covers
 

@@ -1,6 +1,6 @@
 """Errors of searches for a minimum: what splitting and levels are worth, and their certificate.
 
-As MIN's section 6.1, see :mod:`estimators.experiments.minimum`. Seeds are fixed.
+As MIN's section 6.1, see :mod:`reproduction.experiments.minimum`. Seeds are fixed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 
-from estimators.experiments.minimum import (
+from reproduction.experiments.minimum import (
     SETTINGS,
     Setting,
     evenly_from,

@@ -14,9 +14,9 @@ from scipy.stats import binom, chi2, kstest, norm
 
 from estimators import Metric
 from estimators.bounds import Law
+from estimators.bounds.heterogeneity import heterogeneity
 from estimators.bounds.scores import mean_scores
-from estimators.heterogeneity import heterogeneity
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
 from tests.statistics.false_alarms import (
     CASES,
     LIMITS,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from estimators.exact.randomness import SeededBits, SystemBits
+from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import CountSketch, Laplace, Projection, SubsetSelection
-from estimators.randomness import SeededBits, SystemBits
-from estimators.thresholds import WORD, flip_threshold
 from tests.statistics.populations import LEVELS, Population, Symbols, sketch_chances, symbol_chances
 
 FALSE_ALARM = 1e-6

@@ -10,8 +10,8 @@ from scipy.stats import binom
 
 from estimators import Metric
 from estimators.estimate import Estimate
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import MECHANISMS
-from estimators.randomness import SeededBits
 from tests.estimators.cases import CASES, COMPOSITE
 from tests.statistics.paths import CHECKED, LAST
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.experiments.adpm import collected, trusted
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
+from reproduction.experiments.adpm import collected, trusted
 
 
 @pytest.mark.parametrize("runs", [25, pytest.param(200, marks=pytest.mark.slow)])

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import MECHANISMS, CountSketch, Repetition
 from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.frequencies import SupportCounts
-from estimators.randomness import SeededBits
 from tests.estimators.cases import COMPOSITE
 from tests.statistics.populations import LEVELS, Population, hashed
 

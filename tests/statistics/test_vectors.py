@@ -13,8 +13,8 @@ from scipy.stats import binom, chisquare
 
 from estimators import Metric
 from estimators.bounds.spheres import width
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Hemisphere
-from estimators.randomness import SeededBits
 
 if TYPE_CHECKING:
     from estimators.estimate import Floats

@@ -26,11 +26,11 @@ from estimators.bounds import (
 from estimators.bounds.differences import difference_limits
 from estimators.bounds.own_values import own_value_limits
 from estimators.bounds.spheres import width
-from estimators.discrete_laplace import variance
+from estimators.exact.discrete_laplace import variance
+from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import MECHANISMS, CountSketch
 from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.question import Question
-from estimators.thresholds import WORD, flip_threshold
 from estimators.weights import level_weights, total_weight
 from tests.estimators.cases import exact
 

@@ -29,8 +29,8 @@ from aggregator.reading.serialization import as_dict, lies
 from aggregator.reading.windows import Window
 from aggregator.timestamps import iso
 from estimators import Estimate, Metric, rounding
-from estimators.domains import OPEN
 from estimators.estimate import Floats
+from estimators.metrics.domains import OPEN
 from estimators.question import BOUNDS, TARGETS
 from estimators.rounding import at_most, certainty, common_decimals, interval
 from estimators.simplex import project

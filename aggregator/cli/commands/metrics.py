@@ -17,7 +17,7 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.status import halted
 from aggregator.reading.windows import event_time
 from estimators import Metric
-from estimators.domains import OPEN
+from estimators.metrics.domains import OPEN
 
 
 @click.command()

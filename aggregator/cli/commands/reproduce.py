@@ -13,10 +13,10 @@ import click
 
 from aggregator.cli.commands.options import table
 from aggregator.errors import DitherError
-from aggregator.experimenting import outcomes, read_all
-from aggregator.plotting import draw
 from estimators.errors import meant
-from estimators.experiments import EXPERIMENTS, Experiment, Number, Outcome
+from reproduction.experiments import EXPERIMENTS, Experiment, Number, Outcome
+from reproduction.plotting import draw
+from reproduction.running import outcomes, read_all
 
 VERDICTS = {True: "agrees", False: "DIFFERS", None: ""}
 

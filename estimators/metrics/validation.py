@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
 import msgspec
 
 from estimators.central import COLLECTIONS, TrueValues
-from estimators.domains import KINDS, OPEN
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, meant, nearest, readable
 from estimators.extremes.search import CRITICAL, MOST_ROUNDS, SPLITS
 from estimators.mechanisms import MECHANISMS, Mechanism, RandomizedResponse
+from estimators.metrics.domains import KINDS, OPEN
 
 if TYPE_CHECKING:
-    from estimators.metric import Metric
+    from estimators.metrics.metric import Metric
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 TRUSTS = ("local", "central")

@@ -11,12 +11,12 @@ from typing import Any, get_type_hints
 import msgspec
 
 from estimators import durations
-from estimators.checks import DURATIONS
-from estimators.domains import KINDS
 from estimators.errors import DefinitionError, nearest, readable
 from estimators.extremes.search import KINDS as EXTREMES
 from estimators.mechanisms import MECHANISMS
-from estimators.metric import Metric
+from estimators.metrics.domains import KINDS
+from estimators.metrics.metric import Metric
+from estimators.metrics.validation import DURATIONS
 
 _FIELDS = {field.name: field for field in dataclasses.fields(Metric)}
 _REQUIRED = ("kind", "levels")
@@ -28,7 +28,7 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     Parameters
     ----------
     path : path
-        See :class:`estimators.metric.Metric` for the keys of a table.
+        See :class:`estimators.metrics.metric.Metric` for the keys of a table.
 
     Returns
     -------

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from estimators.bounds.manipulation import Influence, Reach, largest_shifts
 from estimators.central import COLLECTIONS, TrueValues
 from estimators.central.weights import POLICIES as RELEASE_POLICIES
-from estimators.checks import LEVEL_DIGITS, check, check_options
-from estimators.domains import KEYS, OPEN, Domain, domain_of
 from estimators.durations import milliseconds
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate
+from estimators.exact.randomness import Bits, SystemBits
 from estimators.extremes import Search
 from estimators.extremes.search import KINDS as EXTREMES
-from estimators.influence import Influence, Reach, largest_shifts
 from estimators.mechanisms import MECHANISMS, Mechanism, RandomizedResponse
 from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.metrics.domains import KEYS, OPEN, Domain, domain_of
+from estimators.metrics.validation import LEVEL_DIGITS, check, check_options
 from estimators.question import Question
-from estimators.randomness import Bits, SystemBits
 from estimators.weights import POLICIES
 
 BLOCK = 2**16
@@ -107,7 +107,7 @@ class Metric:
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> metric = Metric(name="late", kind="mean", mechanism="randomized_response",
     ...                 range=(0, 1), levels=[0.5, 1, 2])
     >>> level = metric.level_of([1.0] * 4000 + [3.0] * 4000)
@@ -524,8 +524,8 @@ class Metric:
         -------
         Influence
             A bound that holds, and that can be attained: see
-            :func:`estimators.influence.largest_shifts`. Numbers are NaN where no report has
-            arrived, and infinite where all of them are lies.
+            :func:`estimators.bounds.manipulation.largest_shifts`. Numbers are NaN where no report
+            has arrived, and infinite where all of them are lies.
 
         Raises
         ------
@@ -601,7 +601,7 @@ class Metric:
 
         Examples
         --------
-        >>> from estimators.randomness import SeededBits
+        >>> from estimators.exact.randomness import SeededBits
         >>> metric = Metric(name="late", kind="mean", trust="central", range=(0, 1),
         ...                 levels=[0.1, 1, 8])
         >>> level = metric.level_of([0.1] * 2000 + [1.0] * 1000 + [8.0] * 1000)

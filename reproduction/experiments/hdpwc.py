@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.central.baselines import sampling_frequencies, sampling_mechanism
 from estimators.estimate import Floats
-from estimators.experiments.adpm import collected, trusted
-from estimators.experiments.records import Records, cases, wages
-from estimators.metric import Metric
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
+from estimators.metrics.metric import Metric
+from reproduction.baselines import sampling_frequencies, sampling_mechanism
+from reproduction.experiments.adpm import collected, trusted
+from reproduction.experiments.records import Records, cases, wages
 
 BETA = 0.05
 BINS = 12

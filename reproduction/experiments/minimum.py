@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from estimators.experiments.outcome import (
+from estimators.extremes import Progress, Search, lower_alpha_setting, unknown_alpha_setting
+from reproduction.experiments.outcome import (
     Claim,
     Curve,
     Experiment,
@@ -23,7 +24,6 @@ from estimators.experiments.outcome import (
     mean_and_error,
     slope,
 )
-from estimators.extremes import Progress, Search, lower_alpha_setting, unknown_alpha_setting
 
 WIDTH = 0.3
 PLACES = np.linspace(-1, 1 - WIDTH, 6)

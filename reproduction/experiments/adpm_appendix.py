@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from estimators.central.baselines import acquisition_rates, separate_noise
-from estimators.experiments.adpm import (
+from estimators.exact.randomness import SeededBits
+from reproduction.baselines import acquisition_rates, separate_noise
+from reproduction.experiments.adpm import (
     FME_INFERRED,
     acquisition_error,
     collected,
     errors_beyond_sampling,
     trusted,
 )
-from estimators.experiments.outcome import (
+from reproduction.experiments.outcome import (
     Claim,
     Curve,
     Experiment,
@@ -22,7 +23,6 @@ from estimators.experiments.outcome import (
     Tick,
     mean_and_error,
 )
-from estimators.randomness import SeededBits
 
 RATIOS = (1.0, 1.5, 2.0, 4.0, 8.0, 12.0, 16.0, 17.0, 18.0, 32.0, 128.0, 512.0)
 STATED = 17.0

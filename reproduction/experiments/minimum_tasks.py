@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from estimators.estimate import Floats
-from estimators.experiments.minimum import BETA, searched
-from estimators.experiments.outcome import (
+from estimators.extremes import Search, unknown_alpha_setting
+from reproduction.experiments.minimum import BETA, searched
+from reproduction.experiments.outcome import (
     Claim,
     Curve,
     Experiment,
@@ -25,8 +26,7 @@ from estimators.experiments.outcome import (
     mean_and_error,
     slope,
 )
-from estimators.experiments.records import Records, Task, tasks
-from estimators.extremes import Search, unknown_alpha_setting
+from reproduction.experiments.records import Records, Task, tasks
 
 EPSILONS = (1.0, 4.0)
 MOST, SIZES = 18, 5

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.errors import DitherError
-from estimators.experiments.records import LARGEST_AGE, Records, Task, ages, ratings
 from producers.populations.csv_files import CsvFormat, open_table, read_columns
 from producers.populations.flights import flights
+from reproduction.experiments.records import LARGEST_AGE, Records, Task, ages, ratings
 
 FLIGHTS = "flights"
 """In place of a file: the table that the demo replays."""

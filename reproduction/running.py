@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
 
-from aggregator.datasets import read_records
 from aggregator.errors import DitherError
-from estimators.experiments import EXPERIMENTS, Outcome, Tick
-from estimators.experiments.records import Records
+from reproduction.datasets import read_records
+from reproduction.experiments import EXPERIMENTS, Outcome, Tick
+from reproduction.experiments.records import Records
 
 LOOK_SECONDS = 0.5
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from estimators.estimate import Floats
-from estimators.experiments.outcome import (
+from estimators.exact.randomness import SeededBits
+from estimators.metrics.metric import Metric
+from reproduction.experiments.outcome import (
     Claim,
     Curve,
     Experiment,
@@ -19,8 +21,6 @@ from estimators.experiments.outcome import (
     mean_and_error,
     slope,
 )
-from estimators.metric import Metric
-from estimators.randomness import SeededBits
 
 PROFILES = {
     "all at 1/2": ((0.5,), (1.0,)),

@@ -18,9 +18,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.randomness import Bits
-from estimators.sampling import Integers
-from estimators.thresholds import exp_bounds
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import Integers
+from estimators.exact.thresholds import exp_bounds
 
 PREFIX, WORD = 16, 64
 UNDECIDED = -1
@@ -50,7 +50,7 @@ class Inversion:
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> third = Inversion(lambda bits: [2**bits // 3])
     >>> third.draw(SeededBits(1), 9).tolist()
     [1, 1, 1, 0, 0, 1, 0, 1, 0]
@@ -114,7 +114,7 @@ class DiscreteLaplace:
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> DiscreteLaplace(Fraction(1, 100)).draw(SeededBits(1), 5).tolist()
     [68, 109, 142, -27, 26]
     """

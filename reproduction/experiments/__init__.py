@@ -6,7 +6,7 @@ synthetic wherever an experiment does not say otherwise.
 
 from __future__ import annotations
 
-from estimators.experiments import (
+from reproduction.experiments import (
     adpm,
     adpm_appendix,
     bounds,
@@ -19,7 +19,7 @@ from estimators.experiments import (
     minimum,
     minimum_tasks,
 )
-from estimators.experiments.outcome import Claim, Curve, Experiment, Number, Outcome, Plot, Tick
+from reproduction.experiments.outcome import Claim, Curve, Experiment, Number, Outcome, Plot, Tick
 
 __all__ = ["EXPERIMENTS", "Claim", "Curve", "Experiment", "Number", "Outcome", "Plot", "Tick"]
 

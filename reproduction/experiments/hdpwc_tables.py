@@ -1,11 +1,11 @@
-"""Tables 4 and 5 of HDP-WC: of the errors in :mod:`estimators.experiments.hdpwc`."""
+"""Tables 4 and 5 of HDP-WC: of the errors in :mod:`reproduction.experiments.hdpwc`."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
 
-from estimators.experiments.hdpwc import (
+from reproduction.experiments.hdpwc import (
     METHODS,
     Population,
     cancers,
@@ -15,14 +15,14 @@ from estimators.experiments.hdpwc import (
     synthetic,
     tail,
 )
-from estimators.experiments.outcome import (
+from reproduction.experiments.outcome import (
     Claim,
     Experiment,
     Number,
     Outcome,
     Tick,
 )
-from estimators.experiments.records import Records
+from reproduction.experiments.records import Records
 
 Rows = dict[str, tuple[float, ...]]
 TABLE_4: dict[str, Rows] = {

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimate import Counts
-from estimators.finite_fields import FiniteField, prime_power
+from estimators.exact.finite_fields import FiniteField, prime_power
 
 FEW = 96
 """Members that are gone through one by one: below, that is faster than transforms; measured."""

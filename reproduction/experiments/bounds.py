@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from estimators.estimate import Floats
-from estimators.experiments.outcome import (
+from estimators.exact.randomness import SeededBits
+from estimators.metrics.metric import Metric
+from reproduction.experiments.outcome import (
     Claim,
     Curve,
     Experiment,
@@ -22,7 +24,7 @@ from estimators.experiments.outcome import (
     Tick,
     mean_and_error,
 )
-from estimators.experiments.published_bounds import (
+from reproduction.experiments.published_bounds import (
     BETA,
     LEVELS,
     Bound,
@@ -35,8 +37,6 @@ from estimators.experiments.published_bounds import (
     randomized_response_constants,
     rappor_constants,
 )
-from estimators.metric import Metric
-from estimators.randomness import SeededBits
 
 SIZES = [1_000, 10_000, 100_000]
 COVERED = 1_000

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from estimators.central.baselines import acquisition_rates, sampling_mechanism, separate_noise
 from estimators.estimate import Estimate, Floats
-from estimators.experiments.outcome import (
+from estimators.exact.randomness import SeededBits
+from estimators.metrics.metric import Metric
+from reproduction.baselines import acquisition_rates, sampling_mechanism, separate_noise
+from reproduction.experiments.outcome import (
     Claim,
     Curve,
     Experiment,
@@ -23,8 +25,6 @@ from estimators.experiments.outcome import (
     Tick,
     mean_and_error,
 )
-from estimators.metric import Metric
-from estimators.randomness import SeededBits
 
 POLICIES = {"ADPM": "adpm", "PropDPM": "proportional", "UNI": "uniform-minimum"}
 BASELINES = {"LDPE": separate_noise, "SM": sampling_mechanism}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.estimate import Floats
-from estimators.metric import Metric
+from estimators.metrics.metric import Metric
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 BETA = 0.05

@@ -10,7 +10,10 @@ import math
 import numpy as np
 
 from estimators.estimate import Floats
-from estimators.experiments.outcome import (
+from estimators.exact.randomness import SeededBits
+from estimators.metrics.metric import Metric
+from estimators.shuffling import shuffled_epsilon
+from reproduction.experiments.outcome import (
     Claim,
     Curve,
     Experiment,
@@ -19,9 +22,6 @@ from estimators.experiments.outcome import (
     Plot,
     Tick,
 )
-from estimators.metric import Metric
-from estimators.randomness import SeededBits
-from estimators.shuffling import shuffled_epsilon
 
 PROTOCOLS = {
     "RAPPOR": "rappor",

@@ -1,7 +1,8 @@
 """Exact sampling: integer arithmetic on uniform bits, vectorised.
 
 No step here rounds a probability that protects a person. Rejection keeps uniform integers uniform;
-coins compare a uniform word with an integer threshold. For Laplace noise see estimators.noise.
+coins compare a uniform word with an integer threshold. For Laplace noise see
+estimators.exact.noise.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.randomness import Bits, Words
+from estimators.exact.randomness import Bits, Words
 
 Bools = NDArray[np.bool_]
 Integers = NDArray[np.int64]
@@ -49,7 +50,7 @@ def bernoulli(
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> quarter = np.array([2**62], dtype=np.uint64)
     >>> int(bernoulli(SeededBits(1), quarter, np.zeros(10_000, dtype=np.uint8)).sum())
     2566
@@ -102,7 +103,7 @@ def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> int(uniform_below(SeededBits(1), np.full(1000, 6, dtype=np.uint64)).max())
     5
     """
@@ -137,7 +138,7 @@ def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> uniform_other(SeededBits(1), np.array([0, 1]), np.full(2, 2, dtype=np.uint64))
     array([1, 0], dtype=uint32)
     """
@@ -162,7 +163,7 @@ def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64
 
     Examples
     --------
-    >>> from estimators.randomness import SeededBits
+    >>> from estimators.exact.randomness import SeededBits
     >>> vectors = uniform_directions(SeededBits(1), 1000, 3)
     >>> bool(np.allclose((vectors**2).sum(axis=1), 1)), vectors.shape
     (True, (1000, 3))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimate import Counts
-from estimators.randomness import Words
+from estimators.exact.randomness import Words
 
 MANY_ROWS, BLOCK_ROWS, LEFT_ROWS = 8_192, 65_536, 64
 """From so many rows of bits on they are added as words, in blocks, but for the last few."""

@@ -1,11 +1,11 @@
-"""Figures 1 and 2 of HDP-WC: of the errors in :mod:`estimators.experiments.hdpwc`."""
+"""Figures 1 and 2 of HDP-WC: of the errors in :mod:`reproduction.experiments.hdpwc`."""
 
 from __future__ import annotations
 
 import functools
 import math
 
-from estimators.experiments.hdpwc import (
+from reproduction.experiments.hdpwc import (
     METHODS,
     cancers,
     largest_errors,
@@ -14,8 +14,8 @@ from estimators.experiments.hdpwc import (
     synthetic,
     tail,
 )
-from estimators.experiments.hdpwc_tables import BOTH, UNSAID, data_used, listed
-from estimators.experiments.outcome import (
+from reproduction.experiments.hdpwc_tables import BOTH, UNSAID, data_used, listed
+from reproduction.experiments.outcome import (
     Claim,
     Curve,
     Experiment,
@@ -24,7 +24,7 @@ from estimators.experiments.outcome import (
     Plot,
     Tick,
 )
-from estimators.experiments.records import Records
+from reproduction.experiments.records import Records
 
 
 def figure_1(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:

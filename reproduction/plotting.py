@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from aggregator.errors import DitherError
-from estimators.experiments import Outcome
+from reproduction.experiments import Outcome
 
 INCHES, DOTS_PER_INCH = (6.4, 4.0), 100
 COLOURS, BESIDE = 10, 3.0

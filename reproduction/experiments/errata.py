@@ -8,12 +8,12 @@ import numpy as np
 
 from estimators.central.weights import report_weights
 from estimators.estimate import Floats
-from estimators.experiments.hdpwc import largest_errors, salaries, tail
-from estimators.experiments.hldp import cost_of_the_papers_weights
-from estimators.experiments.outcome import Claim, Experiment, Outcome, Tick, mean_and_error
-from estimators.experiments.records import Records
-from estimators.metric import Metric
-from estimators.randomness import SeededBits
+from estimators.exact.randomness import SeededBits
+from estimators.metrics.metric import Metric
+from reproduction.experiments.hdpwc import largest_errors, salaries, tail
+from reproduction.experiments.hldp import cost_of_the_papers_weights
+from reproduction.experiments.outcome import Claim, Experiment, Outcome, Tick, mean_and_error
+from reproduction.experiments.records import Records
 
 BETA = 0.05
 

@@ -13,8 +13,10 @@ import numpy as np
 
 from estimators.bounds.deviations import FlipNoise
 from estimators.estimate import Floats
-from estimators.experiments.hist import histogram
-from estimators.experiments.outcome import (
+from estimators.exact.thresholds import WORD, flip_threshold
+from estimators.metrics.metric import Metric
+from reproduction.experiments.hist import histogram
+from reproduction.experiments.outcome import (
     Claim,
     Curve,
     Experiment,
@@ -24,8 +26,6 @@ from estimators.experiments.outcome import (
     Tick,
     mean_and_error,
 )
-from estimators.metric import Metric
-from estimators.thresholds import WORD, flip_threshold
 
 USERS, CATEGORIES = 10_000, 100_000
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0)

@@ -1,0 +1,1 @@
+"""Exact integers: thresholds, sampling, noise, hashing and finite fields."""

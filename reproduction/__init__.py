@@ -1,0 +1,1 @@
+"""The papers' tables and figures, from the product's own estimators."""
