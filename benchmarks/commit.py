@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 
 from aggregator.counting.assignment import Owned
+from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Pane, Partition
-from aggregator.storage.redis_keys import PaneKey, metric_key
 from aggregator.storage.store import UNSET, Store, connect
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places

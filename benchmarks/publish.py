@@ -17,9 +17,10 @@ from aggregator.publishing.pane_finalizer import Due
 from aggregator.publishing.published_log import Published
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
+from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import NEVER, Pane, Partition, Watermark
 from aggregator.storage.lease import Lease
-from aggregator.storage.redis_keys import PaneKey, metric_key, publisher_key
+from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import UNSET, Store, connect
 from benchmarks.measure import Benchmark
 from benchmarks.metrics import reports_of

@@ -11,8 +11,8 @@ from prometheus_client.exposition import generate_latest
 
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading.reader import Reader
+from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Pane, Watermark
-from aggregator.storage.redis_keys import PaneKey, metric_key
 from aggregator.storage.store import UNSET, Store, connect
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_cover import spans
+from aggregator.state.pane_keys import GRAINS_MS, PaneKey, metric_key
 from aggregator.state.partition import Pane, Partition, Watermark
-from aggregator.storage.redis_keys import GRAINS_MS, PaneKey, metric_key
 from aggregator.storage.store import UNSET, Store, connect
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.metrics import reports_of

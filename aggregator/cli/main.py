@@ -101,9 +101,9 @@ def main(args: list[str] | None = None) -> Any:
     try:
         return cli.main(args, complete_var=COMPLETE_VARIABLE, standalone_mode=True)
     except Exception as error:
-        from aggregator.errors import explained
+        from aggregator.cli.failure_messages import explain_failure
 
-        message = explained(error)
+        message = explain_failure(error)
         if message is None:
             raise
         click.echo(f"Error: {message}", err=True)

@@ -17,13 +17,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.monitoring import metric_definitions
-from aggregator.monitoring.metric_definitions import Exported
-
 FIELD = "measured"
 """Where they are in the owner's hash."""
+COMMIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
+LATENCY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
+"""Upper bounds of histograms' buckets, in seconds; the last bucket has none."""
 
-
+Buckets = tuple[float, ...]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
@@ -42,24 +42,23 @@ class Histogram(msgspec.Struct, frozen=True):
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, declared: Exported) -> Self:
-        """Return an empty histogram with the buckets of a declaration."""
-        return cls((0,) * (len(declared.buckets) + 1))
+    def of(cls, buckets: Buckets) -> Self:
+        """Return an empty histogram with these buckets."""
+        return cls((0,) * (len(buckets) + 1))
 
-    def fits(self, declared: Exported) -> bool:
-        """Whether it has the buckets of a declaration: another version may have stored others."""
-        return len(self.counts) == len(declared.buckets) + 1
+    def fits(self, buckets: Buckets) -> bool:
+        """Whether it has these buckets: another version may have stored others."""
+        return len(self.counts) == len(buckets) + 1
 
-    def observed(self, declared: Exported, seconds: float) -> Self:
+    def observed(self, buckets: Buckets, seconds: float) -> Self:
         """Return the histogram with one observation more."""
-        bucket = bisect_left(declared.buckets, seconds)
+        bucket = bisect_left(buckets, seconds)
         head, tail = self.counts[:bucket], self.counts[bucket + 1 :]
         return type(self)((*head, self.counts[bucket] + 1, *tail), self.seconds + seconds)
 
-    def observed_all(self, declared: Exported, seconds: NDArray[np.float64]) -> Self:
+    def observed_all(self, buckets: Buckets, seconds: NDArray[np.float64]) -> Self:
         """Return the histogram with more observations."""
-        buckets = np.searchsorted(declared.buckets, seconds)
-        new = np.bincount(buckets, minlength=len(self.counts))
+        new = np.bincount(np.searchsorted(buckets, seconds), minlength=len(self.counts))
         return type(self)(tuple((new + self.counts).tolist()), self.seconds + float(seconds.sum()))
 
     def __add__(self, other: Histogram) -> Histogram:
@@ -73,11 +72,11 @@ class Histogram(msgspec.Struct, frozen=True):
 
 
 def _commits() -> Histogram:
-    return Histogram.of(metric_definitions.COMMIT_DURATION)
+    return Histogram.of(COMMIT_BUCKETS)
 
 
 def _latencies() -> Histogram:
-    return Histogram.of(metric_definitions.END_TO_END_LATENCY)
+    return Histogram.of(LATENCY_BUCKETS)
 
 
 class Measurements(msgspec.Struct, frozen=True):
@@ -108,9 +107,9 @@ class Measurements(msgspec.Struct, frozen=True):
         except msgspec.MsgspecError:  # it says nothing about the sums: it begins anew
             found = cls()
         kept = {}
-        if not found.commits.fits(metric_definitions.COMMIT_DURATION):
+        if not found.commits.fits(COMMIT_BUCKETS):
             kept["commits"] = _commits()
-        if not found.latencies.fits(metric_definitions.END_TO_END_LATENCY):
+        if not found.latencies.fits(LATENCY_BUCKETS):
             kept["latencies"] = _latencies()
         return msgspec.structs.replace(found, **kept)
 
@@ -129,7 +128,7 @@ class Measurements(msgspec.Struct, frozen=True):
 
     def committed(self, seconds: float, size: int) -> Measurements:
         """Return the measurements after a commit: the next one stores them."""
-        commits = self.commits.observed(metric_definitions.COMMIT_DURATION, seconds)
+        commits = self.commits.observed(COMMIT_BUCKETS, seconds)
         return msgspec.structs.replace(self, commits=commits, commit_bytes=self.commit_bytes + size)
 
     def arrived(self, arrivals: array[int], now: int) -> Measurements:
@@ -142,7 +141,7 @@ class Measurements(msgspec.Struct, frozen=True):
             return self
         known = np.frombuffer(arrivals, dtype=np.int64)
         seconds = np.maximum(now - known[known >= 0], 0) / 1000
-        latencies = self.latencies.observed_all(metric_definitions.END_TO_END_LATENCY, seconds)
+        latencies = self.latencies.observed_all(LATENCY_BUCKETS, seconds)
         return msgspec.structs.replace(self, latencies=latencies)
 
     def refused(self, reason: str) -> Measurements:

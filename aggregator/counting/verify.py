@@ -18,9 +18,10 @@ from aggregator.errors import DitherError, StateUnreadable
 from aggregator.kafka import clients
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.obstacles import between, is_of_data, spans
+from aggregator.state.pane_keys import PaneKey, counted_keys
 from aggregator.state.partition import ANY_AGE, Pane, Partition
 from aggregator.storage.definition_history import Definitions, in_force, rules
-from aggregator.storage.redis_keys import PaneKey, counted_keys, definitions_key, partitions_key
+from aggregator.storage.redis_keys import definitions_key, partitions_key
 from aggregator.storage.store import TORN, UNSET, Snapshot, Store
 from estimators import Metric
 from estimators.durations import milliseconds

@@ -24,7 +24,7 @@ from aggregator.local.deployment import LocalDeployment, allow_any_past, free_po
 from aggregator.reading.reader import Reader
 from aggregator.reading.search_progress import reached, searched
 from aggregator.reading.windows import Window
-from aggregator.storage.redis_keys import metric_key
+from aggregator.state.pane_keys import metric_key
 from aggregator.storage.store import Store, connect
 from estimators import Estimate, Metric
 from producers.populations.flights import MIX, flight_metrics, flights

@@ -24,7 +24,7 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.search_progress import searched
 from aggregator.reading.status import SILENT_MS, unusable_definitions
 from aggregator.reading.windows import Frame, Window, event_time
-from aggregator.storage.redis_keys import metric_key
+from aggregator.state.pane_keys import metric_key
 from aggregator.storage.store import TORN, Overview, Standing
 
 VERSION = version("dither")

@@ -12,6 +12,8 @@ import dataclasses
 import itertools
 import sys
 
+from aggregator.counting.measurements import COMMIT_BUCKETS, LATENCY_BUCKETS
+
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
@@ -252,14 +254,14 @@ END_TO_END_LATENCY = Exported(
     "dither_end_to_end_latency_seconds",
     "histogram",
     "Time from Kafka's timestamp of a message to the commit that counts it, over all partitions.",
-    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600),
+    buckets=LATENCY_BUCKETS,
 )
 COMMIT_DURATION = Exported(
     "dither_commit_duration_seconds",
     "histogram",
     "Time that writing a partition's sums and its next offset to Redis took, waiting for Redis "
     "included. A commit is counted by the one that follows it.",
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60),
+    buckets=COMMIT_BUCKETS,
 )
 COMMIT_BYTES = Exported(
     "dither_commit_bytes",

@@ -16,8 +16,8 @@ import msgspec
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import Answer, answer
 from aggregator.reading.windows import Window
+from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import NEVER
-from aggregator.storage.redis_keys import metric_key
 from aggregator.timestamps import iso
 
 if TYPE_CHECKING:

@@ -22,10 +22,11 @@ from aggregator.kafka import clients
 from aggregator.kafka.headers import read
 from aggregator.publishing import events
 from aggregator.reading.releases import is_release
+from aggregator.state.pane_keys import metric_key
 from aggregator.storage import parsing
 from aggregator.storage.leader import CopyLost, Unreadable
 from aggregator.storage.lease import Lease
-from aggregator.storage.redis_keys import expired_key, final_key, metric_key, release_key
+from aggregator.storage.redis_keys import expired_key, final_key, release_key
 from aggregator.timestamps import iso
 from estimators import Metric
 from estimators.estimate import Counts

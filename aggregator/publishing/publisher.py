@@ -25,8 +25,9 @@ from aggregator.publishing.published_log import Published
 from aggregator.publishing.quiet_partitions import Closing
 from aggregator.publishing.release_drawer import Releasing
 from aggregator.reading.reader import Reader
+from aggregator.state.pane_keys import metric_key
 from aggregator.storage.leader import LOOK_SECONDS, Leader
-from aggregator.storage.redis_keys import metric_key, publisher_key
+from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Overview
 from estimators import Metric
 from estimators.durations import milliseconds

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from aggregator.clock import SYSTEM, Clock
 from aggregator.publishing.pulse import ASK_AGAIN_SECONDS, BrokerClocks, Pulse
+from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import NEVER, Watermark
-from aggregator.storage.redis_keys import metric_key
 from aggregator.storage.store import Overview, Standing, Store
 from estimators import Metric
 

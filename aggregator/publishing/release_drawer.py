@@ -18,8 +18,8 @@ from aggregator.publishing.unpublished_panes import Unpublished
 from aggregator.reading.coverage import THIS_WINDOW
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
+from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import NEVER
-from aggregator.storage.redis_keys import metric_key
 from aggregator.storage.store import Overview
 from estimators import Metric
 from estimators.estimate import Counts

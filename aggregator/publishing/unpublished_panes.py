@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from aggregator.publishing.published_log import Published
-from aggregator.storage.redis_keys import metric_key
+from aggregator.state.pane_keys import metric_key
 from aggregator.storage.store import Overview, Store
 from estimators import Metric
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import COUNTED
-from aggregator.storage.redis_keys import counted_keys, metric_key
+from aggregator.state.pane_keys import counted_keys, metric_key
 from aggregator.storage.store import Overview
 from estimators import Metric
 

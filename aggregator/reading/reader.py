@@ -23,17 +23,10 @@ from aggregator.reading.windows import (
     window_status,
 )
 from aggregator.state.pane_cover import Span, spans
+from aggregator.state.pane_keys import PaneKey, counted_keys, metric_key, round_key
 from aggregator.state.partition import NEVER, Watermark
 from aggregator.storage import parsing
-from aggregator.storage.redis_keys import (
-    PaneKey,
-    counted_keys,
-    metric_key,
-    policies_key,
-    round_key,
-    rounds_key,
-    tag,
-)
+from aggregator.storage.redis_keys import policies_key, rounds_key, tag
 from aggregator.storage.store import Overview, Store, connect
 from estimators import Estimate, Metric
 from estimators.errors import meant

@@ -24,7 +24,7 @@ from aggregator.reading.releases import answered
 from aggregator.reading.serialization import Moment, Numbers, Status, plain
 from aggregator.reading.windows import Frame, Time, window_status
 from aggregator.state.pane_cover import COARSE, spans
-from aggregator.storage.redis_keys import GRAINS_MS, metric_key
+from aggregator.state.pane_keys import GRAINS_MS, metric_key
 from aggregator.timestamps import iso
 from estimators import Estimate
 from estimators.estimate import Counts

@@ -14,8 +14,8 @@ from aggregator.config.live_metrics import UNUSABLE, unusable
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.serialization import Moment
+from aggregator.state.pane_keys import counted_keys
 from aggregator.state.watermark import NEVER
-from aggregator.storage.redis_keys import counted_keys
 from aggregator.storage.store import UNSET, Overview, Standing
 from aggregator.timestamps import iso
 from estimators import Metric

@@ -22,8 +22,9 @@ from aggregator.publishing import events
 from aggregator.publishing.event_producer import Outlet
 from aggregator.publishing.events import Event
 from aggregator.reading.reader import Reader
+from aggregator.state.pane_keys import metric_key
 from aggregator.storage.leader import Leader, Unreadable
-from aggregator.storage.redis_keys import coordinator_key, metric_key, rounds_key
+from aggregator.storage.redis_keys import coordinator_key, rounds_key
 from aggregator.storage.store import Overview
 from aggregator.timestamps import iso
 from estimators import Metric

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from aggregator.storage.redis_keys import GRAINS_MS
+from aggregator.state.pane_keys import GRAINS_MS
 from estimators import Metric
 
 COARSE = ("day", "hour")

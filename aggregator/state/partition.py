@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from aggregator.state.admission import Uses, Verdict, digest, judge_in_turn
 from aggregator.state.decoder import Batches, Decoder, Integers, Message, Refusal
+from aggregator.state.pane_keys import PaneKey, counted_keys, rollups, width_ms
 from aggregator.state.watermark import CONFIRMING_BATCHES, NEVER, Watermark
-from aggregator.storage.redis_keys import PaneKey, counted_keys, rollups, width_ms
 from aggregator.timestamps import shown
 from estimators import Metric, ReportError
 from estimators.estimate import Counts

@@ -16,7 +16,7 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 
 from aggregator.config.settings import masked
 from aggregator.errors import SettingsError, StoreUnreachable
-from aggregator.storage.failures import AWAY, condition
+from aggregator.storage.failures import AWAY, condition, told
 
 SENTINEL = "+sentinel"
 RETRIES = 3
@@ -153,7 +153,21 @@ def _connect(url: str) -> redis.Redis:
         failure = error
     except TypeError:  # a parameter that the client does not know
         raise _UnreadableError from None
-    raise StoreUnreachable(str(masked("redis.url", url)), failure) from None
+    shown = str(masked("redis.url", url))
+    raise StoreUnreachable(shown, _in_words(shown, failure)) from None
+
+
+def _in_words(url: str, failure: Exception) -> str:
+    """Return why there is no connection, and what to do."""
+    yours = "--redis, DITHER_REDIS_URL or [redis] url in dither.toml"
+    if condition(failure) is AWAY:
+        return (
+            f"no Redis answers at {url} ({failure}): start one (`redis-server --appendonly yes`), "
+            f"or name yours with {yours}"
+        )
+    if isinstance(failure, ValueError):
+        return f"{url}: {failure}; it comes from {yours}"
+    return f"{url}: {told(failure)}"
 
 
 class _UnreadableError(Exception):

@@ -15,9 +15,10 @@ import numpy as np
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.admission import Uses
+from aggregator.state.pane_keys import GRAINS_MS, PaneKey, counted_keys
 from aggregator.state.partition import ANY_AGE, Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES, NEVER, RECENT_BATCHES, Ahead, Watermark
-from aggregator.storage.redis_keys import GRAINS_MS, PaneKey, changed_field, counted_keys
+from aggregator.storage.redis_keys import changed_field
 from estimators import Metric
 from estimators.estimate import Counts
 from producers.device.rounds import Round, decode
@@ -390,7 +391,7 @@ class Overview:
         Parameters
         ----------
         key : str
-            From :func:`aggregator.storage.redis_keys.metric_key`.
+            From :func:`aggregator.state.pane_keys.metric_key`.
         partitions : int, optional
             See :meth:`whole`.
 

@@ -14,6 +14,7 @@ import redis
 
 from aggregator.errors import CommitTooLarge, Fenced, OtherGroup, StateUnreadable, Torn
 from aggregator.state.pane_cover import Span
+from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition, Watermark
 from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commit_writes import MOST_ARGUMENTS, keys_of, writes
@@ -21,7 +22,6 @@ from aggregator.storage.connection import connect, run
 from aggregator.storage.parsing import TORN, UNSET, Overview, Snapshot, Standing
 from aggregator.storage.redis_keys import (
     CHANGED,
-    PaneKey,
     changed_field,
     coordinator_key,
     deaths_key,

@@ -46,8 +46,8 @@ class Traffic(Collector):
         known = method if method in METHODS else "other"
         self._answers[route, known, f"{status // 100}xx"] += 1
         declared = metric_definitions.REQUEST_DURATION
-        histogram = self._durations.get(route) or Histogram.of(declared)
-        self._durations[route] = histogram.observed(declared, seconds)
+        histogram = self._durations.get(route) or Histogram.of(declared.buckets)
+        self._durations[route] = histogram.observed(declared.buckets, seconds)
 
 
 class CountTraffic:

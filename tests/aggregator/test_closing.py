@@ -15,8 +15,8 @@ from aggregator.publishing.quiet_partitions import (
     Beat,
     Closing,
 )
+from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import CONFIRMING_BATCHES, NEVER
-from aggregator.storage.redis_keys import metric_key
 from aggregator.storage.store import Store
 from estimators import Metric
 from producers.wire.batch import heartbeat

@@ -20,9 +20,10 @@ from aggregator.publishing.events import Event
 from aggregator.publishing.pane_finalizer import Due
 from aggregator.publishing.published_log import Published
 from aggregator.reading.reader import Reader
+from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import CONFIRMING_BATCHES
 from aggregator.storage.lease import Lease
-from aggregator.storage.redis_keys import metric_key, publisher_key
+from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store
 from estimators import Metric
 from producers.wire.batch import heartbeat

@@ -27,13 +27,13 @@ from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Frame, Window
+from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import NEVER
 from aggregator.storage.lease import Lease
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import (
     coordinator_key,
     final_key,
-    metric_key,
     publisher_key,
     release_key,
     rounds_key,

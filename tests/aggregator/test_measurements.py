@@ -19,7 +19,9 @@ SECONDS = st.lists(st.sampled_from([0.0, 0.05, 0.06, 0.1, 9.0, 3600.0, 3601.0, 1
 
 @given(SECONDS)
 def test_a_bucket_has_everything_up_to_its_bound(seconds: list[float]) -> None:
-    histogram = Histogram.of(LATENCY).observed_all(LATENCY, np.array(seconds, dtype=float))
+    histogram = Histogram.of(LATENCY.buckets).observed_all(
+        LATENCY.buckets, np.array(seconds, dtype=float)
+    )
     expected = [sum(s <= bound for s in seconds) for bound in (*LATENCY.buckets, np.inf)]
     assert histogram.cumulative() == expected
     assert histogram.seconds == pytest.approx(sum(seconds))
@@ -29,10 +31,13 @@ def test_a_bucket_has_everything_up_to_its_bound(seconds: list[float]) -> None:
 def test_one_by_one_all_at_once_and_in_parts_is_the_same(
     one: list[float], other: list[float]
 ) -> None:
-    by_one = Histogram.of(LATENCY)
+    by_one = Histogram.of(LATENCY.buckets)
     for seconds in (*one, *other):
-        by_one = by_one.observed(LATENCY, seconds)
-    parts = [Histogram.of(LATENCY).observed_all(LATENCY, np.array(p)) for p in (one, other)]
+        by_one = by_one.observed(LATENCY.buckets, seconds)
+    parts = [
+        Histogram.of(LATENCY.buckets).observed_all(LATENCY.buckets, np.array(p))
+        for p in (one, other)
+    ]
     assert (parts[0] + parts[1]).counts == by_one.counts
 
 
@@ -61,6 +66,6 @@ def test_a_histogram_with_other_buckets_begins_again_and_the_rest_is_kept() -> N
     stored = json.loads(facts[FIELD])
     stored["commits"]["counts"].pop()
     found = Measurements.stored({FIELD: json.dumps(stored | {"of a later version": 1})})
-    assert found.commits == Histogram.of(metric_definitions.COMMIT_DURATION)
+    assert found.commits == Histogram.of(metric_definitions.COMMIT_DURATION.buckets)
     assert found.deadletters == {"late": 1}
     assert sum(found.latencies.counts) == 1

@@ -10,7 +10,8 @@ import pytest
 import redis
 
 from aggregator.errors import StateUnreadable
-from aggregator.storage.redis_keys import metric_key, tag
+from aggregator.state.pane_keys import metric_key
+from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
 from estimators import Metric
 from tests.aggregator.web.counted import Counting

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from aggregator import Reader
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
 from aggregator.reading.windows import Frame, Window
+from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import CONFIRMING_BATCHES, Partition
-from aggregator.storage.redis_keys import PaneKey, metric_key
 from aggregator.storage.store import Store, connect
 from estimators import Metric
 from estimators.estimate import Counts

@@ -16,8 +16,9 @@ from aggregator.reading.serialization import as_dict
 from aggregator.reading.status import Rates, status
 from aggregator.rounds.waiting_devices import Waiting
 from aggregator.state import decoder
+from aggregator.state.pane_keys import PaneKey, metric_key, round_key
 from aggregator.state.partition import Partition
-from aggregator.storage.redis_keys import PaneKey, metric_key, round_key, rounds_key
+from aggregator.storage.redis_keys import rounds_key
 from aggregator.web.live import Live
 from estimators import Metric
 from estimators.exact.randomness import SeededBits

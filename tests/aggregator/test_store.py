@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from aggregator.errors import Fenced, StoreUnreachable, Torn
+from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
-from aggregator.storage.redis_keys import metric_key
 from aggregator.storage.store import TORN, UNSET, Store, connect
 from estimators import Metric
 from tests.aggregator.test_partition import DELAY, FUTURE_MS, HOUR, METRICS, MINUTE

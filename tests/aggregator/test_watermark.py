@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator.errors import StateUnreadable
+from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage import parsing
-from aggregator.storage.redis_keys import metric_key
 from aggregator.timestamps import shown
 from estimators import Metric
 from producers.wire.batch import heartbeat

@@ -15,13 +15,13 @@ from aggregator.config.settings import Aggregate
 from aggregator.counting.assignment import take
 from aggregator.counting.continuity import Log
 from aggregator.errors import CommitTooLarge
+from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Pane, Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage import commit_writes as writes_module
 from aggregator.storage import store as store_module
 from aggregator.storage.commit_writes import MOST_WORDS, keys_of, writes
 from aggregator.storage.lease import Lease
-from aggregator.storage.redis_keys import PaneKey
 from aggregator.storage.store import Store, connect
 from estimators import Metric
 from producers.wire.reports_pb2 import ReportBatch

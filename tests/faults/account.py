@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from aggregator.dead_letters.writer import CONTEXT
-from aggregator.storage.redis_keys import metric_key
+from aggregator.state.pane_keys import metric_key
 from aggregator.storage.store import Store
 from estimators import Metric
 from producers.wire.reports_pb2 import ReportBatch

@@ -13,8 +13,9 @@ import pytest
 import redis
 
 from aggregator import Reader
+from aggregator.state.pane_keys import metric_key
 from aggregator.storage.failures import told
-from aggregator.storage.redis_keys import metric_key, tag
+from aggregator.storage.redis_keys import tag
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.test_counting import traffic
 from tests.integration.test_deadletters import command, counted, payload

@@ -12,7 +12,8 @@ import pytest
 
 from aggregator.reading.reader import Reader
 from aggregator.rounds.coordinator import Coordinator
-from aggregator.storage.redis_keys import coordinator_key, metric_key
+from aggregator.state.pane_keys import metric_key
+from aggregator.storage.redis_keys import coordinator_key
 from estimators.extremes import Decision
 from producers.wire.batch import encode_batch
 from tests.integration.deployment import Deployment, as_json, wait_until

@@ -14,7 +14,8 @@ import httpx
 import numpy as np
 import pytest
 
-from aggregator.storage.redis_keys import GRAINS_MS, PaneKey, metric_key, tag
+from aggregator.state.pane_keys import GRAINS_MS, PaneKey, metric_key
+from aggregator.storage.redis_keys import tag
 from deploy.kafka.cluster import free_ports
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.events import on_topic

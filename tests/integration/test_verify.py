@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from aggregator.storage.redis_keys import metric_key
+from aggregator.state.pane_keys import metric_key
 from tests.integration.deployment import Deployment, as_json, wait_until
 from tests.integration.test_counting import traffic
 from tests.messages import batch

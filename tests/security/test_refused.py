@@ -11,6 +11,7 @@ import pytest
 import redis
 from confluent_kafka import KafkaException
 
+from aggregator.cli.failure_messages import explain_failure
 from aggregator.cli.roles import KafkaRight
 from aggregator.config.settings import Settings
 from aggregator.errors import (
@@ -18,7 +19,6 @@ from aggregator.errors import (
     DitherError,
     SettingsError,
     StoreUnreachable,
-    explained,
 )
 from aggregator.kafka import clients
 from aggregator.storage.store import connect
@@ -214,6 +214,6 @@ def test_a_right_that_is_taken_away_later_is_told_too(secured: Secured) -> None:
     client = redis.Redis.from_url(secured.redis.user("reader", ["+ping"]))
     with pytest.raises(redis.RedisError) as error, client:
         client.get("x")
-    told = explained(error.value) or ""
+    told = explain_failure(error.value) or ""
     assert "the Redis user lacks a permission" in told
     assert "'get'" in told

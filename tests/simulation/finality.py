@@ -10,9 +10,9 @@ import numpy as np
 import redis
 
 from aggregator.errors import StateUnreadable
+from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
-from aggregator.storage.redis_keys import metric_key
 from aggregator.storage.store import Store
 from tests.simulation.cluster import TOPIC, Cluster
 from tests.simulation.ledger import Violation

@@ -10,8 +10,8 @@ import numpy as np
 from confluent_kafka import TopicPartition
 
 from aggregator.counting.measurements import Measurements
+from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
-from aggregator.storage.redis_keys import metric_key
 from tests.simulation.cluster import Cluster, Message
 from tests.simulation.database import Database, Keys
 from tests.simulation.traffic import FUTURE_MS, METRICS, ONE_EACH
