@@ -20,7 +20,7 @@ from aggregator.state.partition import Partition
 from aggregator.storage.failures import AWAY, CONDITIONS, condition, told
 from aggregator.storage.store import UNSET, Store, connect
 from aggregator.web.failures import as_problem
-from tests.aggregator.test_partition import DELAY, FUTURE_MS, METRICS
+from tests.aggregator.partitions import DELAY, FUTURE_MS, METRICS
 from tests.messages import batch, log
 from tests.redis_nodes import RedisNode, wait_for
 

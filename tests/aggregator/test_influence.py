@@ -16,15 +16,8 @@ from aggregator.state import decoder
 from aggregator.state.admission import digest
 from aggregator.state.partition import Partition
 from estimators import Metric
-from tests.aggregator.test_partition import (
-    DELAY,
-    FUTURE_MS,
-    METRICS,
-    MINUTE,
-    everything,
-    key,
-    of_a_fleet,
-)
+from tests.aggregator.partitions import DELAY, FUTURE_MS, METRICS, MINUTE
+from tests.aggregator.test_partition import everything, key, of_a_fleet
 from tests.estimators.cases import CASES, metric_for, values_for
 from tests.messages import EPOCH, LogMessage, agreeing, batch, log
 

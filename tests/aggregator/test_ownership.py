@@ -18,7 +18,7 @@ from aggregator.counting.continuity import Log, Mark, Remembered
 from aggregator.counting.measurements import Measurements
 from aggregator.errors import Fenced
 from aggregator.storage.store import Store, connect
-from tests.aggregator.test_partition import DELAY, METRICS
+from tests.aggregator.partitions import DELAY, METRICS
 from tests.messages import LogMessage, batch, log
 
 TOPIC = "reports"

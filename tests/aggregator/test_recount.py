@@ -16,7 +16,7 @@ from aggregator.counting.recount import UNDER_WAY, delete
 from aggregator.errors import Fenced
 from aggregator.state.partition import Partition
 from aggregator.storage.store import TORN, UNSET, Store, connect
-from tests.aggregator.test_partition import DELAY, FUTURE_MS, METRICS, MINUTE
+from tests.aggregator.partitions import DELAY, FUTURE_MS, METRICS, MINUTE
 from tests.messages import EPOCH, batch, log
 
 TOPIC = "reports"

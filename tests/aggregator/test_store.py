@@ -14,7 +14,7 @@ from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
 from aggregator.storage.store import TORN, UNSET, Store, connect
 from estimators import Metric
-from tests.aggregator.test_partition import DELAY, FUTURE_MS, HOUR, METRICS, MINUTE
+from tests.aggregator.partitions import DELAY, FUTURE_MS, HOUR, METRICS, MINUTE
 from tests.messages import ARRIVAL, EPOCH, agreeing, batch, log
 
 TOPIC = "reports"

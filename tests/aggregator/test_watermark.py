@@ -22,13 +22,8 @@ from aggregator.timestamps import shown
 from estimators import Metric
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import ReportBatch
-from tests.aggregator.test_partition import (
-    DELAY,
-    FUTURE_MS,
-    MINUTE,
-    PAY,
-    key,
-)
+from tests.aggregator.partitions import DELAY, FUTURE_MS, MINUTE, PAY
+from tests.aggregator.test_partition import key
 from tests.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch, log
 
 ENOUGH, AMONG = 8, 32

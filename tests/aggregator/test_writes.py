@@ -25,7 +25,7 @@ from aggregator.storage.lease import Lease
 from aggregator.storage.store import Store, connect
 from estimators import Metric
 from producers.wire.reports_pb2 import ReportBatch
-from tests.aggregator.test_partition import DELAY, FUTURE_MS, METRICS
+from tests.aggregator.partitions import DELAY, FUTURE_MS, METRICS
 from tests.messages import EPOCH, batch, log
 
 TOPIC = "reports"

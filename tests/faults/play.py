@@ -34,7 +34,7 @@ from tests.faults.account import Account, differences, reckon
 from tests.faults.arena import Faults, Lane
 from tests.faults.fleet import Fleet
 from tests.faults.schedules import Schedule
-from tests.integration.conftest import METRICS
+from tests.integration.deployed import METRICS
 from tests.integration.deployment import Deployment, other_database, wait_until
 from tests.integration.events import Found, on_topic
 from tests.messages import EPOCH, batch

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from aggregator.clock import SystemClock
 from tests.faults.play import read, replayed
 from tests.integration.deployment import Deployment
-from tests.integration.test_counting import traffic
+from tests.integration.traffic import traffic
 from tests.messages import DAY
 from tests.servers import Kafka
 

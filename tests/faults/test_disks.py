@@ -12,7 +12,7 @@ from deploy.kafka import launcher
 from tests.faults.arena import BROKERS, Arena
 from tests.faults.fleet import Fleet
 from tests.faults.play import Devices, read, replayed
-from tests.integration.conftest import METRICS
+from tests.integration.deployed import METRICS
 from tests.integration.deployment import Deployment, wait_until
 from tests.servers import missing
 

@@ -129,7 +129,7 @@ def test_the_state_after_many_kills_equals_that_of_an_undisturbed_run(
 def test_a_worker_that_slept_past_its_session_cannot_change_the_sums(
     apache_kafka: Kafka, redis_url: str, metrics_file: Path
 ) -> None:
-    from tests.integration.test_counting import traffic
+    from tests.integration.traffic import traffic
 
     deployment = Deployment(apache_kafka, redis_url, metrics_file)
     deployment.settings.aggregate.commit_interval = "5s"

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from aggregator.counting import assignment
 from tests.integration.deployment import Deployment, wait_until
-from tests.integration.test_counting import traffic
+from tests.integration.traffic import traffic
 from tests.servers import Redis
 
 SILENCE_MS = 4_000
@@ -107,7 +107,7 @@ def test_what_a_batch_in_an_open_pane_is_said_to_take_is_what_it_takes() -> None
     program = """
 import os, sys
 from tests.messages import EPOCH, batch, log
-from tests.aggregator.test_partition import DELAY, METRICS
+from tests.aggregator.partitions import DELAY, METRICS
 from aggregator.state.partition import Partition
 state = Partition(METRICS, 10**9)
 def rss():

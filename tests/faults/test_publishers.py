@@ -19,7 +19,7 @@ import pytest
 
 from aggregator.storage.redis_keys import publisher_key
 from deploy.kafka.cluster import free_ports
-from tests.integration.conftest import METRICS
+from tests.integration.deployed import METRICS
 from tests.integration.deployment import Deployment, wait_until
 from tests.integration.events import ages, final_ids
 from tests.servers import Kafka

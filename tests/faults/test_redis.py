@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.deployment import Deployment, wait_until
-from tests.integration.test_counting import traffic
+from tests.integration.traffic import traffic
 from tests.servers import Redis
 
 

@@ -16,9 +16,9 @@ from aggregator import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.failures import told
 from aggregator.storage.redis_keys import tag
+from tests.integration.dead_letters import command, counted, payload
 from tests.integration.deployment import Deployment, wait_until
-from tests.integration.test_counting import traffic
-from tests.integration.test_deadletters import command, counted, payload
+from tests.integration.traffic import traffic
 from tests.redis_nodes import RedisCluster
 from tests.servers import Kafka
 

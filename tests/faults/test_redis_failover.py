@@ -17,10 +17,10 @@ from aggregator.errors import Fenced, StoreUnreachable
 from aggregator.state.partition import Partition
 from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import UNSET, Store, connect
-from tests.aggregator.test_partition import DELAY, FUTURE_MS, METRICS
+from tests.aggregator.partitions import DELAY, FUTURE_MS, METRICS
 from tests.faults.test_redis_cluster import producing, proved
 from tests.integration.deployment import Deployment, wait_until
-from tests.integration.test_counting import traffic
+from tests.integration.traffic import traffic
 from tests.messages import batch, log
 from tests.redis_nodes import RedisCluster, RedisNode, RedisSentinel, wait_for
 from tests.servers import Kafka

@@ -18,7 +18,7 @@ from deploy.kafka.cluster import KafkaCluster
 from producers.wire.reports_pb2 import ReportBatch
 from tests.faults.fleet import Fleet
 from tests.integration.deployment import Deployment, wait_until
-from tests.integration.test_counting import traffic
+from tests.integration.traffic import traffic
 from tests.servers import Kafka, missing
 
 

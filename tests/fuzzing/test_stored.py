@@ -21,7 +21,7 @@ from aggregator.state.partition import Partition
 from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import TORN, UNSET, Store, connect
 from estimators import Metric
-from tests.aggregator.test_partition import AGE, CARRIER, DELAY, FUTURE_MS, METRICS
+from tests.aggregator.partitions import AGE, CARRIER, DELAY, FUTURE_MS, METRICS
 from tests.messages import EPOCH, batch, log
 
 TOPIC = "reports"

@@ -72,7 +72,7 @@ def through_kafka(
 
 def _written(folder: Path) -> Path:
     """Return a metrics file, as a deployment wants one; the metrics themselves are handed over."""
-    from tests.integration.conftest import METRICS
+    from tests.integration.deployed import METRICS
 
     file = folder / "metrics.toml"
     file.write_text(METRICS)

@@ -7,35 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.deployed import METRICS
 from tests.integration.deployment import Deployment
 from tests.servers import Kafka
-
-METRICS = """
-[metrics.delay]
-kind = "mean"
-mechanism = "randomized_response"
-range = [-60, 180]
-levels = [0.5, 1, 2]
-pane = "1h"
-lateness = "1h"
-unit = "minutes"
-description = "Departure delay"
-
-[metrics.carrier]
-kind = "frequency"
-mechanism = "rappor"
-categories = ["AA", "B6", "DL", "EV", "UA"]
-levels = [1, 4]
-pane = "1d"
-
-[metrics.age]
-kind = "mean"
-mechanism = "laplace"
-range = [0, 100]
-levels = [0.5, 2]
-pane = "10m"
-retention = "30d"
-"""
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 from deploy.kafka import launcher
 from deploy.kafka.cluster import KafkaCluster
 from producers.wire.reports_pb2 import ReportBatch
-from tests.integration.conftest import METRICS
+from tests.integration.deployed import METRICS
 from tests.integration.deployment import PATIENCE, Deployment, wait_until
-from tests.integration.test_counting import traffic
+from tests.integration.traffic import traffic
 from tests.servers import Kafka, missing
 
 

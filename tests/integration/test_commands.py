@@ -20,7 +20,7 @@ from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
 from tests.integration.deployment import Deployment, as_json, wait_until
 from tests.integration.processes import children, living
-from tests.integration.test_counting import traffic
+from tests.integration.traffic import traffic
 from tests.messages import EPOCH
 from tests.searching import METRICS as SEARCH
 from tests.servers import Kafka

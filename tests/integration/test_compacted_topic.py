@@ -8,7 +8,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 from aggregator.kafka import compaction
 from tests.integration.deployment import PATIENCE, Deployment, wait_until
-from tests.integration.test_counting import traffic
+from tests.integration.traffic import traffic
 from tests.servers import Kafka
 
 

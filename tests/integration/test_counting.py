@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import time
 
-import numpy as np
 import pytest
 
 from aggregator.counting import worker as worker_module
@@ -14,27 +13,7 @@ from aggregator.reading.reader import Reader
 from producers.wire.reports_pb2 import ReportBatch
 from tests.bad_batches import bad_batches
 from tests.integration.deployment import Deployment, wait_until
-from tests.messages import EPOCH, batch
-
-HOUR = 3_600_000
-
-
-def traffic(deployment: Deployment, batches: int, seed: int = 0) -> list[tuple[int, bytes]]:
-    """Return batches of all metrics over all partitions, their event time going on by the hour."""
-    delay, carrier, age = (deployment.metrics[name] for name in ("delay", "carrier", "age"))
-    rng = np.random.default_rng(seed)
-    found = []
-    for i in range(batches):
-        time, size, number = EPOCH + i * HOUR // 4, int(rng.integers(1, 40)), seed * 10**6 + 3 * i
-        asked = [
-            batch(delay, list(rng.uniform(-60, 180, size)), 1.5, time, number),
-            batch(carrier, list(rng.integers(0, 5, size)), 4, time, number + 1),
-            batch(age, list(rng.uniform(0, 100, size)), 2, time, number + 2),
-        ]
-        found += [
-            (int(rng.integers(0, deployment.partitions)), one.SerializeToString()) for one in asked
-        ]
-    return found
+from tests.integration.traffic import traffic
 
 
 def test_counted_sums_equal_the_reports_and_the_log_proves_them(deployment: Deployment) -> None:

@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from aggregator.cli.commands.deadletters import deadletters
 from aggregator.dead_letters.handled_marks import Handled
 from aggregator.dead_letters.reader import DeadLetterTopic
 from aggregator.dead_letters.replay import Forecast, replay
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.kafka import clients
 from aggregator.state.decoder import Refusal
-from estimators import Metric
+from tests.integration.dead_letters import command, counted, payload
 from tests.integration.deployment import Deployment
-from tests.messages import DAY, EPOCH, agreeing, batch
+from tests.messages import DAY, EPOCH, agreeing
 from tests.servers import Kafka
 
 HOUR = 3_600_000
@@ -65,33 +63,12 @@ def ask(deployment: Deployment) -> Ask:
     return run
 
 
-def command(deployment: Deployment, *arguments: str, metrics: Path | None = None) -> Result:
-    chosen = ["--metrics", str(metrics)] if metrics else []
-    return CliRunner().invoke(deadletters, [*arguments, *deployment.flags, *chosen])
-
-
 @pytest.fixture
 def without_age(deployment: Deployment, tmp_path: Path) -> Path:
     """The definitions before the repair: somebody forgot a metric."""
     file = tmp_path / "before.toml"
     file.write_text(METRICS.partition("[metrics.age]")[0])
     return file
-
-
-def payload(metric: Metric, number: int, time_ms: int = EPOCH, reports: int = 3) -> bytes:
-    return batch(metric, [1.0] * reports, 2, time_ms, number).SerializeToString()
-
-
-def counted(deployment: Deployment, metrics: tuple[str, ...] = ("delay", "age")) -> dict[str, int]:
-    """Let a worker with these definitions count everything; return what was counted."""
-    everything = deployment.metrics
-    deployment.metrics = {name: everything[name] for name in metrics}
-    try:
-        with deployment.worker():
-            deployment.wait_until_counted()
-    finally:
-        deployment.metrics = everything
-    return deployment.counts()
 
 
 def test_a_forgotten_metric_is_counted_once_after_it_was_defined(

@@ -18,7 +18,7 @@ from aggregator.config.live_metrics import LiveMetrics
 from aggregator.local.deployment import free_port
 from aggregator.storage.redis_keys import definitions_key
 from estimators import load_metrics
-from tests.integration.conftest import METRICS
+from tests.integration.deployed import METRICS
 from tests.integration.deployment import Deployment, wait_until
 from tests.messages import EPOCH, batch
 

@@ -6,7 +6,7 @@ import pytest
 
 from aggregator.storage import eviction
 from tests.integration.deployment import Deployment, wait_until
-from tests.integration.test_counting import traffic
+from tests.integration.traffic import traffic
 
 
 def test_workers_halt_when_redis_may_evict_by_now(

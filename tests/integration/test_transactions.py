@@ -9,7 +9,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.integration.deployment import PATIENCE, Deployment, wait_until
-from tests.integration.test_counting import traffic
+from tests.integration.traffic import traffic
 from tests.servers import Kafka
 
 Messages = Sequence[tuple[int, bytes | None]]

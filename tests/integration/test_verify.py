@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from aggregator.state.pane_keys import metric_key
 from tests.integration.deployment import Deployment, as_json, wait_until
-from tests.integration.test_counting import traffic
+from tests.integration.traffic import traffic
 from tests.messages import batch
 from tests.servers import Kafka
 

@@ -13,7 +13,7 @@ from aggregator.errors import StoreUnreachable
 from aggregator.state.partition import Partition
 from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import UNSET, Store, connect
-from tests.aggregator.test_partition import DELAY, FUTURE_MS, METRICS
+from tests.aggregator.partitions import DELAY, FUTURE_MS, METRICS
 from tests.messages import batch, log
 from tests.redis_nodes import RedisCluster, RedisNode, RedisSentinel, wait_for
 from tests.security.secured import Certificates

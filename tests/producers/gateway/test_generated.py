@@ -14,7 +14,7 @@ from aggregator.web.openapi import document
 from aggregator.web.reports import REPORTS
 from producers.gateway import Gateway
 from producers.gateway.bodies import PROTOBUF
-from tests.aggregator.web.test_openapi import exercise
+from tests.aggregator.web.exercised import exercise
 from tests.producers.broker import METRICS, PLACE, Broker
 from tests.producers.gateway.server import serving
 

@@ -1,0 +1,57 @@
+"""Metrics and times that the state's tests share."""
+
+from __future__ import annotations
+
+from estimators import Metric
+
+MINUTE = 60_000
+
+
+HOUR = 3_600_000
+
+
+DELAY = Metric(
+    name="delay",
+    kind="mean",
+    mechanism="randomized_response",
+    range=(0, 10),
+    levels=[0.5, 1, 2],
+    pane="1m",
+    lateness="1m",
+)
+
+
+CARRIER = Metric(
+    name="carrier", kind="frequency", mechanism="rappor", categories=11, levels=[1, 2], pane="1h"
+)
+
+
+AGE = Metric(name="age", kind="mean", mechanism="laplace", range=(0, 100), levels=[1, 4])
+
+
+PAY = Metric(
+    name="pay",
+    kind="mean",
+    trust="central",
+    range=(0, 9),
+    levels=[1, 4],
+    pane="1m",
+    lateness="1m",
+)
+
+
+VOTE = Metric(
+    name="vote",
+    kind="frequency",
+    trust="central",
+    categories=3,
+    levels=[1],
+    pane="1m",
+    max_key_reports=9,
+)
+
+
+METRICS = {metric.name: metric for metric in (DELAY, CARRIER, AGE, PAY, VOTE)}
+
+
+FUTURE_MS = 10 * MINUTE

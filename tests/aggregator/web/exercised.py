@@ -1,0 +1,108 @@
+"""Requests made up from the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, assume, given, seed, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi import checks
+
+CHECKS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+    checks.negative_data_rejection,
+]
+
+
+STREAM = "/v1/events"
+
+
+LONGEST_URL = 60_000
+"""A longer one is refused by the server before the application sees it."""
+
+
+SENT = ("method", "url", "params", "headers", "cookies", "data", "json")
+
+
+def exercise(url: str, names: list[str], requests_wanted: int) -> Counter[int]:
+    """Send generated requests, right and wrong ones; return how often each status came."""
+    described = requests.get(f"{url}/openapi.json", timeout=30).json()
+    for operations in described["paths"].values():
+        for operation in operations.values():
+            for parameter in operation["parameters"]:
+                if parameter["in"] == "path":
+                    parameter["schema"] = {"type": "string", "enum": [*names, "unknown"]}
+    schema = schemathesis.openapi.from_dict(described)
+    operations_found: list[Any] = [found.ok() for found in schema.get_all_operations()]  # type: ignore[union-attr]
+    statuses: Counter[int] = Counter()
+    session = requests.Session()
+    rounds = [(one, mode) for one in operations_found for mode in _modes(one.definition.raw)]
+    many = [(one, mode) for one, mode in rounds if len(_modes(one.definition.raw)) > 1]
+    for operation, mode in rounds:
+        if (operation, mode) not in many:
+            _round(url, session, operation, mode, 5, statuses)
+    while (missing := requests_wanted - statuses.total()) > 0:
+        for operation, mode in many:
+            _round(url, session, operation, mode, -(-missing // len(many)), statuses)
+    session.close()
+    return statuses
+
+
+def _modes(operation: dict[str, Any]) -> list[GenerationMode]:
+    """Return which requests are worth sending often: those with something to get wrong."""
+    places = {parameter["in"] for parameter in operation["parameters"]}
+    if "query" in places or "requestBody" in operation:
+        return list(GenerationMode)
+    return [GenerationMode.POSITIVE]
+
+
+def _round(
+    url: str,
+    session: requests.Session,
+    operation: Any,
+    mode: GenerationMode,
+    examples: int,
+    statuses: Counter[int],
+) -> None:
+    @seed(statuses.total())
+    @settings(
+        max_examples=max(1, examples),
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(mode))
+    def one(case: Any) -> None:
+        asked = requests.Request(**_sent(url, case)).prepare()
+        assume(len(asked.url or "") < LONGEST_URL)
+        if operation.path == STREAM:
+            statuses[_stream(url, session, case)] += 1
+            return
+        answer = case.call(base_url=url, session=session)
+        statuses[answer.status_code] += 1
+        case.validate_response(answer, checks=CHECKS)
+
+    one()
+
+
+def _sent(url: str, case: Any) -> dict[str, Any]:
+    return {k: v for k, v in case.as_transport_kwargs(base_url=url).items() if k in SENT}
+
+
+def _stream(url: str, session: requests.Session, case: Any) -> int:
+    """Look at the beginning of a stream, as it has no end."""
+    with session.request(**_sent(url, case), stream=True, timeout=60) as answer:
+        media = {200: "text/event-stream"}.get(answer.status_code, "application/problem+json")
+        assert answer.headers["content-type"].partition(";")[0] == media
+        assert str(answer.status_code) in case.operation.definition.raw["responses"]
+        assert answer.status_code < 500
+        return answer.status_code
