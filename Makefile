@@ -44,8 +44,8 @@ slow: setup kafka ## run the tests that take minutes
 	@$(BIN)/python -m pytest -m slow tests $(ARGS)
 
 faults: setup kafka ## kill, freeze, cut and flush: 500 random schedules of faults, then each kind by name (an hour)
-	@$(BIN)/python -m tests.faults --schedules 500
-	@$(BIN)/python -m pytest -m "slow or not slow" tests/faults
+	@$(BIN)/python -m tests.services.faults --schedules 500
+	@$(BIN)/python -m pytest -m "slow or not slow" tests/services/faults
 
 bench: setup kafka ## every stage and every peer, as ratios against a baseline in the same run; ARGS="--only randomize"
 	@$(BIN)/dither bench $(ARGS)
@@ -61,7 +61,7 @@ proto: setup     ## regenerate the wire format's code from producers/wire/report
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. producers/wire/reports.proto
 
 screenshots: setup ## take the pictures of the dashboard in docs/images (Chromium; four minutes)
-	@$(BIN)/python -m tests.browser.screenshots
+	@$(BIN)/python -m tests.services.browser.screenshots
 
 reproduction: setup ## run the commands of docs/reproduction.md again, figures too (hours); ARGS="adpm-table2"
 	@$(BIN)/python deploy/reproduction.py $(ARGS)

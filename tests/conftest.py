@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 
-from tests import servers
+from tests.support.running import servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Folders of files that take long: last, one of them would run alone at the end.
-LONG = ("browser", "faults", "integration", "security", "simulation", "statistics")
+LONG = ("services", "models", "statistics")
 
 #: What the tests ran against, one line for each component.
 RAN_AGAINST = pytest.StashKey[dict[str, str]]()
@@ -62,7 +62,7 @@ def unconfigured_logs() -> Iterator[None]:
 def kafka(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[servers.Kafka]:
-    """The Kafka of this run; see `tests.servers.start_kafka` for which one that is."""
+    """The Kafka of this run: `tests.support.running.servers.start_kafka` says which one."""
     with ExitStack() as stack:
         cluster = servers.start_kafka(tmp_path_factory.mktemp("kafka"), stack)
         pytestconfig.stash[RAN_AGAINST]["kafka"] = cluster.description

@@ -1,8 +1,8 @@
 """The rights that each role needs in Kafka and in Redis, and no others.
 
 This is the one list: `dither roles` prints it, docs/security.md shows it, and
-tests/integration/test_roles.py runs each role with exactly these rights, and without any one of
-them.
+tests/services/security/test_rights.py runs each role with exactly these rights, and without any
+one of them.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CODE = Path(__file__).parents[2] / "producers" / "reports_pb2.py"
+CODE = Path(__file__).parents[2] / "producers" / "wire" / "reports_pb2.py"
 
 
 def batch() -> Callable[[bytes], Any]:

@@ -33,9 +33,9 @@ from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.frequencies import SupportCounts
 from estimators.metrics.validation import MAX_LEVELS
 from estimators.weights import level_weights
-from tests.estimators.cases import exact
-from tests.statistics.populations import Population, Symbols, symbol_cells, symbol_chances
 from tests.statistics.test_unbiased import documented_variance
+from tests.support.reports.cases import exact
+from tests.support.reports.populations import Population, Symbols, symbol_cells, symbol_chances
 
 if TYPE_CHECKING:
     from estimators.estimate import Counts, Floats

@@ -12,7 +12,7 @@ import numpy as np
 
 from estimators.bounds.heterogeneity import heterogeneity
 from estimators.mechanisms.frequencies import SupportCounts
-from tests.statistics.populations import LEVELS, Population
+from tests.support.reports.populations import LEVELS, Population
 
 if TYPE_CHECKING:
     from estimators.estimate import Counts, Floats

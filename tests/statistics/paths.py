@@ -23,7 +23,7 @@ from estimators.mechanisms import Auto, Laplace, Repetition
 from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
-from tests.statistics.populations import LEVELS, Population
+from tests.support.reports.populations import LEVELS, Population
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from scipy.stats import binom
 
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import MECHANISMS
-from tests.estimators.cases import COMPOSITE
-from tests.statistics.populations import Population, covers
+from tests.support.reports.cases import COMPOSITE
+from tests.support.reports.populations import Population, covers
 
 EVEN = (200, 200, 200, 200, 200)
 PRIVATE = (3000, 500, 100, 20, 5)

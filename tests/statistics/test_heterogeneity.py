@@ -25,7 +25,7 @@ from tests.statistics.false_alarms import (
     RUNS_OF_A_CASE,
     Case,
 )
-from tests.statistics.populations import LEVELS, Population
+from tests.support.reports.populations import LEVELS, Population
 
 if TYPE_CHECKING:
     from estimators.estimate import Floats

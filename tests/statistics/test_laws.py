@@ -12,7 +12,13 @@ from scipy.stats import chisquare
 from estimators.exact.randomness import SeededBits, SystemBits
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import CountSketch, Laplace, Projection, SubsetSelection
-from tests.statistics.populations import LEVELS, Population, Symbols, sketch_chances, symbol_chances
+from tests.support.reports.populations import (
+    LEVELS,
+    Population,
+    Symbols,
+    sketch_chances,
+    symbol_chances,
+)
 
 FALSE_ALARM = 1e-6
 N = 100_000

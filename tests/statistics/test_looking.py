@@ -1,8 +1,9 @@
 """What is promised of windows that grow, or are looked at often, and of weights chosen after.
 
 Sums are drawn from the exact law of randomized response; the bounds are those of an answer at the
-beta that it has (`tests/aggregator/test_coverage.py`), for thousands of sums at once. Each limit on
-a count is exceeded by one seed in 10^4 where the promise is kept exactly; seeds are fixed.
+beta that it has (`tests/unit/aggregator/reading/test_coverage.py`), for thousands of sums at once.
+Each limit on a count is exceeded by one seed in 10^4
+where the promise is kept exactly; seeds are fixed.
 """
 
 from __future__ import annotations

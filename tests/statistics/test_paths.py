@@ -14,7 +14,7 @@ import pytest
 
 from estimators.question import Question
 from tests.statistics.paths import CHECKED, HARD, LAST, Paths
-from tests.statistics.populations import Population
+from tests.support.reports.populations import Population
 
 NEARLY = (0.97, 0.03, 0.0, 0.0)
 

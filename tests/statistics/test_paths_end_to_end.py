@@ -12,8 +12,8 @@ from estimators import Metric
 from estimators.estimate import Estimate
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import MECHANISMS
-from tests.estimators.cases import CASES, COMPOSITE
 from tests.statistics.paths import CHECKED, LAST
+from tests.support.reports.cases import CASES, COMPOSITE
 
 PATHS, BETA = 40, 0.2
 LOOKS = (20, 30, 45, 70, 100, 150, 220, 330, 500, 750, 1100, 1600)

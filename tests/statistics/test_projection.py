@@ -9,7 +9,7 @@ import pytest
 
 from estimators import Metric
 from estimators.mechanisms import Projection
-from tests.statistics.populations import LEVELS, Population, covers
+from tests.support.reports.populations import LEVELS, Population, covers
 
 if TYPE_CHECKING:
     from estimators.estimate import Counts

@@ -15,8 +15,8 @@ from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import MECHANISMS, CountSketch, Repetition
 from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.frequencies import SupportCounts
-from tests.estimators.cases import COMPOSITE
-from tests.statistics.populations import LEVELS, Population, hashed
+from tests.support.reports.cases import COMPOSITE
+from tests.support.reports.populations import LEVELS, Population, hashed
 
 if TYPE_CHECKING:
     from estimators import Metric

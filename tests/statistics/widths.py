@@ -32,7 +32,7 @@ from estimators.mechanisms import MECHANISMS, CountSketch
 from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import level_weights, total_weight
-from tests.estimators.cases import exact
+from tests.support.reports.cases import exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable

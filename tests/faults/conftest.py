@@ -1,5 +1,0 @@
-"""The deployment of the integration tests."""
-
-from tests.integration.conftest import deployment, metrics_file
-
-__all__ = ["deployment", "metrics_file"]

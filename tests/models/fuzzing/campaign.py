@@ -1,0 +1,292 @@
+"""Write hostile messages among honest ones, and see that every honest report is counted.
+
+``python -m tests.models.fuzzing.campaign --messages 100000`` starts Apache Kafka, Redis and two
+workers, and says what it wrote, what was counted, and how much memory the workers took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import re
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from tests.models.fuzzing.hostile import TOPIC_BYTES, Hostile
+from tests.support.reports.messages import batch
+from tests.support.reports.mutations import fuzzed_metrics
+from tests.support.reports.wire import ZSTD, RawProducer, Record, expanding, record_batch, zstd
+from tests.support.running import servers
+from tests.support.running.deployment import Deployment, wait_until
+
+METRICS = """
+[metrics.honest]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 1]
+levels = [0.5, 1, 2]
+pane = "1h"
+lateness = "1d"
+"""
+WORKERS = 2
+REPORTS = 10
+"""Of an honest batch."""
+MEMORY = 512 << 20
+"""The workers' `aggregate.memory`, half of their limit."""
+LIMIT = 1 << 30
+BOMB_EVERY, TRANSACTION_EVERY, CODEC_EVERY = 4_000, 500, 500
+"""Messages."""
+UNREADABLE_BYTES = 150_000_000
+SIZES = {"snappy": 4_000_000, "lz4": 50_000_000, "gzip": 1_000_000, "zstd": 20_000_000}
+"""Bytes of a message that Kafka's own client compresses."""
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a campaign wrote and found.
+
+    Attributes
+    ----------
+    written, refused : Counter of str
+        Messages by kind: those that the broker took, and those that it did not take.
+    honest : Counter of int
+        Honest reports that the broker has acknowledged, by partition.
+    peak : int
+        The most memory that a worker had, in bytes.
+    seconds : float
+    """
+
+    written: Counter[str] = dataclasses.field(default_factory=Counter)
+    refused: Counter[str] = dataclasses.field(default_factory=Counter)
+    honest: Counter[int] = dataclasses.field(default_factory=Counter)
+    peak: int = 0
+    seconds: float = 0.0
+
+
+class Campaign:
+    """A deployment under attack.
+
+    Parameters
+    ----------
+    kafka : servers.Kafka
+    redis_url : str
+    folder : Path
+        For the definitions and the workers' log.
+    seed : int
+    largest : int
+        Bytes that a record batch of the workers' topic expands to at most.
+    """
+
+    def __init__(
+        self, kafka: servers.Kafka, redis_url: str, folder: Path, seed: int, largest: int
+    ) -> None:
+        file = folder / "metrics.toml"
+        file.write_text(METRICS)
+        self.deployment = Deployment(kafka, redis_url, file)
+        self.outcome = Outcome()
+        self._hostile = Hostile(fuzzed_metrics(), seed, largest)
+        self._random = self._hostile.random
+        self._metric = self.deployment.metrics["honest"]
+        self._servers, self._made = kafka.bootstrap_servers, 0
+        self._limit_topic()
+        self._honest = self._producer()
+
+    def _limit_topic(self) -> None:
+        """Let the topic take record batches as `dither topics` would have it."""
+        admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
+        operation = AlterConfigOpType.SET
+        entry = ConfigEntry("max.message.bytes", str(TOPIC_BYTES), incremental_operation=operation)
+        kind = ConfigResource.Type.TOPIC
+        resource = ConfigResource(kind, self.deployment.topic, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(timeout=30)
+
+    def _producer(self, **properties: Any) -> Producer:
+        own = {name.replace("_", "."): value for name, value in properties.items()}
+        return Producer({"bootstrap.servers": self._servers, "log_level": 0, "linger.ms": 2, **own})
+
+    @contextlib.contextmanager
+    def workers(self, *arguments: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+        """Run workers as processes; afterwards they have left as they were asked to."""
+        flags: tuple[str, ...] = ("--set", f"aggregate.memory={MEMORY}")
+        flags += ("--set", "aggregate.deadletter_consecutive=0")  # rows of thousands are meant
+        started = [self.deployment.start_worker(*flags, *arguments) for _ in range(WORKERS)]
+        try:
+            yield started
+        finally:
+            for process in started:
+                process.terminate()
+            codes = [process.wait(60) for process in started]
+        assert codes == [0] * WORKERS
+
+    def write(self, messages: int) -> None:
+        """Write at least so many hostile messages, honest ones between them, and bombs as well."""
+        due = Counter[str]()
+        with RawProducer(self._servers) as raw:
+            while (done := self.outcome.written["any"]) < messages:
+                number = self._random.randrange(self.deployment.partitions)
+                for kind, every in (
+                    ("bomb", BOMB_EVERY), ("transaction", TRANSACTION_EVERY), ("codec", CODEC_EVERY)
+                ):  # fmt: skip
+                    if done >= every * due[kind]:
+                        due[kind] += 1
+                        self._special(raw, kind, number)
+                made, count = self._hostile.any()
+                self._note("any", count, raw.produce(self.deployment.topic, number, made))
+                self.honest(number, self._random.choice((0, 1, 1, 3)))
+        assert self._honest.flush(60) == 0
+
+    def _special(self, raw: RawProducer, kind: str, number: int) -> None:
+        if kind == "bomb":
+            made, count = self._hostile.bomb()
+            self._note(kind, count, raw.produce(self.deployment.topic, number, made))
+        elif kind == "transaction":
+            self._transaction(number)
+        else:
+            self._by_client(number)
+
+    def _note(self, kind: str, count: int, offset: int | None) -> None:
+        (self.outcome.refused if offset is None else self.outcome.written)[kind] += count
+
+    def _transaction(self, number: int) -> None:
+        """Write a transaction, and commit it or not."""
+        is_committed = self._random.random() < 0.5
+        producer = self._producer(transactional_id=f"hostile-{self._random.getrandbits(64)}")
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for _ in range(3):
+            producer.produce(self.deployment.topic, b"\xff", partition=number)
+        if is_committed:
+            producer.commit_transaction(30)
+        else:
+            producer.flush(30)
+            producer.abort_transaction(30)
+        self.outcome.written["committed" if is_committed else "aborted"] += 3
+
+    def _by_client(self, number: int) -> None:
+        """Write what Kafka's own client compresses: also what expands as far as the codec can."""
+        codec = self._random.choice(("snappy", "lz4", "gzip", "zstd"))
+        size = SIZES[codec]
+        failed: list[KafkaError] = []
+        producer = self._producer(compression_type=codec, message_max_bytes=10**9)
+        producer.produce(
+            self.deployment.topic,
+            bytes(self._random.choice((size, 10))),
+            partition=number,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+        assert producer.flush(60) == 0
+        self._note(codec, 1, None if failed else 0)
+
+    def honest(self, number: int, batches: int) -> None:
+        """Write honest batches, and note how many reports are acknowledged."""
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                raise KafkaException(error)
+            self.outcome.honest[message.partition()] += REPORTS
+
+        for _ in range(batches):
+            self._made += 1
+            now = time.time_ns() // 1_000_000
+            made = batch(self._metric, [1.0] * REPORTS, 1.0, now, self._made)
+            data = made.SerializeToString()
+            self._honest.produce(
+                self.deployment.topic, data, partition=number, on_delivery=delivered
+            )
+        self._honest.poll(0)
+
+    def check(self, seconds: float) -> None:
+        """See that every honest report is counted, nothing halts, and the log proves it."""
+        self.deployment.wait_until_counted(seconds)
+        store = self.deployment.store
+        counted = {
+            number: store.counts(number).get("accepted:honest", 0) for number in store.partitions()
+        }
+        expected = {number: self.outcome.honest[number] for number in counted}
+        assert counted == expected, (counted, expected)
+        assert not [number for number in counted if store.owner(number).get("halted")]
+        found = self.deployment.verify()
+        assert found.verified, found.differences[:5]
+
+    def run(self, messages: int, seconds: float, *, halts: bool) -> Outcome:
+        """Attack running workers; then, if wanted, halt a partition and have it skipped."""
+        began = time.monotonic()
+        with self.workers() as started:
+            self.write(messages)
+            self.check(seconds)
+            assert [process.poll() for process in started] == [None] * WORKERS, "one has ended"
+            self.outcome.peak = max(peak(process.pid) for process in started)
+            place = self._halt() if halts else ""
+            self.outcome.peak = max(peak(process.pid) for process in started)
+            assert [process.poll() for process in started] == [None] * WORKERS, "one has ended"
+        if halts:
+            with self.workers("--set", f"aggregate.skip={place}"):
+                self.check(seconds)
+        assert self.outcome.peak < LIMIT, f"{self.outcome.peak >> 20} MB"
+        self.outcome.seconds = time.monotonic() - began
+        return self.outcome
+
+    def _halt(self) -> str:
+        """Write a record batch that no worker reads; return what its partition's reason names."""
+        payload = zstd(*expanding(UNREADABLE_BYTES))
+        made = record_batch([Record(b"")], codec=ZSTD, payload=payload)
+        with RawProducer(self._servers) as raw:
+            offset = raw.produce(self.deployment.topic, 0, made)
+        for number in range(self.deployment.partitions):
+            self.honest(number, 5)
+        assert self._honest.flush(60) == 0
+        store = self.deployment.store
+        wait_until(
+            lambda: f"aggregate.skip=0:{offset}`" in store.owner(0).get("halted", ""), "0 halts", 60
+        )
+        self.outcome.written["unreadable"] += 1
+        return f"0:{offset}"
+
+
+def peak(pid: int) -> int:
+    """Return the most memory that a process had resident, in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert found is not None, status
+    return int(found[1]) * 1024
+
+
+def main() -> None:
+    """Run a campaign as the command line says."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "kafka").mkdir()
+        (folder / "redis").mkdir()
+        kafka = servers.start_kafka(folder / "kafka", stack)
+        redis = servers.start_redis(folder / "redis", stack)
+        campaign = Campaign(kafka, redis.url, folder, arguments.seed, 270_000_000)
+        stack.enter_context(campaign.deployment.store)
+        try:
+            outcome = campaign.run(arguments.messages, 1_200, halts=True)
+        except BaseException:
+            print((folder / "workers.log").read_text()[-5_000:])  # noqa: T201
+            raise
+    for kind, count in outcome.written.most_common():
+        refused = outcome.refused.pop(kind, 0)
+        print(f"{kind:12} {count:>9,} hostile messages taken, {refused:,} refused by the broker")  # noqa: T201
+    print(f"{outcome.honest.total():,} honest reports acknowledged and counted, none else")  # noqa: T201
+    print(f"peak {outcome.peak >> 20} MB of {LIMIT >> 20} MB, {outcome.seconds:.0f} s")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+"""What the store must hold: replays of the log, compared after every commit and at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from confluent_kafka import TopicPartition
+
+from aggregator.counting.measurements import Measurements
+from aggregator.state.pane_keys import metric_key
+from aggregator.state.partition import Partition
+from tests.models.simulation.cluster import Cluster, Message
+from tests.models.simulation.database import Database, Keys
+from tests.models.simulation.traffic import FUTURE_MS, METRICS, ONE_EACH
+from tests.models.simulation.world import World
+
+OPEN_ENDED = metric_key(ONE_EACH.name, ONE_EACH.revision)
+
+
+class Stretch(NamedTuple):
+    """A piece of a log: the offsets in [start, stop) of one of the topics of that name."""
+
+    incarnation: int
+    start: int
+    stop: int
+
+
+Counted = tuple[Stretch, ...]
+"""What a state was counted from."""
+
+
+class Violation(AssertionError):  # noqa: N818
+    """The product broke a promise."""
+
+
+@dataclasses.dataclass
+class Expected:
+    """A replay of a log.
+
+    Attributes
+    ----------
+    contents : dict
+        The keys that the store must have, without the partition's tag.
+    refused : list of (Message, str)
+        What must be in the dead letters, with the reason.
+    messages : int
+        How many were counted.
+    """
+
+    contents: dict[bytes, Any]
+    refused: list[tuple[Message, str]]
+    messages: int
+
+
+@dataclasses.dataclass
+class Replay:
+    """A replay that can go on."""
+
+    counted: Counted = ()
+    state: Partition = dataclasses.field(default_factory=lambda: Partition(METRICS, FUTURE_MS))
+    refused: list[tuple[Message, str]] = dataclasses.field(default_factory=list)
+    messages: int = 0
+
+    def goes_on(self, counted: Counted) -> bool:
+        """Whether what it counted is the beginning of this."""
+        if not self.counted:
+            return True
+        *whole, last = self.counted
+        if len(counted) < len(self.counted) or list(counted[: len(whole)]) != whole:
+            return False
+        same = counted[len(whole)]
+        return same[:2] == last[:2] and same.stop >= last.stop
+
+
+class Ledger:
+    """Watches the store and compares it with the log."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.cluster: Cluster
+        self.database: Database
+        self.epochs: dict[tuple[str, int], int] = {}
+        self.takes: dict[tuple[str, int, int], int] = {}
+        self.memories: dict[tuple[str, int, int], TopicPartition | None] = {}
+        self.commits = self.known = 0
+        self._expected: dict[tuple[int, Counted], Expected] = {}
+        self._replays: dict[int, Replay] = {}
+        self._delivered: set[tuple[int, int, str, bytes | None]] = set()
+        self._read = 0
+
+    # -- What the models tell -------------------------------------------------------------------
+
+    def acquired(self, worker: str, tag: bytes, epoch: int) -> None:
+        """Note which epoch a worker was told."""
+        self.epochs[worker, partition_of(tag)] = epoch
+
+    def asked(self, worker: str, partition: int, low: int) -> None:
+        """Note what a worker was told of the log."""
+        epoch = self.epochs[worker, partition]
+        self.takes[worker, partition, epoch] = low
+
+    def remembered(self, worker: str, partition: int, known: TopicPartition | None) -> None:
+        """Note what the group remembers of a partition that the store forgot."""
+        self.memories[worker, partition, self.epochs[worker, partition]] = known
+
+    def torn(self, tag: bytes) -> None:
+        """Note that a commit failed half-way."""
+        self.database.keys.pop(_counted_key(partition_of(tag)), None)
+
+    def committed(
+        self, worker: str, tag: bytes, words: tuple[bytes, ...], before: Keys, reply: Any
+    ) -> None:
+        """Compare what a commit has made of the store with a replay of the log."""
+        number, outcome = partition_of(tag), reply[0]
+        epoch, expected, following = map(int, words[:3])
+        self.world.note(worker, outcome.decode(), (number, epoch, expected, following))
+        if outcome == b"known":
+            self.known += 1
+        is_mine = int(reply[1]) == epoch and before.get(b"token") == words[3]
+        if outcome == b"fenced" and is_mine and int(reply[2]) == following:
+            raise Violation(f"{worker} was fenced by its own commit in partition {number}")
+        if outcome != b"ok":
+            return
+        self.commits += 1
+        owner = self.database.keys[tag + b":owner"]
+        _equal("whose commit was taken", worker.encode(), owner[b"worker"])
+        if following == -1:
+            if not owner[b"halted"]:
+                raise Violation(f"partition {number} of which nothing is stored just stays so")
+            return
+        counted = self._counted(worker, number, epoch, following, before, owner)
+        self.database.keys[_counted_key(number)] = counted
+        self.compare(number)
+
+    # -- Comparing ------------------------------------------------------------------------------
+
+    def _counted(
+        self, worker: str, number: int, epoch: int, following: int, before: Keys, owner: Keys
+    ) -> Counted:
+        """Return what the store was counted from after a commit, as its facts say."""
+        low = self.takes.get((worker, number, epoch))
+        if low is None:
+            raise Violation(f"{worker} commits partition {number} with epoch {epoch}, not its own")
+        incarnation = int(owner[b"topic_id"][1:])
+        stored = int(before.get(b"next", b"-1"))
+        gap = int(owner.get(b"gap", b"0")) - int(before.get(b"gap", b"0"))
+        if stored == -1:
+            _equal("where counting began", int(owner[b"begin"]), low)
+            known = self.memories[worker, number, epoch]
+            begin = int(str(known.metadata).split()[1].partition("=")[2]) if known else low
+            if known and known.offset > begin and gap < low - begin:
+                raise Violation(
+                    f"partition {number}, of which the group remembers that [{begin}, "
+                    f"{known.offset}) were counted, begins anew at {low}, with gap {gap}"
+                )
+            return (Stretch(incarnation, low, following),)
+        counted: Counted = self.database.keys[_counted_key(number)]
+        last = counted[-1]
+        _equal("where counting began", owner[b"begin"], before[b"begin"])
+        _equal("the offset counted to", last.stop, stored)
+        if owner[b"topic_id"] != before[b"topic_id"]:
+            known_end = int(before.get(b"high", b"0"))  # of the log that is gone
+            _equal("the gap", gap, max(0, known_end - stored))
+            return (*counted, Stretch(incarnation, low, following))
+        if gap:
+            _equal("the gap", gap, low - stored)
+            return (*counted, Stretch(incarnation, low, following))
+        if owner[b"halted"]:
+            _equal("the offset of a halted partition", following, stored)
+        return (*counted[:-1], last._replace(stop=following))
+
+    def compare(self, number: int) -> None:
+        """Compare a partition's state with a replay of the log up to its next offset."""
+        keys = self.database.keys
+        counted = keys.get(_counted_key(number))
+        if counted is None:
+            return
+        expected = self.replayed(number, counted)
+        tag = tag_of(number)
+        size = len(tag)
+        found = {k[size:]: v for k, v in keys.items() if k.startswith(tag)}
+        owner = found.pop(b":owner")
+        found.pop(b":committed", None)  # says when: no function of the log
+        if found != expected.contents:
+            raise Violation(f"partition {number}: " + _difference(found, expected.contents))
+        _equal("the next offset", int(owner[b"next"]), counted[-1].stop)
+        measured = Measurements.stored({"measured": owner[b"measured"].decode()})
+        _equal("messages measured", sum(measured.latencies.counts), expected.messages)
+        reasons = Counter(reason for _, reason in expected.refused)
+        _equal("refusals measured", measured.deadletters, dict(reasons))
+        self._check_dead_letters(number, expected)
+
+    def _check_dead_letters(self, number: int, expected: Expected) -> None:
+        arrived = self.cluster.deadletters
+        self._delivered.update(arrived[self._read :])
+        self._read = len(arrived)
+        for message, reason in expected.refused:
+            if (number, message.at, reason, message.value()) not in self._delivered:
+                raise Violation(
+                    f"partition {number}: offset {message.at} ({reason}) was passed by a commit "
+                    "and is not in the dead letters"
+                )
+
+    def replayed(self, number: int, counted: Counted) -> Expected:
+        """Return what a replay of these stretches gives."""
+        found = self._expected.get((number, counted))
+        if found is not None:
+            return found
+        replay = self._replays.get(number)
+        if replay is None or not replay.goes_on(counted):
+            replay = self._replays[number] = Replay()
+        done, last = len(replay.counted), replay.counted[-1] if replay.counted else None
+        for index, stretch in enumerate(counted):
+            if index < done - 1:
+                continue
+            start = stretch.start
+            if index == done - 1 and last is not None:
+                start = last.stop
+            log = self.cluster.incarnations[stretch.incarnation][number]
+            messages = log.between(start, stretch.stop)
+            replay.state.next_offset = start
+            for refusal in replay.state.count(messages):
+                replay.refused.append((refusal.message, refusal.reason))  # type: ignore[arg-type]
+            replay.messages += len(messages)
+        replay.counted = counted
+        expected = Expected(contents(replay.state), list(replay.refused), replay.messages)
+        self._expected[number, counted] = expected
+        return expected
+
+    def cells(self, number: int) -> Counter[int]:
+        """Return how often the store has each report, over all panes of a partition."""
+        prefix = tag_of(number) + f":pane:{OPEN_ENDED}:".encode()
+        sums = ONE_EACH.zero()
+        for key, value in self.database.keys.items():
+            if key.startswith(prefix):
+                sums += np.frombuffer(value, "<i8")
+        return Counter({cell: int(n) for cell, n in enumerate(sums[1:].tolist()) if n})
+
+    def check_cells(self, number: int) -> None:
+        """Look for every single report: once if its batch is good, else never."""
+        counted: Counted = self.database.keys.get(_counted_key(number), ())
+        if any(stretch.incarnation != counted[-1].incarnation for stretch in counted):
+            return  # the cells of another topic are others' reports
+        refused = {m.at for m, _ in self.replayed(number, counted).refused} if counted else set()
+        wanted: Counter[int] = Counter()
+        for stretch in counted:
+            log = self.cluster.incarnations[stretch.incarnation][number]
+            for message in log.between(stretch.start, stretch.stop):
+                if message.at not in refused:
+                    wanted.update(dict.fromkeys(message.sent.cells, 1))
+        wanted = Counter(dict.fromkeys(wanted, 1))  # a batch that came twice is one
+        if (found := self.cells(number)) != wanted:
+            raise Violation(
+                f"partition {number}: reports counted wrongly: lost {sorted(wanted - found)}, "
+                f"doubled {sorted(found - wanted)}"
+            )
+
+
+def contents(state: Partition) -> dict[bytes, Any]:
+    """Return the keys of a partition's state, as docs/data-model.md describes them."""
+    found: dict[str, Any] = {}
+    indexed: set[tuple[str, str]] = set()
+    opened: dict[bytes, None] = {}
+    for key, pane in state.panes.items():
+        found[f":{key}"] = pane.statistic.astype("<i8").tobytes()
+        index = found.setdefault(f":index:{key.grain}:{key.metric}", {})
+        index[b"%d:%d" % (key.start, pane.first_offset)] = key.start
+        indexed.add((key.grain, key.metric))
+        if not pane.closed:
+            opened[f"{key}:{pane.first_offset}".encode()] = None
+            if pane.seen:
+                found[f":seen:{key}"] = b"".join(pane.unsaved)  # of a replay, all
+    found[":indexed"] = {f"{grain}:{metric}".encode(): None for grain, metric in indexed}
+    found[":open"] = opened
+    found[":watermarks"] = {k.encode(): str(v).encode() for k, v in state.watermarks.items()}
+    found[":counts"] = {k.encode(): b"%d" % v for k, v in state.counts.items()}
+    return {name.encode(): value for name, value in found.items() if value}
+
+
+def tag_of(number: int) -> bytes:
+    """Return the prefix of a partition's keys."""
+    return b"{dither:reports:%d}" % number
+
+
+def partition_of(tag: bytes) -> int:
+    """Return the partition that a prefix is of."""
+    return int(tag[1:-1].rpartition(b":")[2])
+
+
+def _counted_key(number: int) -> bytes:
+    return b"counted:%d" % number
+
+
+def _equal(what: str, found: Any, expected: Any) -> None:
+    if found != expected:
+        raise Violation(f"{what}: {found!r}, expected {expected!r}")
+
+
+def _difference(found: dict[bytes, Any], expected: dict[bytes, Any]) -> str:
+    lines = []
+    for key in sorted(found.keys() | expected.keys()):
+        one, other = found.get(key), expected.get(key)
+        if one != other:
+            if isinstance(one, bytes) and isinstance(other, bytes):
+                cells = np.frombuffer(one, "<i8") - np.frombuffer(other, "<i8")
+                places = {int(i): int(cells[i]) for i in np.flatnonzero(cells)}
+                lines.append(f"{key.decode()} differs by cell: {places}")
+            else:
+                lines.append(f"{key.decode()}: {one!r}, expected {other!r}")
+    return "; ".join(lines)

@@ -1,0 +1,57 @@
+"""Whatever fails, and whenever: every report is counted once, or a partition says what it lacks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.models.simulation.mutants import BREAKS
+from tests.models.simulation.runs import Tally, run, story
+from tests.models.simulation.schedule import AT_A_CALL, BETWEEN_CALLS, Schedule
+
+SCHEDULES = 600
+CHUNK = 300
+MANY = 20_000
+CAUGHT_WITHIN = 450
+FLUSHES = ("redis flushed", "freeze", "session lost", "worker started")
+"""Under which an epoch comes again soon."""
+FORGETS = ("redis flushed", "log cut by retention", "crash")
+"""Under which Redis and the log forget what was counted."""
+
+
+def kept(seeds: range) -> Tally:
+    tally = Tally()
+    for seed in seeds:
+        outcome = run(seed)
+        tally.add(outcome)
+        assert not outcome.violation, "\n".join(story(outcome))
+    return tally
+
+
+@pytest.mark.parametrize("first", range(0, SCHEDULES, CHUNK))
+def test_every_report_is_counted_once_whatever_fails(first: int) -> None:
+    tally = kept(range(first, first + CHUNK))
+    assert tally.injected.keys() == AT_A_CALL.keys() | BETWEEN_CALLS.keys(), "every kind strikes"
+    assert tally.did["commits known again"] > 0
+    assert tally.did["partitions halted"] > 0
+    assert tally.did["panes seen as final"] > 0
+    assert tally.did["offsets named as missing"] > 0
+
+
+@pytest.mark.slow
+def test_every_report_is_counted_once_in_thousands_of_schedules() -> None:
+    kept(range(SCHEDULES, MANY))
+
+
+def test_a_schedule_repeats_itself() -> None:
+    first, second = run(7, keep_trace=True), run(7, keep_trace=True)
+    assert len(first.trace) > 50
+    assert story(first) == story(second)
+
+
+@pytest.mark.parametrize("what", BREAKS)
+def test_a_broken_worker_is_noticed(what: str) -> None:
+    with BREAKS[what]() as worker:
+        empties = "came again" in what or "not there" in what
+        only = FLUSHES if empties else FORGETS if "remembers" in what else ()
+        schedules = (Schedule(seed, worker, only) for seed in range(CAUGHT_WITHIN))
+        assert any(schedule.run().violation for schedule in schedules)

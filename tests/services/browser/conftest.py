@@ -1,0 +1,248 @@
+"""Debian's Chromium, driven by playwright, and a running Dither for it to look at."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from estimators.exact.randomness import SeededBits
+from producers import Reporter
+from tests.support.running import servers
+from tests.support.running.deployment import Deployment, wait_until
+
+PATIENCE = 60_000
+"""Milliseconds: of a machine that has other things to do."""
+HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
+METRICS = f"""
+[metrics.wait]
+description = "Time in the queue"
+unit = "minutes"
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 100]
+levels = [1, 2, 4]
+pane = "1h"
+lateness = "1h"
+
+[metrics.carrier]
+description = "Who it was"
+kind = "frequency"
+mechanism = "rappor"
+categories = ["AA", {json.dumps(HOSTILE)}, "DL", "UA"]
+levels = [2, 4]
+pane = "1h"
+
+[metrics.drift]
+unit = "km/h"
+kind = "vector_mean"
+mechanism = "hemisphere"
+coordinates = ["north", "east"]
+radius = 10
+levels = [2, 4]
+pane = "1h"
+
+[metrics.page]
+kind = "frequency"
+mechanism = "count_sketch"
+categories = "open"
+options = {{rows = 64, buckets = 32}}
+levels = [4]
+pane = "1h"
+
+[metrics.few]
+kind = "mean"
+mechanism = "laplace"
+range = [0, 1]
+levels = [1]
+pane = "1h"
+minimum_reports = 1000
+
+[metrics.silent]
+kind = "mean"
+mechanism = "laplace"
+range = [0, 1]
+levels = [1]
+"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """One browser for the tests of a module.
+
+    Not of the session: as long as playwright runs, nothing else in this thread may use asyncio.
+    """
+    expect.set_options(PATIENCE)
+    binary = servers.program("chromium", "install Chromium (Debian: chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=str(binary), args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    """A page of its own; what it throws or logs as an error fails the test."""
+    with chromium.new_context() as context:
+        page = context.new_page()
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        yield page
+        assert errors == []
+
+
+@dataclasses.dataclass
+class Visitor:
+    """Opens pages and watches them: errors, refused content and requests to other hosts."""
+
+    browser: Browser
+    stack: contextlib.ExitStack
+    errors: list[str] = dataclasses.field(default_factory=list)
+    hosts: set[str] = dataclasses.field(default_factory=set)
+    own: set[str] = dataclasses.field(default_factory=set)
+
+    def open(self, url: str, width: int = 1280, height: int = 900, **options: Any) -> Page:
+        """Open a page in a context of its own: another person's browser."""
+        context = self.stack.enter_context(
+            self.browser.new_context(viewport={"width": width, "height": height}, **options)
+        )
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on(
+            "console", lambda told: self.errors.append(told.text) if told.type == "error" else None
+        )
+        page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
+        self.own.add(urlsplit(url).netloc)
+        page.goto(url)
+        return page
+
+    def expect(self, pattern: str) -> None:
+        """Take out errors that a test has provoked; there has to be one."""
+        expected = [error for error in self.errors if re.search(pattern, error)]
+        assert expected, f"no error like {pattern!r} among {self.errors}"
+        self.errors = [error for error in self.errors if error not in expected]
+
+
+@pytest.fixture
+def visitor(chromium: Browser) -> Iterator[Visitor]:
+    """Whoever looks at the pages; at the end, nothing was wrong with any of them."""
+    with contextlib.ExitStack() as stack:
+        visitor = Visitor(chromium, stack)
+        yield visitor
+        assert visitor.errors == []
+        assert visitor.hosts <= visitor.own
+
+
+@dataclasses.dataclass
+class Site:
+    """A deployment that counts, and the server of its dashboard."""
+
+    deployment: Deployment
+    port: int
+    flags: list[str]
+    process: subprocess.Popen[bytes] | None = None
+    told: set[str] = dataclasses.field(default_factory=set)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start `dither serve` and wait until it answers."""
+        sets = [word for flag in self.flags for word in ("--set", flag)]
+        command = [sys.executable, "-m", "aggregator", "serve", f"--port={self.port}"]
+        self.process = subprocess.Popen([*command, *self.deployment.flags, *sets])
+        wait_until(self._answers, "the server answers")
+
+    def stop(self) -> None:
+        """Stop the server."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(30)
+            self.process = None
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/healthz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def report(
+        self, metric: str, values: Any, epsilons: NDArray[np.float64], time: str, seed: int
+    ) -> None:
+        """Let devices report; the same seed makes the same reports."""
+        definition = self.deployment.metrics[metric]
+        config = {"bootstrap.servers": self.deployment.kafka.bootstrap_servers}
+        options: dict[str, Any] = {"topic": self.deployment.topic, "bits": SeededBits(seed)}
+        trusted = definition.trust == "central"
+        with Reporter(
+            definition, config, batch_reports=5000, trusted=trusted, **options
+        ) as reporter:
+            reporter.report(values, epsilons, np.datetime64(time))
+        self.deployment.wait_until_counted()
+
+
+@pytest.fixture(scope="module")
+def site_of() -> Callable[..., contextlib.AbstractContextManager[Site]]:
+    """How to serve a deployment, with settings of one's own."""
+
+    @contextlib.contextmanager
+    def serving(deployment: Deployment, *flags: str) -> Iterator[Site]:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        site = Site(deployment, port, list(flags))
+        try:
+            site.start()
+            yield site
+        finally:
+            site.stop()
+
+    return serving
+
+
+@pytest.fixture(scope="module")
+def site_of_metrics(
+    kafka: servers.Kafka,
+    redis_server: servers.Redis,
+    tmp_path_factory: pytest.TempPathFactory,
+    site_of: Callable[..., contextlib.AbstractContextManager[Site]],
+) -> Callable[..., contextlib.AbstractContextManager[Site]]:
+    """How to count metrics that are defined in TOML, and serve them; anybody may do everything."""
+
+    @contextlib.contextmanager
+    def serving(definitions: str, *flags: str) -> Iterator[Site]:
+        redis_server.clear()
+        file = Path(tmp_path_factory.mktemp("site")) / "metrics.toml"
+        file.write_text(definitions)
+        deployment = Deployment(kafka, redis_server.url, file)
+        everything = "access.anonymous=read,report,admin"
+        with deployment.worker(), site_of(deployment, everything, *flags) as site:
+            yield site
+
+    return serving
+
+
+@pytest.fixture(scope="module")
+def site(
+    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]],
+) -> Iterator[Site]:
+    """Kafka, Redis, a worker and a server, where anybody may change the weights."""
+    with site_of_metrics(METRICS) as site:
+        yield site

@@ -1,0 +1,80 @@
+"""What pages say while something is away: nothing unknown is shown as well."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from aggregator.storage.parsing import LAST_COMMIT_MS
+from aggregator.storage.redis_keys import tag
+from tests.services.browser.conftest import METRICS, Site, Visitor
+
+NOWHERE = "127.0.0.1:9"
+"""Where no broker is."""
+
+
+@pytest.fixture
+def without_kafka(
+    site: Site, site_of: Callable[..., contextlib.AbstractContextManager[Site]]
+) -> Iterator[Site]:
+    """A second server of the same deployment, which does not reach Kafka."""
+    flags = [f"kafka.bootstrap.servers={NOWHERE}", "publish.enabled=false"]
+    with site_of(site.deployment, *flags) as lost:
+        yield lost
+
+
+def test_a_report_that_cannot_be_delivered_is_told_and_may_be_sent_again(
+    without_kafka: Site, visitor: Visitor
+) -> None:
+    page = visitor.open(f"{without_kafka.url}/try#metric=wait")
+    page.get_by_role("button", name="Randomize and send").click()
+    result = page.get_by_role("region", name="What was sent")
+    expect(result.locator(".notice.danger")).to_contain_text("Kafka does not answer", timeout=6_000)
+    expect(result).not_to_contain_text("Sending")
+    again = page.get_by_role("button", name="Send the same report again")
+    expect(again).to_be_visible()
+    again.click()
+    expect(result).to_contain_text("Sending")
+    expect(result.locator(".notice.danger")).to_contain_text("Kafka does not answer")
+    visitor.expect("503")
+
+
+def test_a_lag_that_kafka_does_not_tell_is_a_dash(without_kafka: Site, visitor: Visitor) -> None:
+    page = visitor.open(without_kafka.url)
+    tile = page.locator(".tile", has_text="Lag")
+    expect(tile.locator(".note")).to_contain_text("unknown: Kafka does not answer")
+    expect(tile.locator(".big")).to_have_text("\N{EN DASH}")
+    expect(page.locator("#connection")).to_have_text("Live")
+
+
+def test_live_is_not_said_when_nobody_counts(
+    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]],
+    site_of: Callable[..., contextlib.AbstractContextManager[Site]],
+    visitor: Visitor,
+) -> None:
+    with site_of_metrics(METRICS) as counted:
+        counted.report("wait", np.full(200, 50.0), np.full(200, 4.0), "2026-01-01T12:00", 1)
+        deployment = counted.deployment
+    with site_of(deployment) as site:  # the worker has gone
+        deployment.produce([(0, b"waits")] * 7)
+        page = visitor.open(site.url)
+        expect(page.locator("#connection")).to_have_text("Live")
+        client: Any = deployment.store.client
+        for number in deployment.store.partitions():
+            mark = f"{tag(deployment.topic, number)}:committed"
+            assert client.pexpire(mark, LAST_COMMIT_MS - 3_600_000)
+        expect(page.locator("#connection")).to_contain_text("Nobody has counted since ")
+        expect(page.locator("#connection")).not_to_contain_text("Live")
+        expect(page.locator("#alerts")).to_contain_text("start “dither aggregate”")
+        tile = page.locator(".tile", has_text="Lag")
+        expect(tile.locator(".big")).to_have_text("7")
+        expect(tile.locator(".note")).to_contain_text("6 not counted")
+        with deployment.worker():
+            expect(page.locator("#connection")).to_have_text("Live")
+            expect(tile.locator(".big")).to_have_text("0")
+            expect(page.locator("#alerts")).to_be_empty()

@@ -1,0 +1,311 @@
+"""The browser's randomizers are those of Python: bit for bit, and in their law."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from playwright.sync_api import Browser, Page, Route
+
+from estimators import Metric
+from estimators.exact.thresholds import miss_threshold
+from estimators.mechanisms.hadamard_response import block_count
+from producers.wire.batch import encode_batch
+from tests.support.running import served
+
+SITE = "http://device.test/"
+LEVELS = [0.0001, 0.1, 0.5, 1, 1.3863, 2, 4.25, 8, 16, 64]
+SEED = 20261121
+
+
+@dataclasses.dataclass
+class Words:
+    """Prepared random words, and how many were used."""
+
+    words: NDArray[np.uint64]
+    used: int = 0
+
+    def integers(self, n: int) -> NDArray[np.uint64]:
+        taken = self.words[self.used : self.used + n].copy()
+        assert taken.size == n, "too few prepared words"
+        self.used += n
+        return taken
+
+
+def binary(low: float = 0, high: float = 1) -> Metric:
+    return Metric(
+        name="late",
+        kind="mean",
+        mechanism="randomized_response",
+        range=(low, high),
+        levels=LEVELS,
+    )
+
+
+def categorical(mechanism: str, categories: int, levels: list[float] = LEVELS) -> Metric:
+    return Metric(
+        name="carrier",
+        kind="frequency",
+        mechanism=mechanism,
+        categories=[f"c{index}" for index in range(categories)],
+        levels=levels,
+    )
+
+
+def definition(metric: Metric) -> dict[str, Any]:
+    """What a device gets from `GET /v1/metrics/NAME`, as far as it needs it."""
+    found: dict[str, Any] = {
+        "name": metric.name,
+        "kind": metric.kind,
+        "mechanism": metric.mechanism,
+        "levels": list(metric.levels),
+        "revision": metric.revision,
+    }
+    if metric.kind == "mean":
+        assert metric.range is not None
+        return found | {"range": list(metric.range)}
+    few = len(metric.labels) <= 1000
+    return found | {"categories": list(metric.category_names) if few else len(metric.labels)}
+
+
+@pytest.fixture(scope="module")
+def device(chromium: Browser) -> Iterator[Page]:
+    """A page that has loaded the module, as `dither`: one for all tests, none of which keeps."""
+
+    def answer(route: Route) -> None:
+        if route.request.url.endswith(".js"):
+            route.fulfill(body=served.module(route.request.url), content_type="text/javascript")
+        else:
+            route.fulfill(body="<!doctype html><title>device</title>", content_type="text/html")
+
+    with chromium.new_context() as context:
+        page = context.new_page()
+        page.route("**/*", answer)
+        page.goto(SITE)
+        page.evaluate("async () => { window.dither = await import('/dither.js'); }")
+        yield page
+
+
+RANDOMIZE = """
+([definition, cases]) => cases.map(({value, epsilon, words}) => {
+  let used = 0;
+  const prepared = BigUint64Array.from(words.map((word) => BigInt(word)));
+  const bits = { integers: (n) => { used += n; return prepared.slice(used - n, used); } };
+  const { level, report } = dither.randomize(definition, value, epsilon, bits);
+  return [level, Array.from(report), used];
+})
+"""
+
+
+def awkward_words(
+    generator: np.random.Generator, thresholds: list[int], count: int
+) -> NDArray[np.uint64]:
+    """Return words of which many tie with a threshold's first byte, or are rejected."""
+    words = generator.integers(0, 2**64, count, dtype=np.uint64)
+    view = words.view(np.uint8)
+    first = np.array([threshold >> 56 for threshold in thresholds], dtype=np.uint8)
+    tied = generator.random(view.size) < 0.3
+    view[tied] = generator.choice(first, int(tied.sum()))
+    words[generator.random(count) < 0.1] = 2**64 - 1
+    words[generator.random(count) < 0.05] = 0
+    return words
+
+
+def thresholds_of(metric: Metric) -> list[int]:
+    mechanism: Any = metric.randomizer
+    if metric.mechanism == "hadamard_response":
+        return list(mechanism.misses)
+    return list(mechanism._flipped.flips)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        binary(),
+        binary(-60.5, 180.25),
+        *(categorical("rappor", k) for k in (2, 7, 8, 9, 100, 1000)),
+        *(categorical("hadamard_response", k) for k in (2, 3, 31, 32, 33, 1000, 100_000)),
+    ],
+    ids=lambda metric: f"{metric.mechanism}-{len(metric.labels) or metric.range}",
+)
+def test_the_same_random_words_give_the_same_bytes(device: Page, metric: Metric) -> None:
+    generator = np.random.default_rng(SEED)
+    thresholds = thresholds_of(metric)
+    size = max(1, len(metric.labels))
+    count = 300 if size < 1000 else 60
+    cases, expected, consumed = [], [], []
+    for _ in range(count):
+        epsilon = float(generator.choice(LEVELS)) * float(generator.choice([1, 1.01]))
+        if metric.kind == "mean":
+            low, high = metric.range or (0, 1)
+            value = generator.choice([low, high, generator.uniform(low - 50, high + 50)]).item()
+        else:
+            value = generator.choice([0, size - 1, int(generator.integers(size))]).item()
+        longest = 64 + (2 * -(-size // 8) + size if metric.mechanism == "rappor" else 0)
+        words = Words(awkward_words(generator, thresholds, longest))
+        level = metric.level_of([epsilon])
+        report = metric.randomize([value], level, words)
+        expected.append([int(level[0]), list(metric.randomizer.encode(report)), words.used])
+        consumed.append(words.used)
+        shown = [str(word) for word in words.words[: words.used].tolist()]
+        cases.append({"value": value, "epsilon": epsilon, "words": shown})
+    assert device.evaluate(RANDOMIZE, [definition(metric), cases]) == expected
+    assert len(set(consumed)) > 1, "no word tied or was rejected: the test is too tame"
+
+
+def test_thresholds_are_those_of_python_at_every_level(device: Page) -> None:
+    generator = np.random.default_rng(SEED)
+    grid = [0.0001, 0.6931, 1, 64, *np.round(generator.uniform(0.0001, 64, 150), 4).tolist()]
+    grid += np.round(np.exp(generator.uniform(-9, 0, 150)), 4).tolist()
+    grid = sorted({epsilon for epsilon in grid if epsilon > 0})
+    sizes = [(1, 1), (1, 2**40 - 1), (3, 7), (2**19, 2**20)]
+    found = device.evaluate(
+        """([grid, sizes]) => grid.map((epsilon) => [
+          ...sizes.map(([a, b]) => String(dither.missThreshold(epsilon, BigInt(a), BigInt(b)))),
+          String(dither.missThreshold(epsilon, 1n, 1n, 2n)),
+          ...[2, 1000, 2 ** 20].map((k) => String(dither.blockCount(epsilon, k))),
+        ])""",
+        [grid, [[a, b] for a, b in sizes]],
+    )
+    for epsilon, row in zip(grid, found, strict=True):
+        exact = Fraction(round(epsilon * 10**4), 10**4)
+        expected = [miss_threshold(exact, *size) for size in sizes]
+        expected.append(miss_threshold(exact / 2, 1, 1))
+        expected += [block_count(exact, k) for k in (2, 1000, 2**20)]
+        assert row == [str(threshold) for threshold in expected], epsilon
+
+
+@pytest.mark.parametrize("time_ms", [0, 1, 1_357_034_400_000, 2**53 - 1])
+@pytest.mark.parametrize(
+    "metric",
+    [binary(), categorical("rappor", 19), categorical("hadamard_response", 1000)],
+    ids=lambda metric: metric.mechanism,
+)
+def test_a_batch_is_encoded_as_by_python(device: Page, metric: Metric, time_ms: int) -> None:
+    level = metric.level_of(LEVELS * 30)
+    values = np.arange(level.size) % max(2, len(metric.labels))
+    reports = metric.randomize(values, level)
+    rows = [list(metric.randomizer.encode(row)) for row in reports]
+    key = bytes(range(16))
+    found = device.evaluate(
+        """([definition, levels, rows, time, key]) => Array.from(dither.encodeBatch(
+          definition, levels, rows.map((row) => Uint8Array.from(row)),
+          { time, batchId: Uint8Array.from(key) }))""",
+        [served.definition(metric), level.tolist(), rows, time_ms, list(key)],
+    )
+    assert bytes(found) == encode_batch(metric, level, reports, time_ms, key)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [binary(), categorical("rappor", 9), categorical("hadamard_response", 9)],
+    ids=lambda metric: metric.mechanism,
+)
+def test_reports_of_the_browser_are_unbiased(device: Page, metric: Metric) -> None:
+    """Each cell of the statistic is binomial with a known mean at each of three levels.
+
+    |z| > 4.9 has probability 1e-6; at most 3 x 16 cells a metric: below 5e-5 for a false alarm.
+    """
+    devices, epsilons = 6000, [0.5, 1, 4.25]
+    value = 1 if metric.kind == "mean" else 5
+    statistic = metric.zero()
+    for epsilon in epsilons:
+        found = device.evaluate(
+            """([definition, value, epsilon, n]) => Array.from({ length: n }, () =>
+              dither.randomize(definition, value, epsilon).report.toHex()).join("")""",
+            [definition(metric), value, epsilon, devices],
+        )
+        values = bytes.fromhex(found)
+        level = np.full(devices, metric.level_of(epsilon))
+        metric.randomizer.check(level.astype(np.uint8).tobytes(), values)
+        metric.accumulate_checked(statistic, level, metric.randomizer.decode(values))
+    table = statistic.reshape(len(metric.levels), -1)
+    for epsilon in epsilons:
+        index = int(metric.level_of(epsilon))
+        expected = cell_probabilities(metric, index, value)
+        assert table[index, 0] == devices
+        for observed, p in zip(table[index, 1:], expected, strict=False):
+            z = (observed - devices * p) / math.sqrt(devices * p * (1 - p))
+            assert abs(z) < 4.9, (epsilon, observed, devices * p)
+
+
+def cell_probabilities(metric: Metric, level: int, value: int) -> list[float]:
+    """Return the chance that a report adds to each cell, from Python's thresholds."""
+    mechanism: Any = metric.randomizer
+    miss = thresholds_of(metric)[level] / 2**64
+    if metric.kind == "mean":
+        return [1 - miss]
+    if metric.mechanism == "rappor":
+        return [1 - miss if i == value else miss for i in range(len(metric.labels))]
+    blocks, size = mechanism.blocks[level], mechanism.block_sizes[level]
+    block, row = value % blocks, 1 + value // blocks
+    own = [
+        symbol // size == block and (symbol % size & row).bit_count() % 2 == 0
+        for symbol in range(blocks * size)
+    ]
+    inside = sum(own)
+    return [(1 - miss) / inside if held else miss / (len(own) - inside) for held in own]
+
+
+@pytest.mark.parametrize(
+    ("changed", "value", "epsilon", "said"),
+    [
+        ({}, 1, 0.00005, "epsilon = 0.00005: metric late offers 0.0001, 0.1"),
+        ({}, 1, None, "epsilon = null"),
+        ({}, "yes", 1, "value yes of late: expected a number"),
+        ({"mechanism": "laplace"}, 1, 1, "mechanism laplace of late: this module has randomized"),
+        ({"range": None}, 1, 1, "late: a definition without a range"),
+        ({"levels": [0.5, 1e300]}, 1, 1, "levels of late: expected 1 to 255 ascending epsilons"),
+        ({"levels": [1, 0.5]}, 1, 1, "levels of late: expected"),
+        ({"levels": ["0.5"]}, 1, 1, "levels of late: expected"),
+        ({"trust": "central"}, 1, 1, "late is collected in trust: expected a metric that is"),
+        ({"mechanism": "true_values"}, 1, 1, "mechanism true_values of late: this module has"),
+        ({"levels": [0.00001, 1]}, 1, 1, "epsilon = 0.00001: expected above 0, at most 4 decimal"),
+        ({"mechanism": "rappor", "categories": ["a", "b"]}, "c", 1, "category c of late: expected"),
+        ({"mechanism": "rappor", "categories": ["a", "b"]}, 2, 1, "an index from 0 to 1"),
+    ],
+)
+def test_what_cannot_be_randomized_is_an_error_that_says_so(
+    device: Page, changed: dict[str, Any], value: Any, epsilon: Any, said: str
+) -> None:
+    given = {k: v for k, v in (definition(binary()) | changed).items() if v is not None}
+    found = device.evaluate(
+        """([definition, value, epsilon]) => {
+          try { return dither.randomize(definition, value, epsilon); }
+          catch (error) { return error.message; }
+        }""",
+        [given, value, epsilon],
+    )
+    assert isinstance(found, str), found
+    assert said in found
+
+
+def test_a_category_may_be_given_by_its_name(device: Page) -> None:
+    metric = categorical("rappor", 9, [64])
+    found = device.evaluate(
+        "(definition) => Array.from(dither.randomize(definition, 'c4', 64).report)",
+        definition(metric),
+    )
+    assert found == [16, 0]  # flipped by none: e^-32 for each bit
+
+
+@pytest.mark.parametrize("revision", [0, 1, 2**32, 2**53 - 1, None])
+@pytest.mark.parametrize("metric", [binary(), categorical("rappor", 9)], ids=lambda m: m.mechanism)
+def test_a_batch_carries_no_number_that_marks_a_browser(
+    device: Page, metric: Metric, revision: int | None
+) -> None:
+    """A revision that a server made up for one browser would come back with each of its batches."""
+    found = device.evaluate(
+        """([definition, width]) => {
+          try { return dither.encodeBatch(definition, [0], [new Uint8Array(width)]); }
+          catch (error) { return error.message; }
+        }""",
+        [{**served.definition(metric), "revision": revision}, metric.randomizer.width],
+    )
+    assert f"expected {metric.revision}, by what it says" in found

@@ -1,0 +1,175 @@
+"""Metrics that are collected in trust, and minimum and maximum, as the dashboard shows them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from playwright.sync_api import Locator, expect
+
+from aggregator.reading.reader import Reader
+from aggregator.rounds.coordinator import Coordinator
+from estimators.exact.randomness import SeededBits
+from producers.wire.batch import encode_batch
+from tests.services.browser.conftest import Site, Visitor
+from tests.services.browser.test_dashboard import card, sideways, until, value_and_band
+from tests.support.reports import searching
+from tests.support.reports.trusted import definitions
+from tests.support.running.deployment import Deployment
+
+METRICS = definitions([0.1, 1, 4], [1], pane="1h") + searching.METRICS
+QUICK = ("aggregate.idle=300ms", "publish.interval=200ms", "publish.lease=2s")
+HOURS = [f"2026-01-01T{hour:02}:10" for hour in range(3)]
+BARS = ".search-interval:not([hidden])"
+LEVELS = np.repeat([0.1, 1.0, 4.0], [300, 400, 300])
+
+
+@pytest.fixture(scope="module")
+def watched(
+    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]],
+) -> Iterator[Site]:
+    """A site with both kinds of metrics, without reports."""
+    with site_of_metrics(METRICS, *QUICK) as site:
+        yield site
+
+
+def answer(deployment: Deployment, number: int) -> None:
+    """Let as many devices answer the open round as close it: half of them hold 45."""
+    metric = deployment.metrics["longest"]
+    asked = Reader(deployment.store, deployment.metrics).asked(deployment.store.rounds(), metric)
+    assert asked is not None
+    assert asked.number == number
+    assert asked.threshold is not None
+    values, level = searching.VALUES[:200], [1] * 200
+    answers = metric.search.answer(values, level, asked.threshold, SeededBits(number))
+    deployment.produce([(0, encode_batch(metric, level, answers, 0, number=number))])
+
+
+def headline(view: Locator) -> tuple[str, str]:
+    """Read what is in front of a search, and what is said of it."""
+    figure = " ".join(view.locator(".figure").inner_text().split())
+    return figure, view.locator(".limits").inner_text().strip()
+
+
+def intervals(search: Locator) -> list[tuple[float, float]]:
+    """Return the rows' intervals, in minutes, from where they are drawn."""
+    found = search.locator(BARS).evaluate_all(
+        "bars => bars.map(({style}) => [style.left, style.width.match(/([\\d.]+)%/)[1]])"
+    )
+    places = [(0.64 * float(left.rstrip("%")), 0.64 * float(width)) for left, width in found]
+    return [(round(low, 3), round(low + width, 3)) for low, width in places]
+
+
+def report_wages(site: Site, hour: int, wage: float) -> None:
+    """Let people report what they earned in an hour; it is released soon after."""
+    site.report("wage", np.full(LEVELS.size, wage), LEVELS, HOURS[hour], 10 + hour)
+
+
+def facts(view: Locator) -> dict[str, str]:
+    """Return a definition list as a dictionary."""
+    names, values = view.locator("dt").all_inner_texts(), view.locator("dd").all_inner_texts()
+    return dict(zip(names, values, strict=True))
+
+
+def test_of_a_trusted_metric_releases_alone_are_shown(watched: Site, visitor: Visitor) -> None:
+    page = visitor.open(watched.url)
+    wage = card(page, "wage")
+    expect(wage).to_contain_text("No release yet")
+    expect(wage.locator(".chip").first).to_have_text("Trusted")
+    expect(wage.locator(".headline")).to_be_hidden()
+    expect(page.locator("#promise")).to_contain_text("but for metrics that are marked Trusted")
+
+    report_wages(watched, 0, 20.0)
+    expect(wage.locator(".chip").last).to_have_text("Final")
+    value, lower, upper = value_and_band(wage)
+    assert lower < 20 < upper
+    assert (value, upper - lower) != (20.0, 0.0), "it is not the sum that is shown"
+    expect(wage.locator(".about")).to_contain_text("2026 00:00 \N{EN DASH} 01:00")
+    expect(wage.locator(".history canvas")).to_be_visible()
+
+    # a second pane, and nobody presses anything; what was released stays in the history
+    report_wages(watched, 1, 60.0)
+    until(lambda: value_and_band(wage)[1] < 60 < value_and_band(wage)[2], page, "it moves")
+    expect(wage.locator(".history")).to_have_attribute("aria-label", re.compile("2 steps"))
+
+    # whoever looks again sees the same numbers
+    shown = value_and_band(wage)
+    page.reload()
+    expect(wage.locator(".headline")).to_be_visible()
+    until(lambda: value_and_band(wage) == shown, page, "the release is repeated")
+
+
+def test_what_a_release_cost_and_bought_is_told(watched: Site, visitor: Visitor) -> None:
+    page = visitor.open(f"{watched.url}/#metric=wage")
+    detail = page.locator(".detail")
+    choice = detail.get_by_role("combobox")
+    expect(choice).to_have_value("hpm-a")
+    expect(detail).to_contain_text("It takes effect with the next release.")
+    choice.select_option("adpm")
+    expect(page.get_by_role("status")).to_have_text("wage now has adpm weights.")
+    report_wages(watched, 2, 40.0)
+    expect(detail).to_contain_text("buy nothing")
+    table = page.get_by_role("table", name="Privacy levels")
+    expect(table.get_by_role("columnheader", name="Loss of a report")).to_be_visible()
+    rows = [row.split() for row in table.locator("tbody tr").all_inner_texts()]
+    losses = {float(row[0]): float(row[-1]) for row in rows}
+    assert losses[0.1] == 0.1
+    assert losses[1.0] == losses[4.0] < 1, "they are above the saturation, and lose the same"
+    saturation = detail.locator(".note", has_text="Saturation")
+    expect(saturation).to_contain_text(f"{losses[4.0]:g}")
+    expect(page.locator("#promise")).to_contain_text("Devices send true values")
+    about = facts(detail.locator(".definition"))
+    assert about["Trust"].startswith("devices send true values; what is shown are releases")
+
+
+def test_a_search_converges_while_one_watches(watched: Site, visitor: Visitor) -> None:
+    deployment = watched.deployment
+    page = visitor.open(watched.url)
+    other = visitor.open(f"{watched.url}/#metric=longest")
+    longest = card(page, "longest")
+    expect(longest).to_contain_text("No round is open yet")
+    expect(longest).to_contain_text("dither coordinate")
+    coordinator = Coordinator(deployment.settings, Reader(deployment.store, deployment.metrics))
+    coordinator.start()
+    try:
+        search = longest.locator(".search")
+        expect(search).to_contain_text("Round 1 of 4: is it at least 32")
+        expect(longest.locator(".chip")).to_have_text("First round")
+        expect(longest).to_contain_text("The first round is open")
+        answer(deployment, 1)
+        expect(search).to_contain_text("Round 2 of 4: is it at least 48")
+        expect(longest.locator(".chip")).to_have_text("Searching")
+        assert intervals(search) == [(0, 64), (32, 64)]
+        assert headline(longest) == (
+            "at least 32 minutes",
+            "99.9999\N{NO-BREAK SPACE}% in all rounds at once",
+        )
+        expect(search).to_contain_text("Somebody's value is at least 32\N{NO-BREAK SPACE}minutes")
+        expect(search).to_contain_text("99.9999\N{NO-BREAK SPACE}%, in all rounds at once")
+        for number in (2, 3, 4):
+            answer(deployment, number)
+            expect(search.locator(BARS)).to_have_count(number + 1)
+        expect(search).to_contain_text("All 4 rounds are decided.")
+        expect(longest.locator(".chip")).to_have_text("Decided")
+        assert intervals(search)[-1] == searching.FOUND
+        certain = headline(longest)[0]
+        assert certain == f"at least {searching.FOUND[0]:g} minutes", "not what rounds have left"
+        expect(search).to_contain_text("That is no confidence interval")
+        assert headline(other.locator(".detail"))[0] == certain
+        expect(other.locator(".detail .search")).to_contain_text("All 4 rounds are decided.")
+        assert intervals(other.locator(".detail .search")) == intervals(search)
+        expect(other.locator(".chart")).to_be_hidden()
+        expect(other.locator(".detail .policy")).to_be_hidden()
+    finally:
+        coordinator.stop()
+
+
+def test_both_fit_a_phone(watched: Site, visitor: Visitor) -> None:
+    page = visitor.open(watched.url, width=360, height=780)
+    for place in ("/", "/#metric=wage", "/#metric=longest"):
+        page.goto(watched.url + place)
+        expect(page.locator(".chip").first).to_be_visible()
+        assert sideways(page) <= 0, place

@@ -1,0 +1,165 @@
+"""The deployment's files agree with each other and with the programs that read them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped, unused-ignore]
+from click.testing import CliRunner
+
+from aggregator.cli.main import cli
+from aggregator.config.settings import Serve, load_settings
+from aggregator.web.hosts import expected, is_expected
+from deploy.kafka.launcher import kafka_version
+from estimators import load_metrics
+from tests.support.paths import ROOT
+from tests.support.running.servers import program
+
+DEPLOY = ROOT / "deploy"
+
+
+@pytest.fixture
+def services() -> dict[str, Any]:
+    composed: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    return composed
+
+
+@pytest.fixture
+def dockerfile() -> str:
+    return (DEPLOY / "Dockerfile").read_text()
+
+
+def test_prometheus_accepts_its_configuration() -> None:
+    promtool = program("promtool", "install Prometheus (Debian: prometheus)")
+    configuration = DEPLOY / "prometheus" / "prometheus.yml"
+    checked = subprocess.run(
+        [promtool, "check", "config", configuration], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_prometheus_scrapes_services_of_the_composition(services: dict[str, Any]) -> None:
+    configuration = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    jobs = configuration["scrape_configs"]
+    targets = [target for job in jobs for one in job["static_configs"] for target in one["targets"]]
+    port = services["serve"]["environment"]["DITHER_SERVE_PORT"]
+    assert f"serve:{port}" in targets
+    host = services["serve"]["environment"]["DITHER_SERVE_HOST"]
+    names = expected(Serve(host=host))
+    assert all(is_expected(target, names) for target in (f"serve:{port}", f"localhost:{port}"))
+    assert {target.partition(":")[0] for target in targets} <= {*services, "localhost"}
+
+
+SERVICES = ("aggregate", "coordinate", "serve")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_dither_accepts_the_settings_of_the_composition(
+    services: dict[str, Any], service: str
+) -> None:
+    settings = load_settings(environ=services[service]["environment"])
+    assert settings.kafka["bootstrap.servers"] == "kafka:19092"
+    assert settings.redis.url == "redis://redis:6379/0"
+    assert (settings.serve.host, settings.serve.port) == ("0.0.0.0", 8080)  # noqa: S104
+    assert f"./metrics.toml:{settings.metrics}:ro" in services[service]["volumes"]
+
+
+def test_the_example_metrics_are_valid_and_have_something_to_coordinate() -> None:
+    metrics = load_metrics(DEPLOY / "metrics.toml")
+    assert set(metrics) == {"response_time", "crashed", "feature", "longest_start"}
+    assert metrics == load_metrics(DEPLOY / "kubernetes" / "metrics.toml")
+    assert metrics["longest_start"].has_rounds
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_composition_starts_commands_that_there_are(
+    services: dict[str, Any], service: str
+) -> None:
+    command = services[service]["command"]
+    assert CliRunner().invoke(cli, [*command, "--help"]).exit_code == 0
+    assert command[0] == service
+
+
+def test_every_service_that_others_wait_for_has_a_health_check(services: dict[str, Any]) -> None:
+    for service in services.values():
+        for awaited in service.get("depends_on", {}):
+            assert "healthcheck" in services[awaited]
+
+
+def test_the_composition_and_the_tests_run_the_same_kafka(services: dict[str, Any]) -> None:
+    assert services["kafka"]["image"].partition("@")[0] == f"apache/kafka:{kafka_version()}"
+
+
+BASE = re.compile(r"^ARG PYTHON=(\S+)$", re.MULTILINE)
+EXACT = re.compile(r"[a-z0-9./-]+:v?\d+\.\d+\.\d+(-[a-z]+)*(@sha256:[0-9a-f]{64})?")
+BY_VERSION = {"redis"}
+"""Images whose digest nobody has looked up; an exact version can still be pushed anew."""
+
+
+def test_every_image_is_pinned(services: dict[str, Any], dockerfile: str) -> None:
+    images = [service["image"] for service in services.values() if "build" not in service]
+    images += BASE.findall(dockerfile)
+    assert len(images) == 5
+    for image in images:
+        assert EXACT.fullmatch(image), f"{image}: expected an exact version"
+        assert "@sha256:" in image or image.partition(":")[0] in BY_VERSION, image
+    assert set(re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)) == {"${PYTHON}"}
+    assert "# syntax=" not in dockerfile, "a frontend that is fetched would be one more image"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (ours,) = yaml.safe_load((DEPLOY / "kubernetes" / "kustomization.yaml").read_text())["images"]
+    assert ours["newTag"] == project["version"]
+
+
+def test_the_image_is_built_by_the_uv_of_the_lock(dockerfile: str, tmp_path: Path) -> None:
+    (extract,) = re.findall(r"^RUN (sed .*) \\$", dockerfile, re.MULTILINE)
+    shutil.copy(ROOT / "requirements.lock", tmp_path)
+    subprocess.run(extract, shell=True, cwd=tmp_path, check=True)  # noqa: S602
+    first, *hashes = (tmp_path / "uv.lock").read_text().replace("\\\n", "").split()
+    assert re.fullmatch(r"uv==\d+\.\d+\.\d+", first)
+    assert hashes
+    assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes)
+    assert "pip install --no-cache-dir --require-hashes --requirement uv.lock" in dockerfile
+    assert dockerfile.count("pip install") == 3, "the others are uv's, with the lock"
+    assert dockerfile.count("uv pip install") == 2
+    assert dockerfile.count("constraint") >= 2
+
+
+def test_the_image_holds_every_package_and_starts_the_command(dockerfile: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    copied = re.findall(r"^COPY (\w+) \./", dockerfile, re.MULTILINE)
+    allowed = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    assert set(packages) <= set(copied)
+    assert all(f"!{package}" in allowed for package in packages)
+    (command,) = project["project"]["scripts"]
+    assert f'ENTRYPOINT ["{command}"]' in dockerfile
+
+
+def test_the_image_runs_on_a_supported_python_and_not_as_root(dockerfile: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (version,) = set(re.findall(r"/python:(\d+\.\d+)\.", dockerfile))
+    assert f"Programming Language :: Python :: {version}" in project["classifiers"]
+    (user,) = re.findall(r"^USER (\d+):(\d+)$", dockerfile, re.MULTILINE)
+    assert user == ("10001", "10001"), "by number: Kubernetes cannot tell a name from root's"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_composition_gives_no_privilege(services: dict[str, Any], service: str) -> None:
+    given = services[service]
+    assert given["read_only"] is True
+    assert given["cap_drop"] == ["ALL"]
+    assert given["security_opt"] == ["no-new-privileges:true"]
+    assert not {"privileged", "cap_add", "user", "network_mode", "pid"} & given.keys()
+
+
+def test_the_composition_is_reached_from_this_machine_alone(services: dict[str, Any]) -> None:
+    published = [port for each in services.values() for port in each.get("ports", [])]
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    assert all("no-new-privileges:true" in each["security_opt"] for each in services.values())

@@ -1,0 +1,206 @@
+"""The manifests for Kubernetes: least privilege, known settings, and parts that fit together."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped, unused-ignore]
+
+from aggregator.cli.roles import roles
+from aggregator.config.settings import load_settings
+from estimators import load_metrics
+from tests.support.paths import ROOT
+
+FOLDER = ROOT / "deploy" / "kubernetes"
+UID = 10001
+SERVERS = ("serve", "gateway")
+DEPLOYMENTS = ("worker", "coordinator", *SERVERS)
+Manifest = dict[str, Any]
+
+
+def manifests() -> Iterator[Manifest]:
+    listed = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
+    for name in listed:
+        yield from yaml.safe_load_all((FOLDER / name).read_text())
+
+
+def of_kind(kind: str) -> dict[str, Manifest]:
+    return {each["metadata"]["name"]: each for each in manifests() if each["kind"] == kind}
+
+
+def pod(name: str) -> Manifest:
+    found: Manifest = of_kind("Deployment")[f"dither-{name}"]["spec"]["template"]["spec"]
+    return found
+
+
+def container(name: str) -> Manifest:
+    (only,) = pod(name)["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+def settings_of(name: str, folder: Path) -> Any:
+    """Read the settings as a container has them; files of secrets are in `folder`."""
+    environ = {}
+    for variable in container(name)["env"]:
+        value = variable["value"]
+        if variable["name"].endswith("_FILE"):
+            file = folder / Path(value).name
+            token = f"sha256:{'0' * 64} read"
+            texts = {"redis-url": "rediss://u:p@redis:6380/0", "kafka-password": "p"}
+            file.write_text(texts.get(file.name, token))
+            value = str(file)
+        environ[variable["name"]] = value
+    environ["DITHER_CONFIG"] = str(FOLDER / "dither.toml")
+    return load_settings(environ=environ)
+
+
+def test_every_file_is_a_resource_and_nothing_is_missing() -> None:
+    kinds = sorted(each["kind"] for each in manifests())
+    assert kinds == sorted(
+        ["Namespace", *["Deployment", "PodDisruptionBudget"] * 4, *["Service"] * 2]
+        + ["NetworkPolicy"] * 4
+    )
+    listed = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
+    assert {file.name for file in FOLDER.glob("*.yaml")} == {*listed, "kustomization.yaml"}
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_a_pod_has_no_privilege_that_it_does_not_need(name: str) -> None:
+    spec, only = pod(name), container(name)
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] == spec["securityContext"]["fsGroup"] == UID
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
+    assert only["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert only["resources"]["limits"]["memory"]
+    assert only["resources"]["requests"].keys() == {"cpu", "memory"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    assert all(mount["readOnly"] for mount in only["volumeMounts"])
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_secrets_come_from_files_alone(name: str) -> None:
+    spec, only = pod(name), container(name)
+    values = {variable["name"]: variable.get("value") for variable in only["env"]}
+    assert None not in values.values(), "no secretKeyRef: whoever sees the pod's environment has it"
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    mounts = {mount["mountPath"]: mount["name"] for mount in only["volumeMounts"]}
+    assert set(volumes) == set(mounts.values())
+    for variable in ("DITHER_KAFKA_SASL_PASSWORD_FILE", "DITHER_REDIS_URL_FILE"):
+        volume = volumes[mounts[str(Path(values[variable]).parent)]]
+        assert volume["secret"] == {"secretName": f"dither-{name}", "defaultMode": 0o440}
+    assert not any(variable.endswith(("PASSWORD", "REDIS_URL")) for variable in values)
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_dither_knows_the_settings_and_the_users_are_roles(name: str, tmp_path: Path) -> None:
+    settings = settings_of(name, tmp_path)
+    known = {role.user: role for role in roles(settings).values()}
+    role = known[str(settings.kafka["sasl.username"])]
+    assert role.name == {"serve": "publisher"}.get(name, name)
+    assert settings.kafka["security.protocol"] == "SASL_SSL"
+    assert settings.kafka["sasl.password"] == "p"
+    assert settings.redis.url.startswith("rediss://")
+    assert settings.metrics == "/etc/dither/settings/metrics.toml"
+    mounts = {mount["mountPath"] for mount in container(name)["volumeMounts"]}
+    assert str(Path(str(settings.kafka["ssl.ca.location"])).parent) in mounts
+    if name in SERVERS:
+        assert (settings.serve.gateway, settings.publish.enabled) == (
+            name == "gateway",
+            name == "serve",
+        )
+        assert str(Path(settings.serve.tls_key).parent) in mounts
+    if name == "serve":
+        assert settings.access.anonymous == []
+        assert set(settings.access.tokens) == {"grafana"}
+    if name == "gateway":
+        assert settings.access.anonymous == ["report"]
+
+
+def test_the_settings_file_and_the_definitions_are_in_the_map() -> None:
+    generated = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["configMapGenerator"]
+    assert generated[0]["files"] == ["dither.toml", "metrics.toml"]
+    metrics = load_metrics(FOLDER / "metrics.toml")
+    assert any(metric.has_rounds for metric in metrics.values()), "for the coordinator"
+    assert "password" not in str(tomllib.loads((FOLDER / "dither.toml").read_text()))
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_probes_ask_what_is_served(name: str, tmp_path: Path) -> None:
+    only, settings = container(name), settings_of(name, tmp_path)
+    (port,) = only["ports"]
+    assert port["containerPort"] == settings.serve.port
+    for probe, path in (
+        ("startup", "/healthz"),
+        ("liveness", "/healthz"),
+        ("readiness", "/readyz"),
+    ):
+        asked = only[f"{probe}Probe"]["httpGet"]
+        assert asked == {"path": path, "port": port["name"], "scheme": "HTTPS"}
+    service = of_kind("Service")[f"dither-{name}"]["spec"]
+    assert [each["targetPort"] for each in service["ports"]] == [port["name"]]
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_selectors_find_the_pods(name: str) -> None:
+    deployment = of_kind("Deployment")[f"dither-{name}"]["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    assert deployment["selector"]["matchLabels"] == labels
+    budget = of_kind("PodDisruptionBudget")[f"dither-{name}"]["spec"]
+    assert budget["selector"]["matchLabels"] == labels
+    assert budget["maxUnavailable"] < deployment["replicas"]
+    if name in SERVERS:
+        assert of_kind("Service")[f"dither-{name}"]["spec"]["selector"] == labels
+
+
+def test_the_network_is_closed_but_for_what_is_said() -> None:
+    policies = of_kind("NetworkPolicy")
+    nothing = policies.pop("dither-nothing")["spec"]
+    assert nothing == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    entered = {}
+    for policy in policies.values():
+        spec = policy["spec"]
+        labels = spec["podSelector"]["matchLabels"]
+        for rule in spec.get("ingress", []):
+            assert rule["from"], "from everywhere"
+            entered[labels["app.kubernetes.io/component"]] = rule["ports"]
+        for rule in spec.get("egress", []):
+            assert rule["to"], "to everywhere"
+            assert rule["ports"], "to every port"
+    http = [{"protocol": "TCP", "port": 8080}]
+    assert entered == {"serve": http, "gateway": http}
+
+
+def test_the_namespace_refuses_pods_with_more_privilege() -> None:
+    labels = of_kind("Namespace")["dither"]["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_kustomize_builds_it() -> None:
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        pytest.skip("kubectl is not installed")
+    built = subprocess.run(
+        [kubectl, "kustomize", str(FOLDER)], capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    found = list(yaml.safe_load_all(built.stdout))
+    images = [
+        each["spec"]["template"]["spec"]["containers"][0]["image"]
+        for each in found
+        if each["kind"] == "Deployment"
+    ]
+    assert images == ["registry.example.com/dither:0.1.0"] * 4
+    assert {each["metadata"].get("namespace", "dither") for each in found} == {"dither"}

@@ -1,0 +1,150 @@
+"""Apache Kafka from Maven jars: it starts, survives crashes, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from aggregator.errors import DitherError
+from deploy.kafka import distribution, launcher
+from deploy.kafka.cluster import defaults, free_ports
+from deploy.kafka.command import kafka
+from deploy.kafka.launcher import KafkaCluster
+from tests.support.running import servers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def needs_kafka() -> None:
+    if lacking := launcher.missing():
+        servers.missing("Apache Kafka", lacking)
+
+
+@pytest.fixture
+def cluster(needs_kafka: None, tmp_path: Path) -> Iterator[KafkaCluster]:
+    with KafkaCluster(tmp_path / "kafka", brokers=3) as cluster:
+        yield cluster
+
+
+def produce(cluster: KafkaCluster, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    for value in values:
+        producer.produce(topic, value=value, partition=0)
+    assert producer.flush(60) == 0
+    producer.close()
+
+
+def consume(cluster: KafkaCluster, topic: str, count: int) -> list[bytes | None]:
+    servers = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
+    consumer = Consumer({**servers, "group.id": "test"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[bytes | None] = []
+    deadline = time.monotonic() + 60
+    while len(values) < count and time.monotonic() < deadline:
+        messages = consumer.consume(count, timeout=0.2)
+        values += [message.value() for message in messages if message.error() is None]
+    consumer.close()
+    return values
+
+
+def create_topic(cluster: KafkaCluster, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 1, -1)], operation_timeout=30)[topic].result(60)
+
+
+def test_three_brokers_lose_nothing_when_one_is_killed(cluster: KafkaCluster) -> None:
+    create_topic(cluster, "reports")
+    produce(cluster, "reports", [b"before"])
+    cluster.kill(2)
+    produce(cluster, "reports", [b"while"])
+    cluster.restart(2)
+    produce(cluster, "reports", [b"after"])
+    assert consume(cluster, "reports", 3) == [b"before", b"while", b"after"]
+    with pytest.raises(ValueError, match="no broker 4"):
+        cluster.kill(4)
+
+
+def test_a_folder_keeps_its_topics_for_the_next_cluster(needs_kafka: None, tmp_path: Path) -> None:
+    with KafkaCluster(tmp_path) as first:
+        create_topic(first, "reports")
+        produce(first, "reports", [b"kept"])
+    with KafkaCluster(tmp_path) as second:
+        assert consume(second, "reports", 1) == [b"kept"]
+
+
+def test_a_broker_that_fails_shows_the_end_of_its_log(needs_kafka: None, tmp_path: Path) -> None:
+    cluster = KafkaCluster(tmp_path, properties={"num.network.threads": "many"})
+    with pytest.raises(launcher.KafkaUnavailableError, match=r"num\.network\.threads"):
+        cluster.start()
+
+
+def test_the_command_runs_a_cluster_until_it_is_told_to_stop(
+    needs_kafka: None, tmp_path: Path
+) -> None:
+    port = free_ports(1)[0]
+    command = [sys.executable, "-m", "aggregator", "kafka"]
+    command += ["--folder", str(tmp_path), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        servers = process.stdout.readline().strip()
+        assert servers == f"127.0.0.1:{port}"
+        admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        assert len(admin.list_topics(timeout=10).brokers) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    with pytest.raises(KafkaException):
+        admin.list_topics(timeout=1)
+
+
+def test_without_java_the_fetch_says_what_to_install_and_may_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(distribution, "java", lambda: None)
+    assert not launcher.available()
+    passed = CliRunner().invoke(kafka, ["--fetch", "--if-possible"])
+    assert passed.exit_code == 0
+    assert "install Java 17" in passed.output
+    failed = CliRunner().invoke(kafka, ["--fetch"])
+    assert isinstance(failed.exception, DitherError)
+    assert "install Java 17" in str(failed.exception)
+
+
+def test_an_old_java_is_told_from_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distribution, "java", lambda: "/usr/bin/java")
+    monkeypatch.setattr(distribution, "java_version", lambda _: 'openjdk version "11.0.2"')
+    assert "Java 17 or newer" in launcher.missing()
+    monkeypatch.setattr(distribution, "java_version", lambda _: 'openjdk version "21" 2023-09-19')
+    monkeypatch.setattr(distribution, "is_fetched", lambda _: True)
+    assert launcher.missing() == ""
+
+
+def test_maven_is_only_needed_while_the_jars_are_not_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(distribution, "java", lambda: "/usr/bin/java")
+    monkeypatch.setattr(distribution, "java_version", lambda _: 'openjdk version "17.0.1"')
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert "install Maven" in launcher.missing(tmp_path)
+    with pytest.raises(launcher.KafkaUnavailableError, match="install Maven"):
+        launcher.fetch(tmp_path)
+
+
+def test_replicas_never_exceed_the_brokers() -> None:
+    assert [defaults(n)["offsets.topic.replication.factor"] for n in (1, 2, 3, 5)] == [1, 2, 3, 3]
+
+
+def test_free_ports_are_different() -> None:
+    assert len(set(free_ports(300))) == 300

@@ -1,0 +1,87 @@
+"""Prometheus' rules: tested by promtool, about metrics that exist, each alert in the runbook."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped, unused-ignore]
+
+from aggregator.monitoring import metric_definitions
+from tests.support.paths import ROOT
+from tests.support.running.servers import program
+
+FOLDER = ROOT / "deploy" / "prometheus"
+REMEDY = "install Prometheus (Debian: prometheus)"
+SEVERITIES = {"critical", "warning", "info"}
+SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
+NAMES = {
+    one.scraped + suffix
+    for one in metric_definitions.ALL
+    for suffix in SUFFIXES.get(one.type, ("",))
+}
+"""Of the series that are exported."""
+
+
+def rules(file: str) -> list[dict[str, Any]]:
+    groups = yaml.safe_load((FOLDER / file).read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+ALERTS = rules("alerts.yml")
+RECORDED = {rule["record"] for rule in rules("rules.yml")}
+
+
+def promtool(*arguments: str | Path) -> None:
+    tool = program("promtool", REMEDY)
+    told = subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+def anchor(heading: str) -> str:
+    return re.sub(r"[^a-z0-9-]", "", heading.lower().replace(" ", "-"))
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.test.yml")), ids=lambda file: file.name)
+def test_the_rules_do_what_they_say(file: Path) -> None:
+    promtool("test", "rules", file)
+
+
+def test_the_rules_are_well_formed() -> None:
+    promtool("check", "rules", "--lint-fatal", FOLDER / "rules.yml", FOLDER / "alerts.yml")
+
+
+@pytest.mark.parametrize(
+    "rule", [*rules("rules.yml"), *ALERTS], ids=lambda r: r.get("alert", r.get("record"))
+)
+def test_a_rule_names_only_metrics_that_exist(rule: dict[str, Any]) -> None:
+    named = set(re.findall(r"[a-z]+:dither\w+:\w+|(?<![:\w])dither_\w+", rule["expr"]))
+    assert named <= NAMES | RECORDED
+    assert named or "up{" in rule["expr"]
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_an_alert_is_tested_both_ways_and_says_what_to_do(rule: dict[str, Any]) -> None:
+    tests = yaml.safe_load((FOLDER / "alerts.test.yml").read_text())["tests"]
+    cases = [c for t in tests for c in t["alert_rule_test"] if c["alertname"] == rule["alert"]]
+    assert {bool(case["exp_alerts"]) for case in cases} == {True, False}
+    assert rule["labels"]["severity"] in SEVERITIES
+    assert rule["annotations"].keys() == {"summary", "description", "runbook"}
+    file, _, section = rule["annotations"]["runbook"].partition("#")
+    text = (ROOT / file).read_text()
+    headings = {
+        anchor(heading): heading for heading in re.findall(r"^## (.*)$", text, re.MULTILINE)
+    }
+    body = text.partition(f"## {headings[section]}\n")[2].partition("\n## ")[0]
+    for part in ("**Means.**", "**Check.**", "**Do.**"):
+        assert part in body
+
+
+def test_the_runbook_has_no_section_without_an_alert() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    sections = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert sections.pop() == "Redis", "what it may answer, which other messages point to"
+    assert sections == [rule["alert"] for rule in ALERTS]

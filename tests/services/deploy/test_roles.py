@@ -1,0 +1,93 @@
+"""`dither roles`, and the files in deploy/security that it writes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from aggregator.cli.main import cli
+from aggregator.cli.roles import roles
+from aggregator.config.settings import Settings
+from aggregator.local.embedded import EmbeddedRedis
+from tests.support.paths import ROOT
+from tests.support.running.servers import program
+
+FOLDER = ROOT / "deploy" / "security"
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def printed(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, ["roles", *arguments])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize(
+    ("file", "option"), [("kafka-acls.sh", "--kafka-acls"), ("redis.acl", "--redis-acl")]
+)
+def test_the_files_are_what_the_command_prints(file: str, option: str) -> None:
+    assert (FOLDER / file).read_text() == printed(option)
+
+
+def test_a_role_has_the_names_of_the_settings() -> None:
+    names = ("--set", "topics.reports=mine", "--set", "aggregate.group=ours")
+    found = json.loads(printed("worker", "--json", *names))["worker"]
+    rights = {(right["operation"], right["resource"], right["name"]) for right in found["kafka"]}
+    assert rights == {
+        ("Read", "topic", "mine"),
+        ("Read", "group", "ours"),
+        ("Write", "topic", "dither.deadletters"),
+    }
+    assert "~{dither:mine:*" in found["redis"]
+    assert printed("scraper").splitlines()[1:] == ["  Kafka  none", "  Redis  none"]
+
+
+def test_an_unknown_role_is_an_error_that_names_the_nearest() -> None:
+    result = CliRunner().invoke(cli, ["roles", "workers"])
+    assert result.exit_code == 2
+    assert "no role 'workers': did you mean 'worker'?" in result.output
+
+
+def test_the_commands_for_kafka_are_words_of_kafka_acls() -> None:
+    lines = [line for line in printed("--kafka-acls").splitlines() if line.startswith("acls -")]
+    assert len(lines) == sum(len(role.kafka) for role in roles(Settings()).values())
+    known = {"acls", "--add", "--allow-principal", "--operation", "--topic", "--group"}
+    known |= {"--transactional-id", "--resource-pattern-type"}
+    for line in lines:
+        words = shlex.split(line)
+        assert {word for word in words if word.startswith("--")} <= known
+        assert words[3].startswith("User:dither-")
+
+
+def test_redis_takes_the_rules_and_lets_nobody_in_before_a_password_is_set(tmp_path: Path) -> None:
+    binary = program("redis-server", "install Redis (Debian: redis-server)")
+    with EmbeddedRedis(tmp_path, binary=binary) as server:
+        client = redis.Redis.from_url(server.url)
+        with client:
+            for line in printed("--redis-acl").splitlines():
+                _, name, *rules = line.split()
+                client.execute_command("ACL", "SETUSER", name, *rules)  # type: ignore[no-untyped-call]
+            users = set(client.acl_users())
+            with_access = redis.Redis.from_url(server.url, username="dither-reader", password="")
+            with with_access, pytest.raises(redis.AuthenticationError):
+                with_access.ping()
+    assert users >= {role.user for role in roles(Settings()).values() if role.redis}
+
+
+def test_the_documentation_has_every_role_and_its_rights_in_kafka() -> None:
+    text = (ROOT / "docs" / "security.md").read_text()
+    rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}
+    for role in roles(Settings()).values():
+        assert role.name in rows
+        for right in role.kafka:
+            assert right.operation in rows[role.name]
+            assert right.resource in rows[role.name].replace("topics", "topic")

@@ -1,0 +1,440 @@
+"""One schedule from begin to end: devices report, faults happen, and the account is settled."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from aggregator.counting.assignment import take
+from aggregator.counting.continuity import Log
+from aggregator.local.embedded import EmbeddedRedis
+from aggregator.publishing import events
+from aggregator.reading.windows import Window
+from aggregator.state.watermark import NEVER
+from aggregator.storage.redis_keys import tag
+from aggregator.storage.store import TORN, UNSET
+from estimators import Metric
+from estimators.weights import DEFAULT_POLICY
+from producers.wire.reports_pb2 import ReportBatch
+from tests.services.faults.account import Account, differences, reckon
+from tests.services.faults.arena import Faults, Lane
+from tests.services.faults.schedules import Schedule
+from tests.support.events import Found, on_topic
+from tests.support.reports.bad_batches import bad_batches
+from tests.support.reports.messages import EPOCH, batch
+from tests.support.reports.metrics import METRICS
+from tests.support.running.deployment import Deployment, other_database, wait_until
+from tests.support.running.fleet import Fleet
+
+HOUR = 3_600_000
+TICK_SECONDS = 0.04
+KEEP_SECONDS = 0.2
+LOG = "workers.log"
+LEFT = {0, -signal.SIGTERM}
+"""How a worker ends that was asked to leave: by itself, or before it could even listen."""
+COUNTED_SECONDS = 120.0
+REPLAYED_AT_ONCE = 500
+SERVERS = 2
+SERVING = [
+    *("--port", "0", "--set", "serve.gateway=false", "--set", "aggregate.idle=2s"),
+    *("--set", "publish.lease=2s", "--set", "publish.interval=2s"),
+]
+TOP = 1_000
+"""`publish.top_categories`, as it is by default."""
+
+Logs = Mapping[int, list[Any]]
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What came of a schedule.
+
+    Attributes
+    ----------
+    schedule : Schedule
+    problems : list of str
+        Empty if nothing was lost, doubled or wrong.
+    faults : Counter
+        That happened, by kind.
+    messages, reports, dead : int
+        In the log; counted; in the dead letters.
+    owners : int
+        How often partitions were taken over.
+    restarted : int
+        Workers that ended with an error (no Redis, no broker) and were started again.
+    torn : int
+        Partitions that stopped as Redis had applied a commit by half, and that were deleted then,
+        to be counted again, as the worker's log asks for.
+    finals : int
+        Final events that were compared with a recount of the log.
+    final_seconds : float
+        After the last fault, until every pane had its event.
+    seconds : float
+        How long it took in all.
+    """
+
+    schedule: Schedule
+    problems: list[str] = dataclasses.field(default_factory=list)
+    faults: Counter[str] = dataclasses.field(default_factory=Counter)
+    messages: int = 0
+    reports: int = 0
+    dead: int = 0
+    owners: int = 0
+    restarted: int = 0
+    torn: int = 0
+    finals: int = 0
+    final_seconds: float = 0.0
+    seconds: float = 0.0
+
+
+class Devices:
+    """Reports of all kinds, sent for a while: good, twice, late, and bad ones.
+
+    Attributes
+    ----------
+    sent : Counter
+        Messages by partition and payload.
+    acknowledged : int
+        How many of them the brokers have promised to keep.
+    bad : dict
+        The payloads that are not well formed, and the reason of each.
+    """
+
+    def __init__(self, deployment: Deployment, seed: int) -> None:
+        self.deployment = deployment
+        self.sent: Counter[tuple[int, bytes | None]] = Counter()
+        self.acknowledged = 0
+        metrics = deployment.metrics
+        self._rng = random.Random(seed)
+        self._delay, self._carrier, self._age = (metrics[n] for n in ("delay", "carrier", "age"))
+        self._kinds = list(
+            bad_batches(
+                self._delay,
+                self._carrier,
+                self._age,
+                noise_bytes=200,
+                now_ms=int(1000 * time.time()),
+            ).values()
+        )
+        self.bad: dict[bytes | None, str] = dict(self._kinds)
+
+    def report(self, over: threading.Event) -> None:
+        """Send batches, a few every tick, until it is over."""
+        from confluent_kafka import Producer
+
+        producer = Producer(
+            {
+                "bootstrap.servers": self.deployment.kafka.bootstrap_servers,
+                "enable.idempotence": True,
+                "acks": "all",
+                "log_level": 0,
+            }
+        )
+        failed: list[Any] = []
+
+        def delivered(error: Any, _: Any) -> None:
+            if error:
+                failed.append(error)
+            else:
+                self.acknowledged += 1
+
+        step = 0
+        while not over.wait(TICK_SECONDS):
+            for partition, payload in self._batches(step):
+                producer.produce(
+                    self.deployment.topic,
+                    payload,
+                    partition=partition,
+                    on_delivery=delivered,
+                )
+                self.sent[partition, payload] += 1
+            producer.poll(0)
+            step += 1
+        left = producer.flush(COUNTED_SECONDS)
+        producer.close()
+        assert not left, f"{left} messages were not acknowledged"
+        assert not failed, failed[0]
+
+    def _batches(self, step: int) -> Iterator[tuple[int, bytes | None]]:
+        rng, number = self._rng, 3 * step
+        now = EPOCH + step * HOUR // 4
+        size = rng.randrange(1, 12)
+        questions: list[tuple[Metric, list[Any], float]] = [
+            (self._delay, [rng.uniform(-60, 180) for _ in range(size)], 1.5),
+            (self._carrier, [rng.randrange(5) for _ in range(size)], 4),
+            (self._age, [rng.uniform(0, 100) for _ in range(size)], 2),
+        ]
+        for i, (metric, answers, epsilon) in enumerate(questions):
+            late = rng.random() < 0.05
+            time_ms = max(EPOCH, now - 10 * HOUR) if late else now
+            made = batch(metric, answers, epsilon, time_ms, number + i).SerializeToString()
+            partition = rng.randrange(self.deployment.partitions)
+            yield partition, made
+            if rng.random() < 0.1:
+                yield partition, made
+        if rng.random() < 0.1:
+            yield rng.randrange(self.deployment.partitions), rng.choice(self._kinds)[0]
+
+
+def play(lane: Lane, schedule: Schedule) -> Outcome:
+    """Play a schedule in a lane and compare what is left with what must be."""
+    began = time.monotonic()
+    outcome = Outcome(schedule)
+    try:
+        with lane.redis() as redis:
+            _play(lane, redis, outcome)
+    except Exception as error:
+        outcome.problems.append(f"{type(error).__name__}: {error}")
+    lane.heal()
+    if outcome.problems:
+        outcome.problems.append(f"the workers' log: {_kept(lane, schedule.seed)}")
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+def _play(lane: Lane, redis: EmbeddedRedis, outcome: Outcome) -> None:
+    schedule = outcome.schedule
+    file = lane.folder / "metrics.toml"
+    file.write_text(METRICS)
+    deployment = Deployment(lane.kafka, lane.redis_url, file, schedule.partitions)
+    flags, log = lane.seen_by_workers(deployment).flags, lane.folder / LOG
+    fleet, servers = Fleet(flags, log), Fleet([*flags, *SERVING], log, "serve")
+    faults = Faults(lane, redis, fleet, servers, outcome.faults)
+    with deployment.store:
+        try:
+            fleet.keep(schedule.workers)
+            servers.keep(SERVERS)
+            wait_until(lambda: _is_owned(deployment, fleet), "all partitions are owned")
+            devices = _disturbed(deployment, faults, schedule)
+            repaired = time.monotonic()
+            logs = read(deployment)
+            _wait(outcome, deployment, fleet, logs)
+            found = _finals(deployment, faults, reckon(deployment.metrics, logs, devices.bad))
+            outcome.final_seconds = time.monotonic() - repaired
+            codes = servers.stop()
+            logs = read(deployment)
+            _wait(outcome, deployment, fleet, logs)
+            codes += fleet.stop()
+            outcome.restarted = fleet.ended_alone
+            if not LEFT.issuperset(codes):
+                outcome.problems.append(f"workers ended with {codes}")
+            _settle(outcome, deployment, devices, logs)
+            _compare(outcome, deployment, found, reckon(deployment.metrics, logs, devices.bad))
+            if "Traceback" in (lane.folder / LOG).read_text(errors="replace"):
+                outcome.problems.append("a worker ended in a traceback")
+        finally:
+            servers.stop()
+            fleet.stop()
+            _forget(deployment)
+
+
+def _disturbed(deployment: Deployment, faults: Faults, schedule: Schedule) -> Devices:
+    """Let devices report while the faults of the schedule happen; then all is repaired."""
+    devices = Devices(deployment, schedule.seed)
+    begin = time.monotonic()
+
+    def inject(index: int) -> None:
+        fault = schedule.faults[index]
+        time.sleep(max(0.0, begin + fault.at - time.monotonic()))
+        faults.inject(fault)
+
+    over = threading.Event()
+    with ThreadPoolExecutor(max_workers=len(schedule.faults) + 1) as pool:
+        reporting = pool.submit(devices.report, over)
+        happening = [pool.submit(inject, i) for i in range(len(schedule.faults))]
+        try:
+            while wait(happening, KEEP_SECONDS, FIRST_EXCEPTION).not_done:
+                faults.fleet.keep(1)
+                faults.servers.keep(1)
+            for job in happening:
+                job.result()
+        finally:
+            over.set()
+        reporting.result()
+    return devices
+
+
+def _finals(deployment: Deployment, faults: Faults, account: Account) -> list[Found]:
+    """Return the final events once every pane has one."""
+    found: list[Found] = []
+
+    def are_there() -> bool:
+        faults.servers.keep(1)
+        faults.fleet.keep(1)
+        time.sleep(KEEP_SECONDS)
+        found[:] = [event for event in on_topic(deployment) if event.is_final]
+        return len({event.key for event in found}) >= len(account.panes)
+
+    wait_until(are_there, "every pane has its final event", COUNTED_SECONDS)
+    return found
+
+
+def _compare(
+    outcome: Outcome, deployment: Deployment, found: list[Found], account: Account
+) -> None:
+    """Compare every final event with what a recount of the log gives."""
+    expected: dict[str, bytes] = {}
+    for (start, name), statistic in account.panes.items():
+        metric = deployment.metrics[name]
+        end = start + metric.pane_ms
+        window = Window(metric, statistic, start, end, "final", NEVER, DEFAULT_POLICY)
+        wanted = events.final(window, TOP, events.source(deployment.topic))
+        expected[wanted.id] = wanted.data
+    for event in found:
+        if event.value != expected.get(event.id):
+            told = event.answer.get("reports")
+            there = json.loads(expected.get(event.id, b"{}")).get("reports")
+            outcome.problems.append(
+                f"final event {event.id}: {told} reports, a recount of the log has {there}"
+            )
+    for identity, times in Counter(event.id for event in found).items():
+        if times > 1:
+            outcome.problems.append(f"final event {identity} is there {times} times")
+    for identity in sorted(expected.keys() - {event.id for event in found}):
+        outcome.problems.append(f"final event {identity} is not there")
+    outcome.finals = len(found)
+
+
+def _is_heartbeat(payload: bytes | None, bad: Mapping[bytes | None, str]) -> bool:
+    return payload not in bad and not ReportBatch.FromString(payload or b"").levels
+
+
+def _is_owned(deployment: Deployment, fleet: Fleet) -> bool:
+    fleet.keep(1)  # the broker that another lane has killed may have ended a worker
+    time.sleep(KEEP_SECONDS)
+    standing = deployment.store.overview().partitions
+    return len(standing) == deployment.partitions
+
+
+def _wait(outcome: Outcome, deployment: Deployment, fleet: Fleet, logs: Logs) -> None:
+    ends = {number: log[-1].offset() + 1 for number, log in logs.items() if log}
+
+    def counted() -> bool:
+        fleet.keep(1)
+        time.sleep(KEEP_SECONDS)
+        standing = deployment.store.overview().partitions
+        for number, partition in standing.items():
+            if int(partition.owner.get("next", UNSET)) == TORN:
+                outcome.torn += 1
+                _delete(deployment, number)
+        return all(
+            number in standing and int(standing[number].owner.get("next", UNSET)) >= end
+            for number, end in ends.items()
+        )
+
+    wait_until(counted, f"counted up to {ends}", COUNTED_SECONDS)
+
+
+def _delete(deployment: Deployment, number: int) -> None:
+    """Do what the worker's log asks for when Redis has applied a commit by half."""
+    client: Any = deployment.store.client
+    if keys := list(client.scan_iter(match=f"{tag(deployment.topic, number)}:*")):
+        client.delete(*keys)
+
+
+def read(deployment: Deployment) -> Logs:
+    """Return everything that is in the log, by partition."""
+    ends = deployment.log_ends()
+    logs: dict[int, list[Any]] = {number: [] for number in ends}
+    wanted = sum(ends.values())
+    consumer = Consumer(
+        {
+            "bootstrap.servers": deployment.kafka.bootstrap_servers,
+            "group.id": f"reader-{deployment.topic}",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(deployment.topic, number, 0) for number in ends])
+    deadline = time.monotonic() + COUNTED_SECONDS
+    try:
+        while wanted:
+            assert time.monotonic() < deadline, f"{wanted} messages could not be read"
+            for message in consumer.consume(1000, timeout=0.2):
+                if message.error() is None and (number := message.partition()) is not None:
+                    logs[number].append(message)
+                    wanted -= 1
+    finally:
+        consumer.close()
+    return logs
+
+
+def replayed(deployment: Deployment, logs: Logs) -> dict[str, Any]:
+    """Return the state after the log was counted once more, by nobody who was disturbed."""
+    other = deployment.beside(other_database(deployment.redis_url))
+    other.store.client.flushdb()
+    with other.store:
+        for number, messages in logs.items():
+            end = messages[-1].offset() + 1 if messages else 0
+            owned = take(
+                other.store,
+                number,
+                "replay",
+                Log(functools.partial(lambda end: (0, end), end)),
+                "",
+                other.metrics,
+                other.settings.aggregate,
+            )
+            for i in range(0, len(messages), REPLAYED_AT_ONCE):
+                owned.state.count(messages[i : i + REPLAYED_AT_ONCE])
+            owned.commit(other.store, end)
+        return other.state()
+
+
+def _settle(outcome: Outcome, deployment: Deployment, devices: Devices, logs: Logs) -> None:
+    state, expected = deployment.state(), replayed(deployment, logs)
+    for key in sorted(state.keys() | expected.keys()):
+        if state.get(key) != expected.get(key):
+            there, wanted = str(state.get(key))[:200], str(expected.get(key))[:200]
+            outcome.problems.append(f"{key}: {there}, the replay has {wanted}")
+    found = Counter(
+        (number, m.value())
+        for number, messages in logs.items()
+        for m in messages
+        if not _is_heartbeat(m.value(), devices.bad)
+    )
+    if found != devices.sent:
+        outcome.problems.append("the log is not what was sent and acknowledged, once each")
+    account = reckon(deployment.metrics, logs, devices.bad)
+    (end,) = deployment.log_ends(deployment.deadletters).values()
+    letters = [message["headers"] for message in deployment.dead(end)]
+    outcome.problems += differences(account, deployment.metrics, deployment.store, letters)
+    outcome.messages = sum(map(len, logs.values()))
+    outcome.reports = sum(n for (_, k), n in account.counts.items() if k.startswith("accepted"))
+    outcome.dead = len(account.refused)
+    outcome.owners = sum(
+        int(deployment.store.owner(number)["epoch"]) for number in deployment.store.partitions()
+    )
+
+
+def _forget(deployment: Deployment) -> None:
+    """Delete the topics of a schedule that is over."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": deployment.kafka.bootstrap_servers, "log_level": 0})
+    topics = [deployment.topic, deployment.deadletters, deployment.estimates]
+    for future in admin.delete_topics(topics, operation_timeout=30).values():
+        with contextlib.suppress(Exception):
+            future.result(timeout=60)
+
+
+def _kept(lane: Lane, seed: int) -> Path:
+    """Keep a log that a later schedule would overwrite."""
+    log, kept = lane.folder / LOG, lane.folder.with_name(f"schedule-{seed}.log")
+    if log.exists():
+        kept.write_bytes(log.read_bytes())
+    return kept

@@ -1,0 +1,79 @@
+"""Clocks that jump by days change nothing but what is measured with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from aggregator.clock import SystemClock
+from tests.services.faults.play import read, replayed
+from tests.support.reports.messages import DAY
+from tests.support.reports.traffic import traffic
+from tests.support.running.deployment import Deployment
+from tests.support.running.servers import Kafka
+
+JUMPS = [0, 5 * DAY, -5 * DAY, DAY, -DAY]
+"""Milliseconds; within the retention of every metric here."""
+
+
+@dataclasses.dataclass
+class JumpingClock(SystemClock):
+    """A machine's clock that is set anew whenever somebody looks at it."""
+
+    jumps: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.cycle(JUMPS))
+
+    def now_ms(self) -> int:
+        return super().now_ms() + next(self.jumps)
+
+
+def produce_with_jumps(deployment: Deployment, messages: list[tuple[int, bytes]]) -> None:
+    """Send messages whose Kafka timestamps are those of a clock that jumps."""
+    producer = Producer(
+        {"bootstrap.servers": deployment.kafka.bootstrap_servers, "enable.idempotence": True}
+    )
+    failed: list[Any] = []
+    now = int(1000 * time.time())
+    for i, (partition, payload) in enumerate(messages):
+        producer.produce(
+            deployment.topic,
+            payload,
+            partition=partition,
+            timestamp=now + JUMPS[i // 7 % len(JUMPS)],
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+    assert producer.flush(30) == 0
+    producer.close()
+    assert not failed, failed[0]
+
+
+@pytest.fixture
+def lenient(apache_kafka: Kafka, deployment: Deployment) -> Deployment:
+    """A deployment whose topic takes timestamps of any day."""
+    deployment.topic = apache_kafka.topic(
+        6, message_timestamp_after_max_ms=10 * DAY, message_timestamp_before_max_ms=10 * DAY
+    )
+    deployment.settings.topics.reports = deployment.topic
+    deployment.store.topic = deployment.topic
+    return deployment
+
+
+def test_timestamps_and_a_worker_s_clock_that_jump_by_days_change_no_byte(
+    lenient: Deployment,
+) -> None:
+    deployment = lenient
+    produce_with_jumps(deployment, traffic(deployment, 60))
+    with deployment.worker("jumping", JumpingClock()):
+        deployment.wait_until_counted()
+        produce_with_jumps(deployment, traffic(deployment, 60, seed=1))
+        deployment.wait_until_counted()
+    state = deployment.state()
+    assert state == replayed(deployment, read(deployment))
+    outcome = deployment.verify()
+    assert outcome.verified, outcome.differences
+    assert outcome.messages == 360

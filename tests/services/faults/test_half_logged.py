@@ -1,0 +1,88 @@
+"""A commit of which Redis has logged a part when the power fails is never taken for a whole one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregator.config.settings import Aggregate
+from aggregator.counting.assignment import take
+from aggregator.counting.continuity import Log
+from aggregator.local.embedded import EmbeddedRedis, valkey_binary
+from aggregator.state.partition import Partition
+from aggregator.storage.store import TORN, UNSET, Store, connect
+from estimators import Metric
+from tests.support.reports.messages import DAY, EPOCH, batch, log
+from tests.support.running.deployment import wait_until
+
+DELAY = Metric(
+    name="delay", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1], pane="1d"
+)
+FIRST, SECOND, THIRD = (batch(DELAY, [0.5], 1, EPOCH + i * DAY, i) for i in range(3))
+
+
+@pytest.fixture
+def redis_log(tmp_path: Path) -> Iterator[EmbeddedRedis]:
+    binary = Path(shutil.which("redis-server") or valkey_binary())
+    with EmbeddedRedis(tmp_path / "redis", binary=binary) as server:
+        yield server
+
+
+def counted(store: Store, upto: int) -> Partition:
+    """Take partition 0 over and count the log from where the store stands up to an offset."""
+    snapshot = store.acquire(0, "worker")
+    partition = snapshot.partition({"delay": DELAY}, 0)
+    partition.count(log(FIRST, SECOND, THIRD)[:upto])
+    store.commit(0, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {})
+    return partition
+
+
+def log_everything(store: Store) -> None:
+    """Wait until every write is in the file: Redis makes them later where the disk is busy."""
+    wait_until(lambda: store.client.info("persistence")["aof_buffer_length"] == 0, "it is logged")
+
+
+def restarted(server: EmbeddedRedis, store: Store) -> None:
+    server.kill()
+    server.start()
+    store.client.connection_pool.disconnect()
+
+
+@pytest.mark.parametrize("cut", ["begun", "pane:delay", "next", "EXEC"])
+def test_after_two_power_failures_a_commit_is_whole_or_gone_or_marked(
+    redis_log: EmbeddedRedis, cut: str
+) -> None:
+    with Store(connect(redis_log.url), "topic") as store:
+        assert store.snapshot(0).next_offset == UNSET
+        counted(store, 1)
+        log_everything(store)
+        before = store.snapshot(0)
+        (file,) = (redis_log.folder or Path()).glob("appendonlydir/*.incr.aof")
+        whole = file.stat().st_size
+        counted(store, 3)
+        log_everything(store)
+        redis_log.kill()
+        data = file.read_bytes()
+        os.truncate(file, data.lower().rindex(cut.lower().encode()) + 2)
+        assert file.stat().st_size > whole, "the first commit is all there"
+
+        redis_log.start()
+        store.client.connection_pool.disconnect()
+        again = store.snapshot(0)
+        assert (again.next_offset, again.open) == (before.next_offset, before.open)
+        partition = counted(store, 2)
+        log_everything(store)
+        now = store.snapshot(0)
+        assert len(now.open) == len(partition.panes) == 2
+
+        restarted(redis_log, store)  # here some versions run what they have of the second commit
+        then = store.snapshot(0)
+        assert then.next_offset == TORN or (then.next_offset, then.open) == (2, now.open)
+        if then.next_offset == TORN:
+            taken = take(store, 0, "next", Log(lambda: (0, 3)), "", {"delay": DELAY}, Aggregate())
+            assert "applied by half" in taken.halted
+            assert store.owner(0)["next"] == str(TORN), "for those who watch"

@@ -1,0 +1,130 @@
+"""Redis that is away for longer than a consumer may be silent: the worker stays in its group."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from structlog.testing import capture_logs
+
+from aggregator.counting import assignment
+from tests.support.reports.traffic import traffic
+from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.servers import Redis
+
+SILENCE_MS = 4_000
+
+
+@pytest.fixture
+def strict(deployment: Deployment, apache_kafka: object) -> Deployment:
+    """A deployment whose group expels whoever does not poll for four seconds."""
+    deployment.settings.kafka["max.poll.interval.ms"] = SILENCE_MS
+    return deployment
+
+
+def test_a_long_outage_costs_neither_the_place_in_the_group_nor_a_report(
+    strict: Deployment, redis_server: Redis
+) -> None:
+    strict.produce(traffic(strict, 20))
+    with capture_logs() as logged, strict.worker() as worker:
+        strict.wait_until_counted()
+        epochs = {n: strict.store.owner(n)["epoch"] for n in range(strict.partitions)}
+        redis_server.kill()
+        strict.produce(traffic(strict, 20, seed=1))
+        threading.Event().wait(2.5 * SILENCE_MS / 1000)
+        assert worker.owned.keys() == set(range(strict.partitions))
+        redis_server.restart()
+        strict.wait_until_counted()
+        assert {n: strict.store.owner(n)["epoch"] for n in epochs} == epochs, "nobody moved"
+    events = [line["event"] for line in logged]
+    assert "lost" not in events
+    assert 1 <= events.count("waiting") <= 5, "it says so, and does not repeat itself"
+    assert "goes on" in events
+    outcome = strict.verify()
+    assert outcome.verified, outcome.differences
+
+
+def test_partitions_that_come_while_redis_is_away_are_counted_when_it_is_back(
+    strict: Deployment, redis_server: Redis
+) -> None:
+    strict.produce(traffic(strict, 20))
+    redis_server.kill()
+    with capture_logs() as logged, strict.worker() as worker:
+        wait_until(lambda: any(line["event"] == "assigned" for line in logged), "assigned")
+        threading.Event().wait(1.5 * SILENCE_MS / 1000)
+        assert not worker.owned
+        redis_server.restart()
+        strict.wait_until_counted()
+        assert worker.owned.keys() == set(range(strict.partitions))
+    assert not any(line["event"] == "lost" for line in logged)
+    assert strict.verify().verified
+
+
+def test_partitions_are_handed_over_while_redis_is_away(
+    strict: Deployment, redis_server: Redis
+) -> None:
+    strict.produce(traffic(strict, 20))
+    with strict.worker("one") as one:
+        strict.wait_until_counted()
+        redis_server.kill()
+        strict.produce(traffic(strict, 20, seed=1))
+        with strict.worker("two") as two:
+            wait_until(lambda: len(one.owned) < strict.partitions, "one lets go of some")
+            redis_server.restart()
+            strict.wait_until_counted()
+            wait_until(lambda: len(one.owned) + len(two.owned) == strict.partitions, "all owned")
+    outcome = strict.verify()
+    assert outcome.verified, outcome.differences
+
+
+def test_a_worker_that_hangs_with_redis_says_where_and_gets_on(
+    deployment: Deployment, redis_server: Redis
+) -> None:
+    deployment.settings.aggregate.stuck_after = "1s"
+    deployment.produce(traffic(deployment, 5))
+    with capture_logs() as logged, deployment.worker() as worker:
+        deployment.wait_until_counted()
+        os.kill(redis_server.server.pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: any(line["event"] == "stuck" for line in logged), "it is noticed")
+        finally:
+            os.kill(redis_server.server.pid, signal.SIGCONT)
+        wait_until(lambda: any(line["event"] == "gets on" for line in logged), "it gets on")
+        deployment.produce(traffic(deployment, 5, seed=1))
+        deployment.wait_until_counted()
+        stuck = next(line for line in logged if line["event"] == "stuck")
+        assert stuck["step"] == "committing"
+        assert "in _commit" in stuck["stack"]
+        assert worker.owned
+    assert deployment.store.stuck(0) == {}
+
+
+def test_what_a_batch_in_an_open_pane_is_said_to_take_is_what_it_takes() -> None:
+    program = """
+import os, sys
+from tests.support.reports.messages import EPOCH, batch, log
+from tests.support.reports.partitions import DELAY, METRICS
+from aggregator.state.partition import Partition
+state = Partition(METRICS, 10**9)
+def rss():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+template = batch(DELAY, [1.0], 1.0, EPOCH, 0)
+def some(first, count):
+    for n in range(first, first + count):
+        template.batch_id = n.to_bytes(16, "big")
+        yield template.SerializeToString()
+state.count(log(*some(0, 1000)))
+before = rss()
+for first in range(1000, 300_000, 1000):
+    state.count(log(*some(first, 1000), first=first))
+    state.saved()
+print((rss() - before) / 299_000)
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert 0.4 * assignment.SEEN_BYTES < float(told.stdout) <= 1.1 * assignment.SEEN_BYTES

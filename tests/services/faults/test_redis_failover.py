@@ -1,0 +1,256 @@
+"""Redis that goes back in time under a running worker: the sums end as those of the log."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from structlog.testing import capture_logs
+
+from aggregator.errors import Fenced, StoreUnreachable
+from aggregator.state.partition import Partition
+from aggregator.storage.redis_keys import tag
+from aggregator.storage.store import UNSET, Store, connect
+from tests.services.faults.test_redis_cluster import producing, proved
+from tests.support.reports.messages import batch, log
+from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
+from tests.support.reports.traffic import traffic
+from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.redis_nodes import RedisCluster, RedisNode, RedisSentinel, wait_for
+from tests.support.running.servers import Kafka
+
+TOPIC = "reports"
+
+
+@pytest.fixture
+def node() -> Iterator[RedisNode]:
+    with RedisNode() as node:
+        yield node
+
+
+@pytest.fixture
+def on_node(kafka: Kafka, node: RedisNode, metrics_file: Path) -> Iterator[Deployment]:
+    deployment = Deployment(kafka, node.url, metrics_file)
+    with deployment.store:
+        yield deployment
+
+
+def taken(store: Store, worker: str) -> tuple[int, int, Partition]:
+    snapshot = store.acquire(0, worker)
+    epoch, at = int(snapshot.owner["epoch"]), snapshot.next_offset
+    return epoch, at, snapshot.partition(METRICS, FUTURE_MS)
+
+
+def contents(store: Store) -> dict[bytes, bytes]:
+    """Everything of the partition but its owner: what is a function of the log."""
+    client: redis.Redis = store.client
+    found = {}
+    for key in client.scan_iter(match=f"{tag(TOPIC, 0)}:*"):
+        if not key.endswith(b":owner"):
+            found[key] = str(
+                client.get(key)
+                if client.type(key) == b"string"
+                else sorted(client.smembers(key))
+                if client.type(key) == b"set"
+                else sorted(client.hgetall(key).items())
+                if client.type(key) == b"hash"
+                else client.zrange(key, 0, -1, withscores=True)
+            ).encode()
+    return found
+
+
+LOG = [batch(DELAY, [1.0, 2.0], 1, seed=i) for i in range(40)]
+
+
+def test_two_masters_at_once_end_with_the_sums_of_the_log() -> None:
+    """The old master lives on with its worker, while another worker counts on a stale replica."""
+    with (
+        RedisNode(requirepass="secret") as old,
+        RedisNode(requirepass="secret") as new,
+        Store(connect(old.url), TOPIC) as cut_off,
+        Store(connect(new.url), TOPIC) as store,
+    ):
+        epoch, _, mine = taken(cut_off, "cut off")
+        mine.count(log(*LOG[:10]))
+        cut_off.commit(0, epoch, UNSET, mine, {})
+        new.follow(old)
+        wait_for(lambda: store.owner(0).get("next") == "10", "the replica has it")
+        new.fall_behind(old)
+        mine.count(log(*LOG[10:20], first=10))
+        cut_off.commit(0, epoch, 10, mine, {})
+        new.ask("REPLICAOF", "NO", "ONE")
+
+        heir_epoch, at, heirs = taken(store, "heir")
+        assert at == 10, "the second commit is lost with the old master"
+        heirs.count(log(*LOG[at:25], first=at))
+        store.commit(0, heir_epoch, at, heirs, {})
+        mine.count(log(*LOG[20:30], first=20))
+        cut_off.commit(0, epoch, 20, mine, {}), "the old master does not know"
+
+        old.ask("CONFIG", "SET", "masterauth", "secret")
+        old.ask("REPLICAOF", "127.0.0.1", new.port)
+        wait_for(lambda: old.link() == "up", "the old master follows")
+        mine.count(log(*LOG[30:35], first=30))
+        with pytest.raises(redis.RedisError, match="read only replica"):
+            cut_off.commit(0, epoch, 30, mine, {})
+        with pytest.raises(Fenced):
+            store.commit(0, epoch, 30, mine, {})
+        heirs.count(log(*LOG[25:], first=25))
+        store.commit(0, heir_epoch, 25, heirs, {})
+        straight = Partition(METRICS, FUTURE_MS)
+        straight.count(log(*LOG))
+        with Store(connect(new.url), "straight") as other:
+            other.commit(0, int(other.acquire(0, "x").owner["epoch"]), UNSET, straight, {})
+        assert store.counts(0) == dict(straight.counts)
+        (pane,) = store.snapshot(0).open.values()
+        assert pane[1] == next(iter(straight.panes.values())).statistic.tobytes()
+        assert pane[2] == next(iter(straight.panes.values())).seen
+
+
+@pytest.mark.slow
+def test_sentinels_name_the_master_before_and_after_a_failover() -> None:
+    with RedisNode(requirepass="secret") as master, RedisNode(requirepass="secret") as replica:
+        replica.follow(master)
+        master.ask("CONFIG", "SET", "masterauth", "secret")
+        with RedisSentinel(master) as sentinel:
+            url = f"redis+sentinel://:secret@{sentinel.address},127.0.0.1:1/dither/0"
+            wait_for(lambda: "'slaves': 1" in sentinel.info("sentinel")["master0"], "all known")
+            with Store(connect(url), TOPIC) as store:
+                epoch, _, state = taken(store, "one")
+                state.count(log(*LOG[:10]))
+                store.commit(0, epoch, UNSET, state, {})
+                wait_for(
+                    lambda: replica.ask("HGET", "{dither:reports:0}:owner", "next") == "10", ""
+                )
+                master.kill()
+
+                def committed() -> bool:
+                    try:
+                        store.commit(0, epoch, 10, state, {})
+                    except redis.RedisError:
+                        return False
+                    return True
+
+                state.count(log(*LOG[10:], first=10))
+                wait_for(committed, "the replica is the master")
+                assert replica.ask("HGET", "{dither:reports:0}:owner", "next") == "40"
+
+
+def test_a_sentinel_that_hangs_up_is_asked_once_and_then_the_next(node: RedisNode) -> None:
+    asked = []
+    with RedisSentinel(node) as sentinel, socket.create_server(("127.0.0.1", 0)) as broken:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, address = broken.accept()
+                    asked.append(address)
+                    connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        places = f"redis+sentinel://127.0.0.1:{broken.getsockname()[1]},{sentinel.address}"
+        try:
+            connect(f"{places}/dither").close()
+            assert len(asked) == 1
+            with pytest.raises(StoreUnreachable, match="none that answers knows a master 'other'"):
+                connect(f"{places}/other")
+        finally:
+            broken.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.slow
+def test_a_replica_that_lagged_becomes_the_master_during_ingestion(
+    kafka: Kafka, metrics_file: Path
+) -> None:
+    with RedisCluster(3, 1, requirepass="secret", masterauth="secret") as cluster:
+        deployment = Deployment(kafka, cluster.url, metrics_file)
+        with deployment.store, deployment.worker(), capture_logs() as told:
+            with producing(deployment):
+                wait_until(lambda: len(deployment.store.partitions()) == 6, "all are counted")
+                wait_until(lambda: bool(deployment.store.counts(0)), "the first commit")
+                master = cluster.master_of(tag(deployment.topic, 0))
+                replica = cluster.replicas[cluster.masters.index(master)]
+                owner = f"{tag(deployment.topic, 0)}:owner"
+                replica.fall_behind(master)
+                behind = int(master.ask("HGET", owner, "next"))
+                wait_until(lambda: int(master.ask("HGET", owner, "next")) > behind, "it goes on")
+                master.kill()
+                wait_for(lambda: replica.info("replication")["role"] == "master", "promoted")
+            deployment.wait_until_counted()
+            proved(deployment)
+        assert any(entry["event"] == "fenced" for entry in told), "the worker went back with it"
+
+
+@pytest.mark.slow
+def test_redis_is_restored_from_an_older_copy_and_flushed_during_ingestion(
+    on_node: Deployment, node: RedisNode
+) -> None:
+    deployment = on_node
+    with deployment.worker():
+        with producing(deployment):
+            wait_until(lambda: bool(deployment.counts()), "the first commit")
+            node.kill()
+            copy = node.folder / "copy"
+            shutil.copytree(node.folder / "appendonlydir", copy)
+            node.start()
+            before = deployment.counts()
+            wait_until(lambda: deployment.counts() != before, "it goes on")
+            node.kill()
+            shutil.rmtree(node.folder / "appendonlydir")
+            copy.rename(node.folder / "appendonlydir")
+            node.start()
+            wait_until(lambda: deployment.counts() != before, "it goes on")
+            node.ask("FLUSHALL")
+        deployment.wait_until_counted()
+    proved(deployment)
+
+
+@pytest.mark.slow
+def test_a_redis_that_is_full_pauses_counting_and_tears_nothing(
+    on_node: Deployment, node: RedisNode
+) -> None:
+    deployment = on_node
+    with deployment.worker(), capture_logs() as told:
+        with producing(deployment):
+            wait_until(lambda: bool(deployment.counts()), "the first commit")
+            node.ask("CONFIG", "SET", "maxmemory", "1mb")
+            wait_until(lambda: any("Redis is full" in str(e.get("error")) for e in told), "told")
+            node.ask("CONFIG", "SET", "maxmemory", "0")
+        deployment.wait_until_counted()
+    assert not any(entry["event"] in ("fenced", "halted") for entry in told)
+    proved(deployment)
+
+
+def test_a_partition_whose_state_is_spoilt_halts_alone_and_goes_on_when_it_is_mended(
+    on_node: Deployment, node: RedisNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aggregator.counting.worker.LOOK_AGAIN_SECONDS", 0.3)
+    deployment = on_node
+    prefix = tag(deployment.topic, 0)
+    deployment.produce(traffic(deployment, 40))
+    with deployment.worker(), capture_logs() as told:
+        deployment.wait_until_counted()
+        node.ask("SET", f"{prefix}:open", "spoilt")
+        deployment.produce(traffic(deployment, 40, seed=2))
+        wait_until(lambda: any(entry["event"] == "halted" for entry in told), "it halts")
+        assert f"{prefix}:open" in deployment.store.owner(0)["halted"]
+        others = range(1, deployment.partitions)
+        ends = deployment.log_ends()
+        wait_until(
+            lambda: all(int(deployment.store.owner(p)["next"]) == ends[p] for p in others),
+            "the others are counted",
+        )
+        keys = [str(key) for key in node.ask("KEYS", f"{prefix}:*")]
+        node.ask("DEL", *keys)
+        deployment.wait_until_counted()
+    halts = [entry for entry in told if entry["event"] == "halted"]
+    assert 1 <= len(halts) <= 2, "told when it changes, not each time it is looked at"
+    proved(deployment)

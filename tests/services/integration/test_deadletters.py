@@ -1,0 +1,290 @@
+"""`dither deadletters`: what was refused is found, explained, counted once after a repair."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from aggregator.dead_letters.handled_marks import Handled
+from aggregator.dead_letters.reader import DeadLetterTopic
+from aggregator.dead_letters.replay import Forecast, replay
+from aggregator.dead_letters.writer import DeadLetters
+from aggregator.kafka import clients
+from aggregator.state.decoder import Refusal
+from tests.support.reports.dead_letters import command, counted, payload
+from tests.support.reports.messages import DAY, EPOCH, agreeing
+from tests.support.running.deployment import Deployment
+from tests.support.running.servers import Kafka
+
+HOUR = 3_600_000
+METRICS = """
+[metrics.delay]
+kind = "mean"
+mechanism = "randomized_response"
+range = [-60, 180]
+levels = [0.5, 1, 2]
+pane = "1h"
+lateness = "1h"
+
+[metrics.age]
+kind = "mean"
+mechanism = "laplace"
+range = [0, 100]
+levels = [0.5, 2]
+pane = "1h"
+"""
+
+
+@pytest.fixture
+def metrics_file(tmp_path: Path) -> Path:
+    file = tmp_path / "metrics.toml"
+    file.write_text(METRICS)
+    return file
+
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def ask(deployment: Deployment) -> Ask:
+    """Run a subcommand on the deployment and return its JSON."""
+
+    def run(*arguments: str, metrics: Path | None = None) -> Any:
+        found = command(deployment, *arguments, "--json", metrics=metrics)
+        assert found.exit_code == 0, (found.output, found.exception)
+        return json.loads(found.stdout)
+
+    return run
+
+
+@pytest.fixture
+def without_age(deployment: Deployment, tmp_path: Path) -> Path:
+    """The definitions before the repair: somebody forgot a metric."""
+    file = tmp_path / "before.toml"
+    file.write_text(METRICS.partition("[metrics.age]")[0])
+    return file
+
+
+def test_a_forgotten_metric_is_counted_once_after_it_was_defined(
+    deployment: Deployment, ask: Ask, without_age: Path
+) -> None:
+    delay, age = deployment.metrics["delay"], deployment.metrics["age"]
+    deployment.produce([(i % 3, payload(delay, i)) for i in range(9)])
+    deployment.produce([(i % 3, payload(age, i, EPOCH + i)) for i in range(9)])
+    deployment.produce([(0, b"\xffgarbage"), (1, b"\xffgarbage")])
+    assert counted(deployment, ("delay",))["accepted:delay"] == 27
+
+    found = ask("list")
+    assert found["total"] == 11
+    kinds = {(one["reason"], one["metric"]): one["letters"] for one in found["counts"]}
+    assert kinds == {("unknown_metric", "age"): 9, ("malformed", ""): 2}
+    assert ask("list", "--metric", "age", "--partition", "1", "--limit", "2")["total"] == 3
+    assert ask("list", "--until", "2013-01-01")["total"] == 0
+
+    place = next(one["place"] for one in found["letters"] if one["metric"] == "age")
+    before = ask("explain", place, metrics=without_age)
+    assert before["now"].startswith("unknown_metric: metric 'age' is not defined here")
+    assert before["revision_here"] is None
+    after = ask("explain", place)
+    assert (after["reports"], after["levels"]) == (3, {"2": 3})
+    assert after["revision"] == after["revision_here"] == f"{age.revision:08x}"
+    assert after["now"] == "counted, unless a copy of it was"
+
+    assert ask("replay", metrics=without_age)["sent"] == 0, "it would be refused again"
+    rehearsal = ask("replay", "--dry-run")
+    assert rehearsal["sent"] == 9
+    assert rehearsal["kept"] == [{"reason": "malformed", "metric": "", "letters": 2}]
+    assert ask("list")["total"] == 11, "a rehearsal changes nothing"
+
+    ends = deployment.log_ends()
+    assert ask("replay")["sent"] == 9
+    assert {n: end - ends[n] for n, end in deployment.log_ends().items() if end > ends[n]} == {
+        0: 3,
+        1: 3,
+        2: 3,
+    }, "each into the partition it came from"
+    assert counted(deployment)["accepted:age"] == 27
+    assert ask("list")["total"] == 2
+    assert ask("list")["handled"] == 9
+    assert ask("replay")["sent"] == 0
+
+    marks = deployment.store.client.keys("*handled*")
+    deployment.store.client.delete(*marks)  # as if it had been killed before it could mark
+    assert ask("replay")["sent"] == 9
+    totals = counted(deployment)
+    assert (totals["accepted:age"], totals["duplicate:age"]) == (27, 27)
+    assert ask("drop", "--reason", "malformed", "--yes")["dropped"] == 2
+    assert ask("list")["total"] == 0
+    assert "no dead letters but those dealt with" in command(deployment, "list").output
+
+
+def test_what_is_late_by_now_is_not_sent_and_a_round_of_it_is_counted(
+    deployment: Deployment, ask: Ask
+) -> None:
+    delay = deployment.metrics["delay"]
+    old = payload(delay, 1, EPOCH)
+    after = [(0, one.SerializeToString()) for one in agreeing(delay, EPOCH + DAY, 2)]
+    deployment.produce([*after, (0, old)])
+    counted(deployment)
+    (kept,) = ask("replay")["kept"]
+    assert (kept["reason"], kept["letters"]) == ("late", 1)
+    told = command(deployment, "replay").output
+    assert "0 of 1 dead letters were sent again" in told
+    assert "closed panes never change" in told
+
+    # The pane may close between the look at the watermarks and the worker's: a round trip.
+    deployment.store.client.delete(f"{{dither:{deployment.topic}:0}}:watermarks")
+    blind = Forecast(deployment.settings, deployment.metrics, deployment.store, 6, rounds=3)
+    handled = Handled(deployment.store, deployment.deadletters, "")
+    with DeadLetterTopic(deployment.settings) as topic:
+        assert replay(deployment.settings, list(topic.letters()), blind, handled).sent == 1
+    deployment.store.client.flushdb()
+    assert counted(deployment)["accepted:delay"] == 8
+    letters = {one["from"]: one["replays"] for one in ask("list")["letters"]}
+    assert letters == {"0:8": 0, "0:9": 1}
+    kept = ask("replay", "--rounds", "1")["kept"]
+    assert {one["reason"] for one in kept} == {"late", "replayed"}
+
+
+@pytest.fixture
+def send(deployment: Deployment) -> Iterator[Callable[[Refusal], None]]:
+    producer = clients.producer(deployment.settings)
+    letters = DeadLetters(producer, deployment.deadletters)
+
+    def now(refusal: Refusal) -> None:
+        letters.send(refusal)
+        letters.flush(30)
+
+    yield now
+    producer.close()
+
+
+class Original:
+    """A message of the reports topic."""
+
+    def __init__(self, topic: str, number: int, value: bytes, arrived: int = EPOCH) -> None:
+        self.of, self.number, self.payload, self.arrived = topic, number, value, arrived
+
+    def topic(self) -> str:
+        return self.of
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self.number
+
+    def key(self) -> bytes | None:
+        return b"key %d" % self.number
+
+    def value(self) -> bytes | None:
+        return self.payload
+
+    def headers(self) -> list[tuple[str, str | bytes | None]]:
+        return [("trace", b"1")]
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.arrived
+
+
+Send = Callable[[Refusal], None]
+
+
+def test_copies_appear_once_over_the_partitions_of_a_topic_that_retention_has_cut(
+    apache_kafka: Kafka, deployment: Deployment, ask: Ask, send: Send
+) -> None:
+    reports = deployment.topic
+    deployment.settings.topics.deadletters = deployment.deadletters = apache_kafka.topic(
+        3, prefix="dead"
+    )
+    producer = clients.producer(deployment.settings)
+    letters = DeadLetters(producer, deployment.deadletters)
+    for number in range(30):
+        original = Original(reports, number, b"\xffgarbage")
+        for _ in range(2):
+            letters.send(Refusal(original, "malformed", "not a ReportBatch"))
+    letters.send(Refusal(Original("another", 1, b"\xffgarbage"), "malformed", ""))
+    letters.flush(30)
+    producer.produce(deployment.deadletters, b"no dead letter at all")
+    producer.flush(30)
+    producer.close()
+    found = ask("list", "--limit", "100")
+    assert (found["total"], found["others"]) == (30, 2)
+    assert len({one["place"].partition(":")[0] for one in found["letters"]}) == 3
+    assert ask("drop", "--all", "--yes")["dropped"] == 30
+    admin = AdminClient({"bootstrap.servers": apache_kafka.bootstrap_servers})
+    cut = TopicPartition(deployment.deadletters, 0, 3)
+    admin.delete_records([cut])[cut].result(30)
+    assert ask("list")["total"] == 0, "the copies are marked, too"
+    told = command(deployment, "explain", "0:1").exception
+    assert "no dead letter at 0:1" in str(told)
+    assert "0:3 to 0:" in str(told)
+
+
+def test_a_truncated_message_cannot_be_sent_again_and_says_so(
+    deployment: Deployment, ask: Ask
+) -> None:
+    delay = deployment.metrics["delay"]
+    whole = payload(delay, 1, reports=60_000)
+    producer = clients.producer(deployment.settings, **{"message.max.bytes": 110_000})
+    letters = DeadLetters(producer, deployment.deadletters)
+    letters.send(Refusal(Original(deployment.topic, 7, whole), "wrong_revision", ""))
+    letters.flush(30)
+    producer.close()
+    found = ask("list")
+    assert found["counts"][0]["metric"] == "delay", "its name is at the beginning"
+    outcome = ask("replay")
+    assert outcome["sent"] == 0
+    assert outcome["kept"][0]["reason"] == "truncated"
+    told = command(deployment, "explain", found["letters"][0]["place"]).output
+    assert f"{len(whole)} bytes, of which this letter has the beginning" in told
+
+
+def test_a_message_keeps_its_bytes_key_and_headers_and_its_time_where_that_matters(
+    deployment: Deployment, ask: Ask, send: Send
+) -> None:
+    delay = deployment.metrics["delay"]
+    timed, untimed = payload(delay, 1), payload(delay, 2, 0)
+    send(Refusal(Original(deployment.topic, 7, timed), "unknown_metric", ""))
+    send(Refusal(Original(deployment.topic, 8, untimed), "unknown_metric", ""))
+    assert ask("replay")["sent"] == 2
+    consumer = clients.consumer(deployment.settings, "look")
+    consumer.assign([TopicPartition(deployment.topic, 0, 0)])
+    found: list[Any] = []
+    while len(found) < 2:
+        found += consumer.consume(2, timeout=1)
+    consumer.close()
+    assert [(m.key(), m.value()) for m in found] == [(b"key 7", timed), (b"key 8", untimed)]
+    assert [m.headers() for m in found] == [[("trace", b"1"), ("dither.replays", b"1")]] * 2
+    assert found[0].timestamp()[1] > EPOCH + DAY, "retention would delete what is old"
+    assert found[1].timestamp()[1] == EPOCH, "the event time rests on it"
+
+
+def test_a_topic_that_stamps_messages_itself_gets_none_whose_event_time_would_be_lost(
+    apache_kafka: Kafka, deployment: Deployment, ask: Ask, send: Send
+) -> None:
+    topic = apache_kafka.topic(1, message_timestamp_type="LogAppendTime")
+    deployment.topic = deployment.settings.topics.reports = topic
+    send(Refusal(Original(topic, 8, payload(deployment.metrics["delay"], 2, 0)), "future", ""))
+    (kept,) = ask("replay")["kept"]
+    assert kept["reason"] == "time_lost"
+
+
+def test_dropping_without_saying_which_is_refused_and_asks_before_it_does(
+    deployment: Deployment, ask: Ask, send: Send
+) -> None:
+    send(Refusal(Original(deployment.topic, 7, b"\xff\x1b[2J"), "malformed", "\x1b[2J"))
+    refused = command(deployment, "drop")
+    assert refused.exit_code == 2
+    assert "--reason" in refused.output
+    assert command(deployment, "drop", "--all").exit_code == 1, "nobody said yes"
+    place = ask("list")["letters"][0]["place"]
+    assert "\x1b" not in command(deployment, "explain", place).output
+    assert "expected PARTITION:OFFSET" in command(deployment, "explain", "7").output
+    assert ask("list")["total"] == 1

@@ -1,0 +1,251 @@
+"""Definitions that change while the service runs: nothing is lost, and the log still proves all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aggregator.config.live_metrics import LiveMetrics
+from aggregator.local.deployment import free_port
+from aggregator.storage.redis_keys import definitions_key
+from estimators import load_metrics
+from tests.support.reports.messages import EPOCH, batch
+from tests.support.reports.metrics import METRICS
+from tests.support.running.deployment import Deployment, wait_until
+
+ADDED = """
+[metrics.clicked]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 1]
+levels = [1]
+pane = "1h"
+"""
+SIZE, HOUR = 20, 3_600_000
+
+
+def reports(deployment: Deployment, name: str, numbers: range) -> list[tuple[int, bytes]]:
+    """Return batches of a metric as the file now defines it, an hour each, over all partitions."""
+    metric = load_metrics(deployment.metrics_file)[name]
+    found = []
+    for number in numbers:
+        value = 0 if metric.kind == "frequency" else 0.5
+        one = batch(metric, [value] * SIZE, 1, EPOCH + number * HOUR, seed=number)
+        found.append((number % deployment.partitions, one.SerializeToString()))
+    return found
+
+
+@pytest.fixture
+def live(deployment: Deployment) -> Deployment:
+    """A deployment whose workers follow their file; 60 batches of delay are in the log."""
+    deployment.metrics = LiveMetrics(deployment.metrics_file)
+    deployment.produce(reports(deployment, "delay", range(60)))
+    return deployment
+
+
+def redefine(deployment: Deployment, text: str) -> None:
+    """Replace the file at once, as whoever deploys does."""
+    fresh = deployment.metrics_file.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.replace(deployment.metrics_file)
+
+
+def test_a_question_that_is_added_is_counted_from_its_first_report_on(live: Deployment) -> None:
+    with live.worker("one"), live.worker("two"):
+        live.wait_until_counted()
+        redefine(live, METRICS + ADDED)
+        live.produce(reports(live, "clicked", range(100, 130)))
+        live.produce(reports(live, "delay", range(200, 230)))
+        live.wait_until_counted()
+    assert live.counts() == {"accepted:delay": 90 * SIZE, "accepted:clicked": 30 * SIZE}
+    outcome = live.verify()
+    assert outcome.verified, outcome.differences
+    assert len(outcome.definitions) == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [('lateness = "1h"', 'lateness = "30h"')],
+        [('lateness = "1h"', 'lateness = "30h"'), ('lateness = "30h"', 'lateness = "0s"')],
+        [('unit = "minutes"', "max_batch_reports = 5")],
+        [('unit = "minutes"', "max_key_reports = 25")],
+        [("[metrics.delay]", "[metrics.delayed]")],
+        [("[metrics.delay]", "[metrics.delayed]"), ("[metrics.delayed]", "[metrics.delay]")],
+        [("range = [-60, 180]", "range = [-60, 200]")],
+    ],
+)
+def test_each_message_is_verified_by_the_definitions_that_counted_it(
+    live: Deployment, changes: list[tuple[str, str]]
+) -> None:
+    text = METRICS
+    with live.worker():
+        live.wait_until_counted()
+        for step, (old, new) in enumerate(changes):
+            text = text.replace(old, new)
+            redefine(live, text)
+            wait_until(lambda: load_metrics(live.metrics_file) == dict(live.metrics), "redefined")
+            name = "delayed" if "[metrics.delayed]" in text else "delay"
+            first = 58 + 100 * step if "lateness" in new else 100 + 100 * step
+            live.produce(reports(live, name, range(first, first + 30)))
+            live.wait_until_counted()
+    outcome = live.verify()
+    assert outcome.verified, [str(one) for one in outcome.differences][:5]
+    assert len(outcome.definitions) == 2 if len(changes) == 1 else len(outcome.definitions) > 1
+
+
+def kept(deployment: Deployment) -> set[str]:
+    """Return the digests of the definitions that Redis has."""
+    return set(deployment.store.definitions())
+
+
+def test_definitions_that_were_deleted_are_written_again(
+    live: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client: Any = live.store.client
+    with live.worker():
+        live.wait_until_counted()
+        wait_until(lambda: bool(kept(live)), "they are kept")
+    before = kept(live)
+    client.delete(definitions_key(live.topic))
+    with live.worker():
+        wait_until(lambda: kept(live) == before, "a worker that starts has written them again")
+        client.set("other type", "")
+        client.rename("other type", definitions_key(live.topic))
+    monkeypatch.setattr("aggregator.counting.worker.KEEP_SECONDS", 0.1)
+    with live.worker():
+        live.produce(reports(live, "delay", range(100, 130)))
+        live.wait_until_counted()
+        client.delete(definitions_key(live.topic))
+        wait_until(lambda: kept(live) == before, "a worker that runs has written them again")
+    assert live.verify().verified
+
+
+def test_messages_of_lost_definitions_are_named_and_the_others_verified(live: Deployment) -> None:
+    client: Any = live.store.client
+    with live.worker():
+        live.wait_until_counted()
+        redefine(live, METRICS.replace('lateness = "1h"', 'lateness = "2h"'))
+        live.produce(reports(live, "delay", range(100, 130)))
+        live.wait_until_counted()
+    client.delete(definitions_key(live.topic))
+    outcome = live.verify()
+    assert outcome.differences == outcome.unverifiable == []
+    assert [one.partition for one in outcome.unjudged] == [*range(live.partitions)]
+    first = next(one for one in outcome.unjudged if one.partition == 0)
+    assert "offsets 0 to 9 cannot be judged" in first.detail
+    assert "Panes that began at offset 10 or later are compared" in first.detail
+    assert outcome.messages == 30
+    assert outcome.panes >= 25, "those of the later definitions"
+    panes = client.scan_iter(match=f"{{dither:{live.topic}:*}}:pane:delay@*")
+    latest = max(panes, key=lambda key: int(key.rpartition(b":")[2]))
+    client.setrange(latest, 3, b"7")
+    assert len(live.verify().differences) == 1
+    assert live.dither("verify", "--allow-truncated").returncode == 1
+    redefine(live, METRICS.replace('lateness = "1h"', 'lateness = "3h"'))
+    live.metrics = LiveMetrics(live.metrics_file)
+    outcome = live.verify()
+    assert outcome.messages == 0
+    assert "A worker that runs writes those in force again" in outcome.unjudged[0].detail
+
+
+def said(deployment: Deployment) -> list[str]:
+    """Return what workers say of their file, by partition."""
+    numbers = range(deployment.partitions)
+    return [deployment.store.owner(number).get("unusable", "?") for number in numbers]
+
+
+def test_a_file_that_cannot_be_used_changes_nothing(live: Deployment) -> None:
+    with live.worker():
+        redefine(live, METRICS.replace("levels = [1, 4]", "levels = [-1]"))
+        live.wait_until_counted()
+        assert not LiveMetrics.refresh(live.metrics)  # type: ignore[arg-type]
+        wait_until(lambda: all("[-1]: expected" in one for one in said(live)), "workers say why")
+        redefine(live, METRICS + ADDED)
+        live.produce(reports(live, "clicked", range(6)))
+        live.wait_until_counted()
+        wait_until(lambda: set(said(live)) == {""}, "workers say that all is well again")
+    assert live.counts()["accepted:clicked"] == 6 * SIZE
+
+
+def test_a_partition_that_halted_goes_on_under_corrected_definitions(
+    live: Deployment, metrics_file: Path
+) -> None:
+    live.settings.aggregate.deadletter_ratio = 0.5
+    live.settings.aggregate.deadletter_window = 20
+    metrics_file.write_text(METRICS + ADDED)
+    early = [(0, payload) for _, payload in reports(live, "clicked", range(40))]
+    metrics_file.write_text(METRICS)
+    with live.worker():
+        live.wait_until_counted()
+        live.produce(early)
+        wait_until(lambda: "deadletter_ratio" in live.store.owner(0).get("halted", ""), "halted")
+        redefine(live, METRICS + ADDED)
+        live.wait_until_counted()
+    assert live.counts() == {"accepted:delay": 60 * SIZE, "accepted:clicked": 40 * SIZE}
+    assert live.store.owner(0)["halted"] == ""
+    assert live.verify().verified
+
+
+def test_a_hangup_has_the_file_read_though_it_looks_the_same(metrics_file: Path) -> None:
+    metrics, before = LiveMetrics(metrics_file), metrics_file.stat()
+    text = METRICS.replace("levels = [1, 4]", "levels = [1, 5]")
+    metrics_file.write_text(text)
+    os.utime(metrics_file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert not metrics.refresh()
+    metrics.ask()
+    assert metrics.refresh()
+    assert list(metrics["carrier"].levels) == [1, 5]
+
+
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def asked(url: str, body: Any = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        return json.loads(answer.read())
+
+
+def test_servers_gateways_and_supervised_workers_follow_without_a_restart(
+    deployment: Deployment,
+) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/v1"
+    with (
+        ended(deployment.start_worker("--workers", "2")),
+        ended(deployment.start_server("serve.log", "--port", str(port))) as server,
+    ):
+
+        def known() -> set[str]:
+            try:
+                return {one["name"] for one in asked(f"{url}/metrics")["metrics"]}
+            except OSError:
+                return set()
+
+        wait_until(lambda: "delay" in known(), "it serves")
+        redefine(deployment, METRICS + ADDED)
+        wait_until(lambda: "clicked" in known(), "the new question is served")
+        one = {"report": 1, "epsilon": 1}
+        for _ in range(3):
+            asked(f"{url}/reports", {"metric": "clicked", "reports": [one] * SIZE})
+        estimate = f"{url}/metrics/clicked/estimate"
+        wait_until(lambda: asked(estimate)["reports"] == 3 * SIZE, "its reports are counted")
+        assert server.poll() is None
+    assert deployment.counts() == {"accepted:clicked": 3 * SIZE}

@@ -1,0 +1,244 @@
+"""`dither demo` as a newcomer runs it: no server, real flights, truth beside estimate."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from aggregator.counting.supervisor import ORPHAN_SECONDS
+from producers.populations.flights import flight_metrics, flights
+from producers.populations.population import Population
+from tests.support.paths import ROOT
+from tests.support.running.deployment import wait_until
+from tests.support.running.processes import descendants, living
+
+FLIGHTS = 336_776
+PATIENCE = 120.0
+MOST_UNCOVERED = 4
+"""Values outside their bounds that are put down to chance; `tail` and `delays` count as one each.
+
+The bounds of each of the seven metrics hold together with probability 0.95, RAPPOR's because those
+of its k categories fail with probability 0.05 / k each. Given the flights, the noise of any two
+of its values is independent, and so is that of different metrics; but the values of `tail`, and of
+`delays`, depend on each other. So the number outside is a sum of independent coins with expectation
+at most 7 * 0.05 = 0.35: by Chernoff's bound it exceeds 4 with probability below
+e^-0.35 (0.35 e / 5)^5 < 2e-4.
+"""
+WARNING = (
+    "metric 'arr_delay' is collected in trust: TRUE VALUES leave this device, not randomized\n"
+)
+FOUR_WEEKS = 28 * 86_400_000
+RELEASED = (572, 571, 570, 569)
+"""Panes of which one is the last that is closed. Each has about 25 batches, each in one of four
+partitions by chance, and 8 in each partition close the panes before them: the 100 batches after
+pane 569 do not with probability at most 4 P(Binomial(100, 1/4) <= 7) = 1.2e-5."""
+DEPENDENT = {"tail": 5, "delays": 3}
+FIRST_ROWS = (
+    ("dep_delay", "minutes"),
+    ("arr_delay", "minutes"),
+    ("late", ""),
+    ("carrier", "[A-Z0-9]{2}"),
+    ("tail", "N[0-9A-Z]+"),
+    ("delays", "departure"),
+    ("air_time", r"(?:minutes|round \d+ of 10)"),
+)
+VALUES = 1 + 1 + 1 + 16 + 105 + 5 + 3 + 1
+
+
+class Demo:
+    """A running demo, and all processes that it was seen to start."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.output, self.errors = folder / "stdout", folder / "stderr"
+        self.seen: set[int] = set()
+        # Settings of the person who runs the tests are none of the demo's.
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("DITHER_")}
+        with self.output.open("w") as output, self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "aggregator", "demo", *arguments],
+                cwd=folder,
+                env={
+                    **environ,
+                    "PYTHONPATH": str(ROOT),
+                    "PYTHONUNBUFFERED": "1",
+                },
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def told(self) -> str:
+        return self.output.read_text()
+
+    def has_ended(self) -> bool:
+        self.seen |= descendants(self.process.pid)
+        return self.process.poll() is not None
+
+    def wait(self) -> int:
+        wait_until(self.has_ended, "the demo ends", PATIENCE)
+        return self.process.returncode
+
+    def kill(self) -> None:
+        """End it whatever happens; without its parent's pipe the embedded Redis ends itself."""
+        if self.process.poll() is None:
+            pids = descendants(self.process.pid)
+            self.process.kill()
+            self.process.wait()
+            for pid in living(pids):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def population() -> Population:
+    try:
+        return flights()
+    except ModuleNotFoundError as error:
+        pytest.skip(f"needs the flights: {error}")
+
+
+@pytest.fixture(scope="module")
+def finished(population: Population, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """A whole year in three seconds."""
+    demo = Demo(tmp_path_factory.mktemp("demo"), "--seconds", "3", "--json")
+    try:
+        demo.wait()
+        yield demo
+    finally:
+        demo.kill()
+
+
+@pytest.fixture(scope="module")
+def outcome(finished: Demo) -> Any:
+    assert finished.process.returncode == 0, finished.errors.read_text()
+    return json.loads(finished.told())
+
+
+def test_the_demo_ends_with_one_json_object_and_says_nothing_else(
+    finished: Demo, outcome: Any
+) -> None:
+    assert list(outcome) == ["reports", "reports_per_second", "verified", "metrics"]
+    for row in outcome["metrics"]:
+        named = ["metric", "category", "truth", "value", "lower", "upper", "covered", "vacuous"]
+        assert list(row) == named
+    assert finished.errors.read_text() == WARNING
+
+
+def test_every_report_of_every_flight_is_counted_and_proved(
+    outcome: Any, population: Population
+) -> None:
+    assert len(population) == FLIGHTS
+    expected = sum(int(np.sum(population.present(name))) for name in flight_metrics())
+    assert outcome["reports"] == expected
+    assert outcome["verified"] is True
+    assert outcome["reports_per_second"] > 0
+
+
+def test_truth_stands_beside_each_estimate_and_lies_within_its_bounds(
+    outcome: Any, population: Population
+) -> None:
+    rows = outcome["metrics"]
+    metrics = flight_metrics() | flight_metrics(searches=True)
+    assert [(row["metric"], row["category"]) for row in rows] == [
+        (name, category)
+        for name, metric in metrics.items()
+        for category in metric.labels or (None,)
+    ]
+    truths = {(row["metric"], row["category"]): row["truth"] for row in rows}
+    delays = population.columns["dep_delay"][population.present("dep_delay")]
+    assert truths["dep_delay", None] == pytest.approx(np.clip(delays, -60, 180).mean())
+    means = []
+    for pane in RELEASED:
+        edges = np.searchsorted(population.time_ms, (pane * FOUR_WEEKS, (pane + 1) * FOUR_WEEKS))
+        of_pane = population.part(*edges.tolist())
+        arrivals = of_pane.columns["arr_delay"][of_pane.present("arr_delay")]
+        means.append(pytest.approx(np.clip(arrivals, -60, 180).mean()))
+    assert truths["arr_delay", None] in means
+    assert sum(t for (name, _), t in truths.items() if name == "dest") == pytest.approx(1)
+    for row in rows:
+        assert row["lower"] <= row["upper"]
+        assert row["covered"] == (row["lower"] <= row["truth"] <= row["upper"])
+    tails = population.columns["tail"][population.present("tail")]
+    assert truths["tail", "N725MQ"] == pytest.approx((tails == "N725MQ").mean())
+    vectors = population.columns["delays"][population.present("delays")]
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    shortened = (vectors * np.minimum(1, 60 / np.maximum(length, 1e-9))).mean(axis=0)
+    told = [truths["delays", name] for name in ("departure", "arrival", "in the air")]
+    assert told == pytest.approx(shortened.tolist())
+    uncovered = [row["metric"] for row in rows if not row["covered"]]
+    coins = [name for name in uncovered if name not in DEPENDENT]
+    assert len(coins) + len(DEPENDENT.keys() & set(uncovered)) <= MOST_UNCOVERED
+
+
+def test_the_demo_leaves_no_process_behind(finished: Demo) -> None:
+    assert len(finished.seen) >= 3, "a worker, the HTTP server and Redis"
+    assert living(finished.seen) == set()
+
+
+def test_ctrl_c_ends_the_demo_early_with_a_summary_for_people(
+    population: Population, tmp_path: Path
+) -> None:
+    demo = Demo(tmp_path, "--seconds", "60", "--stay")
+    try:
+        wait_until(
+            lambda: demo.has_ended() or bool(re.search(r"within|outside", demo.told())),
+            "the first estimates",
+            PATIENCE,
+        )
+        demo.process.send_signal(signal.SIGINT)
+        wait_until(lambda: demo.has_ended() or "dashboard: " in demo.errors.read_text(), "it stays")
+        told = demo.errors.read_text().removeprefix(WARNING)
+        shown = re.fullmatch(r"dashboard: (\S+)  \(Ctrl-C ends it\)\n", told)
+        assert shown is not None, told
+        assert "<title>Dither" in httpx.get(shown[1], timeout=30).text
+        demo.process.send_signal(signal.SIGINT)
+        assert demo.wait() == 0, demo.errors.read_text()
+    finally:
+        demo.kill()
+    told = demo.told()
+    assert re.search(r"metric +category +truth +estimate +lower +upper", told)
+    number = r"-?\d+(\.\d+)?"
+    for name, label in FIRST_ROWS:
+        numbers = rf"({number} +){{4}}(within|outside|says nothing)"
+        if name == "arr_delay":  # where its first pane was not released yet, there are none
+            numbers = rf"({numbers})?"
+        assert re.search(rf"{name} +{label} *{numbers}", told)
+    summary = re.search(
+        r"([\d,]+) reports, [\d,]+ a second; truth within the bounds for (\d+) of (\d+) values"
+        r"(?:; the bounds of (\d+) more say nothing)?",
+        told,
+    )
+    assert summary is not None
+    reports = int(summary[1].replace(",", ""))
+    assert 0 < reports < 7 * FLIGHTS
+    telling = int(summary[3])
+    assert telling + int(summary[4] or 0) == VALUES
+    assert int(summary[2]) >= telling - MOST_UNCOVERED - sum(DEPENDENT.values()) + len(DEPENDENT)
+    assert told.rstrip().endswith("every byte of the state is as it should be")
+    assert "\x1b" not in told, "no colours where there is no terminal"
+    assert living(demo.seen) == set()
+
+
+def test_a_demo_that_is_terminated_stops_what_it_started(
+    population: Population, tmp_path: Path
+) -> None:
+    demo = Demo(tmp_path, "--seconds", "60", "--json")
+    try:
+        wait_until(lambda: demo.has_ended() or len(demo.seen) >= 4, "servers and workers run")
+        demo.process.terminate()
+        assert demo.wait() == 128 + signal.SIGTERM
+    finally:
+        demo.kill()
+    assert demo.told() == ""
+    # A worker whose supervisor was terminated before it could listen is ended by its guard.
+    wait_until(lambda: not living(demo.seen), "all that it started has ended", ORPHAN_SECONDS + 5)

@@ -1,0 +1,211 @@
+"""Nothing that Dither emits during a trusted run has a sum that was not released."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from aggregator.state.pane_keys import GRAINS_MS, PaneKey, metric_key
+from aggregator.storage.redis_keys import tag
+from deploy.kafka.cluster import free_ports
+from tests.support.events import on_topic
+from tests.support.reports.messages import EPOCH, batch
+from tests.support.reports.trusted import MINUTE, PANE, definitions
+from tests.support.running.deployment import Deployment, wait_until
+
+METRICS = definitions([0.0005, 0.001], [0.001])
+PANES = 3
+"""The last one is open: its sums are never released."""
+VOTES = (31_417, 27_183, 14_142)
+"""More or less: the noise at these levels has a scale of thousands, so none is hit by chance."""
+
+
+def reports(deployment: Deployment) -> list[tuple[int, bytes]]:
+    """Return batches in all partitions and panes, of wages and votes that nobody has twice."""
+    wage, party = (deployment.metrics[name] for name in ("wage", "party"))
+    rng, found = np.random.default_rng(7), []
+    for pane in range(PANES):
+        for partition in range(deployment.partitions):
+            time, seed = EPOCH + pane * PANE + MINUTE, 100 * pane + 10 * partition
+            votes = np.repeat([0, 1, 2], np.array(VOTES) + 101 * pane + 11 * partition)
+            contents = [
+                batch(wage, rng.uniform(0, 100, 50).tolist(), 0.0005, time, seed),
+                batch(wage, rng.uniform(0, 100, 70).tolist(), 0.001, time, seed + 1),
+                batch(party, votes.tolist(), 0.001, time, seed + 2),
+            ]
+            found += [(partition, one.SerializeToString()) for one in contents]
+    return found
+
+
+def secrets(deployment: Deployment) -> dict[str, list[bytes]]:
+    """Return every unreleased sum, in every form in which it could be told, by what it is."""
+    found: dict[str, list[bytes]] = {}
+    for name, metric in deployment.metrics.items():
+        key, columns = metric_key(name, metric.revision), metric.randomizer.columns
+        tables: dict[str, Any] = {}
+        for partition in range(deployment.partitions):
+            prefix = tag(deployment.topic, partition)
+            for grain in ("pane", *GRAINS_MS, "total"):
+                for start in deployment.store.panes(partition, grain, key, None, None):
+                    place = PaneKey(grain, key, start)
+                    raw: Any = deployment.store.client.get(f"{prefix}:{place}")
+                    vector = np.frombuffer(raw, "<i8")
+                    tables[f"{prefix}:{place}"] = vector
+                    tables[str(place)] = tables.get(str(place), 0) + vector
+        assert len(tables) > PANES * deployment.partitions
+        for name_of, vector in tables.items():
+            table = vector.reshape(len(metric.levels), columns)
+            both = table.sum(axis=0)
+            for row, what in [*((one, "level") for one in table), (both, "sum")]:
+                for value in row[1:].tolist():
+                    found[f"{what} of {name_of}: {value}"] = told(metric, int(row[0]), value)
+            whole = vector.astype("<i8").tobytes()
+            found[f"statistic of {name_of}"] = encoded(whole)
+    return found
+
+
+def told(metric: Any, count: int, value: int) -> list[bytes]:
+    """Return a sum as text and bytes, and what it says of its reports."""
+    texts = [str(value), f"{value:,}", f"{value:x}"]
+    if metric.kind == "mean":
+        total = value / metric.randomizer.grid * 100
+        numbers = [total, total / count, total / 100, total / 100 / count]
+    else:
+        numbers = [value / count]
+    texts += [form(x) for x in numbers for form in (repr, "{:.6f}".format, "{:.8g}".format)]
+    binary = [value.to_bytes(8, "little"), value.to_bytes(8, "big")]
+    return [text.encode() for text in texts] + [form for raw in binary for form in encoded(raw)]
+
+
+def encoded(raw: bytes) -> list[bytes]:
+    """Return bytes as they are, and as text."""
+    return [raw, raw.hex().encode(), base64.b64encode(raw).rstrip(b"="), repr(raw)[2:-1].encode()]
+
+
+def leaks(emitted: dict[str, bytes], sums: dict[str, list[bytes]]) -> list[str]:
+    """Return which sums are anywhere; digits only where they are a whole number."""
+    found = []
+    for place, data in emitted.items():
+        numbers = set(re.findall(rb"[0-9a-fA-F][0-9a-fA-F.,]*", data))
+        for what, forms in sums.items():
+            for form in forms:
+                is_number = re.fullmatch(rb"[0-9a-f.,]+", form) is not None
+                if form in (numbers if is_number else data):
+                    found.append(f"{what} as {form!r} in {place}")
+    return found
+
+
+@contextlib.contextmanager
+def running(deployment: Deployment, port: int) -> Iterator[None]:
+    """Run a worker and a server, which say all that they can."""
+    arguments = ["--log-json", "--log-level=debug", "--set=aggregate.idle=300ms"]
+    publish = ["--set=publish.interval=200ms", "--set=publish.lease=2s", f"--port={port}"]
+    processes = [
+        deployment.start_worker(*arguments),
+        deployment._start("serve", "server.log", *arguments, *publish),
+    ]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(30)
+
+
+@pytest.fixture
+def trusted(
+    deployment_of: Callable[[Path], Deployment], metrics_file: Path
+) -> Iterator[Deployment]:
+    metrics_file.write_text(METRICS)
+    deployment = deployment_of(metrics_file)
+    with deployment.store:
+        yield deployment
+
+
+def asked(address: str) -> dict[str, bytes]:
+    """Return what the server says to everything that can be asked, well or badly."""
+    found = {}
+    paths = ["/metrics", "/healthz", "/readyz", "/openapi.json", "/asyncapi.json", "/v1/status"]
+    paths += ["/v1/metrics", "/"]
+    for name in ("wage", "party"):
+        one = f"/v1/metrics/{name}"
+        questions = ["", "?window=10m", "?from=2013-01-01&to=2013-01-02", "?weights=uniform"]
+        questions += ["?beta=0.5", "?target=sample", "?category=red", "?pointwise=true", "?top=1"]
+        paths += [one, *(f"{one}/estimate{question}" for question in questions)]
+        paths += [f"{one}/series", f"{one}/series?step=10m", f"{one}/series?step=1h"]
+    with httpx.Client(base_url=address, timeout=60) as client:
+        for path in paths:
+            answer = client.get(path)
+            assert answer.status_code in (200, 400), answer.text
+            found[f"GET {path}"] = answer.content
+        with client.stream("GET", "/v1/events") as stream:
+            lines = b""
+            for chunk in stream.iter_bytes():
+                lines += chunk
+                if lines.count(b"event: estimate") >= 2 and b"event: status" in lines:
+                    break
+            found["GET /v1/events"] = lines
+    return found
+
+
+def test_no_sum_leaves_but_in_a_release(trusted: Deployment, metrics_file: Path) -> None:
+    (port,) = free_ports(1)
+    address, emitted = f"http://127.0.0.1:{port}", dict[str, bytes]()
+    trusted.produce([*reports(trusted), (0, b"no batch")])
+
+    def released() -> bool:
+        return trusted.store.publishing()[1]["final"] >= 2 * (PANES - 1)
+
+    def answers() -> bool:
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"{address}/readyz").status_code == 200
+        return False
+
+    with running(trusted, port):
+        trusted.wait_until_counted()
+        wait_until(answers, "it answers")
+        wait_until(released, "the closed panes are released")
+        emitted |= {f"while counting, {path}": data for path, data in asked(address).items()}
+        for first in reports(trusted)[:2]:  # duplicates by now late
+            trusted.produce([first])
+        trusted.dead(3)
+        commands = [("metrics", "--json"), ("verify",), ("estimate", "wage"), ("weights",)]
+        commands += [("estimate", "party", "--json"), ("deadletters", "list")]
+        for command in commands:
+            emitted[f"dither {' '.join(command)}"] = output(trusted.dither(*command))
+    key = metric_key("wage", trusted.metrics["wage"].revision)
+    damaged = f"{tag(trusted.topic, 0)}:pane:{key}:{EPOCH}"
+    sums = secrets(trusted)
+    client: Any = trusted.store.client
+    client.setrange(damaged, 9, b"\x55")
+    verified = trusted.dither("verify")
+    assert "differ" in verified.stdout, "verify tells that, and not what"
+    emitted["dither verify, of damage"] = output(verified)
+    for number, event in enumerate(on_topic(trusted, isolation="read_uncommitted")):
+        headers = b" ".join(value for value in event.headers.values())
+        emitted[f"event {number}"] = event.key.encode() + headers + event.value
+    letters = on_topic(trusted, trusted.deadletters)
+    emitted |= {f"dead letter {n}": letter.value for n, letter in enumerate(letters)}
+    for name in ("workers.log", "server.log"):
+        emitted[name] = metrics_file.with_name(name).read_bytes()
+        assert b'"level": "debug"' in emitted[name]
+    assert len(emitted) > 40
+    assert leaks(emitted, sums) == []
+
+    some = next(what for what in sums if what.startswith("sum of pane:wage"))
+    for form in sums[some]:
+        assert leaks({"a leak": b'{"value": ' + form + b"}"}, sums), "a leak would be found"
+
+
+def output(run: subprocess.CompletedProcess[str]) -> bytes:
+    return (run.stdout + run.stderr).encode()

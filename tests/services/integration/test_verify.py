@@ -1,0 +1,238 @@
+"""`dither verify` finds whatever differs from the log, and says where; gaps are never silent."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from aggregator.state.pane_keys import metric_key
+from tests.support.reports.messages import batch
+from tests.support.reports.traffic import traffic
+from tests.support.running.deployment import Deployment, as_json, wait_until
+from tests.support.running.servers import Kafka
+
+
+@pytest.fixture
+def counted(deployment: Deployment) -> Deployment:
+    """A deployment whose log of some days is counted, its workers gone."""
+    deployment.produce(traffic(deployment, 240))
+    with deployment.worker():
+        deployment.wait_until_counted()
+    return deployment
+
+
+def pane_keys(deployment: Deployment, pattern: str) -> list[bytes]:
+    client: Any = deployment.store.client
+    return sorted(client.scan_iter(match=f"{{dither:{deployment.topic}:*}}:{pattern}"))
+
+
+def number_of(key: bytes) -> int:
+    found = re.search(rb":(\d+)}", key)
+    assert found is not None
+    return int(found[1])
+
+
+FAR_AHEAD = 4_000_000_000_000
+GRAINS = ["pane:delay@*", "pane:carrier@*", "hour:age@*", "day:delay@*", "total:age@*"]
+
+
+def test_one_altered_byte_is_named_with_its_partition_and_pane(counted: Deployment) -> None:
+    client: Any = counted.store.client
+    for pattern in GRAINS:
+        key = pane_keys(counted, pattern)[0]
+        value = client.get(key)
+        client.set(key, value[:3] + bytes([value[3] ^ 1]) + value[4:])
+        (difference,) = counted.verify().differences
+        assert difference.partition == number_of(key)
+        assert difference.where.startswith(f"{pattern.split(':')[0]} of ")
+        assert key.decode().split("}:")[1] in difference.where
+        assert difference.detail.startswith("1 cells differ")
+        client.set(key, value)
+    assert counted.dither("verify").returncode == 0
+
+
+def test_a_metric_of_which_all_was_refused_is_no_difference(deployment: Deployment) -> None:
+    ahead = batch(deployment.metrics["delay"], [1.0], time_ms=FAR_AHEAD)
+    deployment.produce([(0, ahead.SerializeToString())])
+    with deployment.worker():
+        deployment.wait_until_counted()
+    assert deployment.counts() == {"future:delay": 1}
+    assert deployment.verify().verified
+
+
+def test_one_removed_report_is_named_with_its_partition_and_pane(counted: Deployment) -> None:
+    client: Any = counted.store.client
+    key = pane_keys(counted, "pane:delay@*")[-1]
+    vector = np.frombuffer(client.get(key), "<i8").copy()
+    level = int(np.flatnonzero(vector[::2])[0])
+    vector[2 * level] -= 1
+    client.set(key, vector.tobytes())
+    found = counted.dither("verify", "--json")
+    assert found.returncode == 1
+    assert f"partition {number_of(key)}: pane of delay from" in found.stdout
+    assert key.decode().split("}:")[1] in found.stdout
+
+
+def test_a_missing_pane_and_an_invented_one_are_both_named(counted: Deployment) -> None:
+    client: Any = counted.store.client
+    key = pane_keys(counted, "pane:carrier@*")[0]
+    client.delete(key)
+    delay = counted.metrics["delay"]
+    name = metric_key("delay", delay.revision)
+    tag = key.decode().split("}:")[0] + "}"
+    client.set(f"{tag}:pane:{name}:0", delay.zero().tobytes())
+    client.zadd(f"{tag}:index:pane:{name}", {"0:0": 0})
+    outcome = counted.verify()
+    details = {difference.detail for difference in outcome.differences}
+    assert len(outcome.differences) == 2
+    assert any(detail.startswith("missing in the store") for detail in details)
+    assert any("no report of it in the log" in detail for detail in details)
+
+
+def test_an_altered_counter_a_watermark_and_a_forgotten_batch_are_named(
+    counted: Deployment,
+) -> None:
+    client: Any = counted.store.client
+    tag = f"{{dither:{counted.topic}:0}}"
+    client.hincrby(f"{tag}:counts", "accepted:delay", 1)
+    name = metric_key("age", counted.metrics["age"].revision)
+    client.hset(f"{tag}:watermarks", name, "5:5:5")
+    several = (k for k in client.scan_iter(match=f"{tag}:seen:*") if client.strlen(k) > 16)
+    seen = next(several)
+    client.set(seen, client.get(seen)[16:])
+    client.hset(seen.replace(b":seen:", b":keys:"), b"somebody", 7)
+    found = as_text(counted)
+    assert "partition 0: count accepted:delay: stored" in found
+    assert "partition 0: watermarks: stored" in found
+    assert "batch ids in the store" in found
+    assert "1 message keys have other numbers of reports in the store than in the log" in found
+
+
+def as_text(deployment: Deployment) -> str:
+    return "\n".join(str(difference) for difference in deployment.verify().differences)
+
+
+def test_verify_works_beside_a_running_worker(deployment: Deployment) -> None:
+    deployment.produce(traffic(deployment, 60))
+    with deployment.worker():
+        deployment.wait_until_counted()
+        for seed in range(1, 4):
+            deployment.produce(traffic(deployment, 60, seed=seed))
+            outcome = deployment.verify()
+            assert outcome.verified, outcome.differences
+        deployment.wait_until_counted()
+    assert as_json(deployment.dither("verify", "--json"))["messages"] == 720
+
+
+def truncate(deployment: Deployment, partition: int, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": deployment.kafka.bootstrap_servers})
+    position = TopicPartition(deployment.topic, partition, before)
+    admin.delete_records([position])[position].result(timeout=30)
+
+
+def test_panes_whose_reports_left_the_log_are_named_as_not_verifiable(
+    apache_kafka: Kafka, counted: Deployment
+) -> None:
+    truncate(counted, 2, 1)
+    run = counted.dither("verify")
+    assert run.returncode == 1
+    assert "partition 2: pane of" in run.stdout
+    assert "no longer all in the log, which begins at offset 1" in run.stdout
+    outcome = counted.verify()
+    assert outcome.differences == []
+    bases = [d for d in outcome.unverifiable if d.where.startswith("pane")]
+    assert len(bases) == 1, "one message was removed, and it opened one pane"
+    assert counted.dither("verify", "--allow-truncated").returncode == 0
+
+
+def test_a_log_that_lost_what_comes_next_stops_its_partition_with_a_reason(
+    apache_kafka: Kafka, counted: Deployment
+) -> None:
+    before = counted.state()
+    counted.produce(traffic(counted, 60, seed=1))
+    ends = counted.log_ends()
+    truncate(counted, 1, ends[1])
+    with counted.worker() as worker:
+        wait_until(lambda: bool(worker.owned.get(1) and worker.owned[1].halted), "1 is halted")
+        wait_until(
+            lambda: all(int(counted.store.owner(n)["next"]) == ends[n] for n in (0, 2, 3, 4, 5)),
+            "the others go on",
+        )
+        wait_until(lambda: bool(counted.store.owner(1).get("halted")), "the reason is stored")
+    reason = counted.store.owner(1)["halted"]
+    lost = ends[1] - int(counted.store.owner(1)["next"])
+    assert f"{lost} offsets are gone" in reason
+    assert "aggregate.on_gap=skip" in reason
+    after = counted.state()
+    one = f"{{dither:{counted.topic}:1}}"
+    assert {k: v for k, v in after.items() if k.startswith(one)} == {
+        k: v for k, v in before.items() if k.startswith(one)
+    }
+
+    counted.settings.aggregate.on_gap = "skip"
+    with counted.worker():
+        counted.produce([(1, payload) for _, payload in traffic(counted, 10, seed=9)])
+        counted.wait_until_counted()
+    owner = counted.store.owner(1)
+    assert int(owner["gap"]) == lost
+    assert owner["halted"] == ""
+
+
+def test_a_topic_that_was_deleted_and_created_again_stops_its_partitions(
+    apache_kafka: Kafka, counted: Deployment
+) -> None:
+    before = counted.state()
+    counted.recreate_topic()
+    counted.produce(traffic(counted, 300, seed=3))
+    with counted.worker() as worker:
+        wait_until(
+            lambda: (
+                len(worker.owned) == counted.partitions
+                and all("created again" in owned.halted for owned in worker.owned.values())
+            ),
+            "all are halted",
+        )
+    assert counted.state() == before
+
+
+def test_a_partition_without_state_is_not_verifiable_while_its_log_has_messages(
+    counted: Deployment,
+) -> None:
+    client: Any = counted.store.client
+    ends = counted.log_ends()
+    client.delete(*client.scan_iter(match=f"{{dither:{counted.topic}:2}}:*"))
+    outcome = counted.verify()
+    assert not outcome.verified
+    assert outcome.differences == []
+    assert [one.partition for one in outcome.unjudged] == [2]
+    assert outcome.uncounted == {2: ends[2]}
+    run = counted.dither("verify", "--allow-truncated")
+    assert run.returncode == 1
+    assert f"partition 2: everything: no state in Redis, though its log has {ends[2]}" in run.stdout
+    client.flushall()
+    run = counted.dither("verify", "--json")
+    assert run.returncode == 1
+    found = json.loads(run.stdout)
+    assert not found["verified"]
+    assert sum(found["uncounted"].values()) == sum(ends.values())
+
+
+def test_what_is_not_counted_yet_and_what_is_halted_are_told(counted: Deployment) -> None:
+    ends = counted.log_ends()
+    counted.produce(traffic(counted, 60, seed=1))
+    lag = {number: end - ends[number] for number, end in counted.log_ends().items()}
+    client: Any = counted.store.client
+    client.hset(f"{{dither:{counted.topic}:1}}:owner", "halted", "offset 7 cannot be counted")
+    outcome = counted.verify()
+    assert outcome.verified, outcome.differences
+    assert outcome.uncounted == lag
+    run = counted.dither("verify")
+    assert run.returncode == 0
+    assert f"{sum(lag.values())} messages of 6 partitions are not counted yet" in run.stdout
+    assert "partition 1 is halted: offset 7 cannot be counted" in run.stdout

@@ -1,0 +1,154 @@
+"""A Redis Cluster, and Sentinels, that speak TLS alone and ask each client for a certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from aggregator import Reader
+from aggregator.errors import StoreUnreachable
+from aggregator.state.partition import Partition
+from aggregator.storage.redis_keys import tag
+from aggregator.storage.store import UNSET, Store, connect
+from tests.support.reports.messages import batch, log
+from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
+from tests.support.running.redis_nodes import RedisCluster, RedisNode, RedisSentinel, wait_for
+from tests.support.running.secured import Certificates
+
+TOPIC = "reports"
+NODE = "127.0.0.1"
+"""The host that a Cluster, and a Sentinel, tell a client of: their certificates have it."""
+BATCHES = [batch(DELAY, [1.0, 2.0], seed=seed) for seed in range(20)]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("strangers"))
+
+
+def serving(certificates: Certificates) -> dict[str, str]:
+    """Return the options of a server that speaks TLS, to its like too."""
+    certificate, key = certificates.issue("redis", NODE)
+    files = {"cert_file": certificate, "key_file": key, "ca_cert_file": certificates.ca}
+    return {f"tls_{name}": str(file) for name, file in files.items()} | {"tls_replication": "yes"}
+
+
+@pytest.fixture(scope="module")
+def client(certificates: Certificates) -> dict[str, Path]:
+    """What a client says of itself, and whom it trusts."""
+    certificate, key = certificates.issue("client", "worker.example")
+    return {"ssl_ca_certs": certificates.ca, "ssl_certfile": certificate, "ssl_keyfile": key}
+
+
+@pytest.fixture(scope="module")
+def cluster(certificates: Certificates) -> Iterator[RedisCluster]:
+    options = {"tls_cluster": "yes", **serving(certificates)}
+    with RedisCluster(2, 0, **options) as cluster:
+        yield cluster
+
+
+class Watched:
+    """A master, its replica and a Sentinel."""
+
+    def __init__(self, master: RedisNode, replica: RedisNode, sentinel: RedisSentinel) -> None:
+        self.master, self.replica, self.sentinel = master, replica, sentinel
+
+
+@pytest.fixture(scope="module")
+def watched(certificates: Certificates) -> Iterator[Watched]:
+    options = {"requirepass": "secret", "masterauth": "secret", **serving(certificates)}
+    options["repl_diskless_sync_delay"] = "0"
+    with RedisNode(**options) as master, RedisNode(**options) as replica:
+        replica.follow(master)
+        with RedisSentinel(master) as sentinel:
+            wait_for(lambda: "'slaves': 1" in sentinel.info("sentinel")["master0"], "all known")
+            yield Watched(master, replica, sentinel)
+
+
+@pytest.fixture(params=["cluster", "watched"])
+def place(request: pytest.FixtureRequest) -> str:
+    """The URL of either, without its parameters."""
+    found: RedisCluster | Watched = request.getfixturevalue(request.param)
+    if isinstance(found, RedisCluster):
+        return f"rediss://{found.masters[1].address}/0"
+    return f"rediss+sentinel://:secret@{found.sentinel.address}/dither/0"
+
+
+def commit(store: Store, number: int, state: Partition | None, first: int = 0) -> Partition:
+    """Take a partition up, count ten more batches and commit them."""
+    snapshot = store.acquire(number, "worker")
+    state = state or snapshot.partition(METRICS, FUTURE_MS)
+    state.count(log(*BATCHES[first : first + 10], first=first))
+    store.commit(number, int(snapshot.owner["epoch"]), first or UNSET, state, {})
+    return state
+
+
+def test_it_is_counted_into_and_read_from(place: str, client: dict[str, Path]) -> None:
+    url = f"{place}?{urlencode(client)}"
+    with Store(connect(url), "counted") as store:
+        for number in range(4):
+            commit(store, number, None)
+        assert store.counts(3) == {"accepted:delay": 20}
+    with Reader(url, METRICS, topic="counted") as reader:
+        assert reader.estimate("delay").reports == 80
+
+
+def test_slots_of_a_cluster_move_between_nodes(
+    cluster: RedisCluster, client: dict[str, Path]
+) -> None:
+    addresses = ",".join(node.address for node in cluster.masters)
+    url = f"rediss://{addresses}/0?{urlencode(client)}"
+    with Store(connect(url), TOPIC) as store:
+        state = commit(store, 0, None)
+        prefix = tag(TOPIC, 0)
+        target = next(node for node in cluster.masters if node is not cluster.master_of(prefix))
+        source, slot = cluster.begin_move(prefix, target)
+        cluster.move_keys(source, target, source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1_000))
+        commit(store, 0, state, 10)
+        cluster.end_move(source, target, slot)
+        assert int(store.acquire(0, "heir").owner["next"]) == 20
+        assert Reader(store, METRICS).estimate("delay").reports == 40
+
+
+def test_sentinels_name_the_master_before_and_after_a_failover(
+    watched: Watched, client: dict[str, Path]
+) -> None:
+    url = f"rediss+sentinel://:secret@{watched.sentinel.address}/dither/0?{urlencode(client)}"
+    with Store(connect(url), TOPIC) as store:
+        state = commit(store, 0, None)
+        owner = f"{tag(TOPIC, 0)}:owner"
+        wait_for(lambda: watched.replica.ask("HGET", owner, "next") == "10", "the replica has it")
+        watched.sentinel.ask("SENTINEL", "FAILOVER", "dither")
+        chosen = watched.replica.address
+        wait_for(lambda: chosen in watched.sentinel.info("sentinel")["master0"], "it is promoted")
+        watched.master.ask("CLIENT", "KILL", "TYPE", "normal")
+        commit(store, 0, state, 10)
+        assert watched.replica.ask("HGET", owner, "next") == "20"
+        assert Reader(store, METRICS).estimate("delay").reports == 40
+
+
+def test_what_is_wrong_with_a_certificate_is_told(
+    place: str, client: dict[str, Path], strangers: Certificates
+) -> None:
+    def refusal(**changed: Path) -> str:
+        return refusal_of(f"{place}?{urlencode({**client, **changed})}")
+
+    assert "that no known authority has signed" in refusal(ssl_ca_certs=strangers.ca)
+    assert "ssl_certfile or ssl_keyfile is not there" in refusal(ssl_ca_certs=Path("/nowhere.pem"))
+    anonymous = f"{place}?ssl_ca_certs={client['ssl_ca_certs']}"
+    assert "Redis has ended TLS with this client" in refusal_of(anonymous)
+
+
+def refusal_of(url: str) -> str:
+    with pytest.raises(StoreUnreachable) as refused:
+        connect(url)
+    assert "secret" not in str(refused.value)
+    return str(refused.value)

@@ -1,0 +1,219 @@
+"""Whoever is turned away is told which check failed, and what to do, and never the secret."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+from confluent_kafka import KafkaException
+
+from aggregator.cli.failure_messages import explain_failure
+from aggregator.cli.roles import KafkaRight
+from aggregator.config.settings import Settings
+from aggregator.errors import (
+    BrokerRefused,
+    DitherError,
+    SettingsError,
+    StoreUnreachable,
+)
+from aggregator.kafka import clients
+from aggregator.storage.store import connect
+from producers import Reporter
+from producers.kafka.delivery import DeliveryError
+from tests.services.security.conftest import Places
+from tests.support.running.secured import Certificates, Secured, SecuredRedis
+
+WRONG = "wr0ng-pa55word"
+
+
+@pytest.fixture(scope="session")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """An authority that has signed nothing here."""
+    return Certificates(tmp_path_factory.mktemp("strangers"))
+
+
+@pytest.fixture(scope="session")
+def somebody(secured: Secured, metrics_file: Path) -> Settings:
+    """A user without rights."""
+    return Places(secured, metrics_file).user("somebody", [])
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_the_right_password_gets_in(places: Places, mechanism: str) -> None:
+    clients.admin(places.user("reporter", [], mechanism=mechanism))
+
+
+Change = Callable[[Settings, Secured, Certificates], None]
+
+
+def change(**properties: str) -> Change:
+    def apply(settings: Settings, secured: Secured, strangers: Certificates) -> None:
+        for key, value in properties.items():
+            known = {"EXPIRED": secured.kafka.expired, "STRANGERS": str(strangers.ca)}
+            known["NUMBER"] = secured.kafka.address.replace("localhost", "127.0.0.1")
+            settings.kafka[key.replace("_", ".")] = known.get(value, value)
+
+    return apply
+
+
+KAFKA = {
+    "a wrong password": (
+        change(sasl_password=WRONG),
+        ("invalid credentials", "check sasl.username, sasl.password and sasl.mechanism"),
+    ),
+    "an unknown user": (change(sasl_username="nobody"), ("invalid credentials", "sasl.username")),
+    "another mechanism": (
+        change(sasl_mechanism="PLAIN"),
+        ("PLAIN mechanism", "SCRAM-SHA-512", "sasl.mechanism"),
+    ),
+    "an unknown authority": (
+        change(ssl_ca_location="STRANGERS"),
+        ("not signed by an authority of [kafka] ssl.ca.location",),
+    ),
+    "an expired certificate": (change(bootstrap_servers="EXPIRED"), ("has expired: renew it",)),
+    "another host's certificate": (
+        change(bootstrap_servers="NUMBER"),
+        ("of another host: connect by a name that it has", "127.0.0.1"),
+    ),
+    "no TLS": (
+        change(security_protocol="SASL_PLAINTEXT"),
+        ("speaks TLS", "security.protocol is SASL_PLAINTEXT: expected SASL_SSL"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KAFKA)
+def test_kafka_says_which_check_failed_and_what_to_do(
+    case: str, somebody: Settings, secured: Secured, strangers: Certificates
+) -> None:
+    apply, expected = KAFKA[case]
+    settings = copy.deepcopy(somebody)
+    password = str(settings.kafka["sasl.password"])
+    apply(settings, secured, strangers)
+    with pytest.raises(BrokerRefused) as error:
+        clients.admin(settings)
+    told = str(error.value)
+    assert told.startswith(f"Kafka at {settings.kafka['bootstrap.servers']} ")
+    for words in expected:
+        assert words in told
+    assert password not in told
+    assert WRONG not in told
+
+
+def test_a_producer_that_died_of_a_missing_right_goes_on_saying_so(
+    counted: Places,
+) -> None:
+    topic = counted.settings.topics.deadletters
+    reader = counted.user("reader", [KafkaRight("Describe", "topic", topic)])
+    producer = clients.producer(reader)
+
+    def go_on_producing() -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            producer.produce(topic, b"report")
+            producer.poll(0.1)
+
+    with pytest.raises(KafkaException) as error:
+        go_on_producing()
+    assert error.value.args[0].fatal()
+    assert "authorization failed" in str(error.value)
+    with pytest.raises(KafkaException, match="authorization failed"):
+        producer.produce(topic, b"report")
+
+
+def test_a_file_that_a_property_names_must_be_there(somebody: Settings) -> None:
+    settings = copy.deepcopy(somebody)
+    settings.kafka["ssl.ca.location"] = "/nowhere/ca.pem"
+    with pytest.raises(SettingsError, match=r"kafka\.ssl\.ca\.location = '/nowhere/ca\.pem': .*"):
+        clients.admin(settings)
+
+
+def test_a_reporter_without_the_right_says_so(places: Places) -> None:
+    here = places.filled()
+    settings = here.user("reporter", [])
+    reporter = Reporter(here.metrics["delay"], settings.kafka, topic=here.settings.topics.reports)
+    reporter.report(1.0, epsilon=1.0)
+    with pytest.raises(DeliveryError, match=r"Topic authorization failed: .*security\.md"):
+        reporter.flush(10)
+    with pytest.raises(DeliveryError, match="Topic authorization failed"):
+        reporter.close(5)
+
+
+def test_topics_that_may_not_be_created_are_named(places: Places) -> None:
+    with pytest.raises(DitherError, match=r"(?i)authorization failed.*`dither topics`") as error:
+        clients.ensure_topics(places.user("worker", []), places.settings.topics.reports)
+    assert places.settings.topics.reports in str(error.value)
+    assert places.settings.topics.estimates not in str(error.value)
+
+
+# -- Redis --------------------------------------------------------------------------------------
+
+
+def refusal_of(url: str, *secrets: str) -> str:
+    with pytest.raises((StoreUnreachable, SettingsError)) as error:
+        connect(url)
+    for secret in (WRONG, *secrets):
+        assert secret not in str(error.value)
+    return str(error.value)
+
+
+def test_redis_says_which_check_failed_and_what_to_do(
+    secured: Secured, strangers: Certificates
+) -> None:
+    store = secured.redis
+    password = store.passwords["administrator"]
+    good = store.url("administrator")
+    connect(good).close()
+    told = refusal_of(good.replace(password, WRONG), password)
+    assert "Redis does not accept the user or the password" in told
+    assert "redis.url" in told
+    told = refusal_of(store.url("administrator", ssl_ca_certs=str(strangers.ca)), password)
+    assert "certificate that no known authority has signed" in told
+    told = refusal_of(store.url("administrator", host="127.0.0.1"), password)
+    assert "a certificate of another host" in told
+    assert "connect by a name that it has" in told
+    told = refusal_of(store.url("administrator", ssl_ca_certs="/nowhere.pem"), password)
+    assert "ssl_ca_certs, ssl_certfile or ssl_keyfile is not there" in told
+    without = good.partition("?")[0].replace("rediss", "redis")
+    assert "no Redis answers at redis://" in refusal_of(without, password)
+    told = refusal_of(store.user("powerless", ["+get"]))
+    assert "the Redis user lacks a permission" in told
+    assert "'ping'" in told
+    assert "`dither roles`" in told
+
+
+def test_an_expired_certificate_of_redis_is_told(secured: Secured, tmp_path: Path) -> None:
+    with SecuredRedis(tmp_path, secured.certificates, expired=True) as store:
+        url = store.url("administrator")
+        for _ in range(100):
+            told = refusal_of(url, store.passwords["administrator"])
+            if "no Redis answers" not in told:  # it has only just been started
+                break
+    assert "a certificate that has expired" in told
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://app:pa/{WRONG}@db:6379/0",
+        f"redis://app:{WRONG}@db:port/0",
+        f"http://app:{WRONG}@db",
+        f"redis://app:{WRONG}@db/0?ssl_ca_certs=/ca.pem",
+        f"rediss://app:{WRONG}@db/0?ssl_nonsense=1",
+    ],
+)
+def test_a_url_that_cannot_be_read_is_not_told_with_its_password(url: str) -> None:
+    assert "percent-encoded" in refusal_of(url)
+
+
+def test_a_right_that_is_taken_away_later_is_told_too(secured: Secured) -> None:
+    client = redis.Redis.from_url(secured.redis.user("reader", ["+ping"]))
+    with pytest.raises(redis.RedisError) as error, client:
+        client.get("x")
+    told = explain_failure(error.value) or ""
+    assert "the Redis user lacks a permission" in told
+    assert "'get'" in told

@@ -1,0 +1,221 @@
+"""A store with something counted, and servers that answer for it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from aggregator.config.settings import Settings
+from aggregator.kafka.log_ends import LogEnds
+from aggregator.reading.reader import Reader
+from aggregator.state.partition import CONFIRMING_BATCHES, Partition
+from aggregator.storage.store import Store, connect
+from aggregator.web import application
+from estimators import Metric
+from producers.wire.reports_pb2 import ReportBatch
+from tests.support.reports.messages import ARRIVAL, EPOCH, batch, log
+
+MINUTE, HOUR = 60_000, 3_600_000
+TOPIC = "dither.reports"
+PATIENCE = 60.0
+HERE = "http://localhost"
+
+DEFINITIONS = """
+[metrics.delay]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 10]
+levels = [0.5, 1]
+minimum_reports = 10
+lateness = "1m"
+unit = "minutes"
+description = "Departure delay"
+
+[metrics.carrier]
+kind = "frequency"
+mechanism = "rappor"
+categories = ["AA", "B6", "DL", "UA"]
+levels = [1, 8]
+
+[metrics.place]
+kind = "vector_mean"
+mechanism = "hemisphere"
+coordinates = ["x", "y", "z"]
+radius = 2
+levels = [8]
+unit = "km"
+
+[metrics.page]
+kind = "frequency"
+mechanism = "count_sketch"
+categories = "open"
+watch = ["/", "/checkout"]
+levels = [8]
+options = {rows = 4, buckets = 64}
+retention = "30d"
+
+[metrics.silent]
+kind = "mean"
+mechanism = "laplace"
+range = [0, 1]
+levels = [1]
+"""
+
+
+class Counting:
+    """Counts batches into a store, partition by partition, as a worker does."""
+
+    def __init__(self, store: Store, metrics: dict[str, Metric]) -> None:
+        self.store, self.metrics = store, metrics
+        self._seed = 0
+        self._owned: dict[int, tuple[int, Partition]] = {}
+
+    def count(self, partition: int, *contents: ReportBatch | bytes, **facts: str | int) -> None:
+        """Take a partition over, count batches after what is there, and commit."""
+        snapshot = self.store.acquire(partition, "test")
+        state = snapshot.partition(self.metrics, 10 * MINUTE)
+        self._owned[partition] = int(snapshot.owner["epoch"]), state
+        self._commit(partition, snapshot.next_offset, contents, facts)
+
+    def count_on(self, partition: int, *contents: ReportBatch | bytes) -> None:
+        """Count more batches as the owner of before."""
+        self._commit(partition, self._owned[partition][1].next_offset, contents, {})
+
+    def _commit(
+        self,
+        partition: int,
+        expected: int,
+        contents: Sequence[ReportBatch | bytes],
+        facts: Mapping[str, str | int],
+    ) -> None:
+        epoch, state = self._owned[partition]
+        first = max(0, expected)
+        state.count(log(*contents, first=first))
+        known: dict[str, str | int] = {"high": first + len(contents), "updated": ARRIVAL}
+        known |= {"partitions": partition + 1, **facts}
+        self.store.commit(partition, epoch, expected, state, known)
+
+    def batch(
+        self, name: str, answers: Sequence[Any], minute: float = 0, epsilon: float = 1.0
+    ) -> ReportBatch:
+        """Return a batch with an id of its own."""
+        self._seed += 1
+        at = int(EPOCH + minute * MINUTE)
+        return batch(self.metrics[name], answers, epsilon, at, self._seed)
+
+    def some(self, minutes: int = 90) -> None:
+        """Two partitions: eight batches of delays a minute, some carriers, places and pages."""
+        for number in (0, 1):
+            each = [minute for minute in range(minutes) for _ in range(CONFIRMING_BATCHES)]
+            delays = [self.batch("delay", [minute % 10] * 5, minute) for minute in each]
+            once = self.batch("delay", [1.0] * 3, minutes - 1)
+            carriers = self.batch("carrier", [0] * 300 + [1] * 200 + [3] * 100, 1, 8)
+            places = self.batch("place", [[0.1, -1.5, 0.5]] * 300, 1, 8)
+            pages = self.batch("page", ["/"] * 300 + ["/a b&c"] * 200, 1, 8)
+            late = self.batch("delay", [1.0] * 7, 0)
+            self.count(number, *delays, once, once, carriers, places, pages, late, b"\xff bad")
+
+
+class Client:
+    """Asks an application without a socket; a connection's errors are the server's."""
+
+    def __init__(self, store: Store, metrics: Mapping[str, Metric], settings: Settings) -> None:
+        self.store, self.settings = store, settings
+        self.ends = LogEnds()
+        reader = Reader(store, metrics)
+        self.app = application(reader, settings, ends=lambda: self.ends)
+
+    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """Return the answer to one request."""
+        import asyncio
+
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url=HERE) as client:
+                return await client.request(method, path, **options)
+
+        return asyncio.run(ask())
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        """Return the answer to a GET."""
+        return self.ask("GET", path, **options)
+
+    def json(self, path: str, **params: Any) -> Any:
+        """Return what a GET that succeeds answers."""
+        answer = self.get(path, params=params)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"] == "application/json"
+        return answer.json()
+
+    def problem(self, status: int, path: str, method: str = "GET", **options: Any) -> Any:
+        """Return the problem that a request is answered with."""
+        answer = self.ask(method, path, **options)
+        assert answer.status_code == status, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+        problem = answer.json()
+        assert problem["status"] == status
+        assert problem["instance"] == path.partition("?")[0]
+        assert problem["type"] == "about:blank"
+        assert problem["title"]
+        assert problem["detail"]
+        assert problem["remedy"]
+        assert not any(word in problem["detail"] for word in ("regex", "enum", "$.", "`"))
+        return problem
+
+
+@contextlib.contextmanager
+def serving(metrics_file: Path, redis_url: str, *flags: str) -> Iterator[Server]:
+    """Run `dither serve` as a process until it is told to end."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    with metrics_file.with_name("serve.log").open("w+b") as told:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "aggregator", "serve", f"--port={port}"),
+                *("--metrics", str(metrics_file), "--redis", redis_url),
+                *("--set", "serve.gateway=false", "--set", "publish.enabled=false", *flags),
+            ],
+            stdout=told,
+            stderr=told,
+        )
+        server = Server(process, f"http://127.0.0.1:{port}", Path(told.name))
+        try:
+            server.wait()
+            yield server
+        finally:
+            process.terminate()
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class Server:
+    """A `dither serve` that runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str, told: Path) -> None:
+        self.process, self.url, self.told = process, url, told
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, self.told.read_text()
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{self.url}/healthz").status_code == 200:
+                    return
+        raise AssertionError(f"no answer: {self.told.read_text()}")
+
+
+def connected(url: str) -> Store:
+    """Return a store at a URL."""
+    return Store(connect(url), TOPIC)

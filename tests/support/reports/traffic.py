@@ -1,0 +1,28 @@
+"""Reports of all kinds, for the services' tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.support.reports.messages import EPOCH, batch
+from tests.support.running.deployment import Deployment
+
+HOUR = 3_600_000
+
+
+def traffic(deployment: Deployment, batches: int, seed: int = 0) -> list[tuple[int, bytes]]:
+    """Return batches of all metrics over all partitions, their event time going on by the hour."""
+    delay, carrier, age = (deployment.metrics[name] for name in ("delay", "carrier", "age"))
+    rng = np.random.default_rng(seed)
+    found = []
+    for i in range(batches):
+        time, size, number = EPOCH + i * HOUR // 4, int(rng.integers(1, 40)), seed * 10**6 + 3 * i
+        asked = [
+            batch(delay, list(rng.uniform(-60, 180, size)), 1.5, time, number),
+            batch(carrier, list(rng.integers(0, 5, size)), 4, time, number + 1),
+            batch(age, list(rng.uniform(0, 100, size)), 2, time, number + 2),
+        ]
+        found += [
+            (int(rng.integers(0, deployment.partitions)), one.SerializeToString()) for one in asked
+        ]
+    return found

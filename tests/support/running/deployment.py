@@ -1,0 +1,307 @@
+"""A deployment for tests: topics, a store, workers as processes or threads, and questions."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from aggregator.clock import SYSTEM, Clock
+from aggregator.config.settings import Redis as RedisSettings
+from aggregator.config.settings import Settings, Topics
+from aggregator.counting.verify import Verification, verify
+from aggregator.counting.worker import Worker
+from aggregator.storage.store import Store, connect
+from estimators import Metric, load_metrics
+from tests.support.running.servers import Kafka
+
+PATIENCE = 90.0
+SESSION_MS = {True: 2_000, False: 6_000}
+"""By whether Kafka is real: the in-process broker takes 3 s for a group's first rebalance."""
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+    """Look until something real has happened."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
+        threading.Event().wait(0.05)
+
+
+def other_database(redis_url: str) -> str:
+    """Return the URL of a second database of the same Redis."""
+    base, _, query = redis_url.partition("?")
+    if base.startswith("unix:"):
+        return f"{base}?db=1" + (f"&{query}" if query else "")
+    return f"{base.rsplit('/', 1)[0]}/1" + (f"?{query}" if query else "")
+
+
+class Deployment:
+    """Topics of its own on a shared Kafka, an empty Redis, and the metrics of a TOML file."""
+
+    def __init__(
+        self, kafka: Kafka, redis_url: str, metrics_file: Path, partitions: int = 6
+    ) -> None:
+        self.kafka, self.redis_url, self.metrics_file = kafka, redis_url, metrics_file
+        self.metrics: Mapping[str, Metric] = load_metrics(metrics_file)
+        self.topic = kafka.topic(partitions, max_message_bytes=32_000_000)
+        self.deadletters = kafka.topic(1, prefix="dead", max_message_bytes=32_000_000)
+        self.estimates = self.topic.replace("test", "estimates")
+        self.rounds = self.topic.replace("test", "rounds")
+        self.partitions = kafka.partitions(self.topic)
+        self.settings = Settings(
+            metrics=str(metrics_file),
+            kafka={
+                "bootstrap.servers": kafka.bootstrap_servers,
+                "session.timeout.ms": SESSION_MS[kafka.is_real],
+                "heartbeat.interval.ms": 500,
+            },
+            topics=Topics(
+                reports=self.topic,
+                deadletters=self.deadletters,
+                estimates=self.estimates,
+                rounds=self.rounds,
+                managed=kafka.is_real,
+            ),
+            redis=RedisSettings(url=redis_url),
+        )
+        self.settings.aggregate.commit_interval = "200ms"
+        self.settings.aggregate.past = "36500d"  # these tests' events are of 2013
+        self.settings.aggregate.group = f"group-{self.topic}"
+        self.store = Store(connect(redis_url), self.topic)
+
+    def beside(self, redis_url: str) -> Deployment:
+        """Return a deployment that counts the same topic into another store."""
+        other = copy.copy(self)
+        other.redis_url = redis_url
+        other.settings = copy.deepcopy(self.settings)
+        other.settings.redis.url = redis_url
+        other.settings.aggregate.group += "-beside"
+        other.store = Store(connect(redis_url), self.topic)
+        return other
+
+    @property
+    def flags(self) -> list[str]:
+        """The same settings for the command line."""
+        shown = {
+            "kafka.session.timeout.ms": SESSION_MS[self.kafka.is_real],
+            "kafka.heartbeat.interval.ms": 500,
+            "topics.reports": self.topic,
+            "topics.deadletters": self.deadletters,
+            "topics.estimates": self.estimates,
+            "topics.rounds": self.rounds,
+            "topics.managed": str(self.kafka.is_real).lower(),
+            "aggregate.commit_interval": self.settings.aggregate.commit_interval,
+            "aggregate.group": self.settings.aggregate.group,
+            "aggregate.past": self.settings.aggregate.past,
+        }
+        sets = [word for k, v in shown.items() for word in ("--set", f"{k}={v}")]
+        places = ["--kafka", self.kafka.bootstrap_servers, "--redis", self.redis_url]
+        return [*places, "--metrics", str(self.metrics_file), *sets]
+
+    def dither(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        command = [sys.executable, "-m", "aggregator", *arguments, *self.flags]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+
+    def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start `dither aggregate` in a process group of its own."""
+        return self._start("aggregate", "workers.log", *arguments)
+
+    def start_server(self, log: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start `dither serve` in a process group of its own, on any free port."""
+        return self._start("serve", log, "--port", "0", *arguments)
+
+    def _start(self, command: str, log_name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        line = [sys.executable, "-m", "aggregator", command, *self.flags, *arguments]
+        log = Path(self.metrics_file).with_name(log_name).open("ab")
+        with log:
+            return subprocess.Popen(
+                line, stdout=log, stderr=log, start_new_session=True, env=dict(os.environ)
+            )
+
+    @contextlib.contextmanager
+    def worker(self, name: str = "worker", clock: Clock = SYSTEM) -> Iterator[Worker]:
+        """Run a worker in a thread; afterwards it has drained, committed and left."""
+        worker = Worker(self.settings, self.metrics, self.store, name, clock=clock)
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                worker.run()
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+        if failures:
+            raise failures[0]
+
+    def produce(self, messages: Sequence[tuple[int, bytes | None]]) -> None:
+        """Put (partition, payload) messages into the reports topic, in order."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "enable.idempotence": True,
+                "message.max.bytes": 32_000_000,
+            }
+        )
+        failed: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for partition, payload in messages:
+            producer.produce(
+                self.topic,
+                payload,
+                partition=partition,
+                on_delivery=delivered,
+            )
+            producer.poll(0)
+        assert producer.flush(PATIENCE) == 0
+        producer.close()
+        assert not failed
+
+    def recreate_topic(self) -> None:
+        """Delete the reports topic and create it again."""
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
+        admin.delete_topics([self.topic])[self.topic].result(timeout=30)
+
+        def created() -> bool:
+            try:
+                topic = NewTopic(self.topic, self.partitions, -1)
+                admin.create_topics([topic])[self.topic].result(timeout=30)
+            except KafkaException:
+                return False
+            return True
+
+        wait_until(created, "the topic is there again")
+
+    def log_ends(self, topic: str = "") -> dict[int, int]:
+        """Return where each partition of a topic (the reports) ends, once a leader tells."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._log_ends(topic or self.topic)
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
+                threading.Event().wait(0.2)
+
+    def _log_ends(self, topic: str) -> dict[int, int]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "group.id": "ends",
+                "log_level": 0,  # fault tests take brokers away
+            }
+        )
+        try:
+            return {
+                number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
+                for number in range(self.kafka.partitions(topic))
+            }
+        finally:
+            consumer.close()
+
+    def wait_until_counted(self, seconds: float = PATIENCE) -> None:
+        """Wait until the store has everything that is in the log."""
+        ends = {number: end for number, end in self.log_ends().items() if end > 0}
+
+        def counted() -> bool:
+            return all(
+                int(self.store.owner(number).get("next", 0)) >= end for number, end in ends.items()
+            )
+
+        wait_until(counted, f"counted up to {ends}", seconds)
+
+    def dead(self, expected: int, seconds: float = PATIENCE) -> list[dict[str, Any]]:
+        """Return the dead letters, once there are as many as expected."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "group.id": f"dead-{self.topic}",
+                "log_level": 0,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        numbers = range(self.kafka.partitions(self.deadletters))
+        consumer.assign([TopicPartition(self.deadletters, number, 0) for number in numbers])
+        letters: list[dict[str, Any]] = []
+
+        def enough() -> bool:
+            for message in consumer.consume(1_000, timeout=0.5):
+                if message.error() is None:
+                    headers = dict(message.headers() or [])
+                    letters.append({"value": message.value(), "headers": headers})
+            return len(letters) >= expected
+
+        try:
+            wait_until(enough, f"{expected} dead letters (found {len(letters)})", seconds)
+        finally:
+            consumer.close()
+        return letters
+
+    def counts(self) -> dict[str, int]:
+        """Return reports by ``outcome:metric`` over all partitions."""
+        found: dict[str, int] = {}
+        for number in self.store.partitions():
+            for name, count in self.store.counts(number).items():
+                found[name] = found.get(name, 0) + count
+        return found
+
+    def verify(self) -> Verification:
+        """Replay the log and compare."""
+        return verify(self.settings, self.metrics, self.store)
+
+    def state(self) -> dict[str, Any]:
+        """Return everything in Redis that is a function of the log, byte for byte.
+
+        Owners (epochs, names, clocks) are not; their next offset is.
+        """
+        client: Any = self.store.client
+        found: dict[str, Any] = {}
+        for key in client.scan_iter(match=f"{{dither:{self.topic}:*"):
+            kind = client.type(key)
+            if key.endswith(b":committed"):
+                continue
+            if key.endswith(b":owner"):
+                found[key.decode()] = client.hget(key, "next")
+            elif kind == b"string":
+                found[key.decode()] = client.get(key)
+            elif kind == b"hash":
+                found[key.decode()] = client.hgetall(key)
+            elif kind == b"set":
+                found[key.decode()] = client.smembers(key)
+            else:
+                found[key.decode()] = client.zrange(key, 0, -1, withscores=True)
+        return found
+
+
+def as_json(run: subprocess.CompletedProcess[str]) -> Any:
+    """Return a command's JSON output."""
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)

@@ -1,0 +1,332 @@
+"""Redis servers of a test's own, on free ports: alone, replicated, or as a Redis Cluster.
+
+Whoever starts one stops it; each ends with the process that started it, whatever happens to that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import redis
+
+from aggregator import child_guard
+from tests.support.running import servers
+
+READY_SECONDS = 30.0
+TLS = {
+    "ssl_ca_certs": "tls_ca_cert_file",
+    "ssl_certfile": "tls_cert_file",
+    "ssl_keyfile": "tls_key_file",
+}
+"""What a client calls the files that a server speaks TLS with; a node knows itself by the same."""
+SLOTS = 16_384
+NODE_TIMEOUT_MS = 1_000
+"""After so long without an answer a node of a Cluster is taken to be dead."""
+
+
+def free_ports(number: int) -> list[int]:
+    """Return ports that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for one in held:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in held]
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Look until something is so."""
+    deadline = time.monotonic() + READY_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not yet: {what}"
+        threading.Event().wait(0.02)
+
+
+class RedisNode:
+    """A redis-server in a folder of its own.
+
+    Parameters
+    ----------
+    options : str
+        As on its command line, with underscores for dashes: ``maxmemory="4mb"``. With
+        ``tls_cert_file`` it speaks TLS alone.
+    """
+
+    def __init__(self, **options: str) -> None:
+        self.binary = servers.program("redis-server", "install Redis (Debian: redis-server)")
+        self.folder = Path(tempfile.mkdtemp(prefix="dither-redis-"))
+        self.port, self.bus = free_ports(2)
+        self.options = {"appendonly": "yes", "save": "", **options}
+        self.arguments: list[str] = []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def password(self) -> str | None:
+        return self.options.get("requirepass")
+
+    @property
+    def tls(self) -> dict[str, str]:
+        """The files of a client that this server lets in; none: it speaks no TLS."""
+        return {name: self.options[own] for name, own in TLS.items() if own in self.options}
+
+    @property
+    def url(self) -> str:
+        scheme, query = ("rediss", f"?{urlencode(self.tls)}") if self.tls else ("redis", "")
+        password = f":{self.password}@" if self.password else ""
+        return f"{scheme}://{password}{self.address}/0{query}"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> Self:
+        """Start it, again on what its folder has, and wait until it answers."""
+        self.launch()
+        deadline = time.monotonic() + READY_SECONDS
+        while not self._answers():
+            told = (self.folder / "redis.log").read_text(errors="replace")[-2_000:]
+            assert self.running, told
+            assert time.monotonic() < deadline, told
+            threading.Event().wait(0.01)
+        return self
+
+    def launch(self) -> None:
+        """Start it, and wait for nothing."""
+        command = [str(self.binary), *self.arguments]
+        command += ["--port", "0", "--tls-port"] if self.tls else ["--port"]
+        command += [str(self.port), "--bind", "127.0.0.1"]
+        command += ["--dir", str(self.folder)]
+        for name, value in self.options.items():
+            command += [f"--{name.replace('_', '-')}", *(value.split() or [""])]
+        with (self.folder / "redis.log").open("ab") as log:
+            self._process = child_guard.start(command, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process = None
+
+    def pause(self) -> None:
+        """Freeze it: it neither answers nor ends."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def ask(self, *command: str | int) -> Any:
+        """Run a command on this very server."""
+        options: Any = {"decode_responses": True, "socket_timeout": 10}
+        options |= {"ssl": bool(self.tls), **self.tls}
+        with redis.Redis("127.0.0.1", self.port, password=self.password, **options) as client:
+            return client.execute_command(*command)
+
+    def follow(self, master: RedisNode) -> None:
+        """Become a replica, in step with its master."""
+        if master.password:
+            self.ask("CONFIG", "SET", "masterauth", master.password)
+        self.ask("REPLICAOF", "127.0.0.1", master.port)
+        wait_for(lambda: self.link() == "up", "the replica is in step")
+
+    def link(self) -> str:
+        """Return whether a replica hears from its master."""
+        return self.info("replication").get("master_link_status", "")
+
+    def info(self, section: str) -> dict[str, str]:
+        """Return what it says of itself."""
+        return _fields(self.ask("INFO", section))
+
+    def fall_behind(self, master: RedisNode) -> None:
+        """Hear nothing of a master from now on, though it has a password and goes on."""
+        self.ask("CONFIG", "SET", "masterauth", "wrong")
+        master.ask("CLIENT", "KILL", "TYPE", "replica")
+        wait_for(lambda: self.link() == "down", "the replica is cut off")
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _answers(self) -> bool:
+        try:
+            self.ask("PING")
+        except redis.ResponseError:
+            return True
+        except redis.RedisError:
+            return False
+        return True
+
+
+class RedisSentinel(RedisNode):
+    """A Sentinel that watches a master under the name ``dither``, and decides alone."""
+
+    def __init__(self, master: RedisNode) -> None:
+        super().__init__()
+        lines = [f"sentinel monitor dither 127.0.0.1 {master.port} 1"]
+        lines += ["sentinel down-after-milliseconds dither 500"]
+        lines += ["sentinel failover-timeout dither 5000"]
+        if master.password:
+            lines.append(f"sentinel auth-pass dither {master.password}")
+        self.file = self.folder / "sentinel.conf"
+        self.file.write_text("\n".join([*lines, ""]))
+        self.arguments = [str(self.file), "--sentinel"]
+        self.options = {k: v for k, v in master.options.items() if k.startswith("tls_")}
+
+
+class RedisCluster:
+    """A Redis Cluster, every slot at one of its masters.
+
+    Parameters
+    ----------
+    masters : int
+    replicas : int
+        Of each master.
+    options : str
+        Of every node.
+    """
+
+    def __init__(self, masters: int = 3, replicas: int = 0, **options: str) -> None:
+        timeout = str(NODE_TIMEOUT_MS)
+        self.nodes = [
+            RedisNode(
+                cluster_enabled="yes",
+                cluster_node_timeout=timeout,
+                cluster_require_full_coverage="no",
+                cluster_replica_validity_factor="0",
+                **options,
+                repl_diskless_sync_delay="0",
+            )
+            for _ in range(masters * (1 + replicas))
+        ]
+        self.masters = self.nodes[:masters]
+        self.replicas = self.nodes[masters:]
+        for node in self.nodes:
+            node.options["cluster_port"] = str(node.bus)
+
+    @property
+    def url(self) -> str:
+        """As a user would write it: any of the nodes."""
+        return self.masters[0].url
+
+    def start(self) -> Self:
+        for node in self.nodes:
+            node.start()
+        count = len(self.masters)
+        for index, node in enumerate(self.masters):
+            first, last = index * SLOTS // count, (index + 1) * SLOTS // count - 1
+            node.ask("CLUSTER", "SET-CONFIG-EPOCH", index + 1)
+            node.ask("CLUSTER", "ADDSLOTSRANGE", first, last)
+        for node in self.nodes[1:]:
+            node.ask("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port, self.nodes[0].bus)
+        self._meet()
+        for index, node in enumerate(self.replicas):
+            node.ask("CLUSTER", "REPLICATE", self.id(self.masters[index % count]))
+        self.wait_until_well()
+        return self
+
+    def wait_until_well(self) -> None:
+        """Wait until every slot has a master and every replica is in step."""
+
+        def well() -> bool:
+            up = [node for node in self.nodes if node.running]
+            infos = [_fields(node.ask("CLUSTER", "INFO")) for node in up]
+            links = [node.info("replication") for node in up]
+            return all(
+                info["cluster_state"] == "ok" and info["cluster_slots_ok"] == str(SLOTS)
+                for info in infos
+            ) and all(link.get("master_link_status", "up") == "up" for link in links)
+
+        wait_for(well, "the Redis Cluster is well")
+
+    def id(self, node: RedisNode) -> str:
+        """Return a node's id."""
+        return str(node.ask("CLUSTER", "MYID"))
+
+    def master_of(self, key: str) -> RedisNode:
+        """Return the node that has a key's slot."""
+        up = next(node for node in self.nodes if node.running)
+        slot = int(up.ask("CLUSTER", "KEYSLOT", key))
+        for first, last, (_, port, *_), *_ in up.ask("CLUSTER", "SLOTS"):
+            if first <= slot <= last:
+                return next(node for node in self.nodes if node.port == port)
+        raise AssertionError(f"slot {slot} has no master")
+
+    def add_master(self) -> RedisNode:
+        """Let a further node in, without a slot."""
+        node = RedisNode(**self.nodes[0].options)
+        node.options["cluster_port"] = str(node.bus)
+        node.start()
+        self.nodes.append(node)
+        self.masters.append(node)
+        node.ask("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port, self.nodes[0].bus)
+        self._meet()
+        self.wait_until_well()
+        return node
+
+    def begin_move(self, key: str, target: RedisNode) -> tuple[RedisNode, int]:
+        """Mark a key's slot as on its way to another node; return where it is, and its number."""
+        source, slot = self.master_of(key), int(target.ask("CLUSTER", "KEYSLOT", key))
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", self.id(source))
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", self.id(target))
+        return source, slot
+
+    def move_keys(self, source: RedisNode, target: RedisNode, keys: Sequence[str]) -> None:
+        """Move keys, as redis-cli does it."""
+        for key in keys:
+            source.ask("MIGRATE", "127.0.0.1", target.port, key, 0, 5_000)
+
+    def end_move(self, source: RedisNode, target: RedisNode, slot: int) -> None:
+        """Move what is left of a slot, and give it to its new node."""
+        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):
+            self.move_keys(source, target, keys)
+        for node in [target, source, *(n for n in self.masters if n not in (source, target))]:
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", self.id(target))
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes:
+            node.__exit__()
+
+    def _known(self, node: RedisNode) -> list[str]:
+        lines = str(node.ask("CLUSTER", "NODES")).splitlines()
+        return [line for line in lines if "handshake" not in line and " connected" in line]
+
+    def _meet(self) -> None:
+        """Wait until every node knows of every other."""
+        count = len(self.nodes)
+        wait_for(lambda: all(len(self._known(n)) == count for n in self.nodes), "all have met")
+
+
+def _fields(info: Any) -> dict[str, str]:
+    if isinstance(info, dict):
+        return {str(name): str(value) for name, value in info.items()}
+    lines = (line.partition(":") for line in str(info).splitlines() if ":" in line)
+    return {name: value.strip() for name, _, value in lines}

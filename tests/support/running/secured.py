@@ -1,0 +1,373 @@
+"""Apache Kafka and Redis that trust nobody: TLS, passwords, and no right that is not granted.
+
+Certificates are of an authority that lives as long as the tests (trustme).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import datetime
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import redis
+import trustme
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+)
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from cryptography.hazmat.primitives import serialization
+
+from aggregator.cli.roles import KafkaRight
+from deploy.kafka import launcher
+from deploy.kafka.broker import GUARD, Broker
+from deploy.kafka.cluster import STOP_GRACE, defaults, free_ports
+from tests.support.running.servers import missing, program
+
+HOST = "localhost"
+ADMINISTRATOR = "administrator"
+PATIENCE = 60.0
+START_SECONDS = 240.0
+MECHANISMS = {
+    "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
+    "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
+}
+
+
+@dataclass
+class Certificates:
+    """An authority, and what it has issued, as PEM files in a folder."""
+
+    folder: Path
+    authority: trustme.CA = field(default_factory=trustme.CA)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.authority.cert_pem.write_to_path(str(self.ca))
+
+    @property
+    def ca(self) -> Path:
+        """The authority's certificate."""
+        return self.folder / "ca.pem"
+
+    def issue(self, name: str, *hosts: str, expired: bool = False) -> tuple[Path, Path]:
+        """Return the files of a certificate (with its chain) and of its key (PKCS #8)."""
+        past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+        issued = self.authority.issue_cert(
+            *(hosts or (HOST,)), common_name=name, not_after=past if expired else None
+        )
+        certificate, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        private = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
+        key.write_bytes(
+            private.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return certificate, key
+
+
+class SecuredKafka:
+    """One broker: clients come with TLS and a SCRAM password; what no ACL allows is denied.
+
+    Parameters
+    ----------
+    folder : Path
+    certificates : Certificates
+
+    Attributes
+    ----------
+    address : str
+        Where clients connect.
+    expired : str
+        The same, with a certificate that has expired.
+    """
+
+    def __init__(self, folder: Path, certificates: Certificates) -> None:
+        self.certificates = certificates
+        client, self._administration, controller, expired = free_ports(4)
+        self.address, self.expired = f"{HOST}:{client}", f"{HOST}:{expired}"
+        self._broker = Broker(1, folder, client, controller, heap="320m")
+        self.folder = folder
+        self.passwords: dict[str, str] = {}
+
+    def __enter__(self) -> SecuredKafka:
+        self._broker.prepare(
+            "0" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")[1:],
+            f"1@{HOST}:{self._broker.controller_port}",
+            self._properties(),
+        )
+        try:
+            self._broker.start()
+            self._wait_until_ready()
+        except BaseException:
+            self._broker.end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._broker.ask_to_stop()
+        self._broker.end(STOP_GRACE)
+
+    def _properties(self) -> dict[str, str | int]:
+        folder = self.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        stores = {}
+        for name, expired in (("broker", False), ("expired", True)):
+            chain, key = self.certificates.issue(name, expired=expired)
+            store = folder / f"{name}.store.pem"
+            store.write_text(key.read_text() + chain.read_text())
+            stores[name] = store
+        ports = {
+            "CLIENT": self._broker.port,
+            "EXPIRED": self.expired.rpartition(":")[2],
+            "ADMIN": self._administration,
+        }
+        listeners = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
+        found: dict[str, str | int] = {
+            **defaults(1),
+            "listeners": f"{listeners},CONTROLLER://{HOST}:{self._broker.controller_port}",
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": "CLIENT:SASL_SSL,EXPIRED:SASL_SSL,ADMIN:SSL,"
+            "CONTROLLER:SSL",
+            "inter.broker.listener.name": "ADMIN",
+            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "false",
+            "super.users": "User:broker",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(stores["broker"]),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.certificates.ca),
+            "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]+).*$/$1/",
+            "listener.name.expired.ssl.keystore.type": "PEM",
+            "listener.name.expired.ssl.keystore.location": str(stores["expired"]),
+            "listener.name.admin.ssl.client.auth": "required",
+            "listener.name.controller.ssl.client.auth": "required",
+        }
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        for listener in ("client", "expired"):
+            for mechanism in MECHANISMS:
+                name = f"listener.name.{listener}.{mechanism.lower()}.sasl.jaas.config"
+                found[name] = module
+        return found
+
+    @property
+    def administration(self) -> dict[str, Any]:
+        """librdkafka's properties for one who may do everything."""
+        return {
+            "bootstrap.servers": f"{HOST}:{self._administration}",
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(self.certificates.ca),
+            "ssl.certificate.location": str(self.certificates.folder / "broker.pem"),
+            "ssl.key.location": str(self.certificates.folder / "broker.key"),
+            "broker.address.family": "v4",
+            "log_level": 0,
+        }
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        admin = AdminClient(self.administration)
+        while True:
+            with contextlib.suppress(KafkaException):
+                if admin.list_topics(timeout=1).brokers:
+                    return
+            if not self._broker.running or time.monotonic() > deadline:
+                raise RuntimeError(f"the broker did not start:\n{self._broker.log_tail()}")
+
+    def user(self, name: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
+        """Add a user with a password of its own; return librdkafka's properties for it."""
+        if name not in self.passwords:
+            password = self.passwords[name] = secrets.token_urlsafe(16)
+            info = ScramCredentialInfo(MECHANISMS[mechanism], 4096)
+            change = UserScramCredentialUpsertion(name, info, password.encode())
+            admin = AdminClient(self.administration)
+            for future in admin.alter_user_scram_credentials([change]).values():
+                future.result(timeout=PATIENCE)
+            self._wait_until_known(name)
+        return {
+            "bootstrap.servers": self.address,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": mechanism,
+            "sasl.username": name,
+            "sasl.password": self.passwords[name],
+            "broker.address.family": "v4",
+            "ssl.ca.location": str(self.certificates.ca),
+        }
+
+    def _wait_until_known(self, name: str) -> None:
+        admin = AdminClient(self.administration)
+
+        def is_known() -> bool:
+            with contextlib.suppress(KafkaException):
+                described: Any = admin.describe_user_scram_credentials([name])
+                return bool(described[name].result(timeout=PATIENCE))
+            return False
+
+        _wait_until(is_known)
+
+    def allow(self, user: str, rights: Sequence[KafkaRight]) -> None:
+        """Grant rights to a user, and wait until the broker knows them."""
+        admin = AdminClient(self.administration)
+        bindings = [AclBinding(*_what(r), f"User:{user}", "*", *_may(r)) for r in rights]
+        for future in admin.create_acls(bindings).values() if bindings else ():
+            future.result(timeout=PATIENCE)
+        anything: Any = None
+        mine = AclBindingFilter(
+            ResourceType.ANY,
+            anything,
+            ResourcePatternType.ANY,
+            f"User:{user}",
+            anything,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        _wait_until(lambda: len(admin.describe_acls(mine).result(PATIENCE)) == len(bindings))
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _what(right: KafkaRight) -> tuple[ResourceType, str, ResourcePatternType]:
+    kind = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
+    pattern = ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL
+    return kind.get(right.resource, ResourceType.TRANSACTIONAL_ID), right.name, pattern
+
+
+def _may(right: KafkaRight) -> tuple[AclOperation, AclPermissionType]:
+    return AclOperation[right.operation.upper()], AclPermissionType.ALLOW
+
+
+class SecuredRedis:
+    """A Redis that speaks TLS alone, and knows the users of its ACL file alone.
+
+    Parameters
+    ----------
+    folder : Path
+    certificates : Certificates
+    expired : bool
+        Whether its certificate has expired.
+    """
+
+    def __init__(self, folder: Path, certificates: Certificates, *, expired: bool = False) -> None:
+        self.folder, self.certificates = folder, certificates
+        (self.port,) = free_ports(1)
+        self.passwords = {ADMINISTRATOR: secrets.token_urlsafe(16)}
+        self._expired = expired
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> SecuredRedis:
+        binary = program("redis-server", "install Redis (Debian: redis-server)")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = "redis-expired" if self._expired else "redis"
+        certificate, key = self.certificates.issue(name, expired=self._expired)
+        users = self.folder / "users.acl"
+        password = self.passwords[ADMINISTRATOR]
+        users.write_text(f"user default off\nuser {ADMINISTRATOR} on >{password} ~* &* +@all\n")
+        options = {
+            "port": 0,
+            "tls-port": self.port,
+            "bind": "127.0.0.1",
+            "tls-cert-file": certificate,
+            "tls-key-file": key,
+            "tls-ca-cert-file": self.certificates.ca,
+            "tls-auth-clients": "no",
+            "aclfile": users,
+            "dir": self.folder,
+            "save": "",
+        }
+        words = [word for k, v in options.items() for word in (f"--{k}", str(v))]
+        with (self.folder / "redis.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                ["sh", "-c", GUARD, "sh", str(binary), *words],  # noqa: S607
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        if not self._expired:
+            self._wait_until_ready()
+        return self
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        with self.administrator() as client:
+            while True:
+                with contextlib.suppress(redis.ConnectionError):
+                    if client.ping():
+                        return
+                assert time.monotonic() < deadline, (self.folder / "redis.log").read_text()
+                time.sleep(0.02)
+
+    def __exit__(self, *_: object) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            assert process.stdin is not None
+            process.stdin.close()
+
+    def administrator(self) -> redis.Redis:
+        """Return a client of one who may do everything."""
+        return redis.Redis.from_url(self.url(ADMINISTRATOR))
+
+    def url(self, user: str, *, host: str = HOST, **parameters: str) -> str:
+        """Return where a user connects."""
+        query = {"ssl_ca_certs": str(self.certificates.ca), **parameters}
+        words = "&".join(f"{name}={value}" for name, value in query.items())
+        password = quote(self.passwords[user], safe="")
+        return f"rediss://{user}:{password}@{host}:{self.port}/0?{words}"
+
+    def user(self, name: str, rules: Sequence[str]) -> str:
+        """Add a user, or give it these rights and no others; return where it connects."""
+        password = self.passwords.setdefault(name, secrets.token_urlsafe(16))
+        with self.administrator() as client:
+            client.execute_command("ACL", "SETUSER", name, "reset", "on", f">{password}", *rules)
+        return self.url(name)
+
+
+@dataclass
+class Secured:
+    """The secured Kafka and Redis of a run."""
+
+    kafka: SecuredKafka
+    redis: SecuredRedis
+    certificates: Certificates
+
+
+@contextlib.contextmanager
+def start_secured(folder: Path) -> Iterator[Secured]:
+    """Start both, as soon as they are needed."""
+    if lacking := launcher.missing():
+        missing("Apache Kafka", lacking)
+    if shutil.which("redis-server") is None:
+        missing("redis-server", "install Redis (Debian: redis-server)")
+    certificates = Certificates(folder / "certificates")
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(SecuredRedis(folder / "redis", certificates))
+        kafka = stack.enter_context(SecuredKafka(folder / "kafka", certificates))
+        yield Secured(kafka, store, certificates)

@@ -1,0 +1,77 @@
+"""A publisher in a process of its own, which stops itself (SIGSTOP) at a step of a release.
+
+``python -m tests.support.running.stopping STEP SETTINGS``, the settings as JSON. Whoever started it
+kills it then, or lets it go on: the whole process is frozen, the renewal of its lease, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from aggregator.config import logging
+from aggregator.config.settings import Settings
+from aggregator.publishing import events
+from aggregator.publishing.event_producer import Outlet
+from aggregator.publishing.published_log import Published
+from aggregator.publishing.publisher import Publisher
+from aggregator.reading.reader import Reader
+from aggregator.storage.store import Store, connect
+from estimators import load_metrics
+from producers.kafka.kafka_errors import ExplainingProducer
+
+BEFORE, AFTER = "before", "after"
+STEPS: dict[str, tuple[Any, str, str]] = {
+    "nothing drawn": (Published, "draw", BEFORE),
+    "drawn and not kept": (events, "drawn", AFTER),
+    "kept and not published": (Published, "draw", AFTER),
+    "in the transaction": (ExplainingProducer, "commit_transaction", BEFORE),
+    "committed and not noted": (Outlet, "publish", AFTER),
+    "noted": (Published, "note", AFTER),
+}
+"""Where a publisher of releases may end: what it calls there, and whether it has returned."""
+
+
+def stop_at(step: str) -> None:
+    """Have this process stop itself at a step, once."""
+    owner, name, when = STEPS[step]
+    call: Callable[..., Any] = getattr(owner, name)
+    left = [signal.SIGSTOP]
+
+    def stop(arguments: tuple[Any, ...]) -> None:
+        is_empty = name == "note" and not arguments[1]  # where the topic was read, and had nothing
+        if name == "commit_transaction":
+            arguments[0].flush(30)  # the broker has the event, and nobody is to see it
+        if left and not is_empty:
+            os.kill(os.getpid(), left.pop())
+
+    @functools.wraps(call)
+    def stopping(*arguments: Any, **options: Any) -> Any:
+        if when == BEFORE:
+            stop(arguments)
+        found = call(*arguments, **options)
+        if when == AFTER:
+            stop(arguments)
+        return found
+
+    setattr(owner, name, stopping)
+
+
+def main(step: str, text: str) -> None:
+    """Publish until the end of the process."""
+    logging.configure("debug", as_json=True)
+    settings = msgspec.json.decode(text, type=Settings)
+    if step:
+        stop_at(step)
+    with Store(connect(settings.redis.url), settings.topics.reports) as store:
+        Publisher(settings, Reader(store, load_metrics(settings.metrics))).run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

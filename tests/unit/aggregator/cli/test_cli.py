@@ -1,0 +1,670 @@
+"""The command line: help that a newcomer can follow, and messages instead of tracebacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+import numpy as np
+import pytest
+import redis
+from click.testing import CliRunner, Result
+from confluent_kafka import KafkaError, KafkaException
+
+from aggregator.cli.commands.watch import changes
+from aggregator.cli.main import COMMANDS, cli, main
+from aggregator.local.embedded import EmbeddedUnavailableError
+from aggregator.reading.reader import Reader
+from aggregator.storage.parsing import LAST_COMMIT_MS
+from aggregator.storage.redis_keys import tag
+from aggregator.storage.store import Store, connect
+from estimators import Metric, load_metrics
+from estimators.rounding import at_most
+from tests.support.paths import ROOT
+from tests.support.reports.messages import batch, log
+from tests.support.running.deployment import wait_until
+
+NOWHERE = ["--kafka", "127.0.0.1:1", "--redis", "redis://127.0.0.1:1/0"]
+METRICS = """
+[metrics.delay]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 10]
+levels = [0.5, 1]
+unit = "minutes"
+
+[metrics.carrier]
+kind = "frequency"
+mechanism = "rappor"
+categories = ["AA", "B6", "DL"]
+levels = [1]
+"""
+
+PLACE = """
+[metrics.place]
+kind = "vector_mean"
+mechanism = "hemisphere"
+dimension = 3
+radius = 2
+levels = [8]
+unit = "km"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder_with_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("metrics.toml").write_text(METRICS)
+
+
+def run(*arguments: str) -> Result:
+    """Run the command line as `main` does, where a test can look at it."""
+
+    @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    def dither(words: tuple[str, ...]) -> None:
+        main(list(words))
+
+    return CliRunner().invoke(dither, ["--", *arguments])
+
+
+def failure(*arguments: str, exit_code: int = 1) -> str:
+    """Return the message of a command that fails as it should."""
+    result = run(*arguments)
+    assert result.exit_code == exit_code, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+    return result.stderr
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(cli)
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        yield name, command
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_and_each_of_its_options(name: str) -> None:
+    command = dict(commands())[name]
+    assert command.help is not None
+    assert len(command.help.split("\n\n")) > 1, "one line what it does, then how it is used"
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{parameter.opts} has no help"
+            assert parameter.help.endswith((".", "]")), parameter.help
+    result = run(name, "--help")
+    assert result.exit_code == 0
+    assert result.output.startswith("Usage: ")
+    assert all(len(line) <= 80 for line in result.output.splitlines())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_keep_their_lines_in_the_help(name: str) -> None:
+    told = run(name, "--help").output
+    assert "\\b" not in told
+    examples = [line for line in told.splitlines() if re.match(rf"^ +dither {name} ", line)]
+    assert all(example.count(f"dither {name} ") == 1 for example in examples)
+
+
+def test_the_list_of_commands_tells_where_to_begin() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "Start with `dither demo`" in result.output
+    for name in COMMANDS:
+        assert re.search(rf"^  {name} +[A-Z]", result.output, re.MULTILINE)
+
+
+def test_what_the_list_says_of_a_command_is_in_its_own_help_too() -> None:
+    for name, command in commands():
+        assert COMMANDS[name].endswith(".")
+        assert command.get_short_help_str(200).strip(".")
+
+
+HELP = """
+import sys
+from aggregator.cli.main import main
+try:
+    main(["--help"])
+except SystemExit:
+    heavy = {"numpy", "scipy", "redis", "confluent_kafka", "starlette", "rich", "msgspec"}
+    print(sorted(heavy & sys.modules.keys()), file=sys.stderr)
+"""
+
+
+def seconds(*arguments: str) -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def test_help_imports_nothing_heavy() -> None:
+    told = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
+    assert told.stderr.strip() == "[]"
+
+
+def test_help_starts_in_much_less_time_than_numpy() -> None:
+    rounds = [
+        (seconds("-m", "aggregator", "--help"), seconds("-c", "import numpy, redis"))
+        for _ in range(3)
+    ]
+    assert min(ours for ours, _ in rounds) < min(theirs for _, theirs in rounds)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("agregate", "aggregate"), ("metric", "metrics"), ("verfy", "verify")]
+)
+def test_an_unknown_command_names_the_nearest(typed: str, meant: str) -> None:
+    told = failure(typed, exit_code=2)
+    assert f"no command {typed!r}: did you mean {meant!r}?" in told
+    assert ", ".join(sorted(COMMANDS)) in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["estimate"],
+        ["estimate", "delay", "--beta", "high"],
+        ["estimate", "delay", "--from", "yesterday"],
+        ["estimate", "delay", "--weights", "best"],
+        ["aggregate", "--workers", "0"],
+        ["aggregate", "--log-level", "loud"],
+        ["serve", "--port", "70000"],
+        ["demo", "--seconds", "0"],
+        ["metrics", "--set", "kafka"],
+        ["produce", "delay"],
+        ["verify", "--jsn"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_use_is_explained_with_exit_code_2(arguments: list[str]) -> None:
+    told = failure(*arguments, exit_code=2)
+    assert "Usage: " in told
+    assert "Error: " in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["estimate", "delay", "--beta", "2"],
+        ["estimate", "delay", "--from", "inf"],
+        ["estimate", "delay", "--from", "nan"],
+        ["estimate", "delay", "--from", "2013-02-01", "--to", "2013-01-01"],
+    ],
+    ids=" ".join,
+)
+def test_a_question_without_an_answer_is_a_wrong_use(redis_url: str, arguments: list[str]) -> None:
+    told = failure(*arguments, "--redis", redis_url, exit_code=2)
+    assert "expected" in told
+
+
+ON_KAFKA = [["aggregate"], ["verify"], ["produce", "delay", "--simulate", "uniform"]]
+ON_REDIS = [["estimate", "delay"], ["serve"]]
+EVERYWHERE = [*ON_KAFKA, *ON_REDIS, ["metrics"]]
+
+
+def test_the_metrics_say_what_auto_chose() -> None:
+    text = METRICS.replace('"randomized_response"', '"auto"').replace("[0.5, 1]", "[0.5, 1, 4]")
+    Path("metrics.toml").write_text(text)
+    told = run("metrics", *NOWHERE).stdout
+    assert "auto (randomized_response, laplace)" in told
+    listed = json.loads(run("metrics", *NOWHERE, "--json").stdout)
+    assert listed[0]["chosen"] == ["randomized_response", "randomized_response", "laplace"]
+    assert listed[1]["chosen"] == ["rappor"]
+
+
+def test_reports_that_redis_cannot_tell_are_unknown_and_not_zero() -> None:
+    listed = json.loads(run("metrics", *NOWHERE, "--json").stdout)
+    assert {row["reports"] for row in listed} == {None}
+    table = run("metrics", *NOWHERE).stdout.splitlines()[1:]
+    assert {line.split()[-2:] == ["-", "-"] for line in table} == {True}
+
+
+@pytest.mark.parametrize("arguments", ON_KAFKA, ids=" ".join)
+def test_a_missing_broker_is_one_message_that_says_what_to_do(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aggregator.kafka.clients.ANSWER_SECONDS", 0.2)
+    told = failure(*arguments, *NOWHERE)
+    assert told.startswith("Error: no Kafka broker answers at 127.0.0.1:1 (")
+    assert told.count("\n") == 1
+    for remedy in ("start one", "--kafka", "DITHER_KAFKA_BOOTSTRAP_SERVERS", "dither.toml"):
+        assert remedy in told
+
+
+@pytest.mark.parametrize("arguments", [["topics"], *ON_KAFKA], ids=" ".join)
+def test_a_missing_broker_is_one_line_of_a_real_process(arguments: list[str]) -> None:
+    impatient = (
+        "import sys; from aggregator import kafka; kafka.ANSWER_SECONDS = 1.0; "
+        "from aggregator.cli.main import main; main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", impatient, *arguments, *NOWHERE]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, env=path)
+    assert process.returncode == 1
+    assert process.stderr.startswith("Error: no Kafka broker answers at 127.0.0.1:1 (")
+    assert process.stderr.count("\n") == 1
+
+
+def test_serve_tells_the_port_that_it_chose_and_nothing_of_a_missing_kafka_but_that(
+    redis_url: str, tmp_path: Path
+) -> None:
+    places = ["--kafka", "127.0.0.1:1", "--redis", redis_url]
+    command = [sys.executable, "-m", "aggregator", "serve", "--port=0", "--log-json", *places]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    log = tmp_path / "serve.log"
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, stdout=stderr, stderr=stderr, env=path)
+    try:
+        wait_until(lambda: '"serving"' in log.read_text(), "the server tells where it listens")
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        (url,) = [line["url"] for line in lines if line["event"] == "serving"]
+        assert httpx.get(f"{url}healthz").status_code == 200
+    finally:
+        process.terminate()
+        process.wait(20)
+    assert "rdkafka" not in log.read_text()
+    assert all(json.loads(line) for line in log.read_text().splitlines())
+
+
+def test_serve_on_a_port_that_is_taken_says_what_to_do(redis_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = failure("serve", f"--port={port}", "--redis", redis_url)
+    assert told.startswith(f"Error: port {port} of 127.0.0.1: Address already in use")
+    assert told.endswith("choose another (--port, or serve.port)\n")
+
+
+def test_kafka_on_a_port_that_is_taken_names_its_own_option() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = failure("kafka", f"--port={port}")
+    assert told.startswith(f"Error: port {port} of 127.0.0.1: Address already in use")
+    assert told.endswith("choose another (--port)\n")
+
+
+@pytest.mark.parametrize("command", ["list", "replay", "drop"])
+def test_a_reason_that_there_is_not_is_refused_with_those_that_there_are(command: str) -> None:
+    told = failure("deadletters", command, "--reason", "wrong_version", *NOWHERE, exit_code=2)
+    assert "no reason 'wrong_version': did you mean 'wrong_revision'? (known: bad_batch_id" in told
+    told = failure("deadletters", command, "--reason", "q", *NOWHERE, exit_code=2)
+    assert "expected one of bad_batch_id, " in told
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid"])
+def test_serve_on_an_address_of_another_machine_says_what_to_do(host: str, redis_url: str) -> None:
+    told = failure("serve", f"--host={host}", "--redis", redis_url)
+    assert told.startswith(f"Error: host {host!r}: ")
+    assert told.endswith("choose an address of this machine (--host, or serve.host)\n")
+
+
+@pytest.mark.parametrize("arguments", ON_REDIS, ids=" ".join)
+def test_a_missing_redis_is_one_message_that_says_what_to_do(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DITHER_REDIS_URL", "redis://app:hunter2@127.0.0.1:1/0")
+    told = failure(*arguments)
+    assert told.startswith("Error: no Redis answers at redis://app:***@127.0.0.1:1/0 (")
+    assert told.count("\n") == 1
+    for remedy in ("redis-server", "--redis", "DITHER_REDIS_URL", "dither.toml"):
+        assert remedy in told
+
+
+def test_a_redis_url_without_a_scheme_is_told_all_that_there_are() -> None:
+    told = failure("estimate", "delay", "--redis", "localhost:6379")
+    for text in (told, " ".join(run("estimate", "--help").stdout.split())):
+        for scheme in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):
+            assert f" {scheme}://" in text
+
+
+@pytest.mark.parametrize("arguments", EVERYWHERE, ids=" ".join)
+def test_a_missing_metrics_file_is_told_before_any_server_is_asked(arguments: list[str]) -> None:
+    told = failure(*arguments, *NOWHERE, "--metrics", "nowhere.toml")
+    assert told.startswith("Error: no metrics file 'nowhere.toml': ")
+    for remedy in ("[metrics.NAME]", "--metrics", "DITHER_METRICS"):
+        assert remedy in told
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "told"),
+    [
+        ("[0.5, 1]", "[1, 0.5]", "delay.levels = [1, 0.5]: expected ascending epsilons"),
+        ("[0, 10]", "[10, 0]", "delay.range = [10, 0]: expected two finite numbers"),
+        ('"rappor"', '"rapor"', "carrier.mechanism = 'rapor': expected 'rappor'?"),
+        ("unit", "units", "delay.units = 'minutes': expected a known key: 'unit'?"),
+        ('"mean"', '"average"', "delay.kind = 'average': expected "),
+        ('"minutes"', "5", "delay.unit = 5: expected str, got int"),
+        ("[metrics.carrier]", "[metrics.carrier", "TOML = "),
+    ],
+)
+@pytest.mark.parametrize("arguments", EVERYWHERE, ids=" ".join)
+def test_a_bad_definition_names_file_key_value_and_what_was_expected(
+    arguments: list[str], replaced: str, by: str, told: str
+) -> None:
+    Path("metrics.toml").write_text(METRICS.replace(replaced, by))
+    message = failure(*arguments, *NOWHERE)
+    assert message.startswith(f"Error: metrics.toml: {told}")
+    assert "expected" in message
+
+
+def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    assert failure("metrics", "--metrics", str(tmp_path)) == f"Error: {tmp_path}: Is a directory\n"
+
+
+def test_a_setting_that_cannot_be_used_is_one_message() -> None:
+    told = failure("metrics", "--set", "serve.prot=80")
+    assert told.startswith("Error: command line: serve.prot = '***': expected a known key")
+
+
+def test_an_unknown_metric_names_the_nearest(redis_url: str) -> None:
+    told = failure("estimate", "dely", "--redis", redis_url)
+    assert told.startswith("Error: metric 'dely' is not defined in metrics.toml: ")
+    assert "did you mean 'delay'?" in told
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            redis.ConnectionError("Connection closed by server."),
+            "Redis does not answer (Connection",
+        ),
+        (redis.ResponseError("OOM command not allowed"), "Redis is full (OOM command not allowed)"),
+        (KafkaException(KafkaError(KafkaError._TRANSPORT)), "Kafka failed: "),
+        (EmbeddedUnavailableError("pip install 'dither[demo]'"), "pip install 'dither[demo]'"),
+        (ModuleNotFoundError("No module named 'rich'", name="rich"), "No module named 'rich': pip"),
+        (PermissionError(13, "Permission denied", "metrics.toml"), "metrics.toml: Permission"),
+    ],
+)
+def test_a_failure_on_the_way_is_one_message(
+    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("aggregator.cli.commands.metrics.defined_metrics", fail)
+    message = failure("metrics")
+    assert message.startswith(f"Error: {told}")
+    assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), ValueError("x"), ModuleNotFoundError("x")])
+def test_a_defect_of_ours_is_not_hidden(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("aggregator.cli.commands.metrics.defined_metrics", fail)
+    assert run("metrics").exception is error
+
+
+def test_show_settings_tells_sources_and_masks_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("dither.toml").write_text('[kafka]\nsasl.password = "hunter2"\n[serve]\nport = 81')
+    monkeypatch.setenv("DITHER_AGGREGATE_GROUP", "mine")
+    monkeypatch.setenv("DITHER_REDIS_URL", "redis://app:hunter3@db/0")
+    result = run("serve", "--show-settings", "--set", "kafka.acks=1")
+    assert result.exit_code == 0
+    assert "hunter" not in result.output
+    lines = [line.split() for line in result.output.splitlines()]
+    assert lines[0] == ["setting", "value", "source"]
+    for line in (
+        ["kafka.sasl.password", '"***"', "dither.toml"],
+        ["serve.port", "81", "dither.toml"],
+        ["aggregate.group", '"mine"', "DITHER_AGGREGATE_GROUP"],
+        ["redis.url", '"redis://app:***@db/0"', "DITHER_REDIS_URL"],
+        ["kafka.acks", '"1"', "command", "line"],
+        ["topics.partitions", "6", "default"],
+    ):
+        assert line in lines
+
+
+def strict(text: str) -> Any:
+    """Read JSON as every language does: without NaN and Infinity."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+METRIC_KEYS = [
+    *("metric", "revision", "kind", "mechanism", "chosen", "range", "categories", "levels"),
+    *("pane", "lateness", "unit", "description", "reports", "refused", "earlier", "event_time"),
+]
+ESTIMATE_KEYS = [
+    *("metric", "unit", "kind", "status", "from", "to", "updated", "value", "lower", "upper"),
+    *("unbiased", "reports", "effective_reports", "beta", "bound", "covers"),
+    *("target", "policy"),
+    *("heterogeneity", "levels", "influence"),
+]
+
+
+def test_metrics_as_json_have_the_same_keys_with_and_without_redis(redis_url: str) -> None:
+    for url, reports in ((redis_url, 0), ("redis://127.0.0.1:1/0", None)):
+        result = run("metrics", "--json", "--redis", url)
+        assert result.exit_code == 0
+        found = strict(result.stdout)
+        assert [list(row) for row in found] == [METRIC_KEYS, METRIC_KEYS]
+        assert [row["metric"] for row in found] == ["delay", "carrier"]
+        assert {(row["reports"], row["event_time"]) for row in found} == {(reports, None)}
+    assert "no Redis answers" in result.stderr
+
+
+def test_estimates_as_json_are_plain_before_the_first_report(redis_url: str) -> None:
+    delay = strict(run("estimate", "delay", "--json", "--redis", redis_url).stdout)
+    assert list(delay) == ESTIMATE_KEYS
+    assert (delay["status"], delay["value"], delay["reports"]) == ("not_ready", None, 0)
+    assert (delay["lower"], delay["upper"]) == (0, 10)
+    nothing = {"share": 0.01, "reports": 0, "shift": None, "without_privacy": None}
+    assert delay["influence"] == nothing
+    assert [list(level) for level in delay["levels"]] == [["epsilon", "reports", "weight"]] * 2
+    carrier = strict(run("estimate", "carrier", "--json", "--redis", redis_url).stdout)
+    assert list(carrier) == [*ESTIMATE_KEYS, "categories"]
+    assert carrier["categories"] == ["AA", "B6", "DL"]
+    assert carrier["value"] == [None] * 3
+    assert carrier["upper"] == [1] * 3
+
+
+def test_estimates_for_people_are_readable_before_the_first_report(redis_url: str) -> None:
+    told = run("estimate", "delay", "--redis", redis_url)
+    assert told.exit_code == 0
+    assert "not_ready" in told.output
+    assert "nan" not in told.output
+    assert run("estimate", "carrier", "--redis", redis_url, "--top", "2").exit_code == 0
+
+
+def test_the_largest_so_many_are_the_same_for_people_and_as_json(redis_url: str) -> None:
+    metric = load_metrics("metrics.toml")["carrier"]
+    count_one(redis_url, metric, ["AA"] * 100 + ["DL"] * 700 + ["B6"] * 200)
+    asked = ("estimate", "carrier", "--redis", redis_url)
+    whole = strict(run(*asked, "--json").stdout)
+    assert "left_out" not in whole
+    found = strict(run(*asked, "--json", "--simplex", "--top", "1").stdout)
+    assert (found["categories"], found["left_out"]) == (["DL"], 2)
+    assert found["value"] == [max(whole["value"])]
+    simplex = strict(run(*asked, "--json", "--simplex").stdout)["simplex"]
+    assert found["simplex"] == [max(simplex)]
+    assert "and 2 more categories" in run(*asked, "--top", "1").output
+
+
+@pytest.mark.parametrize("command", ["estimate", "watch"])
+@pytest.mark.parametrize("top", ["0", "-3"])
+def test_to_show_no_category_at_all_is_refused(command: str, top: str) -> None:
+    told = failure(command, "carrier", "--top", top, *NOWHERE[2:], exit_code=2)
+    assert f"Invalid value for '--top': {top} is not in the range x>=1" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--range", "5", "1"), "Error: --range 5 1: expected two finite numbers"),
+        (("--range", "1", "5", "--level", "99"), "Error: --level 99: expected epsilons above 0"),
+        (("--range", "1", "5", "--name", "No"), "Error: --name No: expected a lower-case letter"),
+    ],
+)
+def test_a_definition_that_cannot_be_is_told_by_the_option_at_fault(
+    arguments: tuple[str, ...], told: str
+) -> None:
+    Path("table.csv").write_text("v\n1\n2\n")
+    assert failure("define", "table.csv", "--column", "v", *arguments).startswith(told)
+
+
+def test_vectors_are_not_simulated_but_read_from_a_file() -> None:
+    Path("metrics.toml").write_text(METRICS + PLACE)
+    told = failure("produce", "place", "--simulate", "uniform", *NOWHERE, exit_code=2)
+    assert "expected --csv FILE with one --column for each coordinate" in told
+
+
+def test_weights_are_listed_and_set_from_now_on(redis_url: str) -> None:
+    at = ("--redis", redis_url)
+    assert strict(run("weights", "--json", *at).stdout) == {
+        "delay": "optimal",
+        "carrier": "optimal",
+    }
+    told = run("weights", "delay", "uniform", *at)
+    assert told.exit_code == 0
+    assert re.search(r"^delay +uniform$", told.output, re.MULTILINE)
+    assert strict(run("weights", "--json", *at).stdout)["delay"] == "uniform"
+    assert strict(run("weights", "carrier", "--json", *at).stdout) == {"carrier": "optimal"}
+    found = strict(run("estimate", "delay", "--json", *at).stdout)
+    assert (found["policy"], found["bound"]) == ("uniform", "anytime")
+    asked = run("estimate", "delay", "--json", "--weights", "paper", "--bound", "normal", *at)
+    found = strict(asked.stdout)
+    assert (found["policy"], found["bound"]) == ("paper", "normal")
+
+
+def test_an_unknown_policy_or_metric_names_the_nearest_and_changes_nothing(redis_url: str) -> None:
+    at = ("--redis", redis_url)
+    told = failure("weights", "delay", "unifrom", *at, exit_code=2)
+    assert "no policy 'unifrom': did you mean 'uniform'?" in told
+    assert "did you mean 'delay'?" in failure("weights", "dely", "uniform", *at)
+    assert strict(run("weights", "--json", *at).stdout)["delay"] == "optimal"
+
+
+def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
+    from aggregator.cli.commands.estimate import as_text
+    from aggregator.reading.reader import Reader
+    from aggregator.reading.serialization import as_dict
+    from aggregator.reading.windows import Window
+    from estimators import Metric
+
+    metric = Metric(
+        name="m", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[0.5, 1]
+    )
+    apart, alike = ([[9000, 5500], [9000, 3500]], [[9000, 4500], [9000, 4500]])
+    for table, weights, warned in (
+        (apart, "optimal", True),
+        (apart, "uniform", False),
+        (alike, "optimal", False),
+    ):
+        statistic = np.array(table).ravel()
+        found = metric.estimate(statistic, weights=weights)
+        told = as_text(metric, found, 9)
+        assert ("go with the privacy level" in told) == warned
+        assert "alike with p = " in told
+        window = Window(metric, statistic, None, None, "provisional", 0)
+        found = Reader.answer(window, weights=weights)
+        assert as_dict(window, found)["heterogeneity"] == found.heterogeneity
+
+
+def test_a_command_that_fails_leaves_no_connection_open(redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        before = client.info("clients")["connected_clients"]
+        failed = run("estimate", "carier", "--redis", redis_url)  # and its traceback
+        assert "did you mean 'carrier'" in failed.output
+        asked = (client.info("clients")["connected_clients"] for _ in range(1000))
+        assert before in asked
+
+
+def count_one(redis_url: str, metric: Metric, values: Sequence[Any]) -> None:
+    """Count one batch of a metric at epsilon = 8 into the store."""
+    with Store(connect(redis_url), "dither.reports") as store:
+        snapshot = store.acquire(0, "test")
+        partition = snapshot.partition({metric.name: metric}, 60_000)
+        partition.count(log(batch(metric, values, 8)))
+        store.commit(0, int(snapshot.owner["epoch"]), -1, partition, {})
+
+
+def test_whoever_watches_is_told_once_when_nobody_counts(
+    redis_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("metrics.toml").write_text(METRICS + PLACE)
+    metric = load_metrics("metrics.toml")["place"]
+    count_one(redis_url, metric, [[0.1, -1.5, 0.5]] * 20)
+    with Store(connect(redis_url), "dither.reports") as store:
+        seen = changes(Reader(store, {"place": metric}), "place", None, 0.01)
+        next(seen)
+        assert capsys.readouterr().err == "", "one has counted a moment ago"
+        mark: Any = f"{tag('dither.reports', 0)}:committed"
+        store.client.pexpire(mark, LAST_COMMIT_MS - 3_600_000)
+        seen = changes(Reader(store, {"place": metric}), "place", None, 0.01)
+        next(seen)
+        told = capsys.readouterr().err
+        assert told.startswith("no worker has counted since 20")
+        assert told.count("\n") == 1
+        assert "dither aggregate" in told
+
+
+def test_a_vector_is_shown_by_coordinate_with_its_radius(redis_url: str) -> None:
+    Path("metrics.toml").write_text(METRICS + PLACE)
+    before = strict(run("estimate", "place", "--json", "--redis", redis_url).stdout)
+    assert list(before) == [*ESTIMATE_KEYS, "coordinates", "radius"]
+    assert (before["value"], before["upper"], before["radius"]) == ([None] * 3, [2] * 3, None)
+    metric = load_metrics("metrics.toml")["place"]
+    count_one(redis_url, metric, [[0.1, -1.5, 0.5]] * 2000)
+    found = strict(run("estimate", "place", "--json", "--redis", redis_url).stdout)
+    assert 0 < found["radius"] < 0.5
+    told = run("estimate", "place", "--redis", redis_url, "--top", "2").output
+    lies = found["influence"]
+    assert lies["reports"] == 20
+    assert 0 < lies["shift"] < lies["l2"]
+    assert f"(20), were they lies, could have moved this by {at_most(lies['l2'])} km (l2)" in told
+    told = told[told.index("coordinate") :]
+    assert told.index("coordinate") < told.index("-1.") < told.index("0.")
+    assert "and 1 more coordinates (--top)" in told
+    assert f"within {at_most(found['radius'])} km of the true vector (l2)" in told
+    assert "3 coordinates, length up to 2 km" in run("metrics", "--redis", redis_url).output
+
+
+def test_any_string_of_an_open_vocabulary_may_be_asked_for(redis_url: str) -> None:
+    definition = """
+[metrics.words]
+kind = "frequency"
+mechanism = "count_sketch"
+categories = "open"
+watch = ["sun"]
+levels = [8]
+"""
+    Path("metrics.toml").write_text(definition)
+    metric = load_metrics("metrics.toml")["words"]
+    count_one(redis_url, metric, ["sun"] * 300 + ["rain"] * 700)
+    assert strict(run("estimate", "words", "--json", "--redis", redis_url).stdout)[
+        "categories"
+    ] == ["sun"]
+    asked = ("--category", "rain", "--category", "never said")
+    found = strict(run("estimate", "words", *asked, "--json", "--redis", redis_url).stdout)
+    assert found["categories"] == ["rain", "never said"]
+    assert found["lower"][0] <= 0.7 <= found["upper"][0]
+    assert found["lower"][1] == 0
+    told = run("estimate", "words", *asked, "--redis", redis_url).output
+    assert told.index("rain") < told.index("never said")
+    assert "sun" not in told
+    (row,) = strict(run("metrics", "--json", "--redis", redis_url).stdout)
+    assert (row["categories"], row["reports"]) == ("open", 1000)
+    assert "any string" in run("metrics", "--redis", redis_url).output
+    Path("metrics.toml").write_text(definition.replace('watch = ["sun"]', ""))
+    assert (
+        "any string may be asked for: --category"
+        in run("estimate", "words", "--redis", redis_url).output
+    )

@@ -1,0 +1,291 @@
+"""Taking a partition over: where counting goes on, and when it must not."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+import shlex
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from aggregator.config.settings import Aggregate
+from aggregator.counting.assignment import Owned, take
+from aggregator.counting.continuity import Log, Mark, Remembered
+from aggregator.counting.measurements import Measurements
+from aggregator.errors import Fenced
+from aggregator.storage.store import Store, connect
+from tests.support.reports.messages import LogMessage, batch, log
+from tests.support.reports.partitions import DELAY, METRICS
+
+TOPIC = "reports"
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), TOPIC) as store:
+        yield store
+
+
+def taken(
+    store: Store,
+    low: int,
+    high: int,
+    topic_id: str = "",
+    on_gap: str = "stop",
+    worker: str = "one",
+    messages: Sequence[LogMessage] = (),
+    remembered: tuple[Remembered, ...] = (),
+    group: str = "dither",
+) -> Owned:
+    def mark(offset: int) -> Mark | None:
+        return next((Mark.of(found) for found in messages if found.offset() >= offset), None)
+
+    asked = Log(lambda: (low, high), mark, lambda: remembered)
+    return take(store, 0, worker, asked, topic_id, METRICS, Aggregate(on_gap=on_gap, group=group))
+
+
+def written(first: int, last: int, epoch: int = 0, seed: int = 0) -> list[LogMessage]:
+    """Return the messages of a log in [first, last)."""
+    payloads = (batch(DELAY, [1.0], seed=seed + at) for at in range(first, last))
+    return [dataclasses.replace(found, epoch=epoch) for found in log(*payloads, first=first)]
+
+
+def count(owned: Owned, first: int, batches: int = 1) -> None:
+    seeds = range(first, first + batches)
+    owned.state.count(log(*(batch(DELAY, [1.0], seed=i) for i in seeds), first=first))
+
+
+def test_a_new_partition_begins_at_the_beginning_of_its_log(store: Store) -> None:
+    owned = taken(store, low=40, high=90)
+    assert owned.state.next_offset == 40
+    count(owned, 40)
+    owned.commit(store, high=90)
+    assert store.owner(0)["begin"] == "40"
+    assert store.owner(0)["next"] == "41"
+
+
+def test_counting_goes_on_where_the_last_owner_committed(store: Store) -> None:
+    first = taken(store, 0, 5)
+    count(first, 0, 3)
+    first.commit(store, high=5)
+    second = taken(store, 0, 5, worker="two")
+    assert (second.state.next_offset, second.committed, second.epoch) == (3, 3, first.epoch + 1)
+    with pytest.raises(Fenced):
+        first.commit(store, high=5)
+
+
+def test_an_idle_partition_can_be_committed_again_and_again(store: Store) -> None:
+    owned = taken(store, 0, 0)
+    for _ in range(3):
+        owned.commit(store, high=0)
+    assert store.snapshot(0).next_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "topic_id", "reason"),
+    [
+        (7, 9, "A", "4 offsets are gone: counted up to 3, log begins at 7"),
+        (0, 2, "A", "the log ends at 2, before the counted 3: it was truncated"),
+        (0, 9, "B", r"deleted and created again \(id A, now B\)"),
+    ],
+)
+def test_a_log_that_does_not_go_on_halts_the_partition_with_what_to_do(
+    store: Store, low: int, high: int, topic_id: str, reason: str
+) -> None:
+    first = taken(store, 0, 3, "A")
+    count(first, 0, 3)
+    first.commit(store, high=3)
+    halted = taken(store, low, high, topic_id, messages=written(0, 9))
+    assert not halted.is_counting
+    assert re.search(reason, halted.halted)
+    assert "aggregate.on_gap=skip" in halted.halted
+    halted.commit(store, high)
+    assert store.owner(0)["halted"] == halted.halted
+    assert store.snapshot(0).next_offset == 3
+    assert store.owner(0)["topic_id"] == "A"
+
+
+def test_a_gap_that_is_accepted_is_recorded_and_adds_up(store: Store) -> None:
+    first = taken(store, 0, 3)
+    count(first, 0, 3)
+    first.commit(store, high=3)
+    second = taken(store, 10, 20, on_gap="skip")
+    assert second.is_counting
+    assert second.state.next_offset == 10
+    count(second, 10)
+    second.commit(store, high=20)
+    third = taken(store, 16, 20, on_gap="skip")
+    third.commit(store, high=20)
+    assert store.owner(0)["gap"] == str(7 + 5)
+    assert store.snapshot(0).next_offset == 16
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "since", "epoch", "fork", "missing"),
+    [
+        (0, 6, 6, 0, 6, 4),  # cut off
+        (0, 8, 6, 1, 6, 4),  # and grown, less far than it was
+        (0, 30, 6, 1, 6, 4),  # and further
+        (2, 10, 4, 3, 4, 6),  # just as far
+        (0, 30, 6, 0, 10, 10),  # as an older copy, whose epochs come again: 10 at most
+    ],
+)
+def test_a_log_that_was_truncated_halts_however_far_it_grew_and_skipping_goes_on_where_it_forks(
+    store: Store, low: int, high: int, since: int, epoch: int, fork: int, missing: int
+) -> None:
+    old = written(0, 10)
+    first = taken(store, 0, 10, messages=old)
+    first.count(old[:4], Aggregate())
+    first.count(old[4:], Aggregate())
+    first.commit(store, high=10)
+    assert not taken(store, 0, 10, messages=old).halted
+    assert not taken(store, 0, 12, messages=old + written(10, 12, epoch=7)).halted
+    now = old[low:since] + written(since, high, epoch=epoch, seed=100)
+    halted = taken(store, low, high, messages=now)
+    assert "truncated" in halted.halted
+    assert "aggregate.on_gap=skip" in halted.halted
+    halted.commit(store, high)
+    assert store.snapshot(0).next_offset == 10
+    before = sum(store.counts(0).values())
+    skipping = taken(store, low, high, on_gap="skip", messages=now)
+    assert skipping.is_counting
+    assert skipping.position == fork
+    if rest := [message for message in now if message.offset() >= fork]:
+        assert skipping.count(rest, Aggregate()) == [], "none is late, or a duplicate"
+    skipping.commit(store, high)
+    assert store.owner(0)["gap"] == str(missing)
+    assert sum(store.counts(0).values()) == before + high - fork
+    assert not taken(store, low, high, messages=now).halted
+
+
+def test_the_last_message_may_have_left_the_log_by_retention(store: Store) -> None:
+    old = written(0, 10)
+    first = taken(store, 0, 10, messages=old)
+    first.count(old, Aggregate())
+    first.commit(store, high=10)
+    assert not taken(store, 10, 15, messages=written(10, 15, seed=50)).halted
+
+
+@pytest.mark.parametrize(
+    ("low", "remembered", "lost"),
+    [
+        (0, Remembered(0, 10, "A"), 0),
+        (5, Remembered(5, 10, "A"), 0),
+        (5, Remembered(0, 0, "A"), 0),
+        (5, Remembered(0, 10, "A"), 5),
+        (20, Remembered(0, 10, "A"), 20),
+        (0, Remembered(3, 10, "B"), 7),
+        (6, Remembered(2, 10), 4),
+    ],
+)
+def test_a_partition_that_redis_forgot_halts_if_the_log_has_not_all_that_was_counted(
+    store: Store, low: int, remembered: Remembered, lost: int
+) -> None:
+    again = taken(store, low, 30, "A", remembered=(remembered,))
+    if not lost:
+        assert again.position == low
+        assert not again.halted
+        return
+    assert f"{lost} offsets of it are gone" in again.halted
+    assert "Restore Redis" in again.halted
+    assert "aggregate.on_gap=skip" in again.halted
+    again.commit(store, 30)
+    assert store.owner(0)["halted"] == again.halted
+    assert taken(store, low, 30, "A", remembered=(remembered,)).halted, "nothing was decided"
+    skipping = taken(store, low, 30, "A", on_gap="skip", remembered=(remembered,))
+    count(skipping, low)
+    skipping.commit(store, 30)
+    owner = store.owner(0)
+    assert (owner["gap"], owner["begin"], owner["halted"]) == (str(lost), str(low), "")
+    assert skipping.remembered == (Remembered(low, low + 1, "A"),)
+
+
+def test_what_the_group_remembers_is_read_as_it_was_written() -> None:
+    known = Remembered(3, 17, "abc-_1")
+    assert Remembered.of_group(17, known.metadata) == known
+
+
+def test_another_group_on_the_same_redis_is_refused_and_fences_nobody(store: Store) -> None:
+    client: Any = store.client
+    first = taken(store, 0, 9, group="one")
+    count(first, 0)
+    first.commit(store, 9)
+    before = store.owner(0)
+    other = taken(store, 0, 9, worker="two", group="another")
+    assert not other.is_counting
+    assert other.is_unreadable, "it looks again now and then"
+    assert "the consumer group 'one' counts this partition" in other.halted
+    assert store.owner(0) == before
+    count(first, 1)
+    first.commit(store, 9)
+    assert taken(store, 0, 9, worker="three", group="one").is_counting
+
+    (command,) = re.findall(r"`redis-cli (hdel \S+ group)`", other.halted)
+    client.execute_command(*shlex.split(command))
+    second = taken(store, 0, 9, worker="two", group="another")
+    assert (second.position, second.halted) == (2, "")
+    assert "another" in taken(store, 0, 9, group="one").halted
+
+
+def test_a_torn_partition_stays_as_it_is_and_says_how_to_count_it_again(store: Store) -> None:
+    client: Any = store.client
+    first = taken(store, 0, 3)
+    count(first, 0)
+    client.set(f"{{dither:{TOPIC}:0}}:open", "not a set")
+    with pytest.raises(Exception, match="WRONGTYPE"):
+        first.commit(store, high=3)
+    client.delete(f"{{dither:{TOPIC}:0}}:open")
+    torn = taken(store, 0, 3)
+    assert "Run `dither recount 0`" in torn.halted
+    torn.commit(store, high=3)
+    assert taken(store, 0, 3).halted == torn.halted
+
+
+def test_the_first_messages_are_asked_for_again_when_they_are_too_far_on(store: Store) -> None:
+    owned = taken(store, 0, 50)
+    assert not owned.jumped(0, 9), "just what comes next"
+    owned = taken(store, 0, 50)
+    assert owned.jumped(5, 9), "perhaps queued for an earlier assignment"
+    assert not owned.jumped(5, 9), "asked again, it is a gap of the log"
+    owned = taken(store, 20, 50)
+    assert not owned.jumped(3, 7), "all counted before"
+    assert owned.jumped(30, 40)
+
+
+def test_what_was_measured_goes_on_under_the_next_owner_and_a_fenced_one_adds_nothing(
+    store: Store,
+) -> None:
+    first = taken(store, 0, 5)
+    count(first, 0, 3)
+    first.measured = first.measured.refused("late")
+    first.commit(store, high=5)
+    first.measured = first.measured.committed(0.01, 70)
+    first.commit(store, high=5)
+    second = taken(store, 0, 5, worker="two")
+    assert second.measured == first.measured
+    count(first, 3, 2)
+    first.measured = first.measured.refused("late")
+    with pytest.raises(Fenced):
+        first.commit(store, high=5)
+    count(second, 3)
+    second.commit(store, high=5)
+    found = Measurements.stored(store.owner(0))
+    assert sum(found.latencies.counts) == 4
+    assert found.deadletters == {"late": 1}
+    assert (sum(found.commits.counts), found.commit_bytes) == (1, 70)
+
+
+def test_a_commit_whose_reply_was_lost_is_measured_once(store: Store) -> None:
+    owned = taken(store, 0, 5)
+    count(owned, 0, 3)
+    before = copy.deepcopy(owned)
+    owned.commit(store, high=5)
+    stored = store.owner(0)
+    before.state.arrivals = array("q", [0] * 3)
+    before.commit(store, high=5)
+    assert store.owner(0) == stored
+    assert before.measured == owned.measured, "a later attempt would have seen longer latencies"

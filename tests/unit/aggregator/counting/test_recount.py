@@ -1,0 +1,109 @@
+"""`dither recount` deletes all of a partition, and nothing that was counted again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from aggregator.config.settings import Aggregate
+from aggregator.counting import recount
+from aggregator.counting.assignment import take
+from aggregator.counting.continuity import Log
+from aggregator.counting.recount import UNDER_WAY, delete
+from aggregator.errors import Fenced
+from aggregator.state.partition import Partition
+from aggregator.storage.store import TORN, UNSET, Store, connect
+from tests.support.reports.messages import EPOCH, batch, log
+from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS, MINUTE
+
+TOPIC = "reports"
+PANES = 3_000
+FACTS = {"begin": 0}
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), TOPIC) as store:
+        yield store
+
+
+def counted(store: Store, number: int, panes: int = PANES) -> tuple[int, Partition]:
+    """Count a partition from the beginning of its log; return the epoch and its state."""
+    snapshot = store.acquire(number, "one")
+    assert snapshot.next_offset == UNSET
+    partition = snapshot.partition(METRICS, FUTURE_MS)
+    partition.count(log(*(batch(DELAY, [1.0], 1, EPOCH + i * MINUTE, i) for i in range(panes))))
+    store.commit(number, int(snapshot.owner["epoch"]), UNSET, partition, FACTS)
+    return int(snapshot.owner["epoch"]), partition
+
+
+def contents(store: Store, number: int) -> dict[bytes, Any]:
+    client: Any = store.client
+    own = (b":owner", b":committed")  # epochs, names and times
+    keys = client.scan_iter(f"{{dither:{TOPIC}:{number}}}:*")
+    return {key: client.dump(key) for key in keys if not key.endswith(own)}
+
+
+def test_everything_of_a_partition_goes_and_it_is_counted_again_alike(store: Store) -> None:
+    counted(store, 0)
+    counted(store, 1, 10)
+    before, other = contents(store, 0), contents(store, 1)
+    assert delete(store, 0) == len(before) + 2  # and the owner, and the mark of its last commit
+    assert contents(store, 0) == {}
+    assert store.owner(0) == {}
+    assert contents(store, 1) == other
+    counted(store, 0)
+    assert contents(store, 0) == before
+
+
+def test_nothing_is_counted_while_it_is_deleted_whoever_tries(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch, partition = counted(store, 0)
+    unlink, tried = recount._unlink, []
+
+    def meanwhile(store: Store, keys: Any) -> int:
+        assert store.owner(0)["next"] == str(TORN)
+        partition.count(log(batch(DELAY, [1.0], 1, EPOCH, 10**6), first=PANES))
+        with pytest.raises(Fenced):
+            store.commit(0, epoch, PANES, partition, FACTS)
+        owned = take(store, 0, "two", Log(lambda: (0, PANES)), "", METRICS, Aggregate())
+        assert owned.halted == UNDER_WAY
+        owned.commit(store, PANES)  # of what is halted: nothing
+        tried.append(len(keys))
+        return unlink(store, keys)
+
+    monkeypatch.setattr(recount, "_unlink", meanwhile)
+    delete(store, 0)
+    assert len(tried) > 5
+    assert contents(store, 0) == {}
+
+
+def test_one_that_was_interrupted_is_halted_until_it_is_called_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted(store, 0)
+
+    def interrupted(*_: Any) -> int:
+        raise redis.ConnectionError("gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(recount, "_pass", interrupted)
+        with pytest.raises(redis.ConnectionError):
+            delete(store, 0)
+    assert store.overview().partitions[0].is_halted
+    delete(store, 0)
+    counted(store, 0)
+
+
+@pytest.mark.parametrize("name", ["owner", "indexed", "open", "watermarks"])
+def test_keys_of_another_type_go_too(store: Store, name: str) -> None:
+    counted(store, 0, 10)
+    store.client.delete(f"{{dither:{TOPIC}:0}}:{name}")
+    store.client.set(f"{{dither:{TOPIC}:0}}:{name}", "something")
+    delete(store, 0)
+    assert contents(store, 0) == {}
+    counted(store, 0, 10)

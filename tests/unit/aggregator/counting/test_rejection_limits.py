@@ -1,0 +1,138 @@
+"""Limits of what may be refused: where they are reached does not depend on how the log was cut."""
+
+from __future__ import annotations
+
+from typing import Any, get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggregator.config.settings import Aggregate
+from aggregator.counting.rejection_limits import Refused
+from tests.support.paths import ROOT
+
+OFF = Aggregate(deadletter_consecutive=0)
+AT_ONCE: dict[str, Any] = {"deadletter_span": "0s"}
+
+
+def reached(log: list[str], cuts: list[int], settings: Aggregate) -> int | None:
+    """Return the first piece of a log, by its end, in which a limit is reached; '' is counted."""
+    refused, begin = Refused(), 0
+    for end in [*sorted(cuts), len(log)]:
+        piece = log[begin:end]
+        stored = Refused.stored(refused.facts())  # every piece is committed, and taken over
+        if piece and stored.add(
+            range(begin, end), [(i, r) for i, r in enumerate(piece) if r], settings
+        ):
+            return end
+        refused, begin = stored, end
+    return None
+
+
+def first(log: list[str], settings: Aggregate) -> int | None:
+    """Return the message that reaches a limit, counted from 1."""
+    return reached(log, list(range(len(log))), settings)
+
+
+def test_so_many_in_a_row_are_one_too_many() -> None:
+    settings = Aggregate(deadletter_consecutive=5, **AT_ONCE)
+    assert first(["wrong_revision"] * 4 + [""] + ["wrong_revision"] * 4, settings) is None
+    assert first(["wrong_revision"] * 5, settings) == 5
+    assert first([""] + ["wrong_revision", "unknown_metric"] * 3, settings) == 6
+    assert first(["wrong_revision"] * 100, OFF) is None
+
+
+@pytest.mark.parametrize(
+    "ordinary", ["late", "duplicate", "future", "too_old", "bad_time", "empty", "bad_value"]
+)
+def test_what_says_nothing_against_the_definitions_ends_a_row(ordinary: str) -> None:
+    settings = Aggregate(deadletter_consecutive=5, **AT_ONCE)
+    assert first([ordinary] * 100, settings) is None
+    assert first((["wrong_revision"] * 4 + [ordinary]) * 20, settings) is None
+
+
+def test_a_share_of_the_last_messages_is_too_large_once_there_are_so_many() -> None:
+    settings = Aggregate(deadletter_consecutive=0, deadletter_ratio=0.5, deadletter_window=100)
+    half = ["wrong_revision", ""] * 50
+    assert first(half * 3, settings) is None
+    assert first(["wrong_revision"] * 99, settings) is None
+    assert first(["wrong_revision"] * 100, settings) == 100
+    assert first([""] * 1000 + ["wrong_revision"] * 100, settings) == 1055
+
+
+def test_the_reason_names_what_was_seen_and_what_to_do() -> None:
+    settings = Aggregate(deadletter_consecutive=3, **AT_ONCE)
+    refused = [(0, "wrong_revision"), (1, "unknown_metric"), (2, "unknown_metric")]
+    why = Refused().add([0] * 3, refused, settings)
+    assert why.startswith("3 messages in a row cannot be counted (deadletter_consecutive), most of")
+    assert "most of them unknown_metric" in why
+    assert "--set aggregate.deadletter_consecutive=0" in why
+    settings = Aggregate(deadletter_ratio=0.5, deadletter_window=20)
+    why = Refused().add([0] * 20, [(i, "wrong_revision") for i in range(20)], settings)
+    assert why.startswith("100% of the last 20 messages cannot be counted (deadletter_ratio)")
+
+
+@given(
+    st.lists(
+        st.sampled_from(["", "", "wrong_revision", "unknown_metric", "malformed", "late"]),
+        max_size=200,
+    ),
+    st.lists(st.integers(0, 200), max_size=10),
+    st.sampled_from(
+        [
+            Aggregate(deadletter_consecutive=4, **AT_ONCE),
+            Aggregate(deadletter_consecutive=2, deadletter_span="3ms"),
+            Aggregate(deadletter_ratio=0.4),
+        ]
+    ),
+)
+def test_a_limit_is_reached_at_the_same_message_however_the_log_is_cut(
+    log: list[str], cuts: list[int], settings: Aggregate
+) -> None:
+    settings.deadletter_window = 40
+    cuts = [cut for cut in cuts if cut < len(log)]
+    at, piece = first(log, settings), reached(log, cuts, settings)
+    assert piece == (None if at is None else min(end for end in [*cuts, len(log)] if end >= at))
+
+
+def test_what_another_version_stored_begins_anew() -> None:
+    assert Refused.stored({"refused": '{"run": "many"}'}) == Refused()
+    assert Refused.stored({}) == Refused()
+    assert msgspec.json.decode(Refused(run=3).facts()["refused"])["run"] == 3
+
+
+def test_a_row_also_lasts_minutes_of_the_brokers_time() -> None:
+    """Ten thousand messages in one record batch, which nobody can write between, are no row."""
+    settings, many = Aggregate(), [(index, "unknown_metric") for index in range(10_000)]
+    refused = Refused()
+    assert refused.add([1_000_000] * 10_000, many, settings) == ""
+    assert refused.add([1_119_999] * 10_000, many, settings) == ""
+    assert "20001 messages in a row" in refused.add([1_120_000], many[:1], settings)
+    honest = Refused()
+    assert honest.add([1_000_000] * 10_000, many, settings) == ""
+    assert honest.add([1_060_000], [], settings) == ""
+    assert honest.add([1_120_000] * 10_000, many, settings) == ""
+
+
+@pytest.mark.parametrize("reason", ["malformed", "too_large"])
+def test_what_is_no_batch_neither_makes_nor_ends_a_row(reason: str) -> None:
+    settings = Aggregate(deadletter_consecutive=5, **AT_ONCE)
+    assert first([reason] * 100, settings) is None
+    assert first([*["wrong_revision"] * 4, *[reason] * 50, "wrong_revision"], settings) == 55
+
+
+def test_the_reason_is_told_though_the_row_ends_in_the_same_piece() -> None:
+    settings = Aggregate(deadletter_consecutive=3, **AT_ONCE)
+    why = Refused().add([0] * 5, [(i, "unknown_metric") for i in range(4)], settings)
+    assert "most of them unknown_metric" in why
+
+
+@pytest.mark.parametrize("page", ["operations.md", "running.md"])
+def test_every_limit_is_explained_to_who_has_to_act(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    names = [name for name in get_type_hints(Aggregate) if name.startswith("deadletter_")]
+    assert len(names) == 4
+    for name in set(names) - {"deadletter_window"}:
+        assert name in text, name

@@ -1,0 +1,115 @@
+"""The supervisor keeps as many workers running as it was asked for, and stops them all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aggregator.counting import supervisor
+from aggregator.counting.supervisor import Supervisor, single_worker_command
+from tests.support.running.deployment import wait_until
+from tests.support.running.processes import living
+
+WORKER = """
+import os, pathlib, signal, sys
+folder, conduct = sys.argv[1:]
+if conduct == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if conduct == "good":
+    def leave(*_):
+        pathlib.Path(folder, f"{os.getpid()}.left").touch()
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, leave)
+pathlib.Path(folder, f"{os.getpid()}.started").touch()
+while conduct != "short-lived":
+    signal.pause()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "RESTART_SECONDS", 0.0)
+
+
+@contextlib.contextmanager
+def running(
+    workers: int,
+    folder: Path,
+    conduct: str = "good",
+    died: Callable[[], object] = lambda: None,
+) -> Iterator[Supervisor]:
+    """Run a supervisor in a thread; afterwards it was stopped."""
+    runner = Supervisor(workers, [sys.executable, "-c", WORKER, str(folder), conduct], died)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        yield runner
+    finally:
+        runner.stop()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def started(folder: Path) -> list[int]:
+    """Return the workers that have started so far, the earliest first."""
+    files = sorted(folder.glob("*.started"), key=lambda file: file.stat().st_mtime_ns)
+    return [int(file.stem) for file in files]
+
+
+def test_as_many_workers_run_as_were_asked_for_and_all_leave_at_the_end(tmp_path: Path) -> None:
+    with running(3, tmp_path):
+        wait_until(lambda: len(started(tmp_path)) == 3, "three workers")
+        pids = set(started(tmp_path))
+        assert living(pids) == pids
+    assert living(pids) == set()
+    assert {int(file.stem) for file in tmp_path.glob("*.left")} == pids
+
+
+def test_a_worker_that_dies_is_started_again(tmp_path: Path) -> None:
+    deaths: list[int] = []
+    with running(2, tmp_path, died=lambda: deaths.append(1)):
+        wait_until(lambda: len(started(tmp_path)) == 2, "two workers")
+        killed, kept = started(tmp_path)
+        assert not deaths
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: len(started(tmp_path)) == 3, "another worker")
+        assert living(set(started(tmp_path))) == set(started(tmp_path)) - {killed}
+        assert living({kept})
+    assert living(set(started(tmp_path))) == set()
+    assert len(deaths) == 1
+
+
+def test_a_worker_that_dies_at_once_is_not_started_in_a_tight_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "RESTART_SECONDS", 0.4)
+    with running(1, tmp_path, "short-lived"):
+        wait_until(lambda: len(started(tmp_path)) >= 3, "three attempts")
+    times = sorted(file.stat().st_mtime for file in tmp_path.glob("*.started"))
+    assert times[2] - times[0] >= 0.4
+
+
+def test_a_worker_that_does_not_leave_in_time_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "LEAVE_SECONDS", 0.2)
+    with running(2, tmp_path, "stubborn"):
+        wait_until(lambda: len(started(tmp_path)) == 2, "two workers")
+        pids = set(started(tmp_path))
+    assert living(pids) == set()
+
+
+@pytest.mark.parametrize("given", [["--workers", "3"], ["--workers=3"], []])
+def test_one_worker_is_started_with_the_same_options_but_for_their_number(given: list[str]) -> None:
+    command = single_worker_command(["aggregate", *given, "--set", "serve.port=1", "--log-json"])
+    ours = [sys.executable, "-m", "aggregator"]
+    options = ["aggregate", "--set", "serve.port=1", "--log-json", "--workers", "1"]
+    assert command == [*ours, *options]

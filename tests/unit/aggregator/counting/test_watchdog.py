@@ -1,0 +1,105 @@
+"""A thread that does not get on is noticed, says where it is, and is ended after a while."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from structlog.testing import capture_logs
+
+from aggregator.counting import watchdog
+from aggregator.counting.watchdog import EXIT_CODE, Watchdog
+from tests.support.paths import ROOT
+from tests.support.running.deployment import wait_until
+
+STUCK = """
+import sys, time
+from aggregator import watchdog
+watchdog.TICK_SECONDS = 0.05
+def sleeping_deeply():
+    print("sleeps", flush=True)
+    time.sleep(60)
+with watchdog.Watchdog(0.2, float(sys.argv[1])) as dog:
+    dog.at("counting", 3, 17)
+    sleeping_deeply()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "TICK_SECONDS", 0.02)
+
+
+def test_a_stuck_thread_is_told_of_with_its_step_and_its_stack_until_it_gets_on() -> None:
+    told: list[tuple[str, float]] = []
+    gone_on = threading.Event()
+    with capture_logs() as logged:
+        with Watchdog(0.1, 0, lambda step, seconds: told.append((step, seconds))) as dog:
+            dog.at("committing", 3, 17)
+            wait_until(lambda: bool(told), "it is told")
+            dog.at("consuming")
+            wait_until(lambda: len(told) > 1, "it is told again")
+        gone_on.set()
+    assert told[0][0] == "committing"
+    assert told[0][1] >= 0.1
+    assert told[-1] == ("consuming", 0.0)
+    stuck = next(line for line in logged if line["event"] == "stuck")
+    assert (stuck["step"], stuck["partition"], stuck["offset"]) == ("committing", 3, 17)
+    assert "wait_until" in stuck["stack"]
+
+
+def test_a_thread_that_gets_on_is_left_alone_however_long_it_runs() -> None:
+    told: list[str] = []
+    with Watchdog(0.2, 0.4, lambda step, _: told.append(step), lambda _: told.append("end")) as dog:
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            dog.at("consuming")
+            threading.Event().wait(0.01)
+    assert not told
+
+
+def test_one_that_stays_stuck_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    with Watchdog(0.05, 0.2, end=ended.append) as dog:
+        dog.at("taking over", 1)
+        wait_until(lambda: bool(ended), "it is ended")
+    assert ended == [EXIT_CODE]
+
+
+def run(end_after: float) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUCK, str(end_after)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stdout is not None
+    while "sleeps" not in process.stdout.readline():
+        pass
+    return process
+
+
+def test_a_process_ends_by_itself_and_says_in_which_function_it_was() -> None:
+    process = run(0.5)
+    told, _ = process.communicate(timeout=30)
+    assert process.returncode == EXIT_CODE
+    assert "in sleeping_deeply" in told
+    assert "step=counting" in told
+
+
+def test_a_process_that_was_stopped_is_not_stuck() -> None:
+    process = run(3.0)
+    try:
+        process.send_signal(signal.SIGSTOP)
+        threading.Event().wait(3.5)
+        os.kill(process.pid, signal.SIGCONT)
+        threading.Event().wait(0.3)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,261 @@
+"""Which events are due, whatever is counted while others are published."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aggregator.config.settings import Settings
+from aggregator.errors import StateUnreadable
+from aggregator.publishing import pane_finalizer as due_module
+from aggregator.publishing import unpublished_panes
+from aggregator.publishing.events import Event
+from aggregator.publishing.pane_finalizer import Due
+from aggregator.publishing.published_log import Published
+from aggregator.reading.reader import Reader
+from aggregator.state.pane_keys import metric_key
+from aggregator.state.partition import CONFIRMING_BATCHES
+from aggregator.storage.lease import Lease
+from aggregator.storage.redis_keys import publisher_key
+from aggregator.storage.store import Store
+from estimators import Metric
+from producers.wire.batch import heartbeat
+from tests.support.reports.counted import MINUTE, Counting
+from tests.support.reports.messages import EPOCH
+
+
+@pytest.fixture
+def published(store: Store) -> Iterator[Published]:
+    key = publisher_key(store.topic)
+    lease = Lease(store.client, key, "publisher", 60)
+    assert lease.acquire()
+    yield Published(store.client, lease, key, Settings())
+    lease.release()
+
+
+def minutes(events: list[Event]) -> list[str]:
+    return [event.key.partition("T")[2] for event in events]
+
+
+def beats(metric: Metric, minute: int) -> list[bytes]:
+    """Return heartbeats that close what ends by a minute."""
+    time_ms = EPOCH + minute * MINUTE + metric.lateness_ms
+    return [heartbeat(metric, time_ms) for _ in range(CONFIRMING_BATCHES)]
+
+
+def test_panes_are_due_that_all_partitions_have_closed_and_no_others(
+    store: Store, metrics: dict[str, Metric], counting: Counting, published: Published
+) -> None:
+    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    delay = metrics["delay"]
+    counting.count(0, *(counting.batch("delay", [1.0] * 20, at) for at in (0, 2)))
+    counting.count(0, *beats(delay, 9))
+    counting.count(1, counting.batch("delay", [1.0] * 20, 1))
+    assert list(due.finals(store.overview(), 2)) == []
+    counting.count(1, *beats(delay, 3))
+    assert list(due.finals(store.overview(), 3)) == [], "the third one is not there"
+    found = [event for batch in due.finals(store.overview(), 2) for event in batch]
+    assert minutes(found) == ["00:00:00Z", "00:01:00Z", "00:02:00Z"]
+    published.note(found, {})
+    assert list(due.finals(store.overview(), 2)) == []
+
+
+def test_panes_of_several_metrics_are_one_batch_and_one_overview_is_enough(
+    store: Store,
+    metrics: dict[str, Metric],
+    counting: Counting,
+    published: Published,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    for name, value in (("delay", 1.0), ("carrier", 0)):
+        counting.count(0, counting.batch(name, [value] * 20, 0), *beats(metrics[name], 1))
+    overview = store.overview()
+    monkeypatch.setattr(Store, "overview", None)  # it grows with the number of metrics
+    (batch,) = due.finals(overview, 1)
+    assert sorted(event.subject for event in batch) == ["carrier", "delay"]
+
+
+def test_a_metric_that_cannot_be_read_does_not_keep_back_those_before_it(
+    store: Store, metrics: dict[str, Metric], counting: Counting, published: Published
+) -> None:
+    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    for name, value in (("delay", 1.0), ("carrier", 0)):
+        counting.count(0, counting.batch(name, [value] * 20, 0), *beats(metrics[name], 1))
+    (key,) = store.client.keys(f"{{dither:{store.topic}:0}}:pane:carrier@*")
+    store.client.set(key, b"spoilt")
+    found = due.finals(store.overview(), 1)
+    assert [event.subject for event in next(found)] == ["delay"]
+    with pytest.raises(StateUnreadable):
+        next(found)
+
+
+def emptied(store: Store) -> None:
+    """Lose every partition, and nothing else."""
+    store.client.delete(*store.client.keys(f"{{dither:{store.topic}:*"))
+
+
+def test_what_redis_lost_while_it_was_looked_through_is_due_when_it_is_counted_again(
+    store: Store,
+    metrics: dict[str, Metric],
+    counting: Counting,
+    published: Published,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1)]
+    counting.count(0, *batches, *beats(metrics["delay"], 2))
+    first_panes = Store.first_panes
+
+    def lost(self: Store, *arguments: Any) -> Any:
+        emptied(store)
+        return first_panes(self, *arguments)
+
+    with monkeypatch.context() as torn:
+        torn.setattr(Store, "first_panes", lost)
+        assert list(due.finals(store.overview(), 1)) == []
+    counting.count(0, *batches, *beats(metrics["delay"], 2))
+    (batch,) = due.finals(store.overview(), 1)
+    assert minutes(batch) == ["00:00:00Z", "00:01:00Z"]
+
+
+def test_sums_that_were_read_while_they_were_counted_anew_are_not_published(
+    store: Store,
+    metrics: dict[str, Metric],
+    counting: Counting,
+    published: Published,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1, 1)]
+    closing = beats(metrics["delay"], 2)
+    counting.count(0, *batches, *closing)
+    statistics = Store.statistics
+
+    def counted_by_half(self: Store, *arguments: Any) -> Any:
+        emptied(store)
+        counting.count(0, *batches[:2])
+        found = statistics(self, *arguments)
+        counting.count(0, *batches[2:], *closing)
+        return found
+
+    with monkeypatch.context() as torn:
+        torn.setattr(Store, "statistics", counted_by_half)
+        assert list(due.finals(store.overview(), 1)) == []
+    (batch,) = due.finals(store.overview(), 1)
+    assert [json.loads(event.data)["reports"] for event in batch] == [20, 40]
+
+
+def kept(metrics: dict[str, Metric]) -> dict[str, Metric]:
+    """Return the metrics, the panes of delays to expire in a hundred years."""
+    delay = dataclasses.replace(metrics["delay"], retention="36500d")
+    return {**metrics, "delay": delay}
+
+
+def lose(store: Store, partition: int, minute: int) -> str:
+    """Delete a partition's pane of delays, as its expiry does."""
+    (key,) = store.client.keys(
+        f"{{dither:{store.topic}:{partition}}}:pane:delay@*:{EPOCH + minute * MINUTE}"
+    )
+    store.client.delete(key)
+    return str(key, "utf-8") if isinstance(key, bytes) else key
+
+
+def test_a_pane_that_has_expired_in_one_partition_is_passed_by(
+    store: Store, metrics: dict[str, Metric], published: Published
+) -> None:
+    metrics = kept(metrics)
+    counting = Counting(store, metrics)
+    for number in (0, 1):
+        delays = (counting.batch("delay", [1.0] * 20, at) for at in (0, 1))
+        counting.count(number, *delays, *beats(metrics["delay"], 3))
+    lose(store, 1, 0)
+    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    (batch,) = due.finals(store.overview(), 2)
+    assert minutes(batch) == ["00:01:00Z"]
+    assert json.loads(batch[0].data)["reports"] == 40
+    key = metric_key("delay", metrics["delay"].revision)
+    assert store.expired([key]) == [1]
+    published.note(batch, {})
+    again = Due(Reader(store, metrics), published, "dither", 0, 10)
+    assert list(again.finals(store.overview(), 2)) == []
+    assert store.expired([key]) == [1], "counted once, whoever publishes"
+
+
+def test_a_pane_that_was_deleted_is_no_part_of_a_final_event(
+    store: Store, metrics: dict[str, Metric], counting: Counting, published: Published
+) -> None:
+    for number in (0, 1):
+        delays = (counting.batch("delay", [1.0] * 20, at) for at in (0, 1))
+        carriers = counting.batch("carrier", [0] * 100, 0, 8)
+        counting.count(number, *delays, *beats(metrics["delay"], 3), carriers)
+        counting.count(number, *beats(metrics["carrier"], 3))
+    key = lose(store, 1, 0)
+    due, found = Due(Reader(store, metrics), published, "dither", 0, 10), list[Event]()
+    with pytest.raises(StateUnreadable, match=re.escape(f"nothing at {key}: expected a pane")):
+        found.extend(event for batch in due.finals(store.overview(), 2) for event in batch)
+    assert [event.key.partition("@")[0] for event in found] == ["carrier"], "others go on"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_about(
+    store: Store,
+    metrics: dict[str, Metric],
+    counting: Counting,
+    published: Published,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Counting, closing and publishing interleave, and others take over to publish."""
+    monkeypatch.setattr(unpublished_panes, "BATCH_EVENTS", 3)
+    monkeypatch.setattr(due_module, "BATCH_SECONDS", -1)  # an event is a batch
+    rng = random.Random(seed)
+    reader, delay = Reader(store, metrics), metrics["delay"]
+    counted: Counter[str] = Counter()
+    found: dict[str, int] = {}
+    minute, closed = [0, 0, 0], [0, 0, 0]
+    for number in range(3):
+        counting.count(number)
+    due = Due(reader, published, "dither", 0, 10)
+    under_way = due.finals(store.overview(), 3)
+
+    def count() -> None:
+        number = rng.randrange(3)
+        minute[number] = max(minute[number], closed[number]) + rng.randrange(4)
+        counting.count(number, counting.batch("delay", [1.0] * 20, minute[number]))
+        counted[f"{minute[number] // 60:02}:{minute[number] % 60:02}:00Z"] += 20
+
+    def close() -> None:
+        number = rng.randrange(3)
+        closed[number] = max(closed[number], max(minute) + 1)
+        counting.count(number, *beats(delay, closed[number]))
+
+    def publish() -> bool:
+        nonlocal under_way
+        batch: list[Event] = next(under_way, [])
+        if not batch:
+            under_way = due.finals(store.overview(), 3)
+            batch = next(under_way, [])
+        published.note(batch, {})
+        for event, at in zip(batch, minutes(batch), strict=True):
+            assert at not in found, "published twice"
+            found[at] = json.loads(event.data)["reports"]
+        return bool(batch)
+
+    for _ in range(rng.randrange(10, 40)):
+        rng.choices([count, close, publish], [3, 1, 2])[0]()
+        if rng.random() < 0.05:  # another takes over
+            due = Due(reader, published, "dither", 0, 10)
+            under_way = due.finals(store.overview(), 3)
+    for number in range(3):
+        counting.count(number, *beats(delay, max(minute) + 1))
+    while publish():
+        pass
+    assert found == counted

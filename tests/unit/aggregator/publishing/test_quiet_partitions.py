@@ -1,0 +1,326 @@
+"""When partitions are sent heartbeats: by what Kafka says and what is counted, by no wall clock."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from aggregator.clock import SystemClock
+from aggregator.publishing.pulse import ASK_AGAIN_SECONDS
+from aggregator.publishing.quiet_partitions import (
+    LAST_REPEAT_SECONDS,
+    REPEAT_SECONDS,
+    Beat,
+    Closing,
+)
+from aggregator.state.pane_keys import metric_key
+from aggregator.state.partition import CONFIRMING_BATCHES, NEVER
+from aggregator.storage.store import Store
+from estimators import Metric
+from producers.wire.batch import heartbeat
+from producers.wire.reports_pb2 import ReportBatch
+from tests.support.reports.counted import MINUTE
+from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch
+
+IDLE_SECONDS = 60
+STEP_SECONDS = 1.0
+LATENESS = MINUTE
+"""Of `delay`."""
+
+
+@dataclasses.dataclass
+class Hands(SystemClock):
+    """A clock that stands still until it is moved."""
+
+    now: float = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        raise AssertionError("the wall clock is asked")
+
+
+class Topic:
+    """A topic of three partitions, a worker that counts it, and who sends heartbeats to it.
+
+    Attributes
+    ----------
+    broker : int
+        What time it is for the brokers, ms since the epoch.
+    unanswered : set of int
+        The partitions whose end Kafka does not tell.
+    uncounted : set of int
+        The partitions that nobody counts.
+    counted : dict of int to int
+        Messages that are counted, by partition.
+    extra : list of int
+        By how much each log is longer than its messages.
+    lost : bool
+        Whether heartbeats are not delivered.
+    sent : list of Beat
+    """
+
+    def __init__(self, store: Store, metrics: dict[str, Metric]) -> None:
+        self.store, self.metrics, self.clock = store, metrics, Hands()
+        self.closing = Closing(store, metrics, 1000 * IDLE_SECONDS, self.clock)
+        self.logs: list[list[LogMessage]] = [[], [], []]
+        self.broker = ARRIVAL
+        self.unanswered: set[int] = set()
+        self.uncounted: set[int] = set()
+        self.counted: dict[int, int] = {}
+        self.extra = [0, 0, 0]
+        self.lost = False
+        self.sent: list[Beat] = []
+        self._seed = 0
+
+    def report(self, number: int, time_ms: int, name: str = "delay") -> None:
+        """Write a report, confirmed at once."""
+        for _ in range(CONFIRMING_BATCHES):
+            self._seed += 1
+            one = batch(self.metrics[name], [1.0], 1, time_ms, self._seed)
+            self._append(number, one)
+
+    def _append(self, number: int, payload: ReportBatch | bytes) -> int:
+        log = self.logs[number]
+        data = payload.SerializeToString() if isinstance(payload, ReportBatch) else payload
+        log.append(LogMessage(len(log), data, self.broker))
+        return len(log) - 1
+
+    def look(self) -> list[Beat]:
+        """Count what is there, ask, and send what is due."""
+        for number in {0, 1, 2} - self.uncounted:
+            self._count(number)
+        ends = {
+            number: None if number in self.unanswered else len(log) + self.extra[number]
+            for number, log in enumerate(self.logs)
+        }
+        self.closing.answered(self.clock.now, ends)
+        beats = list(self.closing.heartbeats(self.store.overview(), 3))
+        for beat in beats:
+            for _ in range(CONFIRMING_BATCHES):
+                if self.lost:
+                    self.closing.delivered(beat, None)
+                    continue
+                offset = self._append(beat.partition, heartbeat(beat.metric, beat.time_ms))
+                self.closing.delivered(beat, offset, self.broker)
+        self.sent += beats
+        return beats
+
+    def _count(self, number: int) -> None:
+        if self.counted.get(number) == len(self.logs[number]):
+            return
+        self.counted[number] = len(self.logs[number])
+        snapshot = self.store.acquire(number, "test")
+        state = snapshot.partition(self.metrics, 10 * MINUTE)
+        state.count(self.logs[number])
+        epoch = int(snapshot.owner["epoch"])
+        self.store.commit(number, epoch, snapshot.next_offset, state, {"halted": ""})
+
+    def wait(self, seconds: float, every: Callable[[], None] = lambda: None) -> list[Beat]:
+        """Let time pass, looking every second; return what was sent."""
+        before = len(self.sent)
+        for _ in range(round(seconds / STEP_SECONDS)):
+            self.clock.now += STEP_SECONDS
+            self.broker += int(1000 * STEP_SECONDS)
+            every()
+            self.look()
+        return self.sent[before:]
+
+    def closed(self, name: str = "delay") -> int:
+        """Return up to where the log has closed a metric's panes."""
+        for number in {0, 1, 2} - self.uncounted:
+            self._count(number)
+        metric = self.metrics[name]
+        return self.store.overview().closed(metric_key(name, metric.revision), 3)
+
+
+@pytest.fixture
+def topic(store: Store, metrics: dict[str, Metric]) -> Topic:
+    return Topic(store, {"delay": metrics["delay"]})
+
+
+def partitions(beats: list[Beat]) -> list[int]:
+    return sorted(beat.partition for beat in beats)
+
+
+def test_quiet_partitions_follow_those_in_which_reports_come_in(topic: Topic) -> None:
+    """Of data of long ago; the partition of the newest report closes the rest by itself."""
+    minute = [0]
+
+    def one_a_second() -> None:
+        minute[0] += 1
+        topic.report(0, EPOCH + minute[0] * MINUTE)
+
+    assert topic.wait(IDLE_SECONDS - 1, one_a_second) == []
+    beats = topic.wait(10, one_a_second)
+    assert set(partitions(beats)) == {1, 2}
+    assert topic.closed() >= EPOCH + (minute[0] - 3) * MINUTE
+    busy = topic.store.overview().partitions[0].watermarks
+    assert topic.closed() <= next(iter(busy.values())).closed
+    assert len(beats) <= 2 * 10, "one a pane"
+
+
+def test_the_last_pane_is_closed_when_all_are_quiet_and_then_nothing_is_sent(topic: Topic) -> None:
+    topic.report(1, EPOCH)
+    assert topic.wait(IDLE_SECONDS - 1) == []
+    assert partitions(topic.wait(3)) == [0, 1, 2]
+    assert topic.closed() == EPOCH + MINUTE
+    assert topic.wait(10 * IDLE_SECONDS) == []
+
+
+def test_who_does_not_answer_is_not_quiet(topic: Topic) -> None:
+    topic.report(1, EPOCH)
+    topic.wait(IDLE_SECONDS - 2)
+    topic.unanswered = {2}
+    assert topic.wait(5 * IDLE_SECONDS) == []
+    topic.unanswered = set()
+    assert topic.wait(IDLE_SECONDS - 1) == [], "it may have been cut off from devices as well"
+    assert partitions(topic.wait(3)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("state", ["lost", "halted", "torn"])
+def test_nothing_is_sent_beyond_a_partition_that_is_not_counted(topic: Topic, state: str) -> None:
+    topic.report(1, EPOCH)
+    topic.look()
+    prefix = f"{{dither:{topic.store.topic}:2}}"
+    topic.uncounted = {0, 1, 2}
+    if state == "lost":
+        topic.store.client.delete(*topic.store.client.keys(f"{prefix}*"))
+    elif state == "halted":
+        topic.store.client.hset(f"{prefix}:owner", "halted", "why")
+    else:
+        topic.store.client.hset(f"{prefix}:owner", "next", -2)
+    assert topic.wait(5 * IDLE_SECONDS) == []
+    topic.uncounted, topic.counted = set(), {}
+    if state == "torn":
+        topic.store.client.delete(*topic.store.client.keys(f"{prefix}*"))
+    topic.wait(2 * IDLE_SECONDS)
+    assert topic.closed() == EPOCH + MINUTE
+
+
+def test_a_partition_that_goes_on_growing_and_is_not_counted_is_not_quiet(topic: Topic) -> None:
+    topic.report(1, EPOCH)
+    topic.look()
+    topic.uncounted = {2}
+    assert topic.wait(5 * IDLE_SECONDS, lambda: topic.report(2, EPOCH)) == []
+
+
+def test_a_log_that_does_not_grow_is_quiet_though_its_end_is_no_message(topic: Topic) -> None:
+    """The marker of a transaction is at its end."""
+    topic.report(1, EPOCH)
+    topic.extra = [0, 0, 1]
+    beats = topic.wait(IDLE_SECONDS + 2)
+    assert partitions(beats) == [0, 1, 2]
+
+
+def test_other_metrics_reports_do_not_make_a_partition_busy(
+    store: Store, metrics: dict[str, Metric]
+) -> None:
+    topic = Topic(store, {name: metrics[name] for name in ("delay", "silent")})
+    topic.report(0, EPOCH, "silent")
+    beats = topic.wait(IDLE_SECONDS + 3, lambda: topic.report(0, ARRIVAL))
+    assert {
+        (beat.metric.name, beat.partition) for beat in beats if beat.metric.name == "silent"
+    } == {
+        ("silent", 0),
+        ("silent", 1),
+        ("silent", 2),
+    }
+
+
+def test_a_pane_that_is_not_over_for_the_broker_is_waited_for_with_few_messages(
+    topic: Topic,
+) -> None:
+    """Live reports: it is over when the broker's clock has passed its end and the lateness."""
+    topic.broker = ARRIVAL + DAY + 5_000
+    topic.report(1, topic.broker)
+    over = ARRIVAL + DAY + MINUTE + LATENESS
+    beats = topic.wait(IDLE_SECONDS + 2)
+    assert len(beats) == 1, "it asks one broker what time it is"
+    assert topic.wait((over - topic.broker) / 1000 - 2) == []
+    assert partitions(topic.wait(5)) == [0, 1, 2]
+    assert topic.closed() == ARRIVAL + DAY + MINUTE
+
+
+def test_a_new_publisher_learns_the_broker_s_clock_from_its_first_heartbeat(
+    topic: Topic,
+) -> None:
+    topic.report(1, topic.broker)
+    topic.wait(IDLE_SECONDS - 10)
+    topic.broker += DAY
+    topic.closing = Closing(topic.store, topic.metrics, 1000 * IDLE_SECONDS, topic.clock)
+    topic.wait(IDLE_SECONDS + 5)
+    assert topic.closed() == ARRIVAL + MINUTE
+
+
+def test_a_broker_whose_clock_is_behind_is_waited_for(topic: Topic) -> None:
+    """By ten minutes behind the one whose timestamp the report has."""
+    topic.report(1, ARRIVAL)
+    behind = ARRIVAL - 10 * MINUTE
+    topic.look()
+    topic.broker = behind
+    topic.wait(9 * 60)
+    assert len(topic.sent) <= 6
+    topic.wait(5 * 60)
+    assert topic.closed() == ARRIVAL + MINUTE
+    assert len(topic.sent) <= 12
+
+
+def test_it_asks_for_the_time_again_after_a_while(topic: Topic) -> None:
+    """A broker's clock may have been set forward."""
+    topic.report(1, topic.broker)
+    topic.broker -= MINUTE
+    topic.wait(IDLE_SECONDS + 2)
+    topic.broker += DAY
+    topic.clock.now += ASK_AGAIN_SECONDS
+    topic.wait(3)
+    assert topic.closed() == ARRIVAL + MINUTE
+
+
+def test_what_is_not_delivered_is_sent_again_ever_more_seldom(topic: Topic) -> None:
+    topic.report(1, EPOCH)
+    topic.lost = True
+    topic.wait(IDLE_SECONDS + REPEAT_SECONDS - 1)
+    assert partitions(topic.sent) == [0, 1, 2]
+    topic.wait(10 * LAST_REPEAT_SECONDS)
+    assert len(topic.sent) <= 3 * 15
+    topic.lost = False
+    topic.wait(LAST_REPEAT_SECONDS)
+    assert topic.closed() == EPOCH + MINUTE
+
+
+def test_what_is_in_the_log_and_not_counted_yet_is_not_sent_again(topic: Topic) -> None:
+    topic.report(1, EPOCH)
+    topic.look()
+    topic.uncounted = {2}
+    topic.wait(20 * IDLE_SECONDS)
+    assert partitions(topic.sent) == [0, 1, 2]
+    topic.uncounted = set()
+    topic.wait(2)
+    assert topic.closed() == EPOCH + MINUTE
+
+
+def test_a_new_report_begins_the_time_anew(topic: Topic) -> None:
+    topic.report(1, EPOCH)
+    topic.wait(IDLE_SECONDS - 5)
+    topic.report(1, EPOCH)
+    beats = topic.wait(IDLE_SECONDS - 1)
+    assert beats == [], "the partition in which reports come in has closed nothing"
+    assert partitions(topic.wait(3)) == [0, 1, 2]
+
+
+def test_nothing_is_sent_of_a_metric_that_nobody_reports(topic: Topic) -> None:
+    assert topic.wait(5 * IDLE_SECONDS) == []
+    assert topic.closed() == NEVER
+
+
+def test_a_metric_that_is_held_open_gets_no_heartbeats(
+    store: Store, metrics: dict[str, Metric]
+) -> None:
+    held = {name: dataclasses.replace(one, hold_open=True) for name, one in metrics.items()}
+    closing = Closing(store, held, 1000)
+    assert closing._metrics == {}
+    assert Closing(store, metrics, 1000)._metrics != {}

@@ -1,0 +1,185 @@
+"""What bounds cover: one window, so many, all times; and what was chosen among how many."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregator.cli.commands.estimate import as_text
+from aggregator.publishing import events
+from aggregator.reading.coverage import Looks, distinct_policies
+from aggregator.reading.reader import Reader
+from aggregator.reading.serialization import as_dict
+from aggregator.reading.series import Historian, Question
+from aggregator.reading.windows import Window
+from aggregator.storage.store import Store
+from estimators import Estimate, Metric
+from tests.support.reports.counted import Counting
+from tests.support.reports.messages import EPOCH
+
+DAY = 86_400_000
+FIXED = Looks(weights_fixed=True)
+LATE = Metric(
+    name="late",
+    kind="mean",
+    mechanism="randomized_response",
+    range=(0, 1),
+    levels=[0.5, 4],
+    pane="1h",
+)
+STATISTIC = np.array([9000, 4100, 9000, 2500])
+
+
+def window(**more: Any) -> Window:
+    return Window(
+        LATE,
+        STATISTIC,
+        **{"start_ms": None, "end_ms": None, "status": "provisional", "arrived_ms": 0, **more},
+    )
+
+
+def width(found: Estimate) -> float:
+    return float(found.upper) - float(found.lower)
+
+
+@pytest.mark.parametrize(
+    ("where", "bound", "covers"),
+    [
+        ({}, "anytime", "all times from the first report"),
+        ({"start_ms": DAY}, "anytime", "all times from 1970-01-02T00:00:00Z"),
+        ({"start_ms": 0, "end_ms": DAY}, "anytime", "this window"),
+        ({"start_ms": 0, "end_ms": DAY, "status": "final"}, "fixed", "this window"),
+        ({"start_ms": 0, "end_ms": DAY, "slides": True}, "anytime", "this window"),
+        ({"slides": True, "status": "not_ready"}, "anytime", "this window"),
+    ],
+)
+def test_bounds_of_a_window_cover_this_window_and_those_of_a_running_total_all_times(
+    where: dict[str, Any], bound: str, covers: str
+) -> None:
+    seen = window(**where)
+    found = Reader.answer(seen)
+    assert (found.bound, found.covers) == (bound, covers)
+    told = as_dict(seen, found)
+    assert told["covers"] == covers
+    assert "chosen_among" not in told
+    assert f"covers     {covers}" in as_text(LATE, found, 9, window=seen)
+    if "end_ms" in where:
+        assert "all times" not in as_text(LATE, found, 9, window=seen)
+
+
+def test_words_of_a_window_promise_no_more_than_its_bound() -> None:
+    final = window(start_ms=0, end_ms=DAY, status="final")
+    told = as_text(LATE, Reader.answer(final), 9, window=final)
+    assert "95% for each window by itself; of many windows at most 5 in 100 are wrong" in told
+    growing = dataclasses.replace(final, status="provisional")
+    told = as_text(LATE, Reader.answer(growing), 9, window=growing)
+    assert "for each start by itself, however often it is looked at" in told
+    two = "are two statements: each holds with 95%, both with 90%"
+    for looks in (Looks(), Looks(windows=24)):
+        for seen in (final, growing):
+            assert two in as_text(LATE, Reader.answer(seen, looks=looks), 9, window=seen)
+    one = Reader.answer(final, bound="anytime")
+    assert two not in as_text(LATE, one, 9, window=final), "all times, the last one too"
+    running = window()
+    assert two not in as_text(LATE, Reader.answer(running), 9, window=running)
+    once = Reader.answer(growing, bound="fixed")
+    assert once.covers == "this window, looked at once"
+    assert Reader.answer(final, bound="normal").covers == "this window, asymptotically"
+
+
+def test_several_windows_share_beta() -> None:
+    seen = window(start_ms=0, end_ms=DAY, status="final")
+    found = Reader.answer(seen, 0.05, looks=Looks(windows=720))
+    alone = LATE.estimate(STATISTIC, 0.05 / 720)
+    assert (found.lower, found.upper) == (alone.lower, alone.upper)
+    assert (found.beta, found.covers) == (0.05, "720 windows"), "beta is that of all of them"
+    assert 1.9 < width(found) / width(Reader.answer(seen)) < 2.1
+    with pytest.raises(ValueError, match="beta = 2: expected a probability between 0 and 1"):
+        Reader.answer(seen, 2, looks=Looks(windows=720))
+    with pytest.raises(ValueError, match="expected a window"):
+        Reader.answer(window(), looks=Looks(windows=2))
+    with pytest.raises(ValueError, match="expected 1 to"):
+        Looks(windows=0)
+
+
+def test_naming_weights_shares_beta_among_those_that_differ() -> None:
+    assert distinct_policies(LATE) == 3, "optimal and paper agree for randomized response"
+    seen = window(start_ms=0, end_ms=DAY, status="final", changed_ms=0)
+    in_force = Reader.answer(seen)
+    assert in_force.chosen_among == 1
+    assert in_force.upper < Reader.answer(seen, weights=seen.policy).upper, "all of beta is its own"
+    for policy in LATE.policies:
+        found = Reader.answer(seen, weights=policy)
+        third = LATE.estimate(STATISTIC, 0.05 / 3, policy)
+        assert (found.lower, found.upper) == (third.lower, third.upper)
+        assert (found.beta, found.chosen_among) == (0.05, 3), "that in force, if it is named"
+        assert as_dict(seen, found)["chosen_among"] == 3
+        assert "chosen     among 3" in as_text(LATE, found, 9, window=seen)
+        assert "without --weights, is none of them" in as_text(LATE, found, 9, window=seen)
+        before = Reader.answer(seen, weights=policy, looks=FIXED)
+        whole = LATE.estimate(STATISTIC, 0.05, policy)
+        assert (before.lower, before.upper) == (whole.lower, whole.upper)
+        assert as_dict(seen, before)["weights_fixed"] is True
+        assert "--weights-fixed" in as_text(LATE, before, 9, window=seen)
+    both = Reader.answer(seen, weights="uniform", target="sample")
+    assert both.chosen_among == 6
+    assert Reader.answer(seen, target="sample").chosen_among == 2
+
+
+def test_windows_that_begin_before_a_change_of_weights_share_beta() -> None:
+    for start, among in ((None, 3), (0, 3), (DAY - 1, 3), (DAY, 1), (2 * DAY, 1)):
+        seen = window(start_ms=start, end_ms=3 * DAY, status="final", changed_ms=DAY)
+        assert Reader.answer(seen).chosen_among == among
+        told = json.loads(events.final(dataclasses.replace(seen, start_ms=start or 0), 9, "/").data)
+        assert told.get("chosen_among", 1) == among
+    assert Reader.answer(window(changed_ms=DAY), looks=FIXED).chosen_among == 1
+
+
+def test_a_store_notes_when_weights_were_changed(store: Store, metrics: dict[str, Metric]) -> None:
+    def changed() -> int | None:
+        return store.overview().changed_ms("delay")
+
+    assert changed() is None
+    store.set_policy("delay", "optimal", now_ms=1)
+    assert changed() is None, "they were in force"
+    store.set_policy("delay", "uniform", now_ms=2)
+    store.set_policy("delay", "uniform", now_ms=3)
+    assert changed() == 2
+    assert store.overview().changed_ms("carrier") is None
+    store.set_policy("delay", "optimal", now_ms=4)
+    assert changed() == 4
+    reader = Reader(store, metrics)
+    first = reader.frame(store.overview(), "delay").version
+    store.set_policy("delay", "uniform", now_ms=5)
+    store.set_policy("delay", "optimal", now_ms=6)
+    assert reader.frame(store.overview(), "delay").version != first, "its bounds are others"
+    assert reader.estimate("delay").chosen_among == distinct_policies(metrics["delay"])
+
+
+def test_points_of_a_series_hold_by_themselves_or_together(counting: Counting) -> None:
+    for hour in range(6):
+        counting.count(0, counting.batch("delay", [5] * 200, 60 * hour))
+    historian = Historian(Reader(counting.store, counting.metrics))
+    day: Any = {"start": EPOCH / 1000, "end": EPOCH / 1000 + 6 * 3600, "step": "1h"}
+    alone = historian.series(Question(metric="delay", **day))
+    together = historian.series(Question(metric="delay", **day, all_points=True))
+    assert (alone.covers, together.covers) == ("this window", "6 windows")
+    assert (alone.beta, together.beta) == (0.05, 0.05)
+    for one, all_of_them in zip(alone.points, together.points, strict=True):
+        assert one.value == all_of_them.value
+        assert all_of_them.lower < one.lower < one.upper < all_of_them.upper  # type: ignore[operator]
+    counting.store.set_policy("delay", "uniform")
+    changed = historian.series(Question(metric="delay", **day))
+    assert [point.chosen_among for point in changed.points] == [3] * 6
+
+
+def test_a_sliding_window_is_known_for_one(counting: Counting) -> None:
+    counting.count(0, counting.batch("delay", [5] * 200, 0))
+    reader = Reader(counting.store, counting.metrics)
+    assert reader.estimate("delay", window="1h").covers == "this window"
+    assert reader.estimate("delay", window="1h", windows=24).covers == "24 windows"
+    assert reader.estimate("delay").covers == "all times from the first report"

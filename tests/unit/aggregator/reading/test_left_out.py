@@ -1,0 +1,150 @@
+"""Answers tell which reports they leave out: refused ones, and those of other definitions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aggregator.cli.main import cli
+from aggregator.storage.store import Store, connect
+from estimators import Metric, load_metrics
+from producers.wire.reports_pb2 import ReportBatch
+from tests.support.reports.messages import ARRIVAL, batch, log
+
+METRICS = """
+[metrics.delay]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 10]
+levels = [1]
+"""
+SEARCH = """
+[metrics.delay]
+kind = "maximum"
+range = [0, 10]
+rounds = 3
+levels = [1]
+"""
+TRUSTED = """
+[metrics.delay]
+kind = "mean"
+trust = "central"
+range = [0, 10]
+levels = [1]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def define(text: str) -> Metric:
+    """Write the metrics file; return its metric."""
+    Path("metrics.toml").write_text(text)
+    return load_metrics("metrics.toml")["delay"]
+
+
+def count(redis_url: str, metrics: Mapping[str, Metric], *batches: ReportBatch) -> None:
+    """Count batches into the store, after those that are there."""
+    with Store(connect(redis_url), "dither.reports") as store:
+        snapshot = store.acquire(0, "test")
+        partition = snapshot.partition(metrics, 60_000)
+        partition.count(log(*batches, first=partition.next_offset))
+        store.commit(
+            0, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {"partitions": 1}
+        )
+
+
+def run(redis_url: str, *arguments: str) -> Result:
+    nowhere = ("--kafka", "127.0.0.1:1", "--redis", redis_url)
+    result = CliRunner().invoke(cli, [*arguments, *nowhere])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_refused_reports_are_told_with_their_reasons_and_where_to_look(redis_url: str) -> None:
+    metric = define(METRICS)
+    fine = batch(metric, [1, 2, 3], seed=1)
+    ahead = batch(metric, [1] * 20, time_ms=ARRIVAL + 3_600_000, seed=2)
+    foreign = batch(metric, [4], seed=3, metric="delays")
+    nobodys = batch(metric, [4] * 5, seed=4, revision=7)
+    count(redis_url, {"delay": metric}, fine, ahead, foreign, nobodys)
+    line = (
+        "refused    25 reports of delay (20 future, 5 wrong_revision): "
+        "`dither deadletters list --metric delay`"
+    )
+    unknown = "1 report of no metric that the workers know (1 unknown_metric)"
+    assert line in run(redis_url, "estimate", "delay").stdout
+    told = run(redis_url, "estimate", "delay", "--json")
+    assert json.loads(told.stdout)["reports"] == 3
+    assert line in told.stderr
+    listed = run(redis_url, "metrics").stdout
+    assert line in listed
+    assert unknown in listed
+    head, row = listed.splitlines()[:2]
+    assert row[head.index("refused") :].split()[0] == "25"
+    told = run(redis_url, "metrics", "--json")
+    assert json.loads(told.stdout)[0]["refused"] == {"future": 20, "wrong_revision": 5}
+    assert unknown in told.stderr
+
+
+def test_a_metric_without_reports_tells_those_that_nobody_knows(redis_url: str) -> None:
+    metric = define(METRICS)
+    count(redis_url, {}, batch(metric, [1, 2]))
+    told = run(redis_url, "estimate", "delay").stdout
+    assert "2 reports of no metric that the workers know (2 unknown_metric)" in told
+
+
+def test_nothing_is_told_where_nothing_was_left_out(redis_url: str) -> None:
+    metric = define(METRICS)
+    one = batch(metric, [1, 2, 3])
+    count(redis_url, {"delay": metric}, one, one)  # a second copy is no loss
+    for command in (("estimate", "delay"), ("metrics",)):
+        told = run(redis_url, *command).stdout
+        assert "refused   " not in told.partition("\n")[2]
+        assert "earlier" not in told
+
+
+def answers(metric: Metric, values: list[int], seed: int) -> ReportBatch:
+    """Return a batch with answers to the metric, or to its first round."""
+    if not metric.has_rounds:
+        return batch(metric, values, seed=seed)
+    bits = Metric(
+        name="delay", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1]
+    )
+    return batch(bits, values, seed=seed, revision=metric.revision, round=1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param(METRICS, METRICS.replace("10]", "20]"), id="another range"),
+        pytest.param(METRICS, TRUSTED, id="trusted from now on"),
+        pytest.param(TRUSTED, METRICS, id="trusted before"),
+        pytest.param(METRICS, SEARCH, id="searched from now on"),
+        pytest.param(SEARCH, METRICS, id="searched before"),
+    ],
+)
+def test_reports_under_another_definition_are_told_beside_those_of_this_one(
+    redis_url: str, old: str, new: str
+) -> None:
+    before = define(old)
+    count(redis_url, {"delay": before}, answers(before, [0, 1], seed=1))
+    assert "earlier" not in run(redis_url, "estimate", "delay").stdout
+    now = define(new)
+    line = (
+        "earlier    2 reports were counted under another definition of delay: they stay in Redis, "
+        "and no answer of this one contains them"
+    )
+    assert line in run(redis_url, "estimate", "delay").stdout
+    count(redis_url, {"delay": now}, answers(now, [0, 1, 1], seed=2))
+    assert line in run(redis_url, "estimate", "delay").stdout
+    assert line in run(redis_url, "estimate", "delay", "--json").stderr
+    assert line in run(redis_url, "metrics").stdout
+    (row,) = json.loads(run(redis_url, "metrics", "--json").stdout)
+    assert row["earlier"] == 2

@@ -1,0 +1,665 @@
+"""A window over event time is the sum of its panes, whichever of them were rolled up."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregator import Reader
+from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
+from aggregator.reading.windows import Frame, Window
+from aggregator.state.pane_keys import PaneKey, metric_key
+from aggregator.state.partition import CONFIRMING_BATCHES, Partition
+from aggregator.storage.store import Store, connect
+from estimators import Metric
+from estimators.estimate import Counts
+from producers.wire.batch import heartbeat
+from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
+from tests.support.running.servers import Redis
+
+MINUTE, HOUR = 60_000, 3_600_000
+TOPIC = "reports"
+FUTURE_MS = 10 * MINUTE
+SECOND = 1000
+
+
+def mean(name: str, **fields: Any) -> Metric:
+    return Metric(
+        name=name,
+        kind="mean",
+        mechanism="randomized_response",
+        range=(0, 10),
+        levels=[0.5, 1],
+        minimum_reports=3,
+        **fields,
+    )
+
+
+#: Panes that roll up into hours and days, into neither, and into days alone.
+DELAY = mean("delay", pane="1m", lateness="90s")
+AWKWARD = mean("awkward", pane="7m")
+HOURLY = mean("hourly", pane="1h", lateness="30m")
+METRICS = {metric.name: metric for metric in (DELAY, AWKWARD, HOURLY)}
+Report = tuple[int, str, int]
+"""A partition, a metric and an event time in minutes."""
+
+
+class Counted:
+    """Partitions counted into the store, and every pane of theirs in memory.
+
+    Each of these reports comes in so many batches: as many as confirm its time, or one.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        reports: Sequence[Report],
+        commit_every: int = 7,
+        batches: int = CONFIRMING_BATCHES,
+        partitions: int | None = None,
+    ) -> None:
+        self.store, self.batches = store, batches
+        counted = {*store.partitions(), *(report[0] for report in reports)}
+        self.partitions = 1 + max(counted, default=0) if partitions is None else partitions
+        self.panes: dict[int, dict[PaneKey, Counts]] = {}
+        for number in sorted({report[0] for report in reports}):
+            mine = [report for report in reports if report[0] == number]
+            self._count(number, mine, commit_every)
+
+    def _count(self, number: int, reports: Sequence[Report], commit_every: int) -> None:
+        snapshot = self.store.acquire(number, "test")
+        partition = snapshot.partition(METRICS, FUTURE_MS)
+        epoch, expected = int(snapshot.owner["epoch"]), snapshot.next_offset
+        panes = self.panes.setdefault(number, {})
+        for offset, (_, name, minute) in enumerate(reports):
+            first = offset * self.batches
+            same = [
+                batch(METRICS[name], [1.0, 9.0], 1, EPOCH + minute * MINUTE, seed)
+                for seed in range(number * 10**6 + first, number * 10**6 + first + self.batches)
+            ]
+            partition.count(log(*same, first=first))
+            panes |= statistics(partition)
+            if offset % commit_every == 0 or offset == len(reports) - 1:
+                facts = {"high": len(reports) * self.batches, "partitions": self.partitions}
+                self.store.commit(number, epoch, expected, partition, facts)
+                expected = partition.next_offset
+
+    def by_hand(self, metric: Metric, start: int | None, end: int | None) -> Counts:
+        """Sum a metric's own panes that overlap [start, end)."""
+        name = metric_key(metric.name, metric.revision)
+        total = metric.zero()
+        for panes in self.panes.values():
+            for key, statistic in panes.items():
+                if key.grain != "pane" or key.metric != name:
+                    continue
+                begins_before_end = end is None or key.start < end
+                ends_after_start = start is None or key.start + metric.pane_ms > start
+                if begins_before_end and ends_after_start:
+                    total += statistic
+        return total
+
+
+def statistics(partition: Partition) -> dict[PaneKey, Counts]:
+    return {key: pane.statistic.copy() for key, pane in partition.panes.items()}
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), TOPIC) as store:
+        yield store
+
+
+def reader_of(store: Store) -> Reader:
+    return Reader(store, METRICS)
+
+
+REPORTS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from(sorted(METRICS)),
+        st.one_of(st.integers(0, 200), st.integers(0, 4 * 24 * 60)),
+    ),
+    max_size=60,
+)
+EDGE = st.one_of(
+    st.none(),
+    st.integers(-HOUR, 4 * DAY),
+    st.integers(-1, 4 * 24).map(lambda hours: hours * HOUR),
+    st.integers(0, 4).map(lambda days: days * DAY),
+)
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    reports=REPORTS,
+    in_order=st.booleans(),
+    windows=st.lists(st.tuples(st.sampled_from(sorted(METRICS)), EDGE, EDGE), min_size=6),
+    commit_every=st.integers(1, 20),
+    batches=st.sampled_from([1, CONFIRMING_BATCHES]),
+)
+def test_a_window_equals_the_sum_of_its_panes_over_all_partitions(
+    redis_server: Redis,
+    reports: list[Report],
+    in_order: bool,
+    windows: list[tuple[str, int | None, int | None]],
+    commit_every: int,
+    batches: int,
+) -> None:
+    redis_server.clear()
+    with connect(redis_server.url) as client:
+        store = Store(client, TOPIC)
+        if in_order:
+            reports = sorted(reports, key=lambda report: report[2])
+        counted = Counted(store, reports, commit_every, batches)
+        reader = reader_of(store)
+        for name, first, last in windows:
+            if first is not None and last is not None and first >= last:
+                continue
+            start = None if first is None else EPOCH + first
+            end = None if last is None else EPOCH + last
+            found = reader.window(name, seconds(start), seconds(end)).statistic
+            assert found.tolist() == counted.by_hand(METRICS[name], start, end).tolist()
+        for name, metric in METRICS.items():
+            running = reader.window(name).statistic
+            assert running.tolist() == counted.by_hand(metric, None, None).tolist()
+
+
+def seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / SECOND
+
+
+def every_minute(partition: int, minutes: range, name: str = "delay") -> list[Report]:
+    return [(partition, name, minute) for minute in minutes]
+
+
+def test_complete_days_and_hours_are_read_instead_of_their_panes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(store, every_minute(0, range(0, 3 * 24 * 60, 10)), commit_every=50)
+    read: list[PaneKey] = []
+    statistics = store.statistics
+
+    def noted(keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
+        read.extend(key for _, key in keys)
+        return statistics(keys)
+
+    monkeypatch.setattr(store, "statistics", noted)
+    start, end = EPOCH - 5 * MINUTE, EPOCH + 2 * DAY + 3 * HOUR + 25 * MINUTE
+    found = reader_of(store).window("delay", seconds(start), seconds(end)).statistic
+    assert found.tolist() == counted.by_hand(DELAY, start, end).tolist()
+    grains = [key.grain for key in read]
+    assert {grain: grains.count(grain) for grain in set(grains)} == {"day": 2, "hour": 3, "pane": 3}
+
+
+def test_the_running_total_is_everything_accepted(store: Store) -> None:
+    reports = [*every_minute(0, range(100)), *every_minute(1, range(50, 90), "awkward")]
+    Counted(store, reports)
+    reader = reader_of(store)
+    for name, metric in METRICS.items():
+        accepted = sum(store.counts(p).get(f"accepted:{name}", 0) for p in store.partitions())
+        assert metric.counts(reader.window(name).statistic).sum() == accepted
+        assert reader.estimate(name).reports == accepted
+
+
+def test_the_edges_of_a_window_are_widened_to_whole_panes(store: Store) -> None:
+    Counted(store, every_minute(0, range(10)), batches=1)
+    reader = reader_of(store)
+    window = reader.window("delay", EPOCH / 1000 + 90, EPOCH / 1000 + 181)
+    assert (window.start_ms, window.end_ms) == (EPOCH + MINUTE, EPOCH + 4 * MINUTE)
+    assert DELAY.counts(window.statistic).sum() == 2 * 3
+    exact = reader.window("delay", EPOCH / 1000 + 60, EPOCH / 1000 + 240)
+    assert (exact.start_ms, exact.end_ms) == (window.start_ms, window.end_ms)
+    assert reader.window("delay").start_ms is reader.window("delay").end_ms is None
+
+
+def test_a_window_may_be_given_as_datetimes_with_a_zone(store: Store) -> None:
+    Counted(store, every_minute(0, range(10)))
+    reader = reader_of(store)
+    zone = datetime.timezone(datetime.timedelta(hours=-5))
+    start = datetime.datetime.fromtimestamp(EPOCH / 1000 + 120, zone)
+    window = reader.window("delay", start, start + datetime.timedelta(minutes=2))
+    assert (window.start_ms, window.end_ms) == (EPOCH + 2 * MINUTE, EPOCH + 4 * MINUTE)
+    with pytest.raises(ValueError, match=r"time 2013-01-01T05:00:00: expected one with a time zon"):
+        reader.window("delay", datetime.datetime(2013, 1, 1, 5))
+
+
+@pytest.mark.parametrize("end", [100.0, 99.0, 0.0])
+def test_an_empty_window_is_an_error(store: Store, end: float) -> None:
+    told = f"window from 1970-01-01T00:01:40Z to 1970-01-01T00:0{end // 60:.0f}:{end % 60:02.0f}Z: "
+    with pytest.raises(ValueError, match=f"{told}expected an end after"):
+        reader_of(store).estimate("delay", 100.0, end)
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), float("-inf")])
+def test_a_time_that_is_none_is_an_error(store: Store, time: float) -> None:
+    with pytest.raises(ValueError, match=f"time {time}: expected seconds since the epoch"):
+        reader_of(store).window("delay", time)
+
+
+def test_the_last_hour_ends_with_the_pane_of_the_newest_event_time(store: Store) -> None:
+    reader = reader_of(store)
+    assert reader.window("delay", window="1h").end_ms is None
+    assert reader.estimate("delay", window="1h").status == "not_ready"
+    counted = Counted(
+        store, [*every_minute(0, range(100)), *every_minute(1, range(50, 90))], batches=1
+    )
+    window = reader.window("delay", window="1h")
+    assert (window.start_ms, window.end_ms) == (EPOCH + 40 * MINUTE, EPOCH + 100 * MINUTE)
+    by_hand = counted.by_hand(DELAY, window.start_ms, window.end_ms)
+    assert window.statistic.tolist() == by_hand.tolist()
+    assert reader.estimate("delay", window="1h").reports == 2 * (60 + 40)
+    widened = reader.window("delay", window="90s")
+    assert (widened.start_ms, widened.end_ms) == (EPOCH + 98 * MINUTE, EPOCH + 100 * MINUTE)
+    assert (
+        reader.window("delay", window="52w").statistic.sum()
+        == counted.by_hand(DELAY, None, None).sum()
+    )
+
+
+@pytest.mark.parametrize("window", ["", "1", "0s", "h", "-1h", "soon"])
+def test_a_window_that_is_no_duration_is_an_error(store: Store, window: str) -> None:
+    with pytest.raises(ValueError, match=f"window = '{window}': expected a duration"):
+        reader_of(store).window("delay", window=window)
+
+
+def test_a_duration_beside_an_edge_is_an_error(store: Store) -> None:
+    with pytest.raises(ValueError, match="window = '1h' beside a start or an end"):
+        reader_of(store).estimate("delay", 100.0, window="1h")
+
+
+def test_an_answer_takes_few_round_trips_whatever_the_number_of_partitions(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Counted(store, [r for number in range(8) for r in every_minute(number, range(30))])
+    trips: list[str] = []
+    for kind in (redis.client.Pipeline, redis.Redis):
+        name = "execute" if kind is redis.client.Pipeline else "execute_command"
+        original = getattr(kind, name)
+
+        def noted(self: Any, *args: Any, _original: Any = original, **options: Any) -> Any:
+            trips.append(str(args[:1]))
+            return _original(self, *args, **options)
+
+        monkeypatch.setattr(kind, name, noted)
+    reader_of(store).window("delay", seconds(EPOCH), seconds(EPOCH + HOUR))
+    bounded = len(trips)
+    reader_of(store).window("delay")
+    assert bounded <= 4
+    assert len(trips) - bounded <= 4
+
+
+def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else(
+    store: Store,
+) -> None:
+    def version(**window: Any) -> str:
+        reader = reader_of(store)
+        return reader.frame(store.overview(), "delay", **window).version
+
+    end = seconds(EPOCH + 10 * MINUTE)
+    found = {version(), version(end=end)}
+    Counted(store, every_minute(0, range(5)))
+    found |= {version(), version(end=end), version(window="2m"), version(start=end)}
+    assert len(found) == 6
+    Counted(store, every_minute(1, range(9), "awkward"))
+    before = version()
+    assert before == version()
+    assert before == reader_of(store).frame(store.overview(), "delay", None).version
+    store.set_policy("awkward", "uniform")
+    assert version() == before
+    store.set_policy("delay", "uniform")
+    assert version() != before
+
+
+def lose(store: Store, partition: int, grain: str, start: int) -> str:
+    (key,) = store.client.keys(f"{{dither:{TOPIC}:{partition}}}:{grain}:delay@*:{start}")
+    store.client.delete(key)
+    return str(key, "utf-8") if isinstance(key, bytes) else key
+
+
+@pytest.mark.parametrize("grain", ["pane", "hour", "day"])
+def test_a_window_of_which_something_has_expired_says_so_and_shows_no_part(
+    store: Store, grain: str
+) -> None:
+    reports = [*every_minute(0, range(0, 25 * 60, 10)), *every_minute(1, range(0, 25 * 60, 10))]
+    Counted(store, reports, commit_every=50)
+    lose(store, 1, grain, EPOCH)
+    kept = dataclasses.replace(DELAY, retention="30d")
+    reader = Reader(store, {"delay": kept})
+    length = {"pane": 10 * MINUTE, "hour": HOUR, "day": DAY}[grain]
+    first, middle, last = (seconds(EPOCH + n * length) for n in range(3))
+    found = reader.estimate("delay", first, middle)
+    assert (found.status, found.reports) == ("expired", 0)
+    assert all(np.isnan(x) for x in (found.value, found.lower, found.upper, found.shown))
+    assert reader.estimate("delay", None, last).status == "expired"
+    assert reader.estimate("delay", middle, last).status != "expired"
+    assert reader.estimate("delay").reports == 2 * 150 * CONFIRMING_BATCHES * 2, "totals stay"
+
+
+def test_a_pane_that_was_deleted_and_never_expires_is_named(store: Store) -> None:
+    Counted(store, every_minute(0, range(30)))
+    key = lose(store, 0, "pane", EPOCH)
+    reader = reader_of(store)
+    told = re.escape(f"nothing at {key}: expected a pane that was counted")
+    with pytest.raises(StateUnreadable, match=told):
+        reader.window("delay", seconds(EPOCH), seconds(EPOCH + 5 * MINUTE))
+    reader.window("delay", seconds(EPOCH + MINUTE), seconds(EPOCH + 5 * MINUTE))
+
+
+def test_an_index_of_panes_that_was_deleted_is_named(store: Store) -> None:
+    Counted(store, every_minute(0, range(30)))
+    (key,) = store.client.keys(f"{{dither:{TOPIC}:0}}:index:pane:delay@*")
+    store.client.delete(key)
+    with pytest.raises(StateUnreadable, match=r"nothing at .*: expected an index of panes"):
+        reader_of(store).window("delay", seconds(EPOCH), seconds(EPOCH + 5 * MINUTE))
+
+
+def test_a_running_total_of_which_the_closed_panes_were_deleted_is_named(store: Store) -> None:
+    Counted(store, every_minute(0, range(30)))
+    key = lose(store, 0, "total", 0)
+    with pytest.raises(StateUnreadable, match=re.escape(f"0 bytes at {key}")):
+        reader_of(store).window("delay")
+
+
+def test_what_expired_before_a_retention_was_taken_away_has_expired_after_it(store: Store) -> None:
+    kept = dataclasses.replace(DELAY, retention="1h")  # the reports arrived long ago
+    partition = store.acquire(0, "test").partition({"delay": kept}, FUTURE_MS)
+    minutes = [one for minute in (0, 30) for one in agreeing(kept, EPOCH + minute * MINUTE, minute)]
+    partition.count(log(*minutes))
+    store.commit(0, 1, -1, partition, {"partitions": 1})
+    found = reader_of(store).estimate("delay", seconds(EPOCH), seconds(EPOCH + MINUTE))
+    assert found.status == "expired"
+
+
+def test_an_unknown_metric_that_is_near_to_none_lists_those_there_are(store: Store) -> None:
+    with pytest.raises(UnknownMetric, match=r"not defined in metrics.toml: expected one of \w+, "):
+        reader_of(store).metric("qqq")
+
+
+def test_an_unknown_metric_names_the_nearest(store: Store) -> None:
+    with pytest.raises(UnknownMetric, match=r"'dely' is not defined.*did you mean 'delay'\?"):
+        reader_of(store).estimate("dely")
+
+
+def test_a_reader_takes_a_url_a_topic_and_metrics(redis_url: str) -> None:
+    with Reader(redis_url, METRICS, topic="mine") as reader:
+        Counted(reader.store, every_minute(0, range(10)), batches=1)
+        estimate = reader.estimate("delay", start=None, end=None, beta=0.1)
+    assert (estimate.reports, estimate.beta, estimate.status) == (20, 0.1, "provisional")
+    assert 0 <= estimate.lower <= estimate.upper <= 10
+    with Reader(redis_url, METRICS, topic="other") as reader:
+        assert reader.estimate("delay").status == "not_ready"
+    with pytest.raises(StoreUnreachable):
+        Reader("redis://127.0.0.1:1/0", METRICS)
+
+
+def test_an_estimate_is_that_of_the_summed_statistic(store: Store) -> None:
+    Counted(store, every_minute(0, range(100)))
+    reader = reader_of(store)
+    expected = DELAY.estimate(
+        reader.window("delay").statistic, 0.2, "uniform", bound="anytime", target="sample"
+    )
+    asked: Any = {"beta": 0.2, "weights": "uniform", "target": "sample"}
+    found = reader.estimate("delay", **asked, weights_fixed=True)
+    assert (found.value, found.lower, found.upper) == (
+        expected.value,
+        expected.lower,
+        expected.upper,
+    )
+    assert (found.policy, found.target) == ("uniform", "sample")
+
+
+def test_what_may_still_grow_has_bounds_for_all_times_and_a_final_window_fixed_ones(
+    store: Store,
+) -> None:
+    Counted(store, every_minute(0, range(100)))
+    reader = reader_of(store)
+    start, end = seconds(EPOCH), seconds(EPOCH + HOUR)
+    bounds = {
+        (None, None): "anytime",
+        (start, None): "anytime",
+        (None, end): "fixed",
+        (start, end): "fixed",
+        (start, seconds(EPOCH + 3 * HOUR)): "anytime",
+    }
+    for window, bound in bounds.items():
+        assert reader.estimate("delay", *window).bound == bound
+        for asked in ("fixed", "anytime", "normal"):
+            assert reader.estimate("delay", *window, bound=asked).bound == asked
+    final = reader.estimate("delay", start, seconds(EPOCH + 5 * MINUTE))
+    assert (final.status, final.bound) == ("final", "fixed")
+    wide, narrow = reader.estimate("delay"), reader.estimate("delay", bound="fixed")
+    assert wide.upper - wide.lower > narrow.upper - narrow.lower
+
+
+def test_a_policy_is_in_force_from_the_next_read(store: Store) -> None:
+    Counted(store, every_minute(0, range(100)))
+    reader = reader_of(store)
+    assert reader.estimate("delay").policy == "optimal"
+    store.set_policy("delay", "uniform")
+    assert reader.estimate("delay").policy == "uniform"
+    assert reader.answer(reader.window("delay")).policy == "uniform"
+    assert reader.estimate("delay", weights="paper").policy == "paper"
+    assert reader.estimate("awkward").policy == "optimal"
+    assert Reader(Store(store.client, "other"), METRICS).estimate("delay").policy == "optimal"
+
+
+def test_the_event_time_is_the_latest_of_all_partitions(store: Store) -> None:
+    Counted(store, [*every_minute(0, range(5)), *every_minute(1, range(9))])
+    reader = reader_of(store)
+    assert reader.event_time("delay") == EPOCH + 8 * MINUTE
+    assert reader.event_time("awkward") is None
+
+
+# -- Status: how far the answer can still change ------------------------------------------------
+
+END = EPOCH + 10 * MINUTE
+SETTLED = 10 + 2
+"""Minutes after which a window up to END is closed: 90 seconds of lateness."""
+
+
+def facts_of(store: Store, partition: int, **facts: int) -> None:
+    key = f"{{dither:{TOPIC}:{partition}}}:owner"
+    store.client.hset(key, mapping={name: str(value) for name, value in facts.items()})
+
+
+def beat(store: Store, number: int, time_ms: int) -> None:
+    """Count heartbeats of `delay` in a partition."""
+    snapshot = store.acquire(number, "test")
+    partition = snapshot.partition(METRICS, FUTURE_MS)
+    for offset in range(snapshot.next_offset, snapshot.next_offset + CONFIRMING_BATCHES):
+        partition.count([LogMessage(offset, heartbeat(DELAY, time_ms))])
+    store.commit(number, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {})
+
+
+def status(store: Store, end: int | None = END) -> str:
+    """Return a window's status, which :meth:`Reader.closed` agrees with."""
+    reader = reader_of(store)
+    found = reader.estimate("delay", None, seconds(end)).status
+    if end is not None and found in ("provisional", "final"):
+        closed = reader.closed(store.overview()).get("delay", -1)
+        assert (closed >= end) == (found == "final")
+    return found
+
+
+def test_before_the_first_report_nothing_is_ready(store: Store) -> None:
+    assert status(store) == "not_ready"
+    Counted(store, every_minute(0, range(20), "awkward"))
+    assert status(store) == "not_ready"
+
+
+def test_few_reports_are_told_apart_from_none(store: Store) -> None:
+    Counted(store, [(0, "delay", 1)], batches=1)
+    assert status(store) == "too_few_reports"
+    Counted(store, [(1, "delay", 1)], batches=1)
+    assert status(store) == "provisional"
+
+
+def test_a_window_is_final_when_every_partition_has_passed_its_end_and_the_lateness(
+    store: Store,
+) -> None:
+    Counted(store, [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(SETTLED - 1))])
+    assert status(store) == "provisional"
+    Counted(store, every_minute(2, range(SETTLED + 1)))
+    assert status(store) == "provisional"
+    store.client.flushdb()
+    Counted(store, [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(SETTLED + 9))])
+    assert status(store) == "final"
+
+
+def test_a_running_total_is_never_final(store: Store) -> None:
+    Counted(store, every_minute(0, range(SETTLED + 1)))
+    assert status(store, end=None) == "provisional"
+
+
+BEHIND = [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(3))]
+
+
+@pytest.mark.parametrize("updated", [0, ARRIVAL + DAY])
+def test_no_clock_and_no_end_of_log_makes_a_window_final(store: Store, updated: int) -> None:
+    Counted(store, BEHIND)
+    facts_of(store, 1, updated=updated, high=3)
+    assert status(store) == "provisional"
+
+
+def test_a_heartbeat_in_the_log_makes_a_window_final(store: Store) -> None:
+    Counted(store, BEHIND)
+    beat(store, 1, EPOCH + SETTLED * MINUTE)
+    assert status(store) == "final"
+
+
+def test_a_partition_without_the_metric_holds_a_window_back_until_a_heartbeat(store: Store) -> None:
+    Counted(store, [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(3), "awkward")])
+    assert status(store) == "provisional"
+    beat(store, 1, EPOCH + SETTLED * MINUTE)
+    assert status(store) == "final"
+
+
+def test_a_partition_that_was_taken_but_never_committed_holds_a_window_back(store: Store) -> None:
+    Counted(store, every_minute(0, range(SETTLED + 1)), partitions=2)
+    assert status(store) == "provisional"
+    store.acquire(1, "new")
+    assert status(store) == "provisional"
+    Counted(store, every_minute(1, range(SETTLED + 1)))
+    assert status(store) == "final"
+
+
+def test_nothing_is_final_while_a_partition_is_not_there(store: Store) -> None:
+    """Redis was emptied, and only one of two workers counts again: the other one is frozen."""
+    every = [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(SETTLED + 1))]
+    Counted(store, every)
+    assert status(store) == "final"
+    store.client.flushdb()
+    Counted(store, every_minute(0, range(SETTLED + 1)), partitions=2)
+    assert status(store) == "provisional"
+
+
+def test_a_partition_whose_commit_was_applied_by_half_holds_everything_back(store: Store) -> None:
+    Counted(store, [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(SETTLED + 1))])
+    facts_of(store, 1, next=-2)
+    assert status(store) == "provisional"
+
+
+def test_nothing_is_final_where_nobody_says_how_many_partitions_there_are(store: Store) -> None:
+    Counted(store, every_minute(0, range(SETTLED + 1)), partitions=0)
+    assert status(store) == "provisional"
+    assert reader_of(store).closed(store.overview(), 1)["delay"] >= END, "to who asked Kafka it is"
+
+
+def test_what_was_read_while_redis_was_emptied_and_counted_anew_is_not_final(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = every_minute(0, range(SETTLED + 1))
+    Counted(store, every)
+    read = Reader.sum
+
+    def emptied_meanwhile(self: Reader, frame: Frame) -> Counts:
+        store.client.flushdb()
+        found = read(self, frame)
+        Counted(store, every)
+        return found
+
+    reader = reader_of(store)
+    with monkeypatch.context() as torn:
+        torn.setattr(Reader, "sum", emptied_meanwhile)
+        window = reader.window("delay", end=seconds(END))
+    assert (window.reports, window.status) == (0, "provisional")
+    window = reader.window("delay", end=seconds(END))
+    assert (window.reports, window.status) == (20 * CONFIRMING_BATCHES, "final")
+
+
+def test_answers_are_told_apart_from_those_before_redis_was_emptied(store: Store) -> None:
+    versions = []
+    for _ in range(2):
+        Counted(store, every_minute(0, range(3)))
+        versions.append(reader_of(store).frame(store.overview(), "delay").version)
+        store.client.flushdb()
+    assert versions[0] != versions[1], "what was read in between may be kept under the first"
+
+
+def test_heartbeats_move_no_window_that_is_asked_from_the_end(store: Store) -> None:
+    Counted(store, every_minute(0, range(3)))
+    before = reader_of(store).window("delay", window="2m")
+    beat(store, 0, EPOCH + HOUR)
+    after = reader_of(store).window("delay", window="2m")
+    assert (before.start_ms, before.end_ms) == (after.start_ms, after.end_ms)
+    assert (before.end_ms, after.status) == (EPOCH + 3 * MINUTE, "final")
+
+
+def test_an_answer_read_before_is_estimated_without_reading_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Counted(store, every_minute(0, range(100)), batches=1)
+    reader = reader_of(store)
+    window: Window = reader.window("delay")
+    monkeypatch.delattr(store, "client")
+    answers: Mapping[str, Any] = {w: reader.answer(window, weights=w) for w in ("optimal", "paper")}
+    assert all(answer.reports == 200 for answer in answers.values())
+    assert np.isfinite([answer.value for answer in answers.values()]).all()
+
+
+def test_running_totals_of_many_metrics_are_read_in_as_many_round_trips_as_of_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Counted(store, [(n, name, at) for n in (0, 1) for name in METRICS for at in (0, 5, 500)])
+    reader = Reader(store, METRICS)
+    overview = store.overview()
+    frames = [reader.frame(overview, name) for name in METRICS]
+    single = [reader.look(frame) for frame in frames]
+    trips: list[int] = []
+    asked = Store._asked
+
+    def counted(self: Store, commands: Any) -> Any:
+        trips.append(len(commands))
+        return asked(self, commands)
+
+    monkeypatch.setattr(Store, "_asked", counted)
+    assert next(reader.totals(frames[:1])) is not None
+    of_one = len(trips)
+    together = [*reader.totals(frames)]
+    assert len(trips) == 2 * of_one
+    for window, alone in zip(together, single, strict=True):
+        assert window is not None
+        assert (window.metric, window.status) == (alone.metric, alone.status)
+        assert window.statistic.tolist() == alone.statistic.tolist()
+
+
+def test_a_total_that_cannot_be_read_leaves_the_others_to_be_read_alone(store: Store) -> None:
+    Counted(store, [(0, name, 0) for name in METRICS])
+    reader = Reader(store, METRICS)
+    (key,) = store.client.keys(f"{{dither:{TOPIC}:0}}:pane:awkward@*")
+    store.client.set(key, b"spoilt")
+    overview = store.overview()
+    frames = [reader.frame(overview, name) for name in METRICS]
+    assert [*reader.totals(frames)] == [None] * len(METRICS)
+    assert reader.look(frames[0]).reports > 0
+    with pytest.raises(StateUnreadable):
+        reader.look(frames[1])

@@ -1,0 +1,362 @@
+"""A series is the estimates of its steps, read together, each final one once."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregator.reading.estimate_cache import KnownEstimates
+from aggregator.reading.reader import Reader
+from aggregator.reading.series import Historian, Question
+from aggregator.reading.steps import duration
+from aggregator.storage.store import Store
+from aggregator.timestamps import iso
+from estimators import Metric, load_metrics
+from tests.support.reports.counted import (
+    DEFINITIONS,
+    HOUR,
+    MINUTE,
+    Counting,
+)
+from tests.support.reports.messages import DAY, EPOCH
+from tests.support.running.servers import Redis
+
+
+@pytest.fixture(scope="module")
+def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Metric]:
+    file: Path = tmp_path_factory.mktemp("series") / "metrics.toml"
+    file.write_text(DEFINITIONS)
+    return load_metrics(file)
+
+
+@pytest.fixture
+def reader(store: Store, metrics: dict[str, Metric]) -> Reader:
+    return Reader(store, metrics)
+
+
+def ask(reader: Reader, name: str = "delay", **question: Any) -> Any:
+    return Historian(reader).series(Question(metric=name, **question))
+
+
+def at(minute: float) -> float:
+    """Return a moment in seconds."""
+    return (EPOCH + minute * MINUTE) / 1000
+
+
+def seconds(text: str) -> float:
+    return datetime.datetime.fromisoformat(text).timestamp()
+
+
+@pytest.mark.parametrize("step", ["1m", "7m", "30m", "1h", "90m", "1d", "36h"])
+def test_each_point_is_the_estimate_of_its_step(
+    counting: Counting, reader: Reader, step: str
+) -> None:
+    minutes = [0, 3, 59, 60, 61, 150, 400, 1439, 1440, 1500, 2900, 2950]
+    for number in (0, 1):
+        reports = [counting.batch("delay", [m % 10] * 20, m) for m in minutes[number:]]
+        counting.count(number, *reports)
+    end = at(200 if step == "1m" else 3000)
+    found = ask(reader, start=at(0), end=end, step=step)
+    assert len({point.start for point in found.points}) == len(found.points)
+    for before, after in zip(found.points, found.points[1:], strict=False):
+        assert before.end == after.start
+    for point in found.points[:: max(1, len(found.points) // 40)]:
+        start, end = seconds(point.start), seconds(point.end)
+        expected = reader.estimate("delay", start, end)
+        assert (point.reports, point.status) == (expected.reports, expected.status)
+        if expected.reports:
+            assert (point.value, point.lower) == (expected.shown, expected.lower)
+            assert point.unbiased == expected.value
+        else:
+            assert point.value is None
+        assert end - start == found.step_seconds
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    minutes=st.lists(st.integers(0, 3 * 24 * 60), min_size=1, max_size=20),
+    in_order=st.booleans(),
+    step=st.sampled_from(["5m", "1h", "2h", "1d"]),
+    window=st.tuples(st.integers(0, 60), st.integers(61, 4000)),
+)
+def test_the_points_of_a_range_have_all_its_reports(
+    redis_server: Redis,
+    metrics: dict[str, Metric],
+    minutes: list[int],
+    in_order: bool,
+    step: str,
+    window: tuple[int, int],
+) -> None:
+    redis_server.clear()
+    with redis.Redis.from_url(redis_server.url) as client:
+        store = Store(client, "topic")
+        counting = Counting(store, metrics)
+        for index, minute in enumerate(sorted(minutes) if in_order else minutes):
+            counting.count(index % 3, counting.batch("delay", [1.0] * 5, minute))
+        reader = Reader(store, metrics)
+        found = ask(reader, start=at(window[0]), end=at(window[1]), step=step)
+        width = found.step_seconds
+        first, last = at(window[0]) // width * width, -(-at(window[1]) // width) * width
+        assert sum(p.reports for p in found.points) == reader.estimate("delay", first, last).reports
+
+
+def test_by_default_everything_is_shown_in_about_200_points(
+    counting: Counting, reader: Reader
+) -> None:
+    counting.count(0, *[counting.batch("delay", [1.0], minute) for minute in (7, 60, 24 * 60)])
+    found = ask(reader)
+    assert found.step_seconds == 15 * 60
+    assert len(found.points) == 97
+    assert found.points[0].start == iso(EPOCH)
+    assert found.points[-1].end == iso(EPOCH + DAY + 15 * MINUTE)
+    assert sum(point.reports for point in found.points) == 3
+    assert [p.status for p in found.points[:95]] == ["too_few_reports"] * 95
+
+
+def test_before_the_first_report_there_are_no_points(reader: Reader) -> None:
+    assert ask(reader).points == []
+    assert ask(reader, window="1h").points == []
+    assert ask(reader, start=at(0)).points == []
+    found = ask(reader, start=at(0), end=at(10), step="5m")
+    assert [point.status for point in found.points] == ["not_ready", "not_ready"]
+
+
+def test_a_range_after_everything_has_no_points(counting: Counting, reader: Reader) -> None:
+    counting.some(5)
+    assert ask(reader, start=at(500)).points == []
+
+
+def test_a_step_is_widened_to_whole_panes(counting: Counting, reader: Reader) -> None:
+    counting.some(5)
+    assert ask(reader, step="61s").step_seconds == 120
+    assert ask(reader, step="1ms").step_seconds == 60
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [
+        ({"step": "0s"}, "step = '0s': expected a duration above zero"),
+        ({"step": "soon"}, "step = 'soon': expected a duration such as"),
+        ({"start": 100.0, "end": 50.0}, "expected an end after its start"),
+        ({"start": 0.0, "step": "1m"}, "expected at most 1000: the smallest step that fits is"),
+        ({"categories": ("AA",)}, "metric 'delay' has none"),
+    ],
+)
+def test_a_series_that_cannot_be_shown_names_what_was_wrong(
+    counting: Counting, reader: Reader, question: dict[str, Any], told: str
+) -> None:
+    counting.some(5)
+    with pytest.raises(ValueError, match=r".") as error:
+        ask(reader, **question)
+    assert told in str(error.value)
+
+
+def test_the_step_that_is_named_fits(counting: Counting, reader: Reader) -> None:
+    counting.some(5)
+    with pytest.raises(ValueError, match="smallest step that fits is") as error:
+        ask(reader, start=0.0, step="1m")
+    fits = str(error.value).rpartition(" is ")[2]
+    assert 990 <= len(ask(reader, start=0.0, step=fits).points) <= 1000
+
+
+def test_the_largest_categories_of_the_whole_range_are_shown_in_every_point(
+    counting: Counting, reader: Reader
+) -> None:
+    counting.count(
+        0,
+        counting.batch("carrier", [0] * 900 + [1] * 100, 1, 8),
+        counting.batch("carrier", [3] * 400 + [1] * 100, 2, 8),
+    )
+    found = ask(reader, "carrier", step="1m", top=2)
+    assert (found.categories, found.left_out) == (["AA", "UA"], 2)
+    first, second = found.points
+    assert first.value[0] > 0.5 > first.value[1]
+    assert second.value[1] > 0.5 > second.value[0]
+    every = ask(reader, "carrier", step="1m")
+    assert every.categories == ["AA", "B6", "DL", "UA"]
+    assert every.points[0].value[0] == first.value[0]
+    assert every.points[0].upper[3] == first.upper[1]
+    asked = ask(reader, "carrier", step="1m", categories=("UA", "B6"))
+    assert asked.categories == ["UA", "B6"]
+
+
+def test_a_vector_is_shown_by_its_largest_coordinates(counting: Counting, reader: Reader) -> None:
+    counting.count(0, counting.batch("place", [[0.1, -1.5, 0.5]] * 2000, 1, 8))
+    found = ask(reader, "place", top=1)
+    assert (found.coordinates, found.left_out) == (["y"], 2)
+    assert found.points[0].value == pytest.approx([-1.5], abs=0.3)
+
+
+def test_many_categories_want_fewer_points(
+    counting: Counting, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.some(90)
+    monkeypatch.setattr("aggregator.reading.steps.MOST_NUMBERS", 200)
+    question = {"start": at(0), "end": at(90), "step": "1m"}
+    with pytest.raises(ValueError, match=r"90 points of 4 numbers each, .* most 50: .*top"):
+        ask(reader, "carrier", **question)
+    assert len(ask(reader, "carrier", **question, top=2).points) == 90
+
+
+def test_a_range_is_read_in_few_round_trips(
+    counting: Counting, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.some(90)
+    trips = []
+    execute = redis.client.Pipeline.execute
+
+    def noted(self: Any, *args: Any, **options: Any) -> Any:
+        trips.append(len(self))
+        return execute(self, *args, **options)
+
+    monkeypatch.setattr(redis.client.Pipeline, "execute", noted)
+    assert len(ask(reader, step="1m").points) == 90
+    assert len(trips) <= 5, "the last one sees that Redis lost nothing meanwhile"
+
+
+def test_memory_is_bounded_by_reading_a_group_of_steps_at_a_time(
+    counting: Counting, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.some(90)
+    expected = ask(reader, step="1m")
+    most = []
+    statistics = Store.statistics
+
+    def noted(self: Store, keys: Any) -> Any:
+        most.append(len(keys))
+        return statistics(self, keys)
+
+    monkeypatch.setattr(Store, "statistics", noted)
+    for name, value in (("PANES_AT_ONCE", 14), ("BYTES_AT_ONCE", 5 * 32)):
+        monkeypatch.setattr(f"aggregator.reading.series.{name}", value)
+        most.clear()
+        assert ask(reader, step="1m") == expected
+        assert len(most) > 12
+        assert max(most) <= 14
+
+
+def test_a_final_point_is_estimated_once(
+    counting: Counting, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.some(90)
+    historian = Historian(reader)
+    question = Question(metric="delay", step="10m")
+    first = historian.series(question)
+    assert [p.status for p in first.points] == ["final"] * 8 + ["provisional"]
+    estimated = []
+    original = Reader.answer
+
+    def noted(window: Any, *args: Any, **options: Any) -> Any:
+        estimated.append(window.end_ms)
+        return original(window, *args, **options)
+
+    monkeypatch.setattr(Reader, "answer", staticmethod(noted))
+    assert historian.series(question) == first
+    assert estimated == []
+    historian.series(Question(metric="delay", step="10m", beta=0.1))
+    assert len(estimated) == 9
+    counting.store.set_policy("delay", "uniform")
+    assert historian.series(question).policy == "uniform"
+    assert len(estimated) == 9 + 9
+
+
+def test_points_that_were_read_while_redis_was_emptied_are_not_final_and_not_kept(
+    counting: Counting, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [counting.batch("delay", [1.0] * 20, minute) for minute in range(20)]
+    counting.count(0, *batches)
+    historian = Historian(reader)
+    question = Question(metric="delay", step="1m", start=at(0), end=at(5))
+    find = Store.find
+
+    def emptied_meanwhile(self: Store, *arguments: Any) -> Any:
+        reader.store.client.flushdb()
+        found = find(self, *arguments)
+        counting.count(0, *batches)
+        return found
+
+    with monkeypatch.context() as torn:
+        torn.setattr(Store, "find", emptied_meanwhile)
+        points = historian.series(question).points
+    assert {(p.reports, p.status) for p in points} == {(0, "too_few_reports")}
+    assert {(p.reports, p.status) for p in historian.series(question).points} == {(20, "final")}
+
+
+def test_a_point_that_may_still_grow_is_estimated_again_when_it_has(
+    counting: Counting, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.some(90)
+    store = reader.store
+    store.acquire(2, "a partition without a commit holds every window back")
+    historian = Historian(reader)
+    question = Question(metric="delay", step="10m")
+    first = historian.series(question)
+    assert {p.status for p in first.points} == {"provisional"}
+    estimated = []
+    original = Reader.answer
+
+    def noted(window: Any, *args: Any, **options: Any) -> Any:
+        estimated.append(window.start_ms)
+        return original(window, *args, **options)
+
+    monkeypatch.setattr(Reader, "answer", staticmethod(noted))
+    assert historian.series(question) == first
+    assert estimated == []
+    counting.count(0, counting.batch("delay", [1.0], 89))
+    historian.series(question)
+    assert estimated == [EPOCH + 80 * MINUTE]
+
+
+def test_estimates_that_are_kept_are_bounded(counting: Counting, reader: Reader) -> None:
+    counting.some(90)
+    known = KnownEstimates(numbers=1_000)
+    historian = Historian(reader, known)
+    for beta in (0.1, 0.2, 0.3):
+        historian.series(Question(metric="delay", step="1m", beta=beta))
+        assert 0 < known.kept <= 1_000
+
+
+def test_expired_panes_are_not_asked_for(counting: Counting, reader: Reader) -> None:
+    days = [counting.batch("page", ["/"] * 20, day * 24 * 60, 8) for day in (0, 50, 60)]
+    counting.count(0, *days)
+    found = ask(reader, "page", step="1d")
+    assert found.points[0].start == iso(EPOCH + 30 * DAY)
+
+
+def test_a_step_of_which_something_has_expired_says_so_and_the_others_are_whole(
+    counting: Counting, reader: Reader, store: Store
+) -> None:
+    for number in (0, 1):
+        counting.count(number, *(counting.batch("delay", [1.0] * 20, at) for at in range(4)))
+    (key,) = store.client.keys(f"*:1}}:pane:delay@*:{EPOCH + MINUTE}")
+    store.client.delete(key)
+    delay = dataclasses.replace(reader.metrics["delay"], retention="36500d")
+    found = ask(Reader(store, {"delay": delay}), step="1m")
+    assert [point.reports for point in found.points] == [40, 0, 40, 40]
+    assert [point.status == "expired" for point in found.points] == [False, True, False, False]
+    gone = found.points[1]
+    assert (gone.value, gone.lower, gone.upper, gone.unbiased) == (None, None, None, None)
+
+
+def test_the_largest_of_a_range_of_which_something_has_expired_are_those_of_what_is_shown(
+    counting: Counting, reader: Reader, store: Store
+) -> None:
+    carriers = ([0] * 400, [1] * 400, [2] * 100, [1] * 400)
+    counting.count(0, *(counting.batch("carrier", c, m, 8) for m, c in enumerate(carriers)))
+    (key,) = store.client.keys(f"*}}:pane:carrier@*:{EPOCH}")
+    store.client.delete(key)
+    carrier = dataclasses.replace(reader.metrics["carrier"], retention="36500d")
+    found = ask(Reader(store, {"carrier": carrier}), "carrier", step="1m", top=1)
+    assert found.categories == ["B6"]
+    assert [point.status == "expired" for point in found.points] == [True, False, False, False]
+
+
+def test_durations_are_told_as_people_write_them() -> None:
+    assert [duration(ms) for ms in (HOUR, 90 * MINUTE, 14 * DAY, 1)] == ["1h", "90m", "2w", "1ms"]

@@ -1,0 +1,305 @@
+"""What is shown of an estimate: a value within its own bounds, and of a search what is certain."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregator.cli.commands.estimate import as_text
+from aggregator.cli.commands.watch import as_line
+from aggregator.cli.demo_screen import draw, summary
+from aggregator.cli.live_view import LiveView
+from aggregator.local.demo import Outcome, View
+from aggregator.monitoring import metric_definitions
+from aggregator.monitoring.collector import Exporter
+from aggregator.publishing import events
+from aggregator.reading.reader import Reader
+from aggregator.reading.serialization import as_dict
+from aggregator.reading.series import Historian, Question
+from aggregator.reading.windows import Window
+from estimators import Estimate, Metric
+from estimators.exact.randomness import SeededBits
+from estimators.extremes import Decision, Progress
+from producers.device.rounds import Round
+from producers.populations.truth import Truth
+from tests.support.reports.counted import Counting
+
+RARE = Metric(name="rare", kind="frequency", mechanism="grr", categories=4, levels=[1])
+OUTSIDE = np.array([200, 120, 78, 2, 0])
+"""Of which two categories come out far below zero, and below their bounds."""
+
+
+def window(metric: Metric, statistic: Any, **more: Any) -> Window:
+    return Window(metric, np.asarray(statistic), None, None, "provisional", 0, **more)
+
+
+def printed(console: Any) -> str:
+    from rich.console import Console
+
+    with (found := Console(width=200)).capture() as capture:
+        found.print(console)
+    return capture.get()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(0, 300), min_size=4, max_size=4).filter(any),
+    st.sampled_from(["fixed", "anytime", "normal"]),
+)
+def test_a_shown_value_is_within_its_bounds_and_no_farther_from_a_covered_truth(
+    support: list[int], bound: str
+) -> None:
+    found = RARE.estimate(np.array([sum(support), *support]), bound=bound)
+    assert np.all((found.lower <= found.shown) & (found.shown <= found.upper))
+    for truth in (found.lower, found.upper, (found.lower + found.upper) / 2):
+        assert np.all(np.abs(found.shown - truth) <= np.abs(found.value - truth))
+
+
+def listed(numbers: Any) -> list[float]:
+    found: list[float] = np.asarray(numbers).tolist()
+    return found
+
+
+def test_answers_and_events_have_it_beside_the_unbiased_value() -> None:
+    seen = window(RARE, OUTSIDE, policy="optimal")
+    found = Reader.answer(seen)
+    assert np.any(found.value < found.lower), "or this test says nothing"
+    of_pane = dataclasses.replace(seen, start_ms=0, end_ms=60_000, status="final")
+    for told in (
+        as_dict(seen, found),
+        json.loads(events.provisional(dataclasses.replace(seen, arrived_ms=1), 4, "/").data),
+        json.loads(events.final(of_pane, 4, "/").data),
+    ):
+        assert all(
+            low <= value <= high
+            for low, value, high in zip(told["lower"], told["value"], told["upper"], strict=True)
+        )
+        assert told["unbiased"] == sorted(listed(found.value), reverse=True) or (
+            told["unbiased"] == listed(found.value)
+        )
+        assert min(told["unbiased"]) < 0 == min(told["value"])
+
+
+def test_people_are_shown_no_value_outside_its_bounds() -> None:
+    seen = window(RARE, OUTSIDE)
+    found = Reader.answer(seen)
+    told = [as_text(RARE, found, 4, window=seen), printed(LiveView(4).draw(seen, found))]
+    for text in told:
+        rows = re.findall(r"^([0-3]) +(-?[\d.]+) +(-?[\d.]+) +(-?[\d.]+)", text, re.MULTILINE)
+        assert len(rows) == 4
+        for _, value, lower, upper in rows:
+            assert float(lower) <= float(value) <= float(upper)
+    for value, lower, upper in re.findall(
+        r"([-\d.]+) in \[([\d.]+), ([\d.]+)\]", as_line(seen, found)
+    ):
+        assert float(lower) <= float(value) <= float(upper)
+
+
+@pytest.mark.parametrize(("highest", "each"), [(0.01, 50_000), (1.0, 200_000_000), (1e9, 5)])
+def test_printed_bounds_contain_the_computed_ones_whatever_the_unit(
+    highest: float, each: int
+) -> None:
+    spent = Metric(
+        name="spent",
+        kind="mean",
+        mechanism="randomized_response",
+        range=(0, highest),
+        levels=[4],
+        unit="s",
+    )
+    rng = np.random.default_rng(3)
+    for ones in rng.integers(each // 2, each, 20).tolist():
+        seen = window(spent, [each, ones])
+        found = Reader.answer(seen)
+        for text in (
+            as_text(spent, found, 4, window=seen),
+            as_line(seen, found),
+            printed(LiveView(4).draw(seen, found)),
+        ):
+            pair = re.search(r" s in \[(-?[\d.]+), (-?[\d.]+)\]", text)
+            assert pair is not None, text
+            low, high = map(Fraction, pair.groups())
+            lower, upper = (Fraction(repr(float(x))) for x in (found.lower, found.upper))
+            assert low <= lower < upper <= high
+            assert high - low <= 1.1 * (upper - lower), "at least two significant digits"
+
+
+def test_a_certainty_that_is_printed_is_never_larger_than_the_real_one() -> None:
+    seen = window(RARE, OUTSIDE)
+    found = Reader.answer(seen, 1e-7)
+    for text in (as_text(RARE, found, 4, window=seen), printed(LiveView(4).draw(seen, found))):
+        assert "100%" not in text
+        assert "99.99999% " in text
+    sought = dataclasses.replace(LONGEST, beta=1e-7)
+    assert (
+        "99.99999%"
+        in as_dict(searching(sought), Reader.answer(searching(sought)))["search"]["statement"]
+    )
+
+
+def test_series_and_prometheus_show_the_same(counting: Counting) -> None:
+    metrics = {RARE.name: RARE}
+    rare = Counting(counting.store, metrics)
+    reports = rare.batch("rare", [0] * 400, 0)
+    rare.count(0, reports)
+    reader = Reader(counting.store, metrics)
+    found = reader.estimate("rare")
+    assert np.any(found.value < found.lower), "or this test says nothing"
+    (point,) = Historian(reader).series(Question(metric="rare")).points
+    assert (point.value, point.unbiased) == (listed(found.shown), listed(found.value))
+    samples = {
+        (sample.name, sample.labels["category"]): sample.value
+        for family in Exporter(reader, 4).collect()
+        for sample in family.samples
+        if sample.name.startswith("dither_estimate") and "category" in sample.labels
+    }
+    for index, category in enumerate(found.labels):
+        assert samples[metric_definitions.ESTIMATE.name, category] == listed(found.shown)[index]
+        assert samples[metric_definitions.UNBIASED.name, category] == listed(found.value)[index]
+
+
+def test_no_loss_of_a_release_is_printed_smaller_than_it_is() -> None:
+    salary = Metric(name="salary", kind="mean", trust="central", range=(0, 1), levels=[0.1, 1, 4])
+    rng = np.random.default_rng(4)
+    for seed in range(30):
+        level = np.repeat([0, 1, 2], rng.integers(200, 3000, 3))
+        statistic = salary.zero()
+        values = salary.randomize(np.full(level.size, 0.5), level)
+        salary.accumulate(statistic, level, values)
+        drawn = salary.release(statistic, SeededBits(seed), weights=("hpm-a", "adpm")[seed % 2])
+        found = dataclasses.replace(drawn, status="final")
+        assert found.privacy is not None
+        seen = window(salary, statistic)
+        for text in (as_text(salary, found, 4), printed(LiveView(4).draw(seen, found))):
+            *_, first, second, third = (
+                line for line in text.splitlines() if re.match(r"^ *(0\.1|1|4) ", line)
+            )
+            printed_losses = [float(row.split()[-1]) for row in (first, second, third)]
+            assert all(
+                loss <= told <= 1.001 * loss
+                for loss, told in zip(found.privacy, printed_losses, strict=True)
+            )
+
+
+# -- A search -------------------------------------------------------------------------------------
+
+LONGEST = Metric(
+    name="longest", kind="maximum", range=(0, 724), levels=[1], rounds=2, unit="minutes"
+)
+
+
+def searching(metric: Metric) -> Window:
+    """One round went outwards, the other inwards: [362, 543] of a maximum, its middle 452.5."""
+    search = metric.search
+    threshold = search.threshold(Progress())
+    first = Decision(threshold, (10_000,), (5_000,), 0.5, 0.1, outwards=True)
+    second = search.threshold(Progress((first,)))
+    both = (first, Decision(second, (10_000,), (2_700,), 0.0, 0.1, outwards=False))
+    over = Round(
+        metric=metric.name,
+        revision=metric.revision,
+        number=2,
+        rounds=2,
+        threshold=None,
+        opened_ms=0,
+        decisions=both,
+    )
+    return dataclasses.replace(window(metric, metric.zero(), asked=over), status="final")
+
+
+@pytest.mark.parametrize(
+    ("kind", "side", "certified"),
+    [
+        ("maximum", "at least", 362),
+        ("minimum", "at most", 362),
+    ],
+)
+def test_the_headline_of_a_search_is_what_is_certain(
+    kind: str, side: str, certified: float
+) -> None:
+    metric = dataclasses.replace(LONGEST, kind=kind)
+    seen = searching(metric)
+    found = Reader.answer(seen)
+    told = as_dict(seen, found)
+    assert told["search"]["certified"] == certified
+    statement = f"{side} {certified} minutes, with probability 95%"
+    assert told["search"]["statement"] == statement
+    assert "interval" not in told["search"], "what is left of the range is no interval"
+    assert "unbiased" not in told
+    for text in (
+        as_text(metric, found, 4, window=seen),
+        as_line(seen, found),
+        printed(LiveView(4).draw(seen, found)),
+    ):
+        assert statement in text
+        assert f"{found.value:g}" not in text, "the middle of what is left is a guess"
+    assert as_text(metric, found, 4, window=seen).splitlines().count(statement) == 1
+
+
+@pytest.mark.parametrize("kind", ["minimum", "maximum"])
+def test_the_statement_of_a_search_is_never_stronger_than_its_certificate(kind: str) -> None:
+    """With six digits, as it had, half of these said more than is certain."""
+    for top in np.linspace(1e6, 2**26, 60).tolist():
+        metric = dataclasses.replace(LONGEST, kind=kind, range=(0.0, top / 3), unit="", rounds=2)
+        told = as_dict(searching(metric), Reader.answer(searching(metric)))["search"]
+        number = re.match(r"at (?:most|least) (\S+), with", told["statement"])
+        assert number is not None
+        said, certified = Fraction(number[1]), Fraction(repr(told["certified"]))
+        assert said >= certified if kind == "minimum" else said <= certified
+
+
+# -- The demo -------------------------------------------------------------------------------------
+
+
+LEVELS = np.ones(1, dtype=np.int64)
+
+
+def view(estimates: dict[str, Estimate], truths: dict[str, Any]) -> View:
+    return View(
+        progress=None,
+        truths={name: Truth(1, truth, LEVELS) for name, truth in truths.items()},
+        estimates=estimates,
+        units=dict.fromkeys(estimates, ""),
+        labels={name: found.labels for name, found in estimates.items()},
+        counted=1,
+        answers=0,
+        seconds=1,
+        url="",
+        places="",
+        notes=(),
+        domains={name: (0.0, 724.0) if name == "longest" else (0.0, 1.0) for name in estimates},
+        statements={"longest": "at least 362 minutes"} if "longest" in estimates else {},
+    )
+
+
+def test_the_demo_says_where_bounds_say_nothing_and_does_not_count_them() -> None:
+    empty = RARE.estimate(np.array([1, 1, 0, 0, 0]))
+    some = RARE.estimate(OUTSIDE * 100)
+    assert np.all((empty.lower == 0) & (empty.upper == 1)), "or this test says nothing"
+    seen = view({"empty": empty, "some": some}, {"empty": np.full(4, 0.25), "some": some.shown})
+    told = printed(draw(seen))
+    assert told.count("says nothing") == 4
+    assert told.count("within") == 4
+    outcome = Outcome(seen, 1, 1.0, verified=True, differences=[])
+    assert [row["vacuous"] for row in outcome.rows()] == [True] * 4 + [False] * 4
+    assert "truth within the bounds for 4 of 4 values; the bounds of 4 more say nothing" in summary(
+        outcome
+    )
+
+
+def test_the_demo_shows_what_is_certain_of_a_search() -> None:
+    found = Reader.answer(searching(LONGEST))
+    row, _ = [
+        line
+        for line in printed(draw(view({"longest": found}, {"longest": 695.0}))).splitlines()
+        if line.startswith("longest")
+    ]
+    assert re.search(r"695 +at least 362 minutes +362 +- +within", row)

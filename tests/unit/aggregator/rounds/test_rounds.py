@@ -1,0 +1,225 @@
+"""Answers are counted by round, as a function of the log; what is stored of rounds is checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import msgspec
+import numpy as np
+import pytest
+
+from aggregator.config.settings import Settings
+from aggregator.errors import StateUnreadable
+from aggregator.reading.reader import Reader
+from aggregator.reading.serialization import as_dict
+from aggregator.reading.status import Rates, status
+from aggregator.rounds.waiting_devices import Waiting
+from aggregator.state import decoder
+from aggregator.state.pane_keys import PaneKey, metric_key, round_key
+from aggregator.state.partition import Partition
+from aggregator.storage.redis_keys import rounds_key
+from aggregator.web.live import Live
+from estimators import Metric
+from estimators.exact.randomness import SeededBits
+from estimators.extremes import Progress
+from producers.device.rounds import Round, encode
+from producers.wire.batch import encode_batch
+from producers.wire.reports_pb2 import ReportBatch
+from tests.support.reports.counted import Client, Counting, connected
+from tests.support.reports.messages import log
+
+AGE = Metric(
+    name="age", kind="maximum", range=(0, 64), levels=[1, 4], rounds=4, max_key_reports=None
+)
+DELAY = Metric(name="delay", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1])
+METRICS = {metric.name: metric for metric in (AGE, DELAY)}
+FUTURE_MS = 600_000
+
+
+def answers(number: int, count: int = 1, seed: int = 0) -> ReportBatch:
+    """Return a batch of answers to a round, half of them at each level."""
+    level = np.arange(count) % 2
+    reports = AGE.search.answer(np.full(count, 40.0), level, 32.0, SeededBits(seed))
+    identity = (1000 * number + seed).to_bytes(16, "big")
+    return ReportBatch.FromString(encode_batch(AGE, level, reports, 0, identity, number))
+
+
+def counted(partition: Partition, number: int) -> list[int]:
+    """Return the answers to a round by level, over all its panes."""
+    name = round_key(metric_key(AGE.name, AGE.revision), number)
+    panes = [p.statistic for key, p in partition.panes.items() if key.metric == name]
+    total: list[int] = AGE.counts(sum(panes, AGE.zero())).tolist()
+    return total
+
+
+def test_each_round_is_counted_by_itself_and_a_later_one_closes_none() -> None:
+    partition = Partition(METRICS, FUTURE_MS)
+    refused = partition.count(log(answers(1, 6), answers(4, 2), answers(1, 4, seed=1), answers(2)))
+    assert refused == []
+    assert [counted(partition, number) for number in (1, 2, 3, 4)] == [
+        [5, 5],
+        [1, 0],
+        [0, 0],
+        [1, 1],
+    ]
+    assert partition.counts["accepted:age"] == 13
+
+
+def test_many_alike_are_counted_as_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = log(*(answers(1 + seed % 4, 3, seed) for seed in range(200)))
+    together = Partition(METRICS, FUTURE_MS)
+    assert together.count(messages) == []
+    monkeypatch.setattr(decoder, "ALIKE", 10**6)
+    apart = Partition(METRICS, FUTURE_MS)
+    for message in messages:
+        assert apart.count([message]) == []
+    for number in range(1, 5):
+        assert counted(together, number) == counted(apart, number) == [100, 50]
+    assert together.watermarks == apart.watermarks
+
+
+def test_batches_with_times_of_many_rounds_are_read_as_columns() -> None:
+    """Times and rounds are both on the wire: the layout has both."""
+    messages = []
+    for seed in range(100):
+        batch = answers(1 + seed % 2, 2, seed)
+        batch.time_ms = 1_700_000_000_000 + seed
+        messages.append(batch)
+    partition = Partition(METRICS, FUTURE_MS)
+    arrived = log(*messages)
+    for message in arrived:
+        message.arrived = 1_700_000_001_000
+    assert partition.count(arrived) == []
+    assert counted(partition, 1) == counted(partition, 2) == [50, 50]
+
+
+@pytest.mark.parametrize("number", [0, 5, 2**32 - 1])
+def test_a_round_that_the_metric_does_not_have_is_refused(number: int) -> None:
+    batch = answers(1)
+    batch.round = number
+    (refusal,) = Partition(METRICS, FUTURE_MS).count(log(batch))
+    assert refusal.reason == "bad_round"
+    assert f"round {number}: age is asked in rounds 1 to 4" in refusal.detail
+
+
+def test_a_round_of_a_metric_without_rounds_is_refused() -> None:
+    payload = encode_batch(DELAY, [0], [1], 0)
+    batch = ReportBatch.FromString(payload)
+    batch.round = 1
+    (refusal,) = Partition(METRICS, FUTURE_MS).count(log(batch))
+    assert (refusal.reason, refusal.detail) == ("bad_round", "round 1: delay has no rounds")
+
+
+def published(store: Any, told: Round) -> None:
+    key = rounds_key(store.topic)
+    store.client.hset(key, metric_key(AGE.name, AGE.revision), encode(told))
+
+
+def decided(rounds: int) -> Round:
+    """Return the round after some decisions, in each of which half say yes."""
+    progress = Progress()
+    for _ in range(rounds):
+        statistic = AGE.zero()
+        AGE.accumulate(statistic, [1] * 200, [0, 1] * 100)
+        progress = AGE.search.decide(progress, statistic)
+    return Round.of(AGE, progress, 1_700_000_000_000)
+
+
+def test_devices_tell_what_they_wait_for_once_nobody_has_answered_for_a_while() -> None:
+    now = [100.0]
+    waiting = Waiting(AGE, lambda: now[0])
+    assert waiting.due() is None
+    now[0] += 5
+    assert waiting.due() == "waiting for a round: `dither coordinate` opens it"
+    assert waiting.due() is None, "not again at once"
+    waiting.answered(decided(2), 1_234)
+    now[0] += 4
+    assert waiting.due() is None
+    now[0] += 1
+    told = waiting.due()
+    assert told == (
+        "round 3 of 4: 1,234 answers from here; it closes 1h after it was opened with 100 counted"
+    )
+    now[0] += 60
+    assert waiting.due() == told
+    enough = Metric(
+        name="age", kind="maximum", range=(0, 64), levels=[1], rounds=4, round_reports=30_000
+    )
+    waiting = Waiting(enough, lambda: now[0])
+    waiting.answered(decided(0), 29_950)
+    now[0] += 5
+    assert "29,950 answers from here; it closes with 30,000 counted, or 1h" in (waiting.due() or "")
+
+
+def test_an_estimate_follows_the_rounds_that_were_published(redis_url: str) -> None:
+    with connected(redis_url) as store:
+        reader, counting = Reader(store, METRICS), Counting(store, METRICS)
+        assert reader.estimate("age").status == "not_ready"
+        published(store, decided(0))
+        assert reader.estimate("age").status == "too_few_reports"
+        counting.count(0, answers(1, 8), answers(2, 6))
+        counting.count(1, answers(2, 4, seed=1), answers(3, 2))
+        published(store, decided(1))
+        window = reader.window("age")
+        assert AGE.counts(window.statistic).tolist() == [5, 5], "of round 2, in both partitions"
+        assert window.reports == 200 + 10
+        found = reader.answer(window)
+        assert (found.status, found.lower, found.upper) == ("provisional", 32.0, 64.0)
+        told = status(store.overview(), METRICS, Rates()).metrics["age"]
+        assert told.event_time is None
+        assert told.updated is not None
+        live = msgspec.to_builtins(Live.of(window, found).data(1))
+        assert live["search"]["answers"] == 10, "live events tell as much"
+        assert live["search"] == as_dict(window, found)["search"]
+        published(store, decided(4))
+        found = reader.estimate("age")
+        assert (found.status, found.value, found.lower) == ("final", 62.0, 60.0)
+        with pytest.raises(ValueError, match="asked in rounds"):
+            reader.estimate("age", window="1h")
+
+
+@pytest.mark.parametrize(
+    "text", [b"?", encode(decided(1)).replace(b'"threshold":48.0', b'"threshold":40.0')]
+)
+def test_a_stored_round_that_cannot_be_is_named(text: bytes, redis_url: str) -> None:
+    with connected(redis_url) as store:
+        published(store, decided(1))
+        key = metric_key(AGE.name, AGE.revision)
+        store.client.hset(rounds_key(store.topic), key, text)
+        with pytest.raises(StateUnreadable, match=r"coordinator:dither.reports.*age@"):
+            Reader(store, METRICS).estimate("age")
+
+
+def test_the_round_that_is_open_is_read_over_http(redis_url: str) -> None:
+    with connected(redis_url) as store:
+        client = Client(store, METRICS, Settings())
+        path = "/v1/metrics/age/round"
+        assert "no round" in client.problem(503, path)["detail"]
+        told = decided(2)
+        published(store, told)
+        answer: httpx.Response = client.get(path)
+        assert answer.json()["threshold"] == told.threshold == 56.0
+        assert answer.json()["number"] == 3
+        again = client.get(path, headers={"If-None-Match": answer.headers["etag"]})
+        assert again.status_code == 304
+        assert "has no rounds" in client.problem(400, "/v1/metrics/delay/round")["detail"]
+        search = client.json("/v1/metrics/age/estimate")["search"]
+        assert search["bisection"] == [48.0, 64.0]
+        assert search["certified"] == 48.0
+        assert search["certainty"] == 0.95
+        assert "influence" not in client.json("/v1/metrics/age/estimate")
+        assert "asked in rounds" in client.problem(400, "/v1/metrics/age/series")["detail"]
+        scraped = client.get("/metrics").text
+        assert 'dither_search_threshold{metric="age"} 56.0' in scraped
+        assert 'dither_search_round{metric="age"} 3.0' in scraped
+        definition = client.json("/v1/metrics/age")
+        assert (definition["rounds"], definition["split"]) == (4, "users")
+
+
+def test_the_pane_of_a_round_has_its_key() -> None:
+    partition = Partition(METRICS, FUTURE_MS)
+    partition.count(log(answers(3)))
+    (key,) = partition.panes
+    assert isinstance(key, PaneKey)
+    assert key.metric == f"age@{AGE.revision:08x}.3"

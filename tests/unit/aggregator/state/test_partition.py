@@ -1,0 +1,453 @@
+"""A partition's state is a function of its log, and counts every report once."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregator.state import decoder
+from aggregator.state.pane_keys import PaneKey, metric_key
+from aggregator.state.partition import CONFIRMING_BATCHES, Pane, Partition
+from estimators import Metric
+from estimators.exact.randomness import SeededBits
+from producers.wire.batch import heartbeat
+from tests.support.reports.bad_batches import bad_batches
+from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
+from tests.support.reports.partitions import (
+    AGE,
+    CARRIER,
+    DELAY,
+    FUTURE_MS,
+    HOUR,
+    METRICS,
+    MINUTE,
+    PAY,
+    VOTE,
+)
+
+
+def new_partition() -> Partition:
+    return Partition(METRICS, FUTURE_MS)
+
+
+def key(metric: Metric, start: int, grain: str = "pane") -> PaneKey:
+    return PaneKey(grain, metric_key(metric.name, metric.revision), start)
+
+
+def everything(partition: Partition) -> dict[str, Any]:
+    """Return all that the store would hold, closed panes included."""
+    return {
+        "next": partition.next_offset,
+        "panes": {
+            k: (p.statistic.tobytes(), frozenset(p.seen), p.closed)
+            for k, p in partition.panes.items()
+        },
+        "counts": {k: v for k, v in partition.counts.items() if v},
+        "watermarks": {k: str(v) for k, v in partition.watermarks.items()},
+    }
+
+
+def test_reports_are_summed_into_the_pane_of_their_event_time() -> None:
+    partition = new_partition()
+    first = batch(DELAY, [1.0, 2.0], time_ms=EPOCH + 5, seed=1)
+    second = batch(DELAY, [3.0], time_ms=EPOCH + MINUTE, seed=2)
+    assert partition.count(log(first, second)) == []
+    sizes = {k.start: int(DELAY.counts(p.statistic).sum()) for k, p in partition.panes.items()}
+    assert sizes == {EPOCH: 2, EPOCH + MINUTE: 1}
+    assert partition.counts["accepted:delay"] == 3
+    assert partition.next_offset == 2
+
+
+def test_the_sum_equals_accumulating_the_reports_directly() -> None:
+    rng = np.random.default_rng(3)
+    level = rng.integers(0, 2, 500).astype(np.uint8)
+    reports = CARRIER.randomize(rng.integers(0, 11, 500), level, SeededBits(4))
+    expected = CARRIER.zero()
+    CARRIER.accumulate(expected, level, reports)
+    partition = new_partition()
+    for i, rows in enumerate(np.array_split(np.arange(500), 7)):
+        one = batch(
+            CARRIER,
+            [0],
+            seed=i,
+            levels=level[rows].tobytes(),
+            values=CARRIER.randomizer.encode(reports[rows]),
+        )
+        partition.count(log(one, first=i))
+    assert (partition.panes[key(CARRIER, EPOCH)].statistic == expected).all()
+
+
+def test_a_batch_that_comes_twice_is_counted_once() -> None:
+    one = batch(DELAY, [1.0, 2.0], seed=9)
+    partition = new_partition()
+    assert partition.count(log(one, one)) == []
+    partition.count(log(one, first=2))
+    assert partition.counts == {"accepted:delay": 2, "duplicate:delay": 4}
+
+
+def test_a_copy_of_a_batch_is_recognised_until_its_pane_is_closed_and_is_late_afterwards() -> None:
+    one = batch(DELAY, [1.0], seed=1)
+    partition = new_partition()
+    partition.count(log(one, *agreeing(DELAY, EPOCH + 2 * MINUTE, 2)))
+    partition.saved()
+    refused = partition.count(log(one, first=partition.next_offset))
+    assert [refusal.reason for refusal in refused] == ["late"]
+    assert partition.counts["accepted:delay"] == 9
+
+
+def test_the_ids_that_a_pane_remembers_are_of_what_it_counted() -> None:
+    """The store is told their place among all of the pane's, so that none may be there besides."""
+    first, after = batch(DELAY, [1.0], seed=1), batch(DELAY, [1.0], seed=2)
+    end = agreeing(DELAY, EPOCH + 2 * MINUTE, 3)
+    partition = new_partition()
+    refused = partition.count(log(first, first, *end, first, after, after))
+    assert [refusal.reason for refusal in refused] == ["late", "late", "late"]
+    assert partition.counts["duplicate:delay"] == 1
+    pane = partition.panes[key(DELAY, EPOCH)]
+    assert pane.seen == set(pane.unsaved) == {first.batch_id}
+    assert len(pane.unsaved) == 1
+
+
+def test_messages_below_the_next_offset_are_passed_over() -> None:
+    messages = log(batch(DELAY, [1.0], seed=1), batch(DELAY, [2.0], seed=2))
+    partition = new_partition()
+    partition.count(messages)
+    partition.count(messages)
+    assert partition.counts == {"accepted:delay": 2}
+
+
+def test_an_offset_that_comes_again_among_others_is_passed_over() -> None:
+    messages = log(*(batch(DELAY, [1.0], seed=seed) for seed in range(4)))
+    partition = new_partition()
+    partition.count([*messages[:3], *messages[1:]])
+    assert partition.counts == {"accepted:delay": 4}, "and no duplicate"
+    assert partition.next_offset == 4
+
+
+def test_offsets_may_have_gaps() -> None:
+    partition = new_partition()
+    partition.count(log(batch(DELAY, [1.0], seed=1), first=10))
+    assert partition.next_offset == 11
+
+
+def test_a_pane_closes_when_event_time_passes_its_end_and_the_allowed_lateness() -> None:
+    partition = new_partition()
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    almost = agreeing(DELAY, EPOCH + 2 * MINUTE - 1, 2)
+    *before, last = agreeing(DELAY, EPOCH + 2 * MINUTE, 10)
+    partition.count(log(*almost, *before, first=1))
+    assert not partition.panes[key(DELAY, EPOCH)].closed
+    partition.count(log(last, first=partition.next_offset))
+    assert partition.panes[key(DELAY, EPOCH)].closed
+    closed = partition.saved()
+    assert set(closed) == {key(DELAY, EPOCH)}
+    assert key(DELAY, EPOCH) not in partition.panes
+
+
+def test_closed_panes_are_added_to_hour_day_and_total() -> None:
+    partition = new_partition()
+    minutes = range(0, 26 * 60, 7)
+    batches = [batch(DELAY, [1.0, 4.0], time_ms=EPOCH + i * MINUTE, seed=i) for i in minutes]
+    closed: dict[PaneKey, Pane] = {}
+    for offset, one in enumerate(batches):
+        partition.count(log(one, first=offset))
+        closed |= partition.saved()
+    everywhere = closed | partition.panes
+    panes = [p for k, p in everywhere.items() if k.grain == "pane" and p.closed]
+    total = sum((p.statistic for p in panes), start=DELAY.zero())
+    assert (everywhere[key(DELAY, 0, "total")].statistic == total).all()
+    first_day = [
+        p.statistic
+        for k, p in everywhere.items()
+        if k.grain == "pane" and EPOCH <= k.start < EPOCH + DAY
+    ]
+    assert closed[key(DELAY, EPOCH, "day")].closed
+    assert (closed[key(DELAY, EPOCH, "day")].statistic == np.sum(first_day, axis=0)).all()
+    hours = [k for k in closed if k.grain == "hour"]
+    assert len(hours) == 25
+    first_hour = [
+        p.statistic
+        for k, p in everywhere.items()
+        if k.grain == "pane" and EPOCH <= k.start < EPOCH + HOUR
+    ]
+    assert (closed[key(DELAY, EPOCH, "hour")].statistic == np.sum(first_hour, axis=0)).all()
+
+
+def test_a_wrong_clock_ahead_of_kafka_does_not_make_others_late() -> None:
+    partition = new_partition()
+    ahead = batch(DELAY, [1.0], time_ms=ARRIVAL + 9 * MINUTE, seed=1)
+    on_time = batch(DELAY, [1.0], time_ms=ARRIVAL, seed=2)
+    assert partition.count(log(ahead, on_time)) == []
+
+
+def test_a_refusal_tells_its_times_as_iso_8601() -> None:
+    times = [EPOCH + 1, -5_000, ARRIVAL + 11 * MINUTE, 2**63 - 1]
+    batches = [batch(DELAY, [1.0], time_ms=time, seed=i) for i, time in enumerate(times)]
+    refused = new_partition().count(log(*agreeing(DELAY, EPOCH + 5 * MINUTE, 9), *batches))
+    assert [refusal.detail for refusal in refused] == [
+        "the pane that begins at 2013-01-01T00:00:00Z was closed when event time reached "
+        "2013-01-01T00:05:00Z: delay allows a lateness of 1m",
+        "event time 1969-12-31T23:59:55Z is before the epoch",
+        "event time 2014-01-01T00:11:00Z is 660000 ms ahead of Kafka's timestamp: at most 600000 "
+        "ms are allowed; the device's clock is wrong",
+        f"event time {2**63 - 1} ms is {2**63 - 1 - ARRIVAL} ms ahead of Kafka's timestamp: "
+        "at most 600000 ms are allowed; the device's clock is wrong",
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**62))
+def test_a_batch_of_any_time_is_counted_or_refused_with_words(time: int, arrived: int) -> None:
+    one, two = (batch(DELAY, [1.0], time_ms=each, seed=each == time) for each in (time, EPOCH))
+    messages = [dataclasses.replace(m, arrived=arrived) for m in log(two, one)]
+    refused = new_partition().count(messages)
+    assert all(refusal.detail for refusal in refused)
+
+
+def test_metrics_with_other_event_times_do_not_close_each_other() -> None:
+    partition = new_partition()
+    new = batch(AGE, [50.0], time_ms=ARRIVAL, seed=1)
+    old = batch(DELAY, [1.0], time_ms=EPOCH, seed=2)
+    assert partition.count(log(new, old)) == []
+
+
+def test_time_zero_means_kafkas_timestamp() -> None:
+    partition = new_partition()
+    partition.count(log(batch(DELAY, [1.0], time_ms=0)))
+    assert list(partition.panes) == [key(DELAY, ARRIVAL - ARRIVAL % MINUTE)]
+
+
+GOOD = batch(DELAY, [1.0, 2.0, 3.0], seed=77)
+WIDE = batch(CARRIER, [1, 2, 3], seed=78)
+BAD = bad_batches(DELAY, CARRIER, AGE, noise_bytes=1_000)
+
+
+@pytest.mark.parametrize(("payload", "reason"), BAD.values(), ids=BAD.keys())
+def test_a_bad_batch_is_refused_with_its_reason_and_changes_no_sum(
+    payload: Any, reason: str
+) -> None:
+    partition = new_partition()
+    refused = partition.count(log(GOOD, payload, WIDE))
+    assert [(r.reason, r.message.offset()) for r in refused] == [(reason, 1)]
+    assert refused[0].detail
+    undisturbed = new_partition()
+    undisturbed.count(log(GOOD, WIDE))
+    assert {k: p.statistic.tobytes() for k, p in partition.panes.items()} == {
+        k: p.statistic.tobytes() for k, p in undisturbed.panes.items()
+    }
+    assert partition.counts.pop("accepted:delay") == partition.counts.pop("accepted:carrier") == 3
+    ((outcome, count),) = partition.counts.items()
+    assert outcome.split(":")[0] == reason
+    assert count >= 1
+
+
+def messages_of(draws: list[tuple[int, int, int]]) -> list[LogMessage]:
+    """Turn draws of (what, minute, id) into a log, with duplicates, late and bad batches in it."""
+    payloads: list[Any] = []
+    for what, minute, seed in draws:
+        time = EPOCH + minute * MINUTE
+        payloads.append(
+            [
+                lambda t=time, s=seed: batch(DELAY, [1.0, 5.0], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(CARRIER, [3], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(AGE, [40.0], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(DELAY, [1.0], time_ms=t, seed=s, levels=b"\7"),
+                lambda t=time, s=seed: batch(PAY, [1.0, 5.0], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(VOTE, [2, 0], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(PAY, [], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(VOTE, [], time_ms=t, seed=s),
+                lambda t=time, s=seed: batch(DELAY, [], time_ms=t, seed=s),
+            ][what]()
+        )
+    return log(*payloads)
+
+
+SIZES = [2, 1, 1, 1, 2, 2, 0, 0, 0]
+"""Reports of what is drawn: a heartbeat has none."""
+KINDS = st.integers(0, len(SIZES) - 1)
+DRAWS = st.lists(st.tuples(KINDS, st.integers(0, 300), st.integers(0, 40)), max_size=40)
+
+
+@settings(deadline=None, max_examples=150)
+@given(draws=DRAWS, cuts=st.lists(st.integers(0, 40)), commits=st.lists(st.booleans(), min_size=45))
+def test_state_depends_on_the_log_alone_and_not_on_how_it_was_cut(
+    draws: list[tuple[int, int, int]], cuts: list[int], commits: list[bool]
+) -> None:
+    messages = messages_of(draws)
+    whole = new_partition()
+    whole.count(messages)
+    expected = everything(whole)
+    pieces = new_partition()
+    closed: dict[PaneKey, Pane] = {}
+    edges = sorted({0, len(messages), *(cut for cut in cuts if cut <= len(messages))})
+    for begin, end, commit in zip(edges, edges[1:], commits, strict=False):
+        pieces.count(messages[begin:end])
+        if commit:
+            closed |= pieces.saved()
+    pieces.panes |= closed
+    assert everything(pieces) == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(draws=DRAWS)
+def test_every_report_has_exactly_one_outcome(draws: list[tuple[int, int, int]]) -> None:
+    messages = messages_of(draws)
+    partition = new_partition()
+    partition.count(messages)
+    assert sum(partition.counts.values()) == sum(SIZES[what] for what, _, _ in draws)
+    counted = sum(
+        int(p.metric.counts(p.statistic).sum())
+        for k, p in partition.panes.items()
+        if k.grain == "pane"
+    )
+    accepted = sum(n for name, n in partition.counts.items() if name.startswith("accepted:"))
+    assert counted == accepted
+
+
+@pytest.mark.parametrize("metric", [PAY, VOTE, DELAY, AGE], ids=lambda metric: metric.name)
+def test_a_heartbeat_closes_a_metric_s_panes_and_is_nothing_else(
+    metric: Metric,
+) -> None:
+    partition, time = new_partition(), EPOCH + MINUTE + metric.lateness_ms
+    partition.count(log(batch(metric, [1], time_ms=EPOCH, seed=1)))
+    before = everything(partition)
+    early, enough = heartbeat(metric, time - 1), [heartbeat(metric, time)] * CONFIRMING_BATCHES
+    assert not partition.count(log(*[early] * 20, *enough[1:], first=1))
+    assert everything(partition)["panes"] == before["panes"]
+    arrived = partition.watermarks[metric_key(metric.name, metric.revision)].arrived
+    assert not partition.count([LogMessage(partition.next_offset, enough[0], arrived=ARRIVAL + 1)])
+    assert partition.panes[key(metric, EPOCH)].closed
+    assert {k.grain for k in partition.panes} == {"pane", "hour", "day", "total"}, "no other pane"
+    assert partition.watermarks[metric_key(metric.name, metric.revision)].arrived == arrived
+    straggler = batch(metric, [1], time_ms=EPOCH, seed=2)
+    (refusal,) = partition.count(log(straggler, first=partition.next_offset))
+    assert refusal.reason == "late"
+    assert dict(partition.counts) == {f"accepted:{metric.name}": 1, f"late:{metric.name}": 1}
+
+
+def test_a_heartbeat_is_never_ahead_of_kafka_never_late_and_of_no_search() -> None:
+    partition = new_partition()
+    mark = partition.watermarks[metric_key("pay", PAY.revision)]
+    partition.count(log(*[heartbeat(PAY, ARRIVAL + MINUTE)] * CONFIRMING_BATCHES))
+    assert mark.time == ARRIVAL
+    assert not partition.count(log(*[heartbeat(PAY, EPOCH)] * CONFIRMING_BATCHES, first=8))
+    assert mark.time == ARRIVAL
+    (future,) = partition.count([LogMessage(16, heartbeat(PAY, ARRIVAL + 2 * FUTURE_MS))])
+    assert future.reason == "future"
+    longest = Metric(name="longest", kind="maximum", range=(0, 64), levels=[2], rounds=4)
+    searched = Partition({"longest": longest}, FUTURE_MS)
+    (empty,) = searched.count([LogMessage(0, heartbeat(longest, EPOCH))])
+    assert empty.reason == "empty"
+
+
+def of_a_fleet(rng: np.random.Generator, batches: int) -> list[LogMessage]:
+    """Return a log as many devices of a few sorts write it, with some of every kind of fault."""
+    payloads: list[Any] = []
+    for seed in rng.integers(0, 4 * batches, batches).tolist():
+        metric = (DELAY, CARRIER, AGE)[seed % 3]
+        answers: list[Any] = [[1.0, 4.0], [3, 5, 7], [40.0]][seed % 3]
+        time = EPOCH + seed // 3 % 4 * MINUTE
+        kind = int(rng.integers(0, 60))
+        if kind == 0:
+            payloads.append(rng.bytes(40))
+        elif kind == 1:
+            payloads.append(None)
+        elif kind == 2:
+            payloads.append(
+                batch(metric, answers, time_ms=time, seed=seed, levels=b"\x09" * len(answers))
+            )
+        elif kind == 3 and metric is AGE:
+            payloads.append(batch(metric, answers, time_ms=0, seed=seed))
+        elif kind == 4:
+            payloads.append(batch(metric, answers, time_ms=ARRIVAL + DAY, seed=seed))
+        elif kind == 5:  # unknown fields after the known ones: another layout, the same batch
+            payloads.append(
+                batch(metric, answers, time_ms=time, seed=seed).SerializeToString() + b"\x48\x01"
+            )
+        else:
+            payloads.append(batch(metric, answers, time_ms=time, seed=seed))
+    return log(*payloads)
+
+
+def outcome(messages: list[LogMessage], step: int) -> tuple[dict[str, Any], list[Any]]:
+    """Count a log in steps; return the state and the refusals."""
+    partition, refusals = new_partition(), []
+    for begin in range(0, len(messages), step):
+        refusals += partition.count(messages[begin : begin + step])
+    return everything(partition), [(r.message.offset(), r.reason, r.detail) for r in refusals]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_read_as_columns_count_like_batches_parsed_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = of_a_fleet(np.random.default_rng(seed), 600)
+    monkeypatch.setattr(decoder, "ALIKE", 10**9)
+    parsed = outcome(messages, 1)
+    assert {reason for _, reason, _ in parsed[1]} >= {"late", "future", "malformed", "bad_level"}
+    assert parsed[0]["counts"].keys() >= {"duplicate:delay", "duplicate:carrier"}
+    for alike, step in ((10**9, 600), (2, 600), (2, 97), (16, 250)):
+        monkeypatch.setattr(decoder, "ALIKE", alike)
+        assert outcome(messages, step) == parsed
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
+    """What is parsed by itself from here on."""
+    payloads: list[bytes | None] = []
+    parse = decoder._parsed
+
+    def noted(payload: bytes | None) -> Any:
+        payloads.append(payload)
+        return parse(payload)
+
+    monkeypatch.setattr(decoder, "_parsed", noted)
+    return payloads
+
+
+def test_alike_batches_are_not_parsed_one_by_one(parsed: list[bytes | None]) -> None:
+    partition = new_partition()
+    partition.count(log(*(batch(DELAY, [1.0, 2.0], seed=i) for i in range(200))))
+    assert partition.counts == {"accepted:delay": 400}
+    assert len(parsed) == 1
+
+
+@pytest.mark.parametrize("mixing", [decoder.MIXING, np.zeros_like(decoder.MIXING)])
+def test_many_metrics_in_one_log_are_told_apart_and_read_as_columns(
+    mixing: Any, parsed: list[bytes | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of one length and of others; and where their sums of bytes tell nothing apart."""
+    monkeypatch.setattr(decoder, "MIXING", mixing)
+    names = [*(f"delay{i:02d}" for i in range(12)), "delay", "delayed_by"]
+    metrics = {name: dataclasses.replace(DELAY, name=name) for name in names}
+    rng = np.random.default_rng(5)
+    which = [*rng.permutation(350), *rng.permutation(350)]
+    batches = [
+        batch(metrics[names[i % len(names)]], [1.0, 9.0], seed=seed) for seed, i in enumerate(which)
+    ]
+    together, apart = Partition(metrics, FUTURE_MS), Partition(metrics, FUTURE_MS)
+    for offset, one in enumerate(batches):
+        apart.count(log(one, first=offset))
+    parsed.clear()
+    for start in range(0, 700, 350):
+        assert together.count(log(*batches[start : start + 350], first=start)) == []
+    assert everything(together) == everything(apart)
+    if mixing.any():
+        assert len(parsed) == len(names), "each layout is found once"
+
+
+def test_a_field_that_is_not_known_here_moves_nothing() -> None:
+    open_minded = Metric(
+        name="any", kind="frequency", mechanism="grr", categories=256, levels=range(1, 61)
+    )
+    batches = [batch(open_minded, [7, 8, 9], 2.0, seed=seed) for seed in range(40)]
+    plain, longer = Partition({"any": open_minded}, 0), Partition({"any": open_minded}, 0)
+    plain.count(log(*batches))
+    longer.count(log(*(one.SerializeToString() + b"\x48\x01" for one in batches)))
+    assert everything(longer) == everything(plain)
+    assert longer.counts == {"accepted:any": 120}

@@ -1,0 +1,177 @@
+"""No command that a script runs is longer than Lua takes, whatever was counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggregator.config.settings import Aggregate
+from aggregator.counting.assignment import take
+from aggregator.counting.continuity import Log
+from aggregator.errors import CommitTooLarge
+from aggregator.state.pane_keys import PaneKey
+from aggregator.state.partition import Pane, Partition
+from aggregator.state.watermark import CONFIRMING_BATCHES
+from aggregator.storage import commit_writes as writes_module
+from aggregator.storage import store as store_module
+from aggregator.storage.commit_writes import MOST_WORDS, keys_of, writes
+from aggregator.storage.lease import Lease
+from aggregator.storage.store import Store, connect
+from estimators import Metric
+from producers.wire.reports_pb2 import ReportBatch
+from tests.support.reports.messages import EPOCH, batch, log
+from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
+
+TOPIC = "reports"
+MANY = 10_000
+FEW = 40
+"""A bound as small as that is reached by small partitions, too."""
+SIZES = st.integers(0, 3 * FEW)
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), TOPIC) as store:
+        yield store
+
+
+def pane(at: int, ids: int, keys: int, *, closed: bool) -> Pane:
+    made = Pane(DELAY, at, DELAY.zero(), closed=closed)
+    made.unsaved = [number.to_bytes(16, "big") for number in range(ids)]
+    made.seen = set(made.unsaved)
+    made.note({number.to_bytes(16, "big"): 1 for number in range(keys)})
+    return made
+
+
+@given(opened=SIZES, closed=SIZES, ids=SIZES, keys=SIZES, names=SIZES, facts=SIZES)
+def test_no_write_is_longer_than_lua_takes(
+    opened: int, closed: int, ids: int, keys: int, names: int, facts: int
+) -> None:
+    partition = Partition(METRICS, FUTURE_MS)
+    for number in range(opened + closed):
+        made = pane(number, ids and 1, keys and 1, closed=number < closed)
+        partition.panes[PaneKey("pane", f"m{number % (names + 1)}", number)] = made
+    partition.panes[PaneKey("pane", "last", 0)] = pane(0, ids, keys, closed=False)
+    for number in range(names):
+        partition.watermarks[f"m{number}"].take(number)
+        partition.counts[f"accepted:m{number}"] = number
+    with patch.object(writes_module, "MOST_WORDS", FEW):
+        found = list(writes("{p}", partition, {f"f{number}": number for number in range(facts)}))
+    assert max(map(len, found)) <= FEW
+    members = sum(len(words) - 2 for words in found if words[:2] == ["SADD", "{p}:open"])
+    assert members == opened + 1
+    for name, size in (("counts", names), ("watermarks", names), ("owner", facts)):
+        written = [words[2:] for words in found if words[:2] == ["HSET", f"{{p}}:{name}"]]
+        assert all(len(words) % 2 == 0 for words in written), "a field stays with its value"
+        assert len({name for words in written for name in words[::2]}) == size
+
+
+def many_metrics() -> dict[str, Metric]:
+    made = (
+        Metric(
+            name=f"metric_{number}",
+            kind="mean",
+            mechanism="randomized_response",
+            range=(0, 1),
+            levels=[1.0],
+            pane="1h",
+            retention="1000d",
+        )
+        for number in range(MANY)
+    )
+    return {metric.name: metric for metric in made}
+
+
+def one_report(metric: Metric, time_ms: int) -> ReportBatch:
+    return ReportBatch(
+        metric=metric.name,
+        revision=metric.revision,
+        batch_id=bytes(16),
+        time_ms=time_ms,
+        levels=b"\0",
+        values=b"\1",
+    )
+
+
+def test_ten_thousand_metrics_are_counted_also_where_an_older_version_has_torn_the_partition(
+    store: Store,
+) -> None:
+    client: Any = store.client
+    metrics = many_metrics()
+    first = [one_report(metric, EPOCH) for metric in metrics.values()]
+    messages = log(*first, *first)
+    next_hours = (one_report(metric, EPOCH + 7_200_000) for metric in metrics.values())
+    later = log(*next_hours, first=len(messages))
+    owner = f"{{dither:{TOPIC}:0}}:owner"
+    client.hset(owner, mapping={"epoch": 1, "next": -2, "begun": 4, "done": 3, "begin": 0})
+    client.sadd(f"{{dither:{TOPIC}:0}}:open", "left by half a commit")
+
+    def taken() -> Any:
+        return take(store, 0, "one", Log(lambda: (0, len(messages))), "", metrics, Aggregate())
+
+    halted = taken().halted
+    assert f"{{dither:{TOPIC}:0}}:" in halted
+    for key in client.scan_iter(match=f"{{dither:{TOPIC}:0}}:*"):  # as the runbook says
+        client.delete(key)
+    owned = taken()
+    assert owned.halted == ""
+    owned.state.count(messages)
+    owned.commit(store, len(messages))
+    counts = store.counts(0)
+    assert len(counts) == 2 * MANY, "accepted, and duplicates"
+    assert set(counts.values()) == {1}
+    again = taken()
+    assert again.state.next_offset == len(messages)
+    assert len(again.state.panes) == len(again.state.watermarks) == MANY
+    for mark in again.state.watermarks.values():  # as after all but the last of these batches
+        for _ in range(CONFIRMING_BATCHES - 1):
+            mark.take(EPOCH + 7_200_000)
+    again.state.count(later)
+    again.commit(store, len(messages))
+    assert store.snapshot(0).counts.keys() == counts.keys()
+    assert client.scard(f"{{dither:{TOPIC}:0}}:open") == 3 * MANY, "each its pane, day and total"
+
+
+def test_a_commit_that_redis_would_not_take_is_refused_before_anything_is_written(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "MOST_ARGUMENTS", 100)
+    owned = take(store, 0, "one", Log(lambda: (0, 20)), "", METRICS, Aggregate())
+    messages = (batch(DELAY, [1.0], seed=at, time_ms=EPOCH + at * 3_600_000) for at in range(20))
+    owned.state.count(log(*messages))
+    with pytest.raises(CommitTooLarge, match="wider panes") as refused:
+        owned.commit(store, 20)
+    assert refused.value.panes >= 20
+    assert store.owner(0).get("next") is None
+
+
+def test_a_write_that_is_too_long_all_the_same_marks_and_writes_nothing(store: Store) -> None:
+    client: Any = store.client
+    snapshot = store.acquire(0, "one")
+    owner = f"{{dither:{TOPIC}:0}}:owner"
+    before = client.hgetall(owner)
+    words: list[str | int] = ["SADD", f"{{dither:{TOPIC}:0}}:open", *range(MOST_WORDS)]
+    token = store._tokens[0][1]
+    head: list[str | int] = [snapshot.owner["epoch"], -1, 5, token]
+    head += [3, "SET", f"{owner}x", 1]
+    with pytest.raises(Exception, match="at most 4000"):
+        store._commit([owner, str(words[1])], [*head, len(words), *words])
+    assert client.hgetall(owner) == before
+    assert not client.exists(str(words[1]), f"{owner}x")
+    lease = Lease(client, "{test}", "me", 10.0, time.monotonic)
+    assert lease.acquire()
+    many: list[str | int] = ["SADD", "{test}:many", *range(MOST_WORDS)]
+    with pytest.raises(Exception, match="at most 4000"):
+        lease.write([["SET", "{test}:one", "x"], many])
+    assert not client.exists("{test}:one", "{test}:many")
+
+
+@pytest.mark.parametrize("command", [["SET", "k", b"v"], ["DEL", "k"], ["HSET", "k", "f", 1]])
+def test_every_key_of_a_write_is_named(command: list[Any]) -> None:
+    assert keys_of(command) == ["k"]

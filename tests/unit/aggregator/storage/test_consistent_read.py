@@ -1,0 +1,111 @@
+"""What is read of a partition is of one state, whatever is committed while it is read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import redis
+
+from aggregator.errors import StateUnreadable
+from aggregator.state.pane_keys import metric_key
+from aggregator.storage.redis_keys import tag
+from aggregator.storage.store import Store
+from estimators import Metric
+from tests.support.reports.counted import Counting
+
+HOUR = 60
+
+
+class Interleaved:
+    """A store to which something happens before one of the commands that read it, or before all."""
+
+    def __init__(self, store: Store, at: int | None, happens: Callable[[], None]) -> None:
+        self.store = Store(store.client, store.topic)
+        self.asked, self._at, self._happens, self._ask = 0, at, happens, store.ask
+        self.store.ask = self.ask  # type: ignore[method-assign]
+
+    def ask(self, commands: Sequence[Any]) -> list[Any]:
+        replies: list[Any] = []
+        for command in commands:
+            if self._at in (None, self.asked):
+                self._happens()
+            self.asked += 1
+            replies += self._ask([command])
+        return replies
+
+
+def close_and_open(counting: Counting) -> None:
+    """Count batches by which a pane is closed and another one opened."""
+    first = counting.store.snapshot(0).next_offset * HOUR
+    counting.count(0, *(counting.batch("delay", [9.0] * 7, first + at) for at in (1, 5 * HOUR)))
+
+
+def total(store: Store, metric: Metric) -> Any:
+    return sorted(store.running([0, 1], metric_key(metric.name, metric.revision)))
+
+
+def state(store: Store, _: Metric) -> Any:
+    found = store.snapshot(0)
+    panes = {str(key): (first, value, seen) for key, (first, value, seen) in found.open.items()}
+    return found.next_offset, found.counts, found.watermarks, panes
+
+
+@pytest.mark.parametrize("read", [total, state])
+def test_a_commit_between_any_two_commands_is_seen_whole_or_not_at_all(
+    read: Callable[[Store, Metric], Any],
+    store: Store,
+    metrics: dict[str, Metric],
+    redis_server: Any,
+) -> None:
+    delay, seen, at = metrics["delay"], set[str](), 0
+    while True:
+        redis_server.clear()
+        counting = Counting(store, metrics)
+        for number in (0, 1):
+            counting.count(number, counting.batch("delay", [1.0] * 5, 0))
+        before = read(store, delay)
+        reading = Interleaved(store, at, functools.partial(close_and_open, counting))
+        found = read(reading.store, delay)
+        after = read(store, delay)
+        if reading.asked <= at:
+            break
+        assert before != after
+        assert found in (before, after), f"a commit before command {at}"
+        seen.add("before" if found == before else "after")
+        at += 1
+    assert at > 5
+    assert "after" in seen
+
+
+def test_a_partition_that_never_stands_still_is_refused_after_a_while(
+    store: Store, metrics: dict[str, Metric]
+) -> None:
+    counting = Counting(store, metrics)
+    counting.count(0, counting.batch("delay", [1.0], 0))
+
+    reading = Interleaved(store, None, functools.partial(close_and_open, counting))
+    with pytest.raises(redis.exceptions.TryAgainError, match="changes while it is read"):
+        total(reading.store, metrics["delay"])
+
+
+def test_a_member_that_names_no_pane_is_refused(store: Store, metrics: dict[str, Metric]) -> None:
+    counting = Counting(store, metrics)
+    counting.count(0, counting.batch("delay", [1.0], 0))
+    key = metric_key("delay", metrics["delay"].revision)
+    store.client.sadd(f"{tag(store.topic, 0)}:open", f"pane:{key}:now")
+    with pytest.raises(StateUnreadable, match="expected a pane that is open"):
+        total(store, metrics["delay"])
+
+
+def test_a_total_of_another_type_is_refused_rather_than_left_out(
+    store: Store, metrics: dict[str, Metric]
+) -> None:
+    key = metric_key("delay", metrics["delay"].revision)
+    counting = Counting(store, metrics)
+    counting.count(0, counting.batch("delay", [1.0], 0))
+    store.client.rpush(f"{tag(store.topic, 0)}:total:{key}:0", "a list")
+    with pytest.raises(StateUnreadable, match="another type"):
+        total(store, metrics["delay"])

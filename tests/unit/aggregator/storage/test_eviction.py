@@ -1,0 +1,62 @@
+"""A Redis that may evict sums is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from aggregator.errors import StoreEvicts
+from aggregator.storage.eviction import LOOK_SECONDS, EvictionWatch, refuse_eviction
+from tests.support.running.servers import Redis
+
+
+@pytest.fixture
+def client(redis_server: Redis, redis_url: str) -> Iterator[redis.Redis]:
+    assert redis_server.server.running
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+        client.config_set("maxmemory", "0")
+        client.config_set("maxmemory-policy", "noeviction")
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "allkeys-random", "volatile-ttl"])
+def test_a_server_that_evicts_is_refused_with_the_command_that_mends_it(
+    client: redis.Redis, policy: str
+) -> None:
+    client.config_set("maxmemory", "100mb")
+    client.config_set("maxmemory-policy", policy)
+    with pytest.raises(
+        StoreEvicts, match=f"maxmemory-policy = {policy} with maxmemory = 104857600"
+    ):
+        refuse_eviction(client)
+    client.config_set("maxmemory-policy", "noeviction")
+    refuse_eviction(client)
+
+
+def test_a_server_without_a_limit_evicts_nothing(client: redis.Redis) -> None:
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    refuse_eviction(client)
+
+
+def test_a_server_is_looked_at_each_minute_and_when_it_was_away(client: redis.Redis) -> None:
+    now = 0.0
+    watch = EvictionWatch(client, lambda: now)
+    assert watch() == ""
+    client.config_set("maxmemory", "100mb")
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    assert watch() == ""
+    watch.look_again()
+    assert "maxmemory-policy = allkeys-lru" in watch()
+    client.config_set("maxmemory-policy", "noeviction")
+    assert "maxmemory-policy = allkeys-lru" in watch()
+    now = LOOK_SECONDS
+    assert watch() == ""
+
+
+def test_a_user_who_may_not_ask_is_told_nothing(client: redis.Redis, redis_url: str) -> None:
+    client.acl_setuser("nobody", enabled=True, nopass=True, commands=["+ping"])
+    with redis.Redis.from_url(redis_url, username="nobody", password="") as stranger:
+        assert EvictionWatch(stranger)() == ""
+    client.acl_deluser("nobody")

@@ -1,0 +1,260 @@
+"""A Redis that does not do as it is asked: said in words, waited for, and never counted wrongly."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from aggregator.errors import StateUnreadable, StoreUnreachable
+from aggregator.monitoring.collector import Exporter
+from aggregator.reading import status
+from aggregator.reading.reader import Reader
+from aggregator.state.partition import Partition
+from aggregator.storage.failures import AWAY, CONDITIONS, condition, told
+from aggregator.storage.store import UNSET, Store, connect
+from aggregator.web.failures import as_problem
+from tests.support.paths import ROOT
+from tests.support.reports.messages import batch, log
+from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
+from tests.support.running.redis_nodes import RedisNode, wait_for
+
+TOPIC = "reports"
+RUNBOOK = ROOT / "docs" / "operations.md"
+Trouble = Callable[[RedisNode], contextlib.AbstractContextManager[None]]
+
+
+@contextlib.contextmanager
+def full(node: RedisNode) -> Iterator[None]:
+    node.ask("SET", "filler", "x" * 1_000_000)
+    node.ask("CONFIG", "SET", "maxmemory", "1mb")
+    yield
+    node.ask("CONFIG", "SET", "maxmemory", "0")
+
+
+@contextlib.contextmanager
+def a_replica(node: RedisNode) -> Iterator[None]:
+    node.ask("REPLICAOF", "127.0.0.1", "1")
+    yield
+    node.ask("REPLICAOF", "NO", "ONE")
+
+
+@contextlib.contextmanager
+def disk_full(node: RedisNode) -> Iterator[None]:
+    """The append-only log goes on in a file that takes nothing."""
+    (node.folder / "appendonlydir" / "appendonly.aof.2.incr.aof").symlink_to("/dev/full")
+    node.ask("BGREWRITEAOF")
+
+    def failed() -> bool:
+        with contextlib.suppress(redis.RedisError):
+            node.ask("SET", "more", "x")
+        return node.info("persistence").get("aof_last_write_status") == "err"
+
+    wait_for(failed, "the disk is full")
+    yield
+    node.ask("CONFIG", "SET", "appendonly", "no")
+
+
+@contextlib.contextmanager
+def without_replicas(node: RedisNode) -> Iterator[None]:
+    node.ask("CONFIG", "SET", "min-replicas-to-write", 1)
+    yield
+    node.ask("CONFIG", "SET", "min-replicas-to-write", 0)
+
+
+@contextlib.contextmanager
+def another_password(node: RedisNode) -> Iterator[None]:
+    with redis.Redis(port=node.port) as client:
+        client.acl_setuser("default", enabled=True, nopass=False, passwords=["+other"])
+        client.client_kill_filter(_type="normal", skipme=True)
+        yield
+        client.acl_setuser("default", enabled=True, nopass=True)
+
+
+@contextlib.contextmanager
+def no_permission(node: RedisNode) -> Iterator[None]:
+    node.ask("ACL", "SETUSER", "default", "-evalsha")
+    yield
+    node.ask("ACL", "SETUSER", "default", "+evalsha")
+
+
+@contextlib.contextmanager
+def busy(node: RedisNode) -> Iterator[None]:
+    node.ask("CONFIG", "SET", "busy-reply-threshold", 50)
+
+    def loop() -> None:
+        with contextlib.suppress(redis.RedisError):
+            node.ask("EVAL", "while true do end", 0)
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+
+    def is_busy() -> bool:
+        try:
+            node.ask("PING")
+        except redis.ResponseError:
+            return True
+        return False
+
+    wait_for(is_busy, "the script runs")
+    yield
+    node.ask("SCRIPT", "KILL")
+    thread.join()
+
+
+@contextlib.contextmanager
+def scripts_forgotten(node: RedisNode) -> Iterator[None]:
+    node.ask("SCRIPT", "FLUSH")
+    yield
+
+
+TROUBLES: dict[str, Trouble] = {
+    "redis-is-full": full,
+    "redis-is-read-only": a_replica,
+    "redis-cannot-write-to-its-disk": disk_full,
+    "redis-has-too-few-replicas": without_replicas,
+    "redis-refuses-the-user": another_password,
+    "redis-refuses-a-command": no_permission,
+    "redis-is-busy": busy,
+}
+
+
+@pytest.fixture
+def node() -> Iterator[RedisNode]:
+    with RedisNode() as node:
+        yield node
+
+
+@pytest.fixture
+def store(node: RedisNode) -> Iterator[Store]:
+    with Store(connect(node.url), TOPIC) as store:
+        yield store
+
+
+def begun(store: Store) -> tuple[int, Partition]:
+    """Count and commit a message; return the epoch and the state."""
+    snapshot = store.acquire(0, "one")
+    partition = snapshot.partition(METRICS, FUTURE_MS)
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    store.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
+    return int(snapshot.owner["epoch"]), partition
+
+
+@pytest.mark.parametrize("section", TROUBLES)
+def test_a_commit_is_refused_whole_with_what_to_do_and_made_afterwards(
+    node: RedisNode, store: Store, section: str
+) -> None:
+    epoch, partition = begun(store)
+    partition.count(log(batch(DELAY, [2.0], seed=2), first=1))
+    with TROUBLES[section](node):
+        with pytest.raises(redis.RedisError) as refused:
+            store.commit(0, epoch, 1, partition, {"high": 2})
+        assert condition(refused.value).section == section
+        with pytest.raises(redis.RedisError) as again:
+            store.acquire(0, "another")
+        assert condition(again.value).section == section
+    assert int(store.owner(0)["next"]) == 1, "nothing was written, and nothing is torn"
+    store.commit(0, epoch, 1, partition, {"high": 2})
+    assert int(store.owner(0)["next"]) == 2
+    assert store.counts(0) == {"accepted:delay": 2}
+
+
+def test_a_redis_that_reads_its_data_is_waited_for(node: RedisNode) -> None:
+    with redis.Redis(port=node.port) as client:
+        client.mset({f"key-{i}": "x" for i in range(4_000)})
+        client.save()
+    node.kill()
+    node.options["appendonly"] = "no"
+    node.options["key_load_delay"] = "2000"
+    node.options["loading_process_events_interval_bytes"] = "1024"
+    node.launch()
+    seen: list[Exception] = []
+
+    def refused() -> bool:
+        try:
+            connect(node.url).close()
+        except StoreUnreachable as error:
+            seen.append(error)
+        return "Redis is reading its data" in str(seen[-1])
+
+    wait_for(refused, "it listens")
+    assert "redis-is-loading" in str(seen[-1])
+
+
+def test_forgotten_scripts_are_sent_again(node: RedisNode, store: Store) -> None:
+    epoch, partition = begun(store)
+    partition.count(log(batch(DELAY, [2.0], seed=2), first=1))
+    node.ask("SCRIPT", "FLUSH")
+    store.commit(0, epoch, 1, partition, {})
+    node.ask("SCRIPT", "FLUSH")
+    assert store.snapshot(0).next_offset == 2
+    node.ask("SCRIPT", "FLUSH")
+    assert len(store.running([0], f"delay@{DELAY.revision:08x}")) > 0
+
+
+@pytest.mark.parametrize("url", ["redis://nobody:secret@{}/0", "redis://:secret@{}/0"])
+def test_a_wrong_password_is_told_without_it(node: RedisNode, url: str) -> None:
+    node.ask("ACL", "SETUSER", "default", "resetpass", ">other")
+    with pytest.raises(StoreUnreachable, match="does not accept the user or the password") as told:
+        connect(url.format(node.address))
+    assert "secret" not in str(told.value)
+
+
+def test_a_server_that_is_no_node_of_a_cluster_cannot_be_one_of_several(node: RedisNode) -> None:
+    with pytest.raises(StoreUnreachable, match="expected nodes of a Redis Cluster, or one server"):
+        connect(f"redis://{node.address},{node.address}/0")
+
+
+WRONG_TYPES = ("owner", "watermarks", "counts", "open", "pane", "seen")
+
+
+@pytest.mark.parametrize("what", WRONG_TYPES)
+def test_a_key_of_another_type_is_named(node: RedisNode, store: Store, what: str) -> None:
+    begun(store)
+    client: Any = store.client
+    key = next(k for k in sorted(client.keys()) if f"}}:{what}".encode() in k).decode()
+    client.delete(key)
+    client.rpush(key, "a list")
+    with pytest.raises(StateUnreadable, match=re.escape(key)) as unreadable:
+        store.acquire(0, "one").partition(METRICS, FUTURE_MS)
+    assert "`dither recount 0`" in str(unreadable.value)
+
+
+def test_a_partition_that_cannot_be_read_is_shown_and_no_estimate_leaves_it_out(
+    store: Store,
+) -> None:
+    begun(store)
+    owner = "{dither:reports:0}:owner"
+    store.client.hset(owner, "next", "soon")
+    reader = Reader(store, METRICS)
+    with pytest.raises(StateUnreadable, match=f"{owner}, field next") as unreadable:
+        reader.estimate("delay")
+    problem = as_problem(unreadable.value)
+    assert problem.status == 503
+    assert owner in problem.detail
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in Exporter(reader, 5).collect()
+        for sample in family.samples
+    }
+    assert samples["dither_partition_halted", "0"] == 1
+    assert samples["dither_metric_unreadable", "delay"] == 1
+    (shown,) = status.status(store.overview(), METRICS, status.Rates()).partitions
+    assert shown.halted
+    assert owner in shown.reason
+
+
+def test_every_condition_has_its_section_in_the_runbook() -> None:
+    heads = re.findall(r"^#+ (.*)$", RUNBOOK.read_text(), re.MULTILINE)
+    slugs = {re.sub(r"[^a-z0-9 -]", "", head.lower()).replace(" ", "-") for head in heads}
+    sections = {one.section for one in (*CONDITIONS, AWAY)}
+    assert sections | {"a-stored-value-cannot-be-read", "a-commit-failed-half-way"} <= slugs
+
+
+def test_what_redis_says_is_kept() -> None:
+    assert "(OOM command not allowed)" in told(redis.ResponseError("OOM command not allowed"))

@@ -1,0 +1,87 @@
+"""A lease has one holder at a time, who knows when its time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from aggregator.storage.lease import Lease, LeaseLost
+from tests.support.running.deployment import wait_until
+
+KEY = "test:{lease}"
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_second_holder_waits_until_the_first_lets_go(client: redis.Redis) -> None:
+    first, second = Lease(client, KEY, "first", 60), Lease(client, KEY, "second", 60)
+    assert first.acquire()
+    assert first.held
+    assert not second.acquire()
+    assert not second.held
+    first.release()
+    assert not first.held
+    assert second.acquire()
+    assert (first.epoch, second.epoch) == (1, 2)
+
+
+def test_a_holder_gives_up_by_its_own_clock_before_redis_does(client: redis.Redis) -> None:
+    clock = Clock()
+    lease = Lease(client, KEY, "holder", 10, clock)
+    assert lease.acquire()
+    clock.now += 8.9
+    assert lease.held
+    clock.now += 0.2
+    assert not lease.held
+    assert client.exists(f"{KEY}:lease"), "for Redis a tenth is left"
+    assert lease.renew()
+    assert lease.held
+
+
+def test_an_expired_lease_is_anothers_and_its_former_holder_cannot_touch_it(
+    client: redis.Redis,
+) -> None:
+    first, second = Lease(client, KEY, "first", 0.05), Lease(client, KEY, "second", 60)
+    assert first.acquire()
+    wait_until(second.acquire, "the lease expires")
+    assert not first.renew()
+    with pytest.raises(LeaseLost):
+        first.write([["SET", "test:{lease}:x", "1"]])
+    first.release()
+    assert second.renew(), "the release of the first was not this one's"
+    second.write([["SET", "test:{lease}:x", "2"], ["HSET", "test:{lease}:y", "a", 1]])
+    assert client.get("test:{lease}:x") == b"2"
+    assert not first.held
+
+
+def test_it_stays_held_while_it_is_renewed_and_is_free_afterwards(client: redis.Redis) -> None:
+    lease, other = Lease(client, KEY, "holder", 0.3), Lease(client, KEY, "other", 60)
+    assert lease.acquire()
+    until = lease._until
+    with lease.renewals():
+        wait_until(lambda: lease._until > until + 0.5, "renewed past its first end")
+        assert lease.held
+        assert not other.acquire()
+    assert other.acquire()
+
+
+def test_a_store_that_forgot_the_lease_ends_it(client: redis.Redis) -> None:
+    lease = Lease(client, KEY, "holder", 60)
+    assert lease.acquire()
+    client.flushdb()
+    assert not lease.renew()
+    assert not lease.held

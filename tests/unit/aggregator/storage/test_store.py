@@ -1,0 +1,247 @@
+"""A commit is whole or not at all, and only the latest owner's counts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregator.errors import Fenced, StoreUnreachable, Torn
+from aggregator.state.pane_keys import metric_key
+from aggregator.state.partition import Partition
+from aggregator.storage.store import TORN, UNSET, Store, connect
+from estimators import Metric
+from tests.support.reports.messages import ARRIVAL, EPOCH, agreeing, batch, log
+from tests.support.reports.partitions import DELAY, FUTURE_MS, HOUR, METRICS, MINUTE
+
+TOPIC = "reports"
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), TOPIC) as store:
+        yield store
+
+
+def acquired(store: Store, worker: str = "one") -> tuple[int, int, Partition]:
+    snapshot = store.acquire(0, worker)
+    return (
+        int(snapshot.owner["epoch"]),
+        snapshot.next_offset,
+        snapshot.partition(METRICS, FUTURE_MS),
+    )
+
+
+def contents(store: Store) -> dict[bytes, Any]:
+    client: Any = store.client
+    own = (b":owner", b":committed")  # epochs, names and times
+    return {key: client.dump(key) for key in client.scan_iter() if not key.endswith(own)}
+
+
+def test_a_partition_comes_back_as_it_was_committed(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    assert expected == UNSET
+    messages = [batch(DELAY, [1.0, 2.0], 1, EPOCH + i * 7 * MINUTE, i) for i in range(20)]
+    partition.count(log(*messages, b"bad"))
+    store.commit(0, epoch, expected, partition, {"high": 21})
+    later, next_offset, restored = acquired(store, "two")
+    assert later == epoch + 1
+    assert next_offset == restored.next_offset == 21
+    assert restored.counts == partition.counts
+    assert restored.watermarks == partition.watermarks
+    assert restored.panes.keys() == partition.panes.keys()
+    for key, pane in partition.panes.items():
+        assert (restored.panes[key].statistic == pane.statistic).all()
+        assert restored.panes[key].seen == pane.seen
+        assert restored.panes[key].first_offset == pane.first_offset
+
+
+def test_an_owner_of_an_older_epoch_is_fenced_and_changes_nothing(store: Store) -> None:
+    epoch, expected, old = acquired(store, "old")
+    old.count(log(batch(DELAY, [1.0], seed=1)))
+    acquired(store, "new")
+    before = contents(store)
+    with pytest.raises(Fenced) as fence:
+        store.commit(0, epoch, expected, old, {})
+    assert fence.value.has_other_owner
+    assert contents(store) == before
+
+
+def test_a_store_that_went_back_in_time_fences_its_own_worker(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    store.commit(0, epoch, expected, partition, {})
+    store.client.hset(f"{{dither:{TOPIC}:0}}:owner", "next", 0)
+    partition.count(log(batch(DELAY, [1.0], seed=2), first=1))
+    with pytest.raises(Fenced) as fence:
+        store.commit(0, epoch, 1, partition, {})
+    assert not fence.value.has_other_owner
+
+
+def test_a_commit_whose_reply_was_lost_is_recognised(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    store.commit(0, epoch, expected, partition, {})
+    after = contents(store)
+    store.commit(0, epoch, expected, partition, {})
+    assert contents(store) == after
+    assert store.snapshot(0).next_offset == 1
+
+
+def test_a_commit_to_the_offset_that_is_stored_may_run_twice(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the topic was made anew, the new one's next offset may be that of the old one."""
+    epoch, expected, partition = acquired(store)
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    store.commit(0, epoch, expected, partition, {})
+    run: Any = store._commit
+
+    def twice(*arguments: Any) -> Any:
+        run(*arguments)
+        return run(*arguments)
+
+    monkeypatch.setattr(store, "_commit", twice)
+    partition.next_offset = 0
+    partition.count(log(batch(DELAY, [1.0], seed=2)))
+    store.commit(0, epoch, 1, partition, {})
+    (seen,) = (seen for _, _, seen in store.snapshot(0).open.values())
+    (pane,) = partition.panes.values()
+    assert len(seen) == 2
+    assert seen == pane.seen
+
+
+def test_a_flushed_store_fences_until_the_partition_is_taken_again(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    store.client.flushdb()
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    with pytest.raises(Fenced):
+        store.commit(0, epoch, expected, partition, {})
+
+
+def test_thousands_of_batches_fit_into_one_commit(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    partition.count(log(*(batch(DELAY, [1.0], seed=i) for i in range(9_000))))
+    store.commit(0, epoch, expected, partition, {})
+    (seen,) = (seen for _, _, seen in store.snapshot(0).open.values())
+    assert len(seen) == 9_000
+
+
+def test_the_running_total_is_the_closed_panes_and_the_open_ones(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    messages = [batch(DELAY, [1.0, 2.0], 1, EPOCH + i * 20 * MINUTE, i) for i in range(12)]
+    partition.count(log(*messages))
+    store.commit(0, epoch, expected, partition, {})
+    found = store.running([0], metric_key(DELAY.name, DELAY.revision))
+    total = sum((np.frombuffer(one, "<i8") for _, one in found), start=DELAY.zero())
+    assert DELAY.counts(total).sum() == 24
+
+
+def test_expired_panes_leave_by_themselves(store: Store) -> None:
+    kept = Metric(
+        name="kept",
+        kind="mean",
+        mechanism="laplace",
+        range=(0, 1),
+        levels=[1],
+        pane="1m",
+        retention="1h",
+    )
+    snapshot = store.acquire(0, "one")
+    partition = snapshot.partition({"kept": kept}, FUTURE_MS)
+    hours = [one for i in range(3) for one in agreeing(kept, EPOCH + i * HOUR, 10 * i)]
+    partition.count(log(*hours))
+    store.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
+    key = f"{{dither:{TOPIC}:0}}:pane:{metric_key(kept.name, kept.revision)}:"
+    client: Any = store.client
+    assert client.exists(f"{key}{EPOCH}") == 0, "closed, and its hour has long passed"
+    assert client.exists(f"{key}{EPOCH + 2 * HOUR}") == 1, "still open"
+    assert 1000 * client.time()[0] > ARRIVAL + HOUR
+
+
+def test_an_unreachable_redis_is_named_without_its_password() -> None:
+    with pytest.raises(StoreUnreachable, match=r"redis://app:\*\*\*@127\.0\.0\.1:1/0") as error:
+        connect("redis://app:hunter2@127.0.0.1:1/0")
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_commit_that_fails_half_way_is_marked_as_torn(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    store.client.set(f"{{dither:{TOPIC}:0}}:open", "not a set")
+    with pytest.raises(Torn, match=rf"SADD {{dither:{TOPIC}:0}}:open: WRONGTYPE"):
+        store.commit(0, epoch, expected, partition, {})
+    assert store.owner(0)["next"] == str(TORN)
+    with pytest.raises(Fenced):
+        store.commit(0, epoch, expected, partition, {})
+
+
+def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(store: Store) -> None:
+    limited = {"delay": dataclasses.replace(DELAY, max_key_reports=10_000)}
+
+    def owner() -> tuple[int, int, Partition]:
+        snapshot = store.acquire(0, "one")
+        return (
+            int(snapshot.owner["epoch"]),
+            snapshot.next_offset,
+            snapshot.partition(limited, FUTURE_MS),
+        )
+
+    epoch, expected, partition = owner()
+    messages = log(*(batch(DELAY, [1.0, 2.0], seed=seed) for seed in range(2_600)))
+    for message in messages:
+        message.about = b"%d" % (message.at % 2_300)
+    partition.count(messages[:2_500])
+    store.commit(0, epoch, expected, partition, {})
+    ((key, pane),) = partition.panes.items()
+    assert sorted(pane.used.values()) == [2] * 2_100 + [4] * 200
+    epoch, expected, restored = owner()
+    assert restored.panes[key].used == pane.used
+    restored.count(messages[2_500:])
+    store.commit(0, epoch, expected, restored, {})
+    assert store.snapshot(0).used[key] == restored.panes[key].used
+    assert sum(restored.panes[key].used.values()) == 5_200
+    restored.count(log(*agreeing(DELAY, EPOCH + HOUR, 9_000), first=2_600))
+    store.commit(0, epoch, 2_600, restored, {})
+    client: Any = store.client
+    assert len(list(client.scan_iter(match="*:keys:*"))) == 1, "that of the open pane"
+
+
+def test_a_worker_is_stuck_until_it_gets_on_or_is_silent(store: Store) -> None:
+    store.tell_stuck("host:7", "committing", 61.4, now_ms=1_000_000)
+    store.tell_stuck("host:8", "taking over", 70.0, now_ms=1_000_000)
+    assert store.stuck(1_010_000) == {"host:7": ("committing", 61), "host:8": ("taking over", 70)}
+    store.tell_stuck("host:8", "consuming", 0.0, now_ms=1_010_000)
+    assert store.stuck(1_010_000) == {"host:7": ("committing", 61)}
+    assert store.stuck(1_070_000) == {}, "it has ended"
+
+
+@pytest.mark.parametrize("most", [None, 100])
+def test_a_pane_that_is_closed_stays_closed_when_more_lateness_is_allowed(
+    store: Store, most: int | None
+) -> None:
+    """Its batch ids are gone, and its sums would begin anew."""
+    punctual = dataclasses.replace(DELAY, lateness="0s", max_key_reports=most)
+    patient = dataclasses.replace(punctual, lateness="1d")
+    assert metric_key("delay", punctual.revision) == metric_key("delay", patient.revision)
+    hour_later = agreeing(punctual, EPOCH + HOUR, 100)
+    stragglers = [batch(punctual, [1.0], 1, EPOCH + at, at) for at in (1, HOUR + 1)]
+    messages = log(batch(punctual, [1.0]), *hour_later, *stragglers)
+    snapshot = store.acquire(0, "one")
+    partition = snapshot.partition({"delay": punctual}, FUTURE_MS)
+    assert partition.count(messages[:9]) == []
+    store.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
+    before = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key_of(punctual)}:{EPOCH}")
+    snapshot = store.acquire(0, "two")
+    partition = snapshot.partition({"delay": patient}, FUTURE_MS)
+    assert [refusal.reason for refusal in partition.count(messages[9:])] == ["late"]
+    store.commit(0, int(snapshot.owner["epoch"]), 9, partition, {})
+    after = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key_of(punctual)}:{EPOCH}")
+    assert before == after is not None
+
+
+def key_of(metric: Metric) -> str:
+    return metric_key(metric.name, metric.revision)

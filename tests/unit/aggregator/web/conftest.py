@@ -1,0 +1,16 @@
+"""A client of the application."""
+
+from __future__ import annotations
+
+import pytest
+
+from aggregator.config.settings import Access, Settings
+from aggregator.storage.store import Store
+from estimators import Metric
+from tests.support.reports.counted import Client
+
+
+@pytest.fixture
+def client(store: Store, metrics: dict[str, Metric]) -> Client:
+    settings = Settings(access=Access(anonymous=["read", "report", "admin"]))
+    return Client(store, metrics, settings)

@@ -1,0 +1,285 @@
+"""Who may do what: tokens, their scopes, and what goes without."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from aggregator.cli.main import cli
+from aggregator.config.settings import Access, Serve, Settings, in_force, load_settings
+from aggregator.errors import SettingsError
+from aggregator.reading.reader import Reader
+from aggregator.storage.store import Store
+from aggregator.web import application
+from aggregator.web.access import hashed, new_token
+from estimators import Metric
+from tests.support.reports.counted import Client
+
+TOKENS = {name: new_token() for name in ("reader", "device", "operator", "everything")}
+SCOPES = {
+    "reader": "read",
+    "device": "report",
+    "operator": "admin",
+    "everything": "read report admin",
+}
+
+
+def access(*anonymous: str) -> Access:
+    lines = {name: f"{hashed(token)} {SCOPES[name]}" for name, token in TOKENS.items()}
+    return Access(anonymous=list(anonymous), tokens=lines)
+
+
+def with_access(store: Store, metrics: dict[str, Metric], *anonymous: str) -> Client:
+    return Client(store, metrics, Settings(access=access(*anonymous)))
+
+
+@pytest.fixture
+def closed(store: Store, metrics: dict[str, Metric]) -> Client:
+    return with_access(store, metrics)
+
+
+def bearing(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {TOKENS[name]}"}
+
+
+READ = [
+    "/v1/metrics/delay/estimate",
+    "/v1/metrics/delay/series",
+    "/v1/status",
+    "/metrics",
+]
+DEFINITIONS = ["/v1/metrics", "/v1/metrics/delay"]
+OPEN = ["/healthz", "/openapi.json", "/asyncapi.json", "/"]
+
+
+@pytest.mark.parametrize("path", [*READ, *DEFINITIONS, "/v1/events"])
+def test_without_a_token_the_answer_says_how_to_come_by_one(closed: Client, path: str) -> None:
+    problem = closed.problem(401, path)
+    assert "a token with scope read" in problem["detail"]
+    assert "dither tokens new" in problem["remedy"]
+    assert closed.get(path).headers["www-authenticate"] == 'Bearer realm="dither"'
+    assert closed.ask("HEAD", path).status_code == 401
+
+
+@pytest.mark.parametrize("path", OPEN)
+def test_health_documents_and_pages_are_open(closed: Client, path: str) -> None:
+    assert closed.get(path).status_code == 200
+
+
+def test_a_scope_admits_to_what_it_is_for_and_to_nothing_else(closed: Client) -> None:
+    for path in READ:
+        assert closed.get(path, headers=bearing("reader")).status_code == 200
+        assert closed.get(path, headers=bearing("everything")).status_code == 200
+        for other in ("device", "operator"):
+            answer = closed.get(path, headers=bearing(other))
+            assert answer.status_code == 403
+            challenge = answer.headers["www-authenticate"]
+            assert 'error="insufficient_scope", scope="read"' in challenge
+            assert f"token '{other}' has scopes" in answer.json()["detail"]
+    for path in DEFINITIONS:
+        for name in ("reader", "device"):
+            assert closed.get(path, headers=bearing(name)).status_code == 200
+    weights = "/v1/metrics/delay/weights"
+    body = {"policy": "uniform"}
+    assert closed.ask("PUT", weights, json=body, headers=bearing("reader")).status_code == 403
+    assert closed.ask("PUT", weights, json=body).status_code == 401
+    assert closed.ask("PUT", weights, json=body, headers=bearing("operator")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["nonsense", "", "dither_", TOKENS["reader"][:-1], TOKENS["reader"].swapcase(), "ü"],
+    ids=["nonsense", "none", "prefix", "cut short", "other case", "not ASCII"],
+)
+def test_a_token_that_is_not_known_is_refused_even_where_none_is_needed(
+    store: Store, metrics: dict[str, Metric], token: str
+) -> None:
+    client = with_access(store, metrics, "read")
+    headers = {"Authorization": f"Bearer {token}".encode("latin-1")}
+    client.problem(401, "/v1/metrics", headers=headers)
+    answer = client.get("/v1/metrics", headers=headers)
+    assert 'error="invalid_token"' in answer.headers["www-authenticate"]
+    assert client.get("/healthz", headers=headers).status_code == 200
+
+
+def test_the_word_bearer_is_written_as_one_likes_and_other_schemes_are_no_tokens(
+    store: Store, metrics: dict[str, Metric]
+) -> None:
+    client = with_access(store, metrics, "report")
+    for scheme in ("bearer", "BEARER"):
+        headers = {"Authorization": f"{scheme} {TOKENS['reader']}"}
+        assert client.get("/metrics", headers=headers).status_code == 200
+    proxied = {"Authorization": "Basic dXNlcjpwYXNz"}
+    assert client.get("/v1/metrics", headers=proxied).status_code == 200
+    assert client.get("/metrics", headers=proxied).status_code == 401
+
+
+def test_by_default_everybody_may_read_and_report_but_not_set_weights(
+    store: Store, metrics: dict[str, Metric]
+) -> None:
+    client = Client(store, metrics, Settings())
+    for path in (*READ, *DEFINITIONS):
+        assert client.get(path).status_code == 200
+    body = {"policy": "uniform"}
+    assert client.ask("PUT", "/v1/metrics/delay/weights", json=body).status_code == 401
+
+
+def test_what_devices_report_needs_the_scope_report(
+    store: Store, metrics: dict[str, Metric]
+) -> None:
+    class Gateway:
+        routes = (Route("/v1/reports", lambda _: PlainTextResponse("taken"), methods=["POST"]),)
+
+        stalled = ""
+
+        async def away(self) -> str:
+            return ""
+
+        async def __aenter__(self) -> None: ...
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    client = with_access(store, metrics, "read")
+    client.app = application(Reader(store, metrics), client.settings, gateway=Gateway())
+    assert client.ask("POST", "/v1/reports").status_code == 401
+    assert client.ask("POST", "/v1/reports", headers=bearing("reader")).status_code == 403
+    assert client.ask("POST", "/v1/reports", headers=bearing("device")).text == "taken"
+    assert "/v1/reports" in client.json("/openapi.json")["paths"]
+
+
+def test_a_route_that_declares_no_scopes_is_closed(
+    store: Store, metrics: dict[str, Metric]
+) -> None:
+    client = with_access(store, metrics, "read", "report")
+
+    class Gateway:
+        routes = (Route("/v1/new", lambda _: PlainTextResponse("secret")),)
+
+        stalled = ""
+
+        async def away(self) -> str:
+            return ""
+
+        async def __aenter__(self) -> None: ...
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    client.app = application(Reader(store, metrics), client.settings, gateway=Gateway())
+    assert client.get("/v1/new").status_code == 401
+    assert client.get("/v1/new", headers=bearing("operator")).text == "secret"
+
+
+# -- Making tokens -------------------------------------------------------------------------------
+
+
+def new(*arguments: str) -> Any:
+    return CliRunner().invoke(cli, ["tokens", "new", *arguments])
+
+
+def test_a_new_token_is_admitted_by_the_line_that_is_printed(
+    store: Store, metrics: dict[str, Metric], tmp_path: Path
+) -> None:
+    told = new("grafana", "--scope", "read")
+    assert told.exit_code == 0
+    token = told.output.split()[0]
+    assert re.fullmatch(r"dither_[\w-]{43}", token)
+    line = told.output[told.output.index("[access.tokens]") :]
+    assert token not in line
+    file = tmp_path / "dither.toml"
+    file.write_text(f"[access]\nanonymous = []\n{line}")
+    settings = load_settings(str(file), environ={})
+    assert tomllib.loads(line)["access"]["tokens"].keys() == {"grafana"}
+    client = Client(store, metrics, settings)
+    assert client.get("/metrics").status_code == 401
+    headers = {"Authorization": f"Bearer {token}"}
+    assert client.get("/metrics", headers=headers).status_code == 200
+
+
+def test_tokens_are_never_the_same_and_can_be_had_as_json() -> None:
+    flags = ("--scope", "read", "--scope", "admin", "--json")
+    made = [json.loads(new("a", *flags).output) for _ in range(2)]
+    assert made[0]["token"] != made[1]["token"]
+    for one in made:
+        assert one["setting"] == f"{hashed(one['token'])} read admin"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["a"], ["a", "--scope", "write"], ["A b", "--scope", "read"], []]
+)
+def test_a_token_needs_a_name_and_scopes(arguments: list[str]) -> None:
+    told = new(*arguments)
+    assert told.exit_code == 2
+    assert "Traceback" not in told.output
+
+
+LINE = f"{hashed('x')} read admin"
+
+
+def test_tokens_may_come_from_the_environment() -> None:
+    environ = {
+        "DITHER_ACCESS_TOKENS_CI": LINE,
+        "DITHER_ACCESS_ANONYMOUS": "read, report",
+        "DITHER_SERVE_CORS_ORIGINS": "https://a.example https://b.example",
+    }
+    settings = load_settings(environ=environ)
+    assert settings.access.tokens == {"ci": LINE}
+    assert settings.access.anonymous == ["read", "report"]
+    assert settings.serve.cors_origins == ["https://a.example", "https://b.example"]
+    shown = {key: source for key, _, source in in_force(settings)}
+    assert shown["access.tokens.ci"] == "DITHER_ACCESS_TOKENS_CI"
+    assert load_settings(environ={"DITHER_ACCESS_ANONYMOUS": ""}).access.anonymous == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("access.tokens.ci", "secret", "as `dither tokens new` prints it"),
+        ("access.tokens.ci", hashed("x"), "as `dither tokens new` prints it"),
+        ("access.tokens.ci", f"{hashed('x')} write", "as `dither tokens new` prints it"),
+        ("access.tokens.ci", 7, "as `dither tokens new` prints it"),
+        ("access.anonymous", "read rite", "scopes: "),
+        ("access.anonymus", "read", "'anonymous'"),
+    ],
+)
+def test_an_access_that_cannot_be_used_is_an_error(key: str, value: object, told: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(told)):
+        load_settings(flags={key: value}, environ={})
+
+
+# -- Other origins -------------------------------------------------------------------------------
+
+ORIGIN = "https://app.example"
+
+
+def test_pages_of_other_origins_may_ask_where_they_are_named(
+    store: Store, metrics: dict[str, Metric]
+) -> None:
+    settings = Settings(access=access(), serve=Serve(cors_origins=[ORIGIN]))
+    client = Client(store, metrics, settings)
+    preflight = {
+        "Origin": ORIGIN,
+        "Access-Control-Request-Method": "PUT",
+        "Access-Control-Request-Headers": "authorization, content-type",
+    }
+    allowed = client.ask("OPTIONS", "/v1/metrics/delay/weights", headers=preflight)
+    assert allowed.status_code == 200, "a browser sends no token with it"
+    assert allowed.headers["access-control-allow-origin"] == ORIGIN
+    refused = client.get("/v1/metrics", headers={"Origin": ORIGIN})
+    assert refused.status_code == 401
+    assert refused.headers["access-control-allow-origin"] == ORIGIN
+    assert "ETag" in refused.headers["access-control-expose-headers"]
+    other = client.get("/v1/metrics", headers={"Origin": "https://evil.example"})
+    assert "access-control-allow-origin" not in other.headers
+
+
+def test_by_default_no_other_origin_may_ask(client: Client) -> None:
+    answer = client.get("/v1/metrics", headers={"Origin": ORIGIN})
+    assert not [name for name in answer.headers if name.startswith("access-control")]

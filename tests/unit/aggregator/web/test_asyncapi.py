@@ -1,0 +1,139 @@
+"""The AsyncAPI document is valid, and true of what is in the topics."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+
+from aggregator.config.settings import Settings, Topics
+from aggregator.dead_letters.writer import letters
+from aggregator.publishing import events
+from aggregator.reading.reader import Reader
+from aggregator.reading.serialization import answer
+from aggregator.reading.windows import Window
+from aggregator.web.asyncapi import document
+from estimators import Metric
+from tests.support.paths import ROOT
+from tests.support.reports.messages import EPOCH, LogMessage
+
+SCHEMA = ROOT / "tests" / "schemas" / "asyncapi-3.0.0.json"
+SETTINGS = Settings(
+    topics=Topics(reports="in", estimates="out", deadletters="dead", rounds="asked")
+)
+METRICS = [
+    Metric(name="delay", kind="mean", mechanism="laplace", range=(0, 1), levels=[1], pane="1h"),
+    Metric(
+        name="carrier", kind="frequency", mechanism="grr", categories=["AA", "B6", "DL"], levels=[1]
+    ),
+    Metric(
+        name="position",
+        kind="vector_mean",
+        mechanism="hemisphere",
+        dimension=3,
+        radius=1,
+        levels=[1, 2],
+    ),
+]
+
+
+def resolved(schema: Any) -> Any:
+    """Return a schema of the document that validates by itself."""
+    return {**schema, "components": document(SETTINGS)["components"]}
+
+
+def message(name: str) -> Any:
+    return document(SETTINGS)["components"]["messages"][name]
+
+
+def window_of(metric: Metric) -> Window:
+    statistic = metric.zero()
+    level = metric.level_of([1.0] * 200)
+    values: dict[str, Any] = {"mean": 0.5, "frequency": 1, "vector_mean": [0.5, 0, 0]}
+    metric.accumulate(statistic, level, metric.randomize([values[metric.kind]] * 200, level))
+    return Window(metric, statistic, EPOCH, EPOCH + metric.pane_ms, "final", EPOCH)
+
+
+def test_it_is_valid_asyncapi_3() -> None:
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    validator = jsonschema.Draft7Validator(schema)
+    found = json.loads(msgspec.json.encode(document(SETTINGS)))
+    assert not [error.message for error in validator.iter_errors(found)]
+    broken = {**found, "channels": {"reports": {"address": 1}}}
+    assert not validator.is_valid(broken)
+
+
+def test_every_reference_in_it_leads_somewhere() -> None:
+    found = document(SETTINGS)
+
+    def references(node: Any) -> list[str]:
+        if isinstance(node, dict):
+            own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
+            return own + [r for value in node.values() for r in references(value)]
+        return [r for value in node for r in references(value)] if isinstance(node, list) else []
+
+    assert references(found)
+    for reference in references(found):
+        place: Any = found
+        for step in reference.removeprefix("#/").split("/"):
+            place = place[step]
+
+
+def test_it_names_the_topics_of_the_settings() -> None:
+    channels = document(SETTINGS)["channels"]
+    assert {name: channel["address"] for name, channel in channels.items()} == {
+        "reports": "in",
+        "estimates": "out",
+        "rounds": "asked",
+        "deadletters": "dead",
+    }
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.kind)
+@pytest.mark.parametrize("name", ["finalEstimate", "provisionalEstimate"])
+def test_events_are_as_it_says(metric: Metric, name: str) -> None:
+    make = events.final if name == "finalEstimate" else events.provisional
+    event = make(window_of(metric), 2, events.source("in"))
+    described = message(name)
+    jsonschema.validate(json.loads(event.data), resolved(described["payload"]))
+    texts = {key: value.decode() for key, value in event.headers if isinstance(value, bytes)}
+    jsonschema.validate(texts, described["headers"])
+    assert set(texts) == set(described["headers"]["properties"])
+
+
+def test_an_answer_of_every_kind_is_as_it_says_and_others_are_not() -> None:
+    payload = resolved(message("finalEstimate")["payload"])
+    for metric in METRICS:
+        window = window_of(metric)
+        told = json.loads(msgspec.json.encode(answer(window, Reader.answer(window))))
+        jsonschema.validate(told, payload)
+        del told["status"]
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(told, payload)
+
+
+def test_dead_letters_have_the_headers_that_it_names() -> None:
+    class Refused(LogMessage):
+        def topic(self) -> str:
+            return "in"
+
+        def partition(self) -> int:
+            return 3
+
+        def key(self) -> bytes:
+            return b"key"
+
+        def headers(self) -> None:
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+    whole, short, _ = letters(Refused(7, b"x"), "late", "too late")
+    described = message("deadLetter")["headers"]
+    for letter in (whole, short):
+        jsonschema.validate(
+            {name: value.decode() for name, value in letter.headers if isinstance(value, bytes)},
+            described,
+        )
+    assert {name for name, _ in short.headers} == set(described["properties"])

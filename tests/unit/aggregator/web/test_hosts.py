@@ -1,0 +1,242 @@
+"""For which host names the server answers, and whom it believes about a client's address."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Scope
+
+from aggregator.config.settings import Access, Serve, Settings
+from aggregator.reading.reader import Reader
+from aggregator.storage.store import Store
+from aggregator.web import application, middleware
+from aggregator.web.access import hashed, new_token
+from estimators import Metric
+from producers.gateway.clients import client_of
+from tests.support.reports.counted import Client, serving
+
+ANYWHERE = "0.0.0.0"  # noqa: S104
+PATHS = ("/v1/metrics", "/v1/status", "/metrics", "/", "/openapi.json", "/static/dither.js")
+
+
+@pytest.mark.parametrize(
+    ("serve", "answered", "refused"),
+    [
+        pytest.param(
+            Serve(),
+            [
+                "localhost",
+                "LocalHost:8080",
+                "a.localhost",
+                "127.0.0.1:8080",
+                "[::1]:80",
+                "10.1.2.3",
+            ],
+            ["evil.example", "evil.example:8080", "localhost.evil.example", "dither", "", "a b"],
+            id="on loopback",
+        ),
+        pytest.param(
+            Serve(host=ANYWHERE),
+            ["localhost", "serve:8080", "10.1.2.3:8080", "[fd00::1]:8080", socket.gethostname()],
+            ["evil.example", "serve.evil.example", "127.0.0.1.evil.example", "10.1.2", ""],
+            id="elsewhere",
+        ),
+        pytest.param(
+            Serve(host="dither.internal"),
+            ["dither.internal:8080", "Dither.Internal."],
+            ["evil.internal", "dither-internal.example"],
+            id="on a name",
+        ),
+        pytest.param(
+            Serve(host=ANYWHERE, hosts=["dither.example", "*.lab.example"]),
+            ["dither.example", "DITHER.example.:443", "a.lab.example", "localhost", "10.1.2.3"],
+            ["evil.example", "lab.example", "a-lab.example", "serve", "dither.example:80@evil", ""],
+            id="named",
+        ),
+        pytest.param(Serve(hosts=["*"]), ["evil.example", "serve"], [""], id="any"),
+        pytest.param(
+            Serve(host=ANYWHERE, tls_certificate="crt.pem", tls_key="key.pem"),
+            ["dither.example", "evil.example"],
+            [""],
+            id="with a certificate, which evil.example does not have",
+        ),
+    ],
+)
+def test_only_expected_hosts_are_answered(
+    store: Store, metrics: dict[str, Metric], serve: Serve, answered: list[str], refused: list[str]
+) -> None:
+    client = Client(store, metrics, Settings(serve=serve))
+    for host in answered:
+        assert client.get("/v1/metrics", headers={"Host": host}).status_code == 200, host
+    for host in refused:
+        problem = client.problem(421, "/v1/metrics", headers={"Host": host})
+        assert repr(host) in problem["detail"]
+        assert "DITHER_SERVE_HOSTS" in problem["remedy"]
+
+
+def test_a_page_that_was_led_here_sees_nothing_but_the_probes(client: Client) -> None:
+    led = {"Host": "evil.example"}
+    for path in PATHS:
+        answer = client.get(path, headers=led)
+        assert answer.status_code == 421, path
+        assert "delay" not in answer.text
+    body = {"policy": "uniform"}
+    put = client.ask("PUT", "/v1/metrics/delay/weights", json=body, headers=led)
+    assert put.status_code == 421
+    assert client.get("/healthz", headers=led).json() == {"status": "alive"}
+    assert client.get("/readyz", headers=led).status_code == 503, "nothing was counted yet"
+
+
+# -- Proxies -------------------------------------------------------------------------------------
+
+
+def told(proxies: list[str], peer: str, *forwarded: str, scheme: str = "", name: str = "") -> Any:
+    """Return what a route is told of a client that comes so."""
+    secret = new_token()
+    access = Access(["report"], {name: f"{hashed(secret)} report"} if name else {})
+
+    class Gateway:
+        routes = (Route("/v1/reports", lambda r: tell(r), methods=["POST"]),)
+
+        stalled = ""
+
+        async def away(self) -> str:
+            return ""
+
+        async def __aenter__(self) -> None: ...
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    def tell(request: Request) -> Response:
+        return PlainTextResponse(f"{client_of(request.scope)} {request.url.scheme}")
+
+    settings = Settings(serve=Serve(trusted_proxies=proxies), access=access)
+    app = application(Reader(None, {}), settings, gateway=Gateway())  # type: ignore[arg-type]
+    headers = [("X-Forwarded-For", value) for value in forwarded]
+    headers += [("X-Forwarded-Proto", scheme)] if scheme else []
+    headers += [("Authorization", f"Bearer {secret}")] if name else []
+
+    async def ask() -> str:
+        transport = httpx.ASGITransport(app, client=(peer, 40_000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking:
+            return (await asking.post("/v1/reports", headers=headers)).text
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1", "::1", "10.0.3.7", "192.0.2.66"])
+def test_by_default_nobody_is_believed_about_an_address_or_a_scheme(peer: str) -> None:
+    shown = "::/64" if peer == "::1" else peer
+    assert told([], peer, "192.0.2.1", scheme="https") == f"{shown} http"
+    assert told(["10.9.0.0/16"], peer, "192.0.2.1", scheme="https") == f"{shown} http"
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "client"),
+    [
+        ("127.0.0.1", ["192.0.2.1"], "192.0.2.1"),
+        ("10.0.3.7", ["192.0.2.1"], "192.0.2.1"),
+        ("::ffff:10.0.3.7", ["::ffff:192.0.2.1"], "192.0.2.1"),
+        ("127.0.0.1", ["2001:db8::7"], "2001:db8::/64"),
+        ("127.0.0.1", ["[2001:db8::7]:443"], "2001:db8::/64"),
+        ("127.0.0.1", ["203.0.113.9, 192.0.2.1"], "192.0.2.1"),
+        ("127.0.0.1", ["203.0.113.9", "192.0.2.1, 10.0.3.9"], "192.0.2.1"),
+        ("127.0.0.1", ["token phones"], "unknown address"),
+        ("127.0.0.1", [], "127.0.0.1"),
+    ],
+)
+def test_a_proxy_that_is_named_is_believed_about_the_last_address_that_is_no_proxy(
+    peer: str, forwarded: list[str], client: str
+) -> None:
+    proxies = ["127.0.0.1", "10.0.3.0/24"]
+    assert told(proxies, peer, *forwarded, scheme="https") == f"{client} https"
+
+
+def test_a_token_is_its_own_client_behind_any_proxy() -> None:
+    assert told(["127.0.0.1"], "127.0.0.1", "192.0.2.1", name="phones") == "token phones http"
+
+
+def test_the_server_itself_limits_a_client_whatever_it_forwards(
+    metrics_file: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    nowhere = ("kafka.bootstrap.servers=127.0.0.1:9", "serve.gateway=true")
+    flags = [word for each in nowhere for word in ("--set", each)]
+    limited = ("--set", "gateway.rate_limit=3/hour")
+    with serving(metrics_file, redis_url, *flags, *limited) as server:
+        codes = [
+            httpx.post(
+                f"{server.url}/v1/reports",
+                json={},
+                headers={"X-Forwarded-For": f"192.0.2.{number}"},
+            ).status_code
+            for number in range(4)
+        ]
+    assert codes == [503, 503, 503, 429], "Kafka is away, and then the limit"
+
+
+# -- Bodies --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("begun", [b"", b'{"policy":'])
+def test_a_body_that_does_not_come_is_given_up(
+    client: Client, monkeypatch: pytest.MonkeyPatch, begun: bytes
+) -> None:
+    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.1)
+    gone = asyncio.Event()
+
+    async def trickle() -> AsyncIterator[bytes]:
+        if begun:
+            yield begun
+        while not gone.is_set():
+            await asyncio.sleep(0.02)
+            yield b" "
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(client.app, raise_app_exceptions=False)
+        async with (
+            asyncio.timeout(20),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking,
+        ):
+            path = "/v1/metrics/delay/weights"
+            return await asking.put(path, content=trickle(), headers=json_body)
+
+    json_body = {"Content-Type": "application/json"}
+    answer = asyncio.run(ask())
+    assert answer.status_code == 408
+    assert answer.headers["connection"] == "close"
+    assert "not complete after 0.1 seconds" in answer.json()["detail"]
+
+
+def test_a_stream_whose_request_has_an_endless_body_ends_without_an_error(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.1)
+
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        await asyncio.sleep(0.02)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def ask() -> None:
+        headers = [(b"host", b"localhost")]
+        scope: Scope = {"type": "http", "method": "GET", "path": "/v1/events", "scheme": "http"}
+        scope.update(query_string=b"", headers=headers, client=("192.0.2.1", 1))
+        async with asyncio.timeout(20):
+            await client.app(scope, receive, send)
+
+    asyncio.run(ask())
+    assert sent[0]["status"] == 200

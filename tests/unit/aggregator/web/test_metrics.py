@@ -1,0 +1,617 @@
+"""Questions over HTTP: definitions, estimates in every state, and what cannot be answered."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime
+import json
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from aggregator.cli.main import cli
+from aggregator.config.live_metrics import LiveMetrics
+from aggregator.config.settings import Access, Settings
+from aggregator.kafka.log_ends import LogEnds
+from aggregator.reading.reader import Reader
+from aggregator.storage.parsing import LAST_COMMIT_MS
+from aggregator.storage.redis_keys import tag
+from aggregator.storage.store import Store
+from aggregator.web import application
+from estimators import Metric
+from tests.support.reports.counted import DEFINITIONS, MINUTE, Client, Counting
+from tests.support.reports.messages import ARRIVAL, EPOCH
+from tests.support.running.servers import Redis
+
+FIRST = EPOCH // 1000
+"""In seconds."""
+
+
+def test_a_definition_has_all_that_a_device_needs(
+    client: Client, metrics: dict[str, Metric]
+) -> None:
+    found = {one["name"]: one for one in client.json("/v1/metrics")["metrics"]}
+    assert list(found) == list(metrics)
+    assert found["delay"] == {
+        "name": "delay",
+        "description": "Departure delay",
+        "kind": "mean",
+        "trust": "local",
+        "mechanism": "randomized_response",
+        "options": {},
+        "unit": "minutes",
+        "levels": [0.5, 1],
+        "revision": metrics["delay"].revision,
+        "pane_seconds": 60,
+        "lateness_seconds": 60,
+        "minimum_reports": 10,
+        "memoized": False,
+        "policy": "optimal",
+        "policies": ["optimal", "paper", "uniform", "proportional"],
+        "range": [0, 10],
+    }
+    assert found["carrier"]["categories"] == ["AA", "B6", "DL", "UA"]
+    assert (found["page"]["categories"], found["page"]["watch"]) == ("open", ["/", "/checkout"])
+    assert found["page"]["options"] == {"rows": 4, "buckets": 64}
+    assert (found["place"]["coordinates"], found["place"]["radius"]) == (["x", "y", "z"], 2)
+    for name, definition in found.items():
+        assert client.json(f"/v1/metrics/{name}") == definition
+
+
+def test_an_answer_is_that_of_the_command_line(
+    client: Client, counting: Counting, metrics_file: Any
+) -> None:
+    counting.some()
+    where = ["--redis", counting.store.client.connection_pool.connection_kwargs["path"]]
+    where[1] = f"unix://{where[1]}"
+    for name, flags, params in (
+        ("delay", [], {}),
+        ("delay", ["--window", "1h", "--beta", "0.2"], {"window": "1h", "beta": "0.2"}),
+        ("carrier", ["--category", "UA", "--pointwise"], {"category": "UA", "pointwise": "true"}),
+        ("place", ["--weights", "uniform"], {"weights": "uniform"}),
+        ("silent", [], {}),
+    ):
+        command = ["estimate", name, "--json", "--metrics", str(metrics_file), *where, *flags]
+        command += ["--kafka", "127.0.0.1:9"]
+        told = CliRunner().invoke(cli, command)
+        assert told.exit_code == 0, told.output
+        assert client.json(f"/v1/metrics/{name}/estimate", **params) == json.loads(told.stdout)
+        assert "unknown how much is not counted yet: Kafka does not answer" in told.stderr
+
+
+def test_before_the_first_report_nothing_is_ready(client: Client) -> None:
+    found = client.json("/v1/metrics/delay/estimate")
+    assert (found["status"], found["value"], found["lower"], found["upper"]) == (
+        *("not_ready", None),
+        *(0, 10),
+    )
+    assert (found["from"], found["to"], found["updated"]) == (None, None, None)
+    assert client.json("/v1/metrics/delay/estimate", window="1h")["status"] == "not_ready"
+    assert client.json("/v1/metrics/carrier/estimate")["value"] == [None] * 4
+
+
+def test_an_answer_says_whether_it_can_still_change(client: Client, counting: Counting) -> None:
+    counting.count(0, counting.batch("delay", [5.0] * 9, 1))
+    assert client.json("/v1/metrics/delay/estimate")["status"] == "too_few_reports"
+    counting.count(0, counting.batch("delay", [5.0] * 90, 1))
+    assert client.json("/v1/metrics/delay/estimate")["status"] == "provisional"
+    window = {"from": FIRST, "to": FIRST + 120}
+    assert client.json("/v1/metrics/delay/estimate", **window)["status"] == "provisional"
+    counting.count(0, *[counting.batch("delay", [5.0] * 9, 3) for _ in range(8)])
+    final = client.json("/v1/metrics/delay/estimate", **window)
+    assert (final["status"], final["bound"], final["reports"]) == ("final", "fixed", 99)
+    assert (final["from"], final["to"]) == ("2013-01-01T00:00:00Z", "2013-01-01T00:02:00Z")
+    assert final["updated"] == "2014-01-01T00:00:00Z"
+
+
+def test_times_are_iso_8601_or_seconds(client: Client, counting: Counting) -> None:
+    counting.some(10)
+    path = "/v1/metrics/delay/estimate"
+    expected = client.json(path, **{"from": FIRST + 60, "to": FIRST + 180})
+    assert expected["reports"] == 160
+    for start, end in (
+        ("2013-01-01T00:01:00Z", "2013-01-01T00:03"),
+        ("2013-01-01T01:01:00+01:00", f"{FIRST + 180}.0"),
+    ):
+        assert client.json(path, **{"from": start, "to": end}) == expected
+
+
+def test_the_largest_categories_are_kept_and_the_others_counted(
+    client: Client, counting: Counting
+) -> None:
+    counting.some(10)
+    whole = client.json("/v1/metrics/carrier/estimate")
+    assert whole["categories"] == ["AA", "B6", "DL", "UA"]
+    assert "left_out" not in whole
+    found = client.json("/v1/metrics/carrier/estimate", top=2)
+    assert (found["categories"], found["left_out"]) == (["AA", "B6"], 2)
+    assert found["value"] == whole["value"][:2]
+    assert found["upper"] == whole["upper"][:2], "the bounds stay those of all"
+    place = client.json("/v1/metrics/place/estimate", top=1)
+    assert (place["coordinates"], place["left_out"], place["kind"]) == (["y"], 2, "vector_mean")
+    assert place["radius"] > 0
+
+
+def test_any_string_of_an_open_vocabulary_may_be_asked_for(
+    client: Client, counting: Counting
+) -> None:
+    counting.some(10)
+    asked = {"category": ["/a b&c", "né"]}
+    found = client.json("/v1/metrics/page/estimate", **asked)
+    assert found["categories"] == ["/a b&c", "né"]
+    assert client.json("/v1/metrics/page/estimate")["categories"] == ["/", "/checkout"]
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("bta=0.1", "parameter 'bta': did you mean 'beta'?"),
+        ("beta=0", "beta = '0': expected float >="),
+        ("beta=1", "beta = '1': expected float <="),
+        ("beta=nan", "beta = 'nan': expected"),
+        ("beta=0.1&beta=0.2", "beta = ['0.1', '0.2']: expected it once"),
+        ("bound=best", "bound = 'best': "),
+        ("weights=unifrom", "weights = 'unifrom': did you mean 'uniform'? (known: optimal, "),
+        ("weights=foo", "weights = 'foo': expected one of optimal, paper, proportional, uniform"),
+        ("weights=null", "weights = 'null': "),
+        ("from=null", "from = 'null': expected a time such as"),
+        ("top=null", "top = 'null': expected int"),
+        ("target=me", "target = 'me': "),
+        ("top=0", "top = '0': expected int >= 1"),
+        ("top=x", "top = 'x': expected int"),
+        ("pointwise=maybe", "pointwise = 'maybe': expected bool"),
+        ("from=soon", "from = 'soon': expected a time such as"),
+        ("to=nan", "to = 'nan': expected a time such as"),
+        ("from=1e300", "from = '1e300': expected a time such as"),
+        ("from=9999-12-31T23:00-12:00", "from = '9999-12-31T23:00-12:00': expected a time"),
+        ("from=200&to=100", "from 1970-01-01T00:03:20Z to 1970-01-01T00:01:40Z: expected an end"),
+        ("window=1", "window = '1': expected a duration such as 30s, 5m, 1h or 1d"),
+        ("window=1x", "window = '1x': expected a duration such as 30s, 5m, 1h or 1d"),
+        ("window=0s", "window = '0s': expected a duration above zero"),
+        ("window=1h&from=0", "window = '1h' beside a start or an end"),
+        ("category=AA", "metric 'delay' has none"),
+    ],
+)
+def test_a_question_that_has_no_answer_names_what_was_wrong(
+    client: Client, query: str, told: str
+) -> None:
+    problem = client.problem(400, f"/v1/metrics/delay/estimate?{query}")
+    assert problem["title"] == "Bad Request"
+    assert told in problem["detail"]
+
+
+def test_categories_that_are_not_there_name_the_nearest(client: Client) -> None:
+    path = "/v1/metrics/carrier/estimate"
+    assert "did you mean 'UA'?" in client.problem(400, f"{path}?category=UAA")["detail"]
+    assert "each once" in client.problem(400, f"{path}?category=UA&category=UA")["detail"]
+
+
+def test_what_is_not_there_is_a_problem_that_says_where_to_look(client: Client) -> None:
+    problem = client.problem(404, "/v1/metrics/dely/estimate")
+    assert "did you mean 'delay'?" in problem["detail"]
+    assert problem["remedy"] == "GET /v1/metrics lists the metrics"
+    for path in ("/v1/nothing", "/v1/metrics/", "/v1/metrics/delay/estimate/", "/v2"):
+        assert "/openapi.json" in client.problem(404, path)["remedy"]
+    answer = client.ask("DELETE", "/v1/metrics/delay")
+    assert answer.status_code == 405
+    assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
+
+
+def test_an_unexpected_error_tells_no_internals(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ValueError("secret internals")
+
+    monkeypatch.setattr(Reader, "sum", broken)
+    problem = client.problem(500, "/v1/metrics/delay/estimate")
+    assert "secret" not in json.dumps(problem)
+    assert "log" in problem["remedy"]
+    answer = client.get("/v1/metrics/delay/estimate")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_redis_that_is_gone_is_told_with_503_and_a_time_to_come_back(
+    redis_server: Redis, client: Client, counting: Counting
+) -> None:
+    counting.some(5)
+    redis_server.kill()
+    try:
+        for path in ("/v1/metrics", "/v1/metrics/delay/estimate", "/v1/metrics/delay/series"):
+            assert "Redis does not answer" in client.problem(503, path)["detail"]
+            assert int(client.get(path).headers["retry-after"]) > 0
+            assert redis_server.url.rpartition("//")[2] not in client.get(path).text
+        status = client.json("/v1/status")
+        assert status["redis"].startswith("Redis does not answer")
+    finally:
+        redis_server.restart()
+    assert client.json("/v1/metrics/delay/estimate")["reports"] == 406
+    assert client.json("/v1/status")["redis"] == "ok"
+
+
+PATHS = [
+    "/v1/metrics",
+    "/v1/metrics/delay",
+    "/v1/metrics/delay/estimate",
+    "/v1/metrics/delay/estimate?window=1h",
+    "/v1/metrics/delay/series",
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_answer_that_has_not_changed_is_not_sent_again(
+    client: Client, counting: Counting, path: str
+) -> None:
+    counting.some(5)
+    first = client.get(path)
+    tag = first.headers["etag"]
+    assert first.headers["cache-control"] == "no-cache"
+    for known in (tag, f'"x", {tag}', tag.removeprefix("W/"), "*"):
+        again = client.get(path, headers={"If-None-Match": known})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    assert client.get(path, headers={"If-None-Match": 'W/"other"'}).status_code == 200
+    counting.store.set_policy("delay", "uniform")
+    changed = client.get(path, headers={"If-None-Match": tag})
+    assert changed.status_code == 200
+    assert changed.headers["etag"] != tag
+
+
+def test_a_tag_is_checked_before_anything_is_summed(
+    client: Client, counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.some(5)
+    paths = [path for path in PATHS if "estimate" in path or "series" in path]
+    tags = {path: client.get(path).headers["etag"] for path in paths}
+    assert len(set(tags.values())) == len(paths)
+    for name in ("running", "statistics", "find"):
+        monkeypatch.delattr(Store, name)
+    for path, known in tags.items():
+        assert client.get(path, headers={"If-None-Match": known}).status_code == 304
+        assert client.get(f"{path.partition('?')[0]}?beta=0.1").status_code == 500
+
+
+def test_one_more_report_is_another_answer(client: Client, counting: Counting) -> None:
+    counting.some(5)
+    path = "/v1/metrics/delay/estimate"
+    tag = client.get(path).headers["etag"]
+    other = client.get("/v1/metrics/carrier/estimate").headers["etag"]
+    counting.count_on(0, counting.batch("delay", [1.0], 4))
+    assert client.get(path, headers={"If-None-Match": tag}).status_code == 200
+    kept = client.get("/v1/metrics/carrier/estimate", headers={"If-None-Match": other})
+    assert kept.status_code == 304, "the other metric has the same answer"
+
+
+def test_weights_are_in_force_from_the_next_read(client: Client, counting: Counting) -> None:
+    counting.some(5)
+    answer = client.ask("PUT", "/v1/metrics/delay/weights", json={"policy": "uniform"})
+    assert answer.status_code == 200
+    assert answer.json() == client.json("/v1/metrics/delay")
+    assert answer.json()["policy"] == "uniform"
+    assert client.json("/v1/metrics/delay/estimate")["policy"] == "uniform"
+    assert client.json("/v1/metrics/carrier/estimate")["policy"] == "optimal"
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "told"),
+    [
+        (400, b'{"policy": "unifrom"}', "policy 'unifrom': did you mean 'uniform'?"),
+        (400, b'{"policy": "bad"}', "policy 'bad': expected one of optimal, paper, "),
+        (400, b'{"policy": "hpm-a"}', "policy 'hpm-a': did you mean 'optimal'? (known: optimal, "),
+        (400, b'{"policy": 1}', 'expected JSON such as {"policy": "optimal"}'),
+        (400, b'{"polcy": "uniform"}', "polcy"),
+        (400, b"uniform", "JSON"),
+        (400, b"", "truncated"),
+        (400, b"\xff\xfe", ""),
+        (413, b"[" + b" " * 2_000_000, "more than 1048576 bytes"),
+    ],
+)
+def test_weights_that_are_none_change_nothing(
+    client: Client, status: int, content: bytes, told: str
+) -> None:
+    headers = {"Content-Type": "application/json"}
+    problem = client.problem(
+        status, "/v1/metrics/delay/weights", "PUT", content=content, headers=headers
+    )
+    assert told in problem["detail"]
+    assert client.json("/v1/metrics/delay")["policy"] == "optimal"
+
+
+def test_weights_are_json_so_that_no_form_can_set_them(client: Client) -> None:
+    content = b'{"policy": "uniform"}'
+    for media in ("text/plain", "application/x-www-form-urlencoded", ""):
+        problem = client.problem(
+            *(415, "/v1/metrics/delay/weights", "PUT"),
+            content=content,
+            headers={"Content-Type": media},
+        )
+        assert "expected application/json" in problem["detail"]
+
+
+def test_a_body_without_a_length_is_limited_too(client: Client) -> None:
+    async def endless() -> Any:
+        for _ in range(3000):
+            yield b" " * 1000
+
+    headers = {"Content-Type": "application/json"}
+    path = "/v1/metrics/delay/weights"
+    client.problem(413, path, "PUT", content=endless(), headers=headers)
+
+
+def lost(store: Store) -> str:
+    """Count, and delete the pane of the first minute from one of two partitions."""
+    (key,) = store.client.keys(f"*:1}}:pane:delay@*:{EPOCH}")
+    store.client.delete(key)
+    return str(key, "utf-8") if isinstance(key, bytes) else key
+
+
+def test_a_window_of_which_something_has_expired_has_no_value(
+    store: Store, metrics: dict[str, Metric], counting: Counting
+) -> None:
+    counting.some(9)
+    lost(store)
+    kept = dataclasses.replace(metrics["delay"], retention="36500d")
+    client = Client(store, {"delay": kept}, Settings())
+    window = {"from": FIRST, "to": FIRST + 120}
+    found = client.json("/v1/metrics/delay/estimate", **window)
+    numbers = (found["value"], found["lower"], found["upper"], found["reports"])
+    assert (found["status"], *numbers) == ("expired", None, None, None, 0)
+    points = client.json("/v1/metrics/delay/series", **window, step="1m")["points"]
+    assert [point["status"] for point in points] == ["expired", "final"]
+
+
+def test_a_pane_that_was_deleted_is_told_until_it_is_there_again(
+    client: Client, store: Store, counting: Counting
+) -> None:
+    counting.some(9)
+    key = lost(store)
+    window = {"from": FIRST, "to": FIRST + 120}
+    assert key in client.problem(503, "/v1/metrics/delay/estimate", params=window)["detail"]
+    assert key in client.json("/v1/status")["redis"]
+    assert any(key in warning for warning in client.json("/readyz")["warnings"])
+    store.client.delete(*store.client.keys("{dither:*"))
+    assert client.json("/v1/status")["redis"] == "ok"
+
+
+def test_a_redis_that_may_evict_is_warned_of(
+    client: Client, store: Store, counting: Counting
+) -> None:
+    counting.some(1)
+    store.client.config_set("maxmemory", "100mb")
+    store.client.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        (warning, *_) = client.json("/readyz")["warnings"]
+    finally:
+        store.client.config_set("maxmemory", "0")
+        store.client.config_set("maxmemory-policy", "noeviction")
+    assert warning.startswith("Redis has maxmemory-policy = allkeys-lru with maxmemory = 104857600")
+
+
+def test_the_status_tells_outcomes_partitions_and_dead_letters(
+    client: Client, counting: Counting
+) -> None:
+    counting.some(5)
+    counting.count(1, b"\xff", halted="why", gap=5)
+    done = int(counting.store.owner(1)["next"])
+    client.ends = LogEnds({0: (0, done - 1), 1: (0, done + 17), 2: (100, 120)}, "")
+    found = client.json("/v1/status")
+    assert found["metrics"]["delay"] == {
+        "outcomes": {"accepted": 406, "duplicate": 6, "late": 14},
+        "reports_per_second": None,
+        "event_time": "2013-01-01T00:04:00Z",
+        "updated": "2014-01-01T00:00:00Z",
+    }
+    assert found["metrics"]["silent"]["event_time"] is None
+    assert found["deadletters"] == {"late": 14, "malformed": 3}
+    first, second, third = found["partitions"]
+    assert first == {
+        "partition": 0,
+        "lag": 0,
+        "halted": False,
+        "gap": 0,
+        "reason": "",
+        "epoch": 1,
+        "committed": "2014-01-01T00:00:00Z",
+        "counting": True,
+    }
+    assert (second["lag"], second["halted"], second["gap"]) == (17, True, 5)
+    assert (second["reason"], second["counting"]) == ("why", False)
+    assert (third["lag"], third["counting"], third["committed"]) == (20, False, None)
+    assert found["redis"] == found["kafka"] == "ok"
+    assert (found["counting"], found["silent_since"]) == (True, None)
+    assert found["version"]
+
+
+def test_where_every_partition_is_halted_nothing_is_counted(
+    client: Client, counting: Counting
+) -> None:
+    counting.some(5)
+    counting.count(0, b"\xff", halted="why")
+    assert client.json("/v1/status")["counting"], "the other one is"
+    assert client.json("/readyz")["warnings"] == ["halted partitions, see /v1/status: [0]"]
+    counting.count(1, b"\xff", halted="why")
+    assert not client.json("/v1/status")["counting"]
+    assert "every partition is halted" in client.json("/readyz")["warnings"][0]
+
+
+def test_a_lag_that_kafka_does_not_tell_is_unknown_and_not_zero(
+    client: Client, counting: Counting
+) -> None:
+    counting.some(5)
+    found = client.json("/v1/status")
+    assert found["kafka"] == "Kafka does not answer"
+    assert [one["lag"] for one in found["partitions"]] == [None, None]
+    done = int(counting.store.owner(0)["next"])
+    client.ends = LogEnds({0: (0, done + 88)}, "")
+    assert [one["lag"] for one in client.json("/v1/status")["partitions"]] == [88, None]
+
+
+def test_when_nobody_counts_the_status_and_readiness_say_since_when(
+    client: Client, counting: Counting
+) -> None:
+    counting.some(5)
+    began = time.time()
+    silent_for(counting.store, 90)
+    found = client.json("/v1/status")
+    assert found["counting"] is False
+    assert not any(one["counting"] for one in found["partitions"])
+    since = datetime.datetime.fromisoformat(found["silent_since"]).timestamp()
+    assert abs(began - 90 - since) < 5, "to the second, on a busy machine"
+    answer = client.get("/readyz")
+    assert answer.status_code == 200, "what there is can still be read"
+    (warning,) = answer.json()["warnings"]
+    assert warning.startswith("no worker has counted since 20")
+    assert "dither aggregate" in warning
+    counting.count(1, b"\xff")
+    assert client.json("/v1/status")["silent_since"] is None
+    assert "warnings" not in client.json("/readyz")
+
+
+def test_a_file_of_definitions_that_cannot_be_used_is_told_everywhere(
+    counting: Counting, tmp_path: Path
+) -> None:
+    file = tmp_path / "metrics.toml"
+    file.write_text(DEFINITIONS)
+    metrics = LiveMetrics(file)
+    client = Client(counting.store, metrics, Settings(access=Access(anonymous=["read"])))
+    counting.some(5)
+
+    def told() -> tuple[str, list[str], str]:
+        metrics.ask()
+        metrics.refresh()
+        scraped = client.get("/metrics").text
+        (gauge,) = re.findall(r"^dither_definitions_unusable (\S+)$", scraped, re.MULTILINE)
+        found = client.json("/v1/status")["definitions"]
+        return found, client.json("/readyz").get("warnings", []), gauge
+
+    assert told() == ("ok", [], "0.0")
+    file.write_text(DEFINITIONS.replace("levels = [8]", "levels = [-8]"))
+    mine, warnings, gauge = told()
+    assert mine.startswith(f"this server cannot use {file}: place.levels = [-8]: expected eps")
+    assert mine.endswith("the definitions before it stay in force")
+    assert (warnings, gauge) == ([mine], "1.0")
+    file.unlink()
+    assert told()[0].startswith(f"this server cannot use {file}: No such file or directory")
+    file.write_text(DEFINITIONS)
+    assert told() == ("ok", [], "0.0")
+    counting.count(1, b"\xff", unusable="metrics.toml: place.radius = 0: expected more")
+    theirs, warnings, gauge = told()
+    assert theirs.startswith("a worker cannot use metrics.toml: place.radius = 0")
+    assert (warnings, gauge) == ([theirs], "1.0")
+
+
+def silent_for(store: Store, seconds: int) -> None:
+    """Let partitions have been committed so long ago, by Redis's clock."""
+    client: Any = store.client
+    for number in store.partitions():
+        assert client.pexpire(
+            f"{tag(store.topic, number)}:committed", LAST_COMMIT_MS - 1000 * seconds
+        )
+
+
+@pytest.mark.parametrize(
+    ("publishes", "kafka", "redis", "status", "told"),
+    [
+        (False, "", True, 200, []),
+        (False, "Kafka does not answer", True, 503, ["Kafka does not answer: posts are refused"]),
+        (False, "", False, 200, []),
+        (True, "", True, 200, []),
+        (True, "Kafka does not answer", True, 200, ["Kafka does not answer: posts are refused"]),
+        (True, "", False, 200, ["nothing was counted yet"]),
+        (True, "Kafka does not answer", False, 503, ["posts are refused", "nothing was counted"]),
+    ],
+)
+def test_a_server_is_ready_for_what_it_is_for(
+    client: Client,
+    counting: Counting,
+    *,
+    publishes: bool,
+    kafka: str,
+    redis: bool,
+    status: int,
+    told: list[str],
+) -> None:
+    """A gateway is, where Kafka answers; whoever reads, where Redis has something."""
+
+    class Gateway:
+        routes = ()
+
+        stalled = ""
+
+        async def away(self) -> str:
+            return kafka
+
+        async def __aenter__(self) -> None: ...
+
+        async def __aexit__(self, *_: object) -> None: ...
+
+    if redis:
+        counting.some(5)
+    client.settings.publish.enabled = publishes
+    reader = Reader(client.store, counting.metrics)
+    client.app = application(reader, client.settings, gateway=Gateway(), ends=LogEnds)
+    answer = client.get("/readyz")
+    assert answer.status_code == status, answer.text
+    said = "; ".join(answer.json().get("warnings", [answer.json().get("detail", "")]))
+    assert bool(said) == bool(told)
+    assert all(words in said for words in told)
+
+
+def test_answers_tell_browsers_to_take_them_for_what_they_are(client: Client) -> None:
+    for path in ("/v1/metrics", "/v1/nothing", "/healthz", "/metrics"):
+        headers = client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in headers["content-security-policy"]
+    problem = client.ask("PUT", "/v1/metrics/delay/weights", content=b" " * 2_000_000)
+    assert problem.headers["x-content-type-options"] == "nosniff"
+
+
+def test_panes_that_expire_make_another_answer_in_time(
+    client: Client, counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.some(5)
+    path = "/v1/metrics/page/estimate?from=2013-01-01"
+    now = [ARRIVAL / 1000]
+    monkeypatch.setattr("aggregator.reading.reader.time.time", lambda: now[0])
+    tag = client.get(path).headers["etag"]
+    assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
+    now[0] += 2 * MINUTE / 1000
+    assert client.get(path, headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_more_questions_than_can_be_answered_in_time_are_refused(
+    client: Client, counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.some(5)
+    monkeypatch.setattr("aggregator.web.service.MOST_WAITING", 3)
+    began, go_on = threading.Semaphore(0), threading.Event()
+    overview = Store.overview
+
+    def slow(self: Store) -> Any:
+        began.release()
+        assert go_on.wait(30)
+        return overview(self)
+
+    monkeypatch.setattr(Store, "overview", slow)
+
+    async def crowd() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(client.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking:
+            path = "/v1/metrics/delay/estimate"
+            waiting = [asyncio.create_task(asking.get(path)) for _ in range(20)]
+            await asyncio.to_thread(began.acquire)
+            refused = await asyncio.gather(asking.get("/healthz"), asking.get(path))
+            go_on.set()
+            return [*refused, *await asyncio.gather(*waiting)]
+
+    alive, refused, *others = asyncio.run(crowd())
+    assert alive.status_code == 200
+    assert (refused.status_code, refused.json()["status"]) == (503, 503)
+    assert int(refused.headers["retry-after"]) > 0
+    assert sorted(one.status_code for one in others) == [200] * 7 + [503] * 13

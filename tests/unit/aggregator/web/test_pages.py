@@ -1,0 +1,134 @@
+"""The pages and their files: complete, safe to open, and not sent twice."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.resources
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from aggregator.web import pages
+from aggregator.web.failures import HANDLERS
+from aggregator.web.pages import RANDOMIZERS
+from tests.support.paths import ROOT
+
+STATIC = importlib.resources.files("aggregator").joinpath("web", "static")
+
+
+class Client:
+    """Asks the pages' routes, without a server between."""
+
+    def __init__(self) -> None:
+        self.app = Starlette(routes=pages.routes(), exception_handlers=HANDLERS)
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(self.app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://dither") as client:
+                return await client.get(path, headers=headers)
+
+        return asyncio.run(ask())
+
+
+@pytest.fixture(scope="module")
+def client() -> Client:
+    return Client()
+
+
+def files(*suffixes: str) -> list[str]:
+    folder = Path(str(STATIC))
+    found = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    return sorted(name for name in found if name.endswith(suffixes))
+
+
+@pytest.mark.parametrize("path", ["/", "/try", "/static/style.css", "/static/dashboard.js"])
+def test_everything_is_sent_with_headers_that_keep_the_browser_here(
+    client: Client, path: str
+) -> None:
+    response = client.get(path)
+    assert response.status_code == 200
+    policy = dict(
+        part.split(" ", 1) for part in response.headers["content-security-policy"].split("; ")
+    )
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
+    assert "unsafe" not in response.headers["content-security-policy"]
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["referrer-policy"] == "no-referrer"
+
+
+def test_the_types_are_those_that_browsers_insist_on(client: Client) -> None:
+    expected = {
+        "/": "text/html",
+        "/static/dashboard.js": "text/javascript",
+        "/static/dither.js": "text/javascript",
+        "/static/definition.js": "text/javascript",
+        "/static/style.css": "text/css",
+        "/static/logo.svg": "image/svg+xml",
+        "/static/vendor/inter-latin-wght-normal.woff2": "font/woff2",
+    }
+    for path, content_type in expected.items():
+        assert client.get(path).headers["content-type"].split(";")[0] == content_type
+
+
+def test_a_file_that_has_not_changed_is_not_sent_again(client: Client) -> None:
+    first = client.get("/static/style.css")
+    assert first.headers["cache-control"] == "no-cache"
+    known = f'"other", W/{first.headers["etag"]}'
+    again = client.get("/static/style.css", **{"If-None-Match": known})
+    assert (again.status_code, again.content) == (304, b"")
+    assert again.headers["etag"] == first.headers["etag"]
+    other = client.get("/static/style.css", **{"If-None-Match": '"other"'})
+    assert other.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["nothing.js", "../pages.py", "%2e%2e/pages.py", "vendor", ""])
+def test_what_is_no_file_is_a_problem_that_says_so(client: Client, path: str) -> None:
+    response = client.get(f"/static/{path}")
+    assert response.status_code == 404
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("name", files(".html"))
+def test_a_page_has_nothing_inline_and_all_that_it_names_is_here(client: Client, name: str) -> None:
+    page = STATIC.joinpath(name).read_text(encoding="utf-8")
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=", page)
+    named = re.findall(r"""(?:src|href)="([^"#]+)""", page)
+    assert named
+    for address in named:
+        assert address.startswith("/"), f"{address} is elsewhere"
+        if not address.startswith("/v1/"):
+            assert client.get(address).status_code == 200, address
+
+
+@pytest.mark.parametrize("name", files(".js", ".css"))
+def test_what_a_module_imports_is_here(client: Client, name: str) -> None:
+    text = STATIC.joinpath(name).read_text(encoding="utf-8")
+    for module in re.findall(r"""^import [^"]*"\./([^"]+)";$""", text, re.MULTILINE):
+        assert client.get(f"/static/{module}").status_code == 200, module
+    for address in re.findall(r"url\(\"([^\"]+)\"\)", text):
+        assert client.get(address).status_code == 200, address
+
+
+@pytest.mark.parametrize("name", [n for n in files(".js") if not n.startswith("vendor/")])
+def test_no_text_becomes_markup(name: str) -> None:
+    text = STATIC.joinpath(name).read_text(encoding="utf-8")
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
+
+
+def test_the_files_are_in_the_wheel(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        packed = set(archive.namelist())
+    wanted = {f"aggregator/web/static/{name}" for name in files("")}
+    assert wanted | {f"producers/browser/{name}" for name in RANDOMIZERS} <= packed

@@ -1,0 +1,29 @@
+"""What a definition means is one text, whoever writes it: vectors for Python and the browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from estimators.metrics.loading import define
+from tests.support.paths import ROOT
+
+VECTORS = ROOT / "tests" / "vectors" / "definitions.json"
+
+
+@pytest.mark.parametrize("vector", json.loads(VECTORS.read_text()))
+def test_a_definition_has_the_canonical_form_and_fingerprint_of_its_vector(
+    vector: dict[str, Any],
+) -> None:
+    metric = define("m", vector["table"])
+    assert metric.canonical == vector["canonical"]
+    assert metric.canonical.isascii()
+    assert hashlib.sha256(metric.canonical.encode()).hexdigest() == vector["fingerprint"]
+    assert metric.fingerprint.hex() == vector["fingerprint"]
+    assert metric.revision == int(vector["fingerprint"][:8], 16)
+    unlike = dataclasses.replace(metric, levels=[*metric.levels, 64.0][-1:], pane="17s")
+    assert unlike.fingerprint != metric.fingerprint

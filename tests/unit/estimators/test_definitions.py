@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from estimators import DefinitionError, Metric, load_metrics
+from estimators.durations import milliseconds
+from tests.support.paths import ROOT
+
+GOOD = """
+[metrics.dep_delay]
+kind = "mean"
+mechanism = "laplace"
+range = [-60, 180]
+levels = [0.25, 0.5, 1, 2, 4]
+options = { grid = 256 }
+pane = "1h"
+unit = "minutes"
+
+[metrics.carrier]
+kind = "frequency"
+mechanism = "rappor"
+categories = ["UA", "B6", "EV"]
+levels = [1.0]
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "metrics.toml"
+    path.write_text(text)
+    return path
+
+
+def test_metrics_are_read_in_the_order_of_the_file(tmp_path: Path) -> None:
+    metrics = load_metrics(written(tmp_path, GOOD))
+    assert list(metrics) == ["dep_delay", "carrier"]
+    assert metrics["dep_delay"].options == {"grid": 256}
+    assert metrics["carrier"].category_names == ("UA", "B6", "EV")
+
+
+@pytest.mark.parametrize(
+    ("find", "replace", "key", "expected"),
+    [
+        ("mechanism =", "mechanisn =", "dep_delay.mechanisn", "'mechanism'?"),
+        ('unit = "minutes"', "unit = 5", "dep_delay.unit", "str"),
+        ('pane = "1h"', "pane = 60", "dep_delay.pane", "a duration such as 30s, 5m, 1h or 1d"),
+        ("[-60, 180]", '"wide"', "dep_delay.range", "array"),
+        ("levels = [1.0]", "", "carrier.levels", "epsilons on offer, as in levels = [0.5, 1, 2]"),
+        ("levels = [1.0]", "levels = [2, 1]", "carrier.levels", "ascending"),
+        ("[metrics.carrier]", "[metric.carrier]", "metric", "[metrics.NAME]"),
+        ("grid = 256", 'grid = "fine"', "dep_delay.options", "int"),
+        ("[metrics.carrier]", "[metrics.carrier", "TOML", "parses"),
+        ('kind = "frequency"', 'name = "x"', "carrier.name", "a known key"),
+    ],
+)
+def test_a_mistake_is_named_with_file_key_value_and_remedy(
+    tmp_path: Path, find: str, replace: str, key: str, expected: str
+) -> None:
+    path = written(tmp_path, GOOD.replace(find, replace, 1))
+    with pytest.raises(DefinitionError) as refused:
+        load_metrics(path)
+    assert refused.value.source == str(path)
+    assert refused.value.key == key
+    assert expected in refused.value.expected
+    assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("definition", "told"),
+    [
+        ('mechanism = "laplace"\nlevels = [1]', "m.kind is missing: expected one of "),
+        ('kind = "mean"\nmechanism = "laplace"', "m.levels is missing: expected epsilons on offer"),
+        ('kind = "frequency"\nlevels = [1]', "m.mechanism is missing: expected one of "),
+        (
+            'kind = "mean"\nmechanism = "laplace"\nlevels = [1]',
+            "m.range is missing: expected two numbers: the lowest",
+        ),
+        ('kind = "maximum"\nlevels = [1]\nrange = [0, 1]', "m.rounds is missing: expected the num"),
+        ("", "m.kind is missing"),
+    ],
+)
+def test_a_key_that_is_missing_is_told_to_be_missing(
+    tmp_path: Path, definition: str, told: str
+) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        load_metrics(written(tmp_path, f"[metrics.m]\n{definition}"))
+    assert told in str(refused.value)
+    assert "None" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["", "metrics = 3", "[metrics]"])
+def test_a_file_without_metrics_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DefinitionError, match="one table"):
+        load_metrics(written(tmp_path, text))
+
+
+def test_a_metric_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="a table"):
+        load_metrics(written(tmp_path, "[metrics]\ndelay = 3"))
+
+
+@pytest.mark.parametrize(
+    ("text", "length"), [("250ms", 250), ("1.5h", 5_400_000), (" 2w ", 1_209_600_000)]
+)
+def test_durations_are_read_as_people_write_them(text: str, length: int) -> None:
+    assert milliseconds(text) == length
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "-1s", "1.0001s", "5min"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="a duration"):
+        milliseconds(text)
+
+
+def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.toml"
+    file.write_bytes(b"# caf\xe9")
+    with pytest.raises(DefinitionError, match=r"metrics\.toml: TOML"):
+        load_metrics(file)
+
+
+def test_the_page_on_questions_names_every_key_and_its_example_loads(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
+    keys = {field.name for field in dataclasses.fields(Metric)} - {"name"}
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert keys == {key for row in rows for key in re.findall(r"`(\w+)`", row)}
+    example = page.split("```toml\n")[1].split("```")[0]
+    assert list(load_metrics(written(tmp_path, example))) == ["late", "carrier", "gradient", "page"]

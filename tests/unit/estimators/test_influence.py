@@ -1,0 +1,187 @@
+"""Lies never move an estimate by more than is said, and the best liar moves it by as much."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from estimators import Metric
+from estimators.bounds.manipulation import Reach, largest_shifts
+from estimators.exact.randomness import SeededBits
+from estimators.weights import POLICIES
+from tests.support.reports.cases import CASES, metric_for, values_for
+
+LEVELS = (0.25, 1.0, 4.0)
+CASE = st.sampled_from(sorted(CASES))
+POLICY = st.sampled_from(sorted(POLICIES))
+
+
+def statistic_of(metric: Metric, counts: list[int], seed: int) -> np.ndarray[Any, Any]:
+    level = np.repeat(np.arange(len(counts)), counts)
+    statistic = metric.zero()
+    values = values_for(metric, level.size, seed)
+    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(seed)))
+    return statistic
+
+
+def with_reports(
+    metric: Metric, statistic: np.ndarray[Any, Any], level: list[int], reports: Any
+) -> np.ndarray[Any, Any]:
+    found = statistic.copy()
+    metric.accumulate(found, np.array(level), reports)
+    return found
+
+
+def value(metric: Metric, statistic: np.ndarray[Any, Any], policy: str) -> Any:
+    return metric.estimate(statistic, weights=policy, bound="normal")
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    case=CASE,
+    policy=POLICY,
+    counts=st.lists(st.integers(0, 300), min_size=3, max_size=3).filter(any),
+    lies=st.lists(st.integers(0, 2), min_size=1, max_size=12),
+    seed=st.integers(0, 2**32),
+    alike=st.booleans(),
+)
+def test_lies_never_move_an_estimate_by_more(
+    case: str, policy: str, counts: list[int], lies: list[int], seed: int, alike: bool
+) -> None:
+    """Whatever their levels, whatever they say: added to it, and taken away from what they made."""
+    metric = metric_for(case, LEVELS)
+    honest = statistic_of(metric, counts, seed)
+    level = [lies[0]] * len(lies) if alike else lies
+    made_up = metric.randomize(
+        values_for(metric, len(level), seed + 1), np.array(level), SeededBits(seed + 2)
+    )
+    if alike:
+        made_up[:] = made_up[0]
+    moved = with_reports(metric, honest, level, made_up)
+    before, after = (value(metric, each, policy) for each in (honest, moved))
+    change = np.asarray(after.value) - np.asarray(before.value)
+    for estimate, among in ((before, False), (after, True)):
+        said = metric.influence(estimate, len(level), among=among)
+        assert (np.abs(change) <= np.asarray(said.shift) * (1 + 1e-9) + 1e-12).all()
+        assert said.largest == np.max(said.shift)
+        quick = metric.influence(estimate, len(level), among=among, each=False)
+        assert quick.largest == pytest.approx(said.largest, rel=1e-12)
+        if metric.kind == "vector_mean":
+            assert said.l2 is not None
+            assert np.linalg.norm(change) <= said.l2 * (1 + 1e-9)
+
+
+def best_lies(metric: Metric) -> list[tuple[int, Any]]:
+    """Return the reports, with their levels, among which an attack on the first number is best."""
+    dtype, found = metric.randomizer.dtype, []
+    for level in range(len(metric.levels)):
+        if metric.mechanism == "laplace":
+            limit = int(metric.randomizer.limits[level])  # type: ignore[attr-defined]
+            said = [-limit, limit]
+        else:
+            said = [0, 1]
+        found += [(level, np.array([report], dtype=dtype)) for report in said]
+    return found
+
+
+def closest(metric: Metric, counts: list[int], policy: str, lies: int, *, among: bool) -> float:
+    """Return how near the best lies come to what is said that they can do, as a share of it."""
+    honest, shares = statistic_of(metric, counts, seed=3), []
+    for level, report in best_lies(metric):
+        moved = with_reports(metric, honest, [level] * lies, np.repeat(report, lies))
+        before, after = (value(metric, each, policy) for each in (honest, moved))
+        change = np.abs(np.asarray(after.value) - np.asarray(before.value)).ravel()[0]
+        said = metric.influence(after if among else before, lies, among=among)
+        shares.append(float(change / np.ravel(said.shift)[0]))
+    return max(shares)
+
+
+@pytest.mark.parametrize("mechanism", ["randomized_response", "grr", "laplace"])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("counts", [[300, 300, 300], [10, 0, 2_000], [2_000, 50, 0]])
+def test_the_best_lies_move_it_by_as_much(mechanism: str, policy: str, counts: list[int]) -> None:
+    found = closest(metric_for(mechanism, LEVELS), counts, policy, 20, among=False)
+    assert 0.99 < found <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("mechanism", ["randomized_response", "grr"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_best_lies_among_those_counted_have_moved_it_by_as_much(
+    mechanism: str, policy: str
+) -> None:
+    """Few of many: what they have moved hardly changes how far they could have the other way."""
+    metric = metric_for(mechanism, LEVELS)
+    assert 0.99 < closest(metric, [9_000, 6_000, 3_000], policy, 4, among=True) <= 1 + 1e-9
+
+
+def test_a_vector_is_moved_by_as_much_in_the_l2_norm() -> None:
+    metric = metric_for("hemisphere", LEVELS)
+    honest = statistic_of(metric, [200, 200, 200], seed=1)
+    before = value(metric, honest, "optimal")
+    direction = -np.asarray(before.value) / np.linalg.norm(before.value)
+    report = np.rint(direction * 2**14).astype(np.int16)
+    said = metric.influence(before, 5)
+    changes = []
+    for level in range(3):
+        moved = with_reports(metric, honest, [level] * 5, np.tile(report, (5, 1)))
+        changes.append(
+            np.linalg.norm(np.asarray(value(metric, moved, "optimal").value) - before.value)
+        )
+    assert said.l2 is not None
+    assert 0.99 * said.l2 < max(changes) <= said.l2
+
+
+def test_lies_among_all_levels_are_put_where_they_weigh_most() -> None:
+    """By trying all ways of having so many lies at two levels."""
+    reach = Reach(np.array([1.0, 7.0]), np.array([-9.0, -1.5]), np.array([9.0, 1.5]))
+    counts, value = np.array([6, 4]), np.array([0.3])
+    total = float(counts @ reach.weights)
+    for lies in range(1, 9):
+        tried = [
+            (a * 1 * (9 + 0.3) + b * 7 * (1.5 + 0.3)) / (total - a - 7 * b)
+            for a in range(7)
+            for b in range(5)
+            if a + b <= lies
+        ]
+        found = largest_shifts(value, counts, reach, lies, among=True)
+        assert found[0] == pytest.approx(max(tried))
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 1, 4, 8])
+@pytest.mark.parametrize("reports", [100, 10_000])
+def test_one_lie_by_laplace_moves_a_mean_as_docs_abuse_says(epsilon: float, reports: int) -> None:
+    """By (46 / epsilon + 1/2) / n of the range where the mean is in its middle.
+
+    A report of x + noise in [-1, 1] is clamped at 1 + 92 / epsilon, which is (46 / epsilon + 1/2)
+    of the range away from the middle.
+    """
+    metric = Metric(name="m", kind="mean", mechanism="laplace", range=(-60, 180), levels=[epsilon])
+    counted = metric.zero()
+    counted[0] = reports - 1
+    middle = metric.estimate(counted)
+    assert middle.value == 60
+    found = metric.influence(middle, 1).largest
+    assert found == pytest.approx((46 / epsilon + 0.5) / reports * 240, rel=1e-3)
+    lie = np.array([[metric.randomizer.limits[0]]])  # type: ignore[attr-defined]
+    metric.accumulate(counted, np.array([0]), lie[0])
+    assert metric.estimate(counted).value - 60 == pytest.approx(found)
+
+
+def test_nothing_is_known_of_nothing_and_everything_of_lies_alone() -> None:
+    metric = metric_for("randomized_response", LEVELS)
+    assert math.isnan(metric.influence(metric.estimate(metric.zero()), 1).largest)
+    some = value(metric, statistic_of(metric, [3, 2, 1], 0), "optimal")
+    assert math.isinf(metric.influence(some, 6, among=True).largest)
+    assert metric.influence(some, 0).largest == 0
+
+
+def test_a_release_has_no_such_bound() -> None:
+    metric = Metric(name="m", kind="mean", trust="central", range=(0, 1), levels=[1])
+    estimate = metric_for("laplace").estimate(metric_for("laplace").zero())
+    with pytest.raises(ValueError, match="influence"):
+        metric.influence(estimate, 1)

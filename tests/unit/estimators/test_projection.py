@@ -1,0 +1,235 @@
+"""Projection onto signs: both matrices, their decoders, open vocabularies and scale."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from estimators import DefinitionError, Metric, ReportError
+from estimators.bounds import Law
+from estimators.bounds.projections import projection_limits
+from estimators.exact.randomness import SeededBits
+from estimators.mechanisms import Projection
+from estimators.mechanisms.projection import suggested_rows
+from estimators.question import Question
+from tests.support.reports.cases import LEVELS, exact, metric_for, values_for
+
+EPSILONS = [exact(level) for level in LEVELS]
+WORDS = ["GET", "POST", "PUT", "DELETE"]
+
+
+def open_metric(**changes: Any) -> Metric:
+    definition: dict[str, Any] = {
+        "categories": "open",
+        "watch": WORDS[:2],
+        "options": {"rows": 3000, "seed": 4},
+    }
+    return metric_for("projection", **{**definition, **changes})
+
+
+def filled(metric: Metric, values: Any, seed: int = 1) -> Any:
+    level = np.arange(len(values), dtype=np.uint8) % len(LEVELS)
+    statistic = metric.zero()
+    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(seed)))
+    return statistic
+
+
+@pytest.mark.parametrize(("categories", "rows"), [(2, 4), (3, 4), (4, 8), (10, 16), (1000, 1024)])
+def test_hadamards_columns_are_balanced_and_orthogonal(categories: int, rows: int) -> None:
+    mechanism = Projection(EPSILONS, categories=categories)
+    assert mechanism.rows == rows
+    row, value = np.arange(rows)[:, None], np.arange(categories)
+    signs = np.where(mechanism.positive(row, value), 1.0, -1.0)
+    assert np.array_equal(signs, scipy.linalg.hadamard(rows)[:, 1 : 1 + categories])
+    assert not signs.sum(axis=0).any()
+    assert np.array_equal(signs.T @ signs, rows * np.eye(categories))
+
+
+@pytest.mark.parametrize(
+    ("categories", "options"),
+    [(2, {}), (10, {}), (200, {}), (10, {"rows": 7}), (300, {"rows": 5000, "seed": 2**64 - 1})],
+)
+def test_the_decoder_is_the_product_with_the_matrix(
+    categories: int, options: dict[str, int]
+) -> None:
+    mechanism = Projection(EPSILONS, categories=categories, **options)
+    table = np.random.default_rng(1).integers(-(10**6), 10**6, (len(LEVELS), mechanism.columns))
+    table[:, 0] = np.abs(table[:, 1:]).sum(axis=1)
+    row, value = np.arange(mechanism.rows)[:, None], np.arange(categories)
+    signs = np.where(mechanism.positive(row, value), 1, -1)
+    expected = (table[:, :1] + table[:, 1:] @ signs) // 2
+    assert np.array_equal(mechanism.support(table), expected)
+    for asked in (value[::-1], value[-1:], value[:0]):
+        assert np.array_equal(mechanism.support_of(table, asked), expected[:, asked])
+
+
+@pytest.mark.parametrize("options", [{}, {"rows": 40}])
+def test_the_statistic_is_the_sum_of_the_signs_of_each_row(options: dict[str, int]) -> None:
+    mechanism = Projection(EPSILONS, categories=10, **options)
+    level = np.arange(3000) % len(LEVELS)
+    values = values_for(metric_for("projection"), 3000)
+    reports = mechanism.randomize(values, level, SeededBits(3))
+    table = np.zeros((len(LEVELS), mechanism.columns), dtype=np.int64)
+    mechanism.accumulate(table, level, reports)
+    for index in range(len(LEVELS)):
+        own = reports[level == index]
+        for row in range(mechanism.rows):
+            plus, minus = (int((own == 2 * row + sign).sum()) for sign in (1, 0))
+            assert table[index, 1 + row] == plus - minus
+
+
+def test_random_signs_agree_in_half_of_the_rows() -> None:
+    """m c^2 of 4,950 pairs of columns has mean 1; 5 standard errors of 20 seeds are 0.023."""
+    spread = []
+    for seed in range(20):
+        mechanism = Projection(EPSILONS, categories=100, rows=1000, seed=seed)
+        signs = np.where(mechanism.positive(np.arange(1000)[:, None], np.arange(100)), 1.0, -1.0)
+        agreement = (signs.T @ signs)[np.triu_indices(100, 1)] / 1000
+        spread.append(1000 * np.mean(agreement**2))
+        assert abs(signs.sum()) < 5 * 100_000**0.5
+    assert abs(np.mean(spread) - 1) < 5 * np.sqrt(2 / 4950 / 20)
+
+
+def mixed(word: int) -> int:
+    """The finaliser of SplitMix64, in plain integers."""
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
+    return word ^ word >> 31
+
+
+def test_random_signs_are_the_same_on_every_device() -> None:
+    """A change here makes old reports unreadable: it needs another mechanism."""
+    seed, keys = 2**63 + 1, [0, 1, 2**64 - 1, 0x11908ECE61F00B3B]
+    mechanism = Projection(EPSILONS, categories=None, rows=2**16, seed=seed)
+    rows = [0, 1, 2, 3, 1000, 2**16 - 1]
+    drawn = mechanism.positive(np.array(rows)[:, None], np.array(keys, dtype=np.uint64))
+    for row, signs in zip(rows, drawn.tolist(), strict=True):
+        constant = mixed((seed + (row + 1) * 0x9E3779B97F4A7C15) % 2**64)
+        assert signs == [mixed(constant ^ mixed(key)) >> 63 == 1 for key in keys]
+
+
+def test_any_string_may_be_asked_for() -> None:
+    metric = open_metric()
+    statistic = filled(metric, ["GET"] * 20_000 + ["DELETE"] * 10_000)
+    watched = metric.estimate(statistic)
+    assert watched.labels == ("GET", "POST")
+    asked = metric.estimate(statistic, categories=["DELETE", "never seen", "GET"])
+    assert asked.value == pytest.approx([1 / 3, 0, 2 / 3], abs=0.1)
+    assert np.asarray(asked.value)[2] == np.asarray(watched.value)[0]
+    assert np.all(asked.lower < np.array([1 / 3, 1e-9, 2 / 3]))
+    assert np.all(np.array([1 / 3, 0, 2 / 3]) <= asked.upper)
+
+
+@pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
+@pytest.mark.parametrize("target", ["population", "sample"])
+def test_nothing_need_be_asked_for(bound: str, target: str) -> None:
+    metric = open_metric(watch=None)
+    for statistic in (metric.zero(), filled(metric, ["GET"] * 100)):
+        estimate = metric.estimate(statistic, bound=bound, target=target)
+        assert np.asarray(estimate.value).shape == np.asarray(estimate.lower).shape == (0,)
+        assert estimate.labels == ()
+
+
+@pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
+@pytest.mark.parametrize("target", ["population", "sample"])
+def test_an_estimate_from_random_signs_lies_within_each_of_its_bounds(
+    bound: str, target: str
+) -> None:
+    for rows in (1, 30, 3000):
+        metric = metric_for("projection", options={"rows": rows})
+        for n in (1, 20, 3000):
+            statistic = filled(metric, values_for(metric, n))
+            wide, narrow = (
+                metric.estimate(statistic, beta=beta, bound=bound, target=target)
+                for beta in (0.01, 0.2)
+            )
+            value = np.clip(wide.value, 0, 1)
+            assert np.all(wide.lower <= narrow.lower)
+            assert np.all(narrow.lower <= value)
+            assert np.all(value <= narrow.upper)
+            assert np.all(narrow.upper <= wide.upper)
+
+
+def test_bounds_of_random_signs_are_those_of_the_noise_for_many_rows() -> None:
+    """And as wide as the columns' agreement makes them for few."""
+    law = Law(np.array([1e6]), np.array([1e-6]), np.ones(1))
+
+    def width(rows: int, bound: str = "fixed", **question: Any) -> float:
+        asked = Question(bound=bound, **question)
+        arguments = (law, np.array([0.3]), asked, float(np.log(0.025)), 1e6)
+        lower, upper = projection_limits(*arguments, rows, 64 * np.log(2))
+        return float((upper - lower)[0])
+
+    noise = 2 * 1.96e-3 * (1 - 0.3**2) ** 0.5
+    assert noise < width(2**31) < 1.05 * noise
+    fewest = 2 * (1 - 0.3) * (2 * np.log(40) / 1000) ** 0.5
+    assert fewest < width(1000) < 1.2 * fewest
+    assert width(1000) < width(1000, "anytime") < 1.3 * width(1000)
+    assert width(1000, "anytime", weights="uniform") > 2 * width(1000)
+
+
+@pytest.mark.parametrize("options", [{}, {"rows": 100}])
+def test_a_report_of_no_row_is_refused(options: dict[str, int]) -> None:
+    metric = metric_for("projection", options=options)
+    assert isinstance(metric.randomizer, Projection)
+    last = 2 * metric.randomizer.rows - 1
+    statistic = metric.zero()
+    metric.accumulate(statistic, [0], [last])
+    with pytest.raises(ReportError, match=f"expected 0 to {last}"):
+        metric.accumulate(statistic, [0], [last + 1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"categories": "open"}, "rows is missing.*51,361"),
+        ({"options": {"rows": 0}}, "expected 1 to 2"),
+        ({"options": {"rows": 10, "seed": -1}}, "expected 0 to 2"),
+        ({"options": {"seed": 1}}, "Hadamard's matrix has none"),
+    ],
+)
+def test_options_that_make_no_matrix_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        metric_for("projection", **changes)
+
+
+def test_a_seed_belongs_to_the_metrics_definition() -> None:
+    one, other = (open_metric(options={"rows": 64, "seed": seed}) for seed in (1, 2))
+    assert one.revision != other.revision
+
+
+def test_suggested_rows_grow_with_what_the_reports_say() -> None:
+    assert suggested_rows(2e4, 1000) == pytest.approx(2 * suggested_rows(1e4, 1000), abs=1)
+    assert suggested_rows(1e4, 10**6) > suggested_rows(1e4, 1000)
+
+
+@pytest.mark.slow
+def test_a_million_categories_are_decoded_in_seconds() -> None:
+    metric = Metric(
+        name="m", kind="frequency", mechanism="projection", categories=10**6, levels=[1, 4]
+    )
+    values = np.repeat([17, 999_999], [60_000, 40_000])
+    level = np.tile([0, 1], 50_000).astype(np.uint8)
+    statistic = metric.zero()
+    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(1)))
+    start = time.process_time()
+    estimate = metric.estimate(statistic)
+    middle = time.process_time()
+    asked = metric.estimate(statistic, categories=[17, 999_999, 3])
+    seconds, few = middle - start, time.process_time() - middle
+    tracemalloc.start()
+    metric.estimate(statistic)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(estimate.value, np.ndarray)
+    assert np.argsort(estimate.value)[-2:].tolist() == [999_999, 17]
+    assert estimate.lower[17] <= 0.6 <= estimate.upper[17]  # type: ignore[index]
+    assert np.allclose(asked.value, estimate.value[[17, 999_999, 3]], rtol=0, atol=1e-12)
+    assert seconds < 10
+    assert few < seconds
+    assert peak < 100 * 8 * 10**6

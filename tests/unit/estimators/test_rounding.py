@@ -1,0 +1,77 @@
+"""What is printed claims no more than is known; Python and the dashboard print the same."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from estimators import rounding
+from tests.support.paths import ROOT
+
+VECTORS = json.loads((ROOT / "tests" / "vectors" / "rounding.json").read_text())
+
+
+def exact(x: float) -> Fraction:
+    """Return the shortest decimal of a float."""
+    return Fraction(repr(x))
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_numbers_are_rounded_as_the_vectors_say(name: str) -> None:
+    """The dashboard's are put to the same test in a browser (`tests/services/browser`)."""
+    for *given_, expected in VECTORS[name]:
+        assert getattr(rounding, name)(*given_) == expected, (name, given_)
+
+
+@given(
+    st.floats(-1e12, 1e12), st.floats(0, 1e12), st.floats(0, 1), st.one_of(st.none(), st.just(3))
+)
+def test_a_printed_interval_contains_the_one_that_was_computed(
+    lower: float, wide: float, share: float, places: int | None
+) -> None:
+    upper = lower + wide
+    value = min(upper, lower + share * wide)
+    shown, low, high = rounding.interval((value, lower, upper), places)
+    assert Fraction(low) <= exact(lower) <= exact(upper) <= Fraction(high)
+    assert Fraction(low) <= Fraction(shown) <= Fraction(high)
+    if places is None and wide > 1e-13 and wide > 1e-9 * abs(lower):
+        assert Fraction(high) - Fraction(low) <= Fraction(3, 2) * (exact(upper) - exact(lower))
+
+
+@given(st.floats(1e-300, 1, exclude_max=True))
+def test_no_certainty_is_larger_than_the_real_one(beta: float) -> None:
+    assert Fraction(rounding.certainty(beta).rstrip("%")) / 100 <= 1 - exact(beta)
+    assert Fraction(rounding.percent(beta)) / 100 >= exact(beta)
+
+
+@given(
+    st.sampled_from(["minimum", "maximum"]),
+    st.floats(-1e9, 1e9),
+    st.floats(1e-6, 1e9),
+    st.integers(1, 30),
+    st.floats(0, 1),
+)
+def test_a_statement_about_an_extreme_is_never_stronger_than_its_certificate(
+    kind: str, low: float, wide: float, rounds: int, share: float
+) -> None:
+    high = low + wide
+    certificate = low + share * wide
+    told = Fraction(rounding.certified(kind, low, high, rounds, certificate))
+    weaker = told - exact(certificate) if kind == "minimum" else exact(certificate) - told
+    assert 0 <= weaker <= Fraction(high - low) / 2**rounds / 10 or weaker < Fraction(1, 10**14)
+
+
+@given(st.floats(1e-9, 1e6))
+def test_no_loss_is_larger_than_what_is_printed(epsilon: float) -> None:
+    assert exact(epsilon) <= Fraction(rounding.loss(epsilon))
+    assert float(rounding.loss(epsilon)) <= 1.001 * epsilon
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    assert rounding.interval((math.nan, 0.0, 1.0)) == ("-", "0.00", "1.00")
+    assert rounding.at_most(None) == rounding.down(math.nan, 2) == "-"

@@ -1,0 +1,154 @@
+"""Two processes never draw the same noise, and a fork never tears what is private.
+
+Each test forks in a fresh interpreter: the test's own has threads of Kafka's client.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.running.broker import Broker
+
+
+def run(script: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+DRAWS = """
+import hashlib, os, sys, threading
+import numpy as np
+from estimators import Metric
+from estimators.exact.randomness import SystemBits
+bits = SystemBits()
+metric = Metric(name="m", kind="frequency", mechanism="rappor", categories=64, levels=[1])
+
+def drawn():
+    values, level = np.zeros(8, dtype=int), np.zeros(8, dtype=int)
+    yield from (row.tobytes() for row in metric.randomize(values, level, bits))
+    yield from (word.tobytes() for word in bits.integers(32))
+    yield os.urandom(8)
+
+list(drawn())  # so that a buffer, if there were one, would be full before the fork
+written = []
+def also():
+    written.extend(drawn())
+threads = [threading.Thread(target=also) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+BY_FORK = (
+    DRAWS
+    + """
+reading, writing = os.pipe()
+children = []
+for _ in range(4):
+    child = os.fork()
+    if not child:
+        os.write(writing, b"".join(d.ljust(8, b"\\0") for d in drawn()))
+        os._exit(0)
+    children.append(child)
+for child in children:
+    os.waitpid(child, 0)
+os.close(writing)
+with os.fdopen(reading, "rb") as file:
+    sent = file.read()
+written += [sent[i:i + 8] for i in range(0, len(sent), 8)] + list(drawn())
+"""
+)
+
+BY_MULTIPROCESSING = (
+    DRAWS
+    + """
+import multiprocessing
+with multiprocessing.get_context("fork").Pool(4) as pool:
+    for each in pool.imap(lambda_free, range(4), chunksize=1):
+        written += each
+""".replace("lambda_free", "in_child").replace(
+        "import multiprocessing\n",
+        "import multiprocessing, time\ndef in_child(_):\n"
+        "    time.sleep(0.1)\n    return list(drawn())\n",
+    )
+)
+
+
+@pytest.mark.parametrize(
+    "script", [BY_FORK, BY_MULTIPROCESSING], ids=["os.fork", "multiprocessing"]
+)
+def test_processes_and_threads_never_draw_the_same_noise(script: str) -> None:
+    # 369 words of 64 bits: two honest ones are alike with probability below 2^-47
+    counting = "\nassert len(written) >= 41 * 8, len(written)\nprint(len(written), len({*written}))"
+    drawn, distinct = run(script + counting).split()
+    assert drawn == distinct
+
+
+SPENDING = """
+import os, sys, threading
+from producers import Ledger
+ledger, stop = Ledger(sys.argv[1], budget=1000), threading.Event()
+
+def spend():
+    while not stop.wait(0.001):
+        ledger.spend("parent", "0.1")
+
+thread = threading.Thread(target=spend)
+thread.start()
+for _ in range(8):
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            ledger.spend("child", 1)
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+thread.join()
+accounts = ledger.accounts()
+assert accounts["child"].spent == 8
+assert accounts[""].spent == 8 + accounts["parent"].spent
+"""
+
+
+def test_a_ledger_goes_on_after_forks_while_a_thread_spends(tmp_path: Path) -> None:
+    run(SPENDING, str(tmp_path / "ledger"))
+
+
+REPORTING = """
+import os, sys
+from estimators import Metric
+from producers import Reporter
+metric = Metric(name="late", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+with Reporter(metric, {"bootstrap.servers": sys.argv[1]}, topic=sys.argv[2]) as reporter:
+    reporter.report([1.0, 0.0, 1.0], epsilon=1)
+    child = os.fork()
+    if not child:
+        try:
+            reporter.report(1.0, epsilon=1)
+        except ValueError as error:
+            print(error, flush=True)
+            reporter.close()
+            os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+"""
+
+
+def test_a_reporter_does_not_send_on_the_other_side_of_a_fork(broker: Broker, topic: str) -> None:
+    told = run(REPORTING, broker.servers, topic)
+    assert "open a new one in each process" in told
+    assert sum(len(batch.levels) for batch in broker.batches(topic)) == 3

@@ -1,0 +1,408 @@
+"""What a person may rely on when their device keeps an account of epsilon."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from estimators import Metric
+from estimators.exact.randomness import SeededBits, Words
+from producers import BudgetSpent, Ledger, LedgerError, Reporter
+from producers.ledger.ledger import PARTS
+from tests.support.running.broker import CARRIER, LATE, Broker
+from tests.unit.producers.test_reporter import Clock
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1_700_000_000.0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+def spent(ledger: Ledger) -> Fraction:
+    return ledger.accounts()[""].spent
+
+
+def test_a_report_spends_the_level_that_is_used_and_not_what_was_asked(
+    broker: Broker, topic: str, path: Path
+) -> None:
+    ledger = Ledger(path, budget=5)
+    with Reporter(LATE, broker.config, topic=topic) as reporter:
+        reporter.report(1.0, epsilon=0.99, ledger=ledger)
+        assert spent(ledger) == Fraction(1, 2)
+        reporter.report([1.0, 0.0, 1.0], epsilon=[0.5, 1, 3.9], ledger=ledger)
+    assert spent(ledger) == Fraction(1, 2) + Fraction(1, 2) + 1 + 2
+    assert ledger.accounts()["late"].reports == 4
+    assert sum(len(batch.levels) for batch in broker.batches(topic)) == 4
+
+
+def test_sums_of_epsilons_do_not_drift(path: Path) -> None:
+    ledger = Ledger(path, budget=1)
+    for _ in range(10):
+        ledger.spend("late", 0.1)  # in doubles, ten times 0.1 is less than 1
+    assert ledger.left() == 0
+    with pytest.raises(BudgetSpent):
+        ledger.spend("late", "0.0001")
+
+
+def test_a_refusal_says_what_was_asked_what_is_left_and_when_there_is_more(
+    path: Path, clock: Clock
+) -> None:
+    ledger = Ledger(path, budget=2, clock=clock)
+    ledger.spend("late", 1)
+    clock.now += HOUR
+    ledger.spend("late", 0.5)
+    with pytest.raises(BudgetSpent) as caught:
+        ledger.spend("late", 1)
+    error = caught.value
+    assert (error.asked, error.left, error.budget) == (Fraction(1), Fraction(1, 2), Fraction(2))
+    assert error.free_at is not None
+    assert error.free_at.timestamp() == 1_700_000_000 + 24 * HOUR
+    assert "epsilon = 1 for 'late': 0.5 is left of the budget of all metrics, 2" in str(error)
+    assert "from 2023-11-15 22:13:20 UTC" in str(error)
+    clock.now = error.free_at.timestamp() - 0.001
+    with pytest.raises(BudgetSpent):
+        ledger.spend("late", 1)
+    clock.now = error.free_at.timestamp()
+    ledger.spend("late", 1)
+
+
+def test_what_is_more_than_the_whole_budget_is_never_free(path: Path) -> None:
+    with pytest.raises(BudgetSpent, match="whole budget is less than that") as caught:
+        Ledger(path, budget=1).spend("late", 2)
+    assert caught.value.free_at is None
+
+
+class Counting(SeededBits):
+    """Bits that know whether they were asked for."""
+
+    asked = 0
+
+    def integers(self, n: int) -> Words:
+        self.asked += n
+        return super().integers(n)
+
+
+def test_a_refused_report_is_not_randomized_and_not_sent(
+    broker: Broker, topic: str, path: Path
+) -> None:
+    bits, ledger = Counting(1), Ledger(path, budget=1)
+    with Reporter(LATE, broker.config, topic=topic, bits=bits) as reporter:
+        with pytest.raises(BudgetSpent):
+            reporter.report([1.0, 1.0], epsilon=1, ledger=ledger)
+        path.write_bytes(b"")
+        with pytest.raises(LedgerError):
+            reporter.report(1.0, epsilon=1, ledger=ledger)
+    assert bits.asked == 0
+    assert broker.read(topic) == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "epsilon", "time"),
+    [
+        (LATE, float("nan"), 1, None),
+        (LATE, 1.0, 0.1, None),
+        (LATE, 1.0, 1, -5),
+        (CARRIER, "Concorde", 1, None),
+    ],
+)
+def test_what_cannot_be_reported_costs_nothing(
+    broker: Broker, topic: str, path: Path, metric: Metric, value: float, epsilon: float, time: None
+) -> None:
+    ledger = Ledger(path, budget=10)
+    with (
+        Reporter(metric, broker.config, topic=topic) as reporter,
+        pytest.raises(ValueError, match=r"NaN|not a number|offers|before|1970|expected one of"),
+    ):
+        reporter.report(value, epsilon=epsilon, time=time, ledger=ledger)
+    with pytest.raises(ValueError, match="closed"):
+        reporter.report(1.0, epsilon=1, ledger=ledger)
+    assert spent(ledger) == 0
+
+
+def test_a_metric_has_a_budget_of_its_own_beside_the_common_one(path: Path) -> None:
+    ledger = Ledger(path, budget=2, metrics={"late": 1})
+    ledger.spend("late", 1)
+    with pytest.raises(BudgetSpent, match="the budget of 'late', 1") as caught:
+        ledger.spend("late", 0.5)
+    assert caught.value.of_metric
+    ledger.spend("carrier", 1)
+    with pytest.raises(BudgetSpent, match="the budget of all metrics"):
+        ledger.spend("carrier", 0.5)
+    assert [ledger.left(name) for name in ("late", "other", "")] == [0, 0, 0]
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(st.tuples(st.integers(-30, 30), st.integers(1, 30)), max_size=40))
+def test_no_stretch_of_a_period_costs_more_than_the_budget_whatever_the_clock_does(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int]]
+) -> None:
+    clock = Clock(1_700_000_000.0)
+    ledger = Ledger(tmp_path_factory.mktemp("any") / "ledger", budget=5, period="20s", clock=clock)
+    seen = clock.now
+    paid: list[tuple[float, int]] = []
+    for seconds, tenths in steps:
+        clock.now += seconds
+        now = max(seen, clock.now)  # a clock that went back stands still
+        recent = sum(cost for at, cost in paid if at > now - 20)
+        if recent + tenths > 50:
+            with pytest.raises(BudgetSpent) as caught:
+                ledger.spend("late", Fraction(tenths, 10))
+            assert caught.value.left == Fraction(50 - recent, 10)
+        else:
+            ledger.spend("late", Fraction(tenths, 10))
+            seen = now
+            paid.append((now, tenths))
+    for end, _ in paid:
+        assert sum(cost for at, cost in paid if end - 20 < at <= end) <= 50
+
+
+def test_a_clock_that_goes_back_does_not_refill_the_budget(path: Path, clock: Clock) -> None:
+    ledger = Ledger(path, budget=1, clock=clock)
+    ledger.spend("late", 1)
+    for now in (clock.now - 48 * HOUR, 0.0, clock.now + HOUR):
+        clock.now = now
+        with pytest.raises(BudgetSpent):
+            ledger.spend("late", 1)
+    clock.now = 1_700_000_000.0 - 60
+    with pytest.raises(BudgetSpent, match="the clock is 60 s behind the latest report"):
+        ledger.spend("late", 1)
+
+
+def test_what_is_spent_while_the_clock_is_behind_is_free_no_earlier_than_the_rest(
+    path: Path, clock: Clock
+) -> None:
+    ledger, first = Ledger(path, budget=1, clock=clock), clock.now
+    ledger.spend("late", 0.5)
+    clock.now = first - 12 * HOUR
+    ledger.spend("late", 0.5)
+    clock.now = first + 12.5 * HOUR
+    with pytest.raises(BudgetSpent) as caught:
+        ledger.spend("late", 0.5)
+    assert caught.value.free_at is not None
+    assert caught.value.free_at.timestamp() == first + 24 * HOUR
+
+
+def test_a_budget_can_be_changed_and_a_period_cannot(path: Path) -> None:
+    Ledger(path, budget=1, period="1h").spend("late", 1)
+    assert Ledger(path, budget=3).left() == 2
+    assert Ledger(path).left() == 2
+    assert Ledger(path, budget="0.5").left() == 0
+    with pytest.raises(ValueError, match="period = '1d'"):
+        Ledger(path, budget=1, period="1d")
+
+
+@pytest.mark.parametrize("budget", [0, -1, "much", 0.00001, float("nan"), float("inf")])
+def test_a_budget_that_cannot_be_counted_is_refused(path: Path, budget: float) -> None:
+    with pytest.raises(ValueError, match="budget = "):
+        Ledger(path, budget=budget)
+    assert not path.exists()
+
+
+def test_the_file_can_be_read_by_its_owner_alone(path: Path) -> None:
+    Ledger(path, budget=1)
+    assert path.stat().st_mode & 0o077 == 0
+    assert [each.name for each in path.parent.iterdir()] == ["ledger"]
+
+
+def python(script: str, *arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout
+
+
+# -- Files that cannot be used ----------------------------------------------------------------
+
+
+def scribble(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[100:] = b"\xa5" * (len(data) - 100)
+    path.write_bytes(bytes(data))
+
+
+def foreign(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE settings (name, value)")
+
+
+def newer(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 9")
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda path: path.write_text("dear diary\n" * 100), "not a ledger"),
+        (lambda path: path.write_bytes(b""), "not a ledger"),
+        (foreign, "not a ledger"),
+        (scribble, "damaged"),
+        (newer, r"another version \(9\)"),
+        (Path.unlink, "no such file"),
+    ],
+    ids=["text", "empty", "foreign", "scribbled", "newer", "missing"],
+)
+def test_a_file_that_cannot_be_used_is_named_and_nothing_is_spent(
+    path: Path, damage: Callable[[Path], None], told: str
+) -> None:
+    ledger = Ledger(path, budget=2)
+    damage(path)
+    for use in (lambda: ledger.spend("late", 1), ledger.summary, lambda: Ledger(path)):
+        with pytest.raises(LedgerError, match=told) as caught:
+            use()
+        assert str(path) in str(caught.value)
+        assert "nothing was reported" in str(caught.value)
+
+
+READ_ONLY = """
+import os, sys
+from pathlib import Path
+from producers import Ledger, LedgerError
+if not os.geteuid():
+    os.setuid(65534)  # a user to whom permissions apply
+ledger = Ledger(sys.argv[1])
+print(ledger.left())
+for attempt in (
+    lambda: ledger.spend("late", 1),
+    lambda: Ledger(sys.argv[1] + "-2", budget=1),
+):
+    try:
+        attempt()
+    except LedgerError as error:
+        print(error)
+"""
+
+
+def test_a_file_that_is_read_only_can_be_read_and_not_spent_from() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to other users
+        path = Path(folder) / "ledger"
+        Ledger(path, budget=2)
+        path.chmod(0o444)
+        Path(folder).chmod(0o555)
+        left, spending, making = python(READ_ONLY, str(path)).splitlines()
+        Path(folder).chmod(0o700)
+    assert left == "2"
+    assert "read-only" in spending
+    assert "cannot be made" in making
+
+
+FULL = """
+import resource, sys
+from producers import Ledger, LedgerError
+ledger = Ledger(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # the journal finds no room
+try:
+    ledger.spend("late", 1)
+except LedgerError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_is_an_error_and_spends_nothing(path: Path) -> None:
+    ledger = Ledger(path, budget=2)
+    told = python(FULL, str(path))
+    assert "nothing was reported" in told
+    assert "full" in told
+    assert ledger.left() == 2
+
+
+# -- Several at once ----------------------------------------------------------------------------
+
+
+def test_threads_never_spend_more_than_the_budget(path: Path) -> None:
+    ledger, done = Ledger(path, budget=1), []
+
+    def spend() -> None:
+        for _ in range(10):
+            try:
+                ledger.spend("late", 0.05)
+            except BudgetSpent:
+                return
+            done.append(1)
+
+    threads = [threading.Thread(target=spend) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 20
+    assert ledger.left() == 0
+
+
+SPENDING = """
+import sys
+from producers.ledger.ledger import BudgetSpent, Ledger
+ledger, done = Ledger(sys.argv[1], budget=1), 0
+try:
+    while True:
+        ledger.spend("late", "0.02")
+        done += 1
+except BudgetSpent:
+    print(done)
+"""
+
+
+def test_processes_share_one_account(path: Path) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SPENDING, str(path)], stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    done = [int(process.communicate(timeout=60)[0]) for process in processes]
+    assert sum(done) == 50
+    assert Ledger(path).left() == 0
+
+
+def test_a_refusal_never_tells_of_more_than_is_left(path: Path, clock: Clock) -> None:
+    ledger = Ledger(path, budget="1234.5678", clock=clock)
+    with pytest.raises(BudgetSpent, match=r": 1234\.5678 is left of .*, 1234\.5678 \("):
+        ledger.spend("late", 2000)
+
+
+# -- In plain words -----------------------------------------------------------------------------
+
+
+def test_the_ledger_tells_its_total_in_plain_words(path: Path, clock: Clock) -> None:
+    ledger = Ledger(path, budget=2, metrics={"late": 1}, clock=clock)
+    assert str(ledger) == (
+        "In the last 24 hours this device gave no answers. 2 of 2 is left. 1 of 1 is left for late."
+    )
+    ledger.spend("late", 1)
+    clock.now += 25 * HOUR
+    ledger.spend("dep_delay", "1.5", reports=3)
+    assert str(ledger) == (
+        "In the last 24 hours this device gave 3 randomized answers about dep_delay (1.5). Whoever "
+        "has seen all of them can be at most e^1.5 = 4.5 times surer of anything about you than "
+        "before. 0.5 of 2 is left; more is free again from 2023-11-16 23:13 UTC. 1 of 1 is left "
+        "for late. Since 2023-11-14 it gave 4 randomized answers, at a cost of 2.5 in all."
+    )
+    account = ledger.accounts()["dep_delay"]
+    assert (account.reports, account.spent, account.budget) == (3, Fraction(3, 2), None)
+
+
+def test_parts_are_as_fine_as_levels() -> None:
+    metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[0.0001, 64])
+    assert [epsilon * PARTS for epsilon in metric.randomizer.epsilons] == [1, 640_000]

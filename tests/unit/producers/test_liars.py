@@ -1,0 +1,130 @@
+"""A server that makes up definitions gets no more of a person than budget and demand allow."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from estimators import Metric
+from estimators.extremes import Progress
+from producers import BudgetSpent, Connection, DefinitionChanged, Ledger, Reporter
+from producers.device.rounds import Round
+from producers.wire.reports_pb2 import ReportBatch
+from tests.support.running.broker import Broker
+
+VALUE, DEMANDED = 0.7, 0.5
+CATEGORIES = [f"c{index}" for index in range(8)]
+
+
+def made_up(count: int) -> list[Metric]:
+    """Return definitions that somebody made up: new names, levels, ranges, kinds and revisions."""
+    generator, found = np.random.default_rng(3), []
+    for number in range(count):
+        fields: dict[str, Any] = {
+            "name": f"late_{number % (count // 2)}",
+            "levels": sorted({0.1, DEMANDED, *np.round(generator.uniform(0.1, 64, 3), 4).tolist()}),
+            "pane": str(generator.choice(["1m", "1h", "7s"])),
+        }
+        kind = number % 4
+        if kind == 0:
+            low, high = sorted(generator.uniform(0, 1, 2).tolist())
+            fields |= {"kind": "mean", "mechanism": "laplace", "range": (low, high)}
+        elif kind == 1:
+            fields |= {"kind": "frequency", "mechanism": "grr", "categories": CATEGORIES}
+        elif kind == 2:
+            fields |= {"kind": "mean", "mechanism": "randomized_response", "range": (0, 1)}
+            fields |= {"memoized": True}
+        else:
+            fields |= {"kind": "maximum", "range": (0, 1), "rounds": int(generator.integers(1, 50))}
+            fields |= {"split": str(generator.choice(["users", "budget"]))}
+        found.append(Metric(**fields))
+    return found
+
+
+def give(reporter: Reporter, ledger: Ledger | None) -> None:
+    """Report the person's value, or answer the round, as whatever the definition asks for."""
+    metric = reporter.metric
+    if metric.has_rounds:
+        reporter.answer(Round.of(metric, Progress(), 0), VALUE, DEMANDED, ledger=ledger)
+    else:
+        value = CATEGORIES[5] if metric.kind == "frequency" else VALUE
+        reporter.report(value, DEMANDED, ledger=ledger)
+
+
+def test_made_up_metrics_share_one_budget_and_no_level_is_above_the_demand(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    ledger, refused, changed = Ledger(tmp_path / "ledger", budget=3), 0, 0
+    definitions = made_up(60)
+    with Connection(broker.config) as connection:
+        for metric in definitions:
+            with Reporter(metric, connection, topic=topic) as reporter:
+                try:
+                    give(reporter, ledger)
+                except BudgetSpent:
+                    refused += 1
+                except DefinitionChanged:
+                    changed += 1
+    by_revision = {(metric.name, metric.revision): metric for metric in definitions}
+    worth = 0.0
+    for batch in broker.batches(topic):
+        metric = by_revision[batch.metric, batch.revision]
+        for level in batch.levels:
+            assert metric.levels[level] <= DEMANDED
+            worth += float(metric.randomizer.epsilons[level])
+    assert refused > 10
+    assert changed > 0
+    assert 2 < worth <= 3
+    assert worth <= float(ledger.accounts()[""].spent) + 1e-9 <= 3 + 1e-9
+
+
+@pytest.mark.parametrize("levels", [[1, 64], [0.5001], [2]])
+def test_a_definition_without_a_level_as_low_as_demanded_gets_nothing(
+    broker: Broker, topic: str, levels: list[float], tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger", budget=100)
+    metrics = [dataclasses.replace(metric, levels=levels) for metric in made_up(8)]
+    for metric in metrics:
+        with Reporter(metric, broker.config, topic=topic) as reporter:
+            for book in (ledger, None):
+                with pytest.raises(ValueError, match="do not report"):
+                    give(reporter, book)
+    assert broker.batches(topic) == []
+    assert ledger.accounts()[""].spent == 0
+
+
+def test_a_batch_has_nothing_in_it_but_the_question_the_time_the_levels_and_the_reports(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """What is in a message, field by field; ids are random, and name nobody."""
+    metric, ids = made_up(8)[4], set()
+    ledgers = [None, Ledger(tmp_path / "ledger", budget=9)]
+    with Reporter(metric, broker.config, topic=topic) as reporter:
+        for time in range(60, 600, 60):
+            reporter.report(VALUE, DEMANDED, time=float(time), ledger=ledgers[time % 120 == 0])
+    for message in broker.read(topic):
+        batch = message.batch
+        assert message.key == batch.batch_id
+        assert {field.name for field, _ in batch.ListFields()} <= {
+            "metric",
+            "revision",
+            "batch_id",
+            "time_ms",
+            "levels",
+            "values",
+        }
+        only = ReportBatch(
+            metric=metric.name,
+            revision=metric.revision,
+            batch_id=batch.batch_id,
+            time_ms=batch.time_ms,
+            levels=batch.levels,
+            values=batch.values,
+        )
+        assert only.SerializeToString() == batch.SerializeToString()  # no unknown fields
+        ids.add(batch.batch_id)
+    assert len(ids) == 9

@@ -1,0 +1,284 @@
+"""What a person may rely on when their device repeats its answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from estimators import Metric
+from producers import AlreadyAnswered, BudgetSpent, DefinitionChanged, Ledger, Reporter
+from producers.ledger.permanent_answers import remembered
+from tests.support.running.broker import LATE, Broker
+from tests.unit.producers.test_reporter import Clock
+
+MEMOIZED = Metric(
+    name="late",
+    kind="mean",
+    mechanism="randomized_response",
+    range=(-60, 180),
+    levels=[1, 2],
+    pane="1m",
+    memoized=True,
+)
+CARRIER = Metric(
+    name="carrier",
+    kind="frequency",
+    mechanism="rappor",
+    categories=["AA", "B6", "DL", "UA", "WN", "9E", "EV", "MQ", "US"],
+    levels=[1, 2],
+    pane="1m",
+    memoized=True,
+)
+DAY = 86_400.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1_700_000_000.0)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: Clock) -> Ledger:
+    return Ledger(tmp_path / "ledger", budget=10, clock=clock)
+
+
+class Device:
+    """Reports in one pane after the other, and what it sent."""
+
+    def __init__(self, ledger: Ledger, metric: Metric) -> None:
+        self.ledger, self.metric, self.pane = ledger, metric, 0
+
+    def report(
+        self,
+        value: float | str,
+        epsilon: float = 1,
+        permanent: Fraction | None = None,
+        changes: int = 8,
+    ) -> bytes:
+        self.pane += 1
+        level = np.atleast_1d(self.metric.level_of([epsilon]))
+        times = np.array([60_000 * self.pane])
+        reports = remembered(
+            self.ledger, self.metric, np.array([value]), level, times, permanent, changes, None
+        )
+        return self.metric.randomizer.encode(reports)
+
+
+def cost(ledger: Ledger) -> float:
+    return float(ledger.accounts()[""].spent)
+
+
+def test_the_same_value_has_the_same_answer_and_costs_what_others_would(ledger: Ledger) -> None:
+    device = Device(ledger, CARRIER)
+    first = {name: device.report(name, changes=2) for name in ("AA", "B6", "DL")}
+    assert cost(ledger) == 3
+    for _ in range(5):
+        for name, answer in first.items():
+            assert device.report(name, changes=2) == answer
+    assert cost(ledger) == 3
+    account = ledger.accounts()["carrier"]
+    assert (account.reports, account.permanent, float(account.ever_spent)) == (18, 3, 3.0)
+    assert len(set(first.values())) > 1  # alike with probability below 1e-3
+
+
+@pytest.mark.parametrize("changes", [0, 1, 2, 8])
+def test_a_period_is_charged_for_its_room_whether_or_not_the_value_changed(
+    tmp_path: Path, clock: Clock, changes: int
+) -> None:
+    for number, values in enumerate((["AA"] * 12, ["AA", "B6", "DL", "UA"] * 3)):
+        device = Device(Ledger(tmp_path / str(number), budget=20, clock=clock), CARRIER)
+        costs = []
+        for value in values:
+            device.report(value, changes=changes)
+            costs.append(cost(device.ledger))
+        assert costs == [min(report, changes + 1) for report in range(1, 13)]
+
+
+def test_a_value_that_there_is_no_room_for_is_answered_with_the_one_before_it(
+    ledger: Ledger, clock: Clock
+) -> None:
+    device = Device(ledger, CARRIER)
+    one, two = device.report("AA", changes=1), device.report("B6", changes=1)
+    assert device.report("DL", changes=1) == two
+    assert device.report("AA", changes=1) == one  # one of the two that there is room for
+    assert device.report("DL", changes=1) == one
+    clock.now += 0.6 * DAY
+    assert device.report("B6", changes=1) == two
+    clock.now += 0.6 * DAY  # the first answer was not sent for a day: there is room again
+    device.report("DL", changes=1)
+    assert device.report("B6", changes=1) == two
+    assert ledger.accounts()["carrier"].ever_spent == 3
+    assert cost(ledger) == 2
+
+
+def test_without_changes_a_device_that_goes_on_reporting_keeps_its_answer(
+    ledger: Ledger, clock: Clock
+) -> None:
+    device = Device(ledger, CARRIER)
+    sent = {device.report("AA", changes=0)}
+    for value in ("B6", "DL", "UA"):
+        clock.now += 0.9 * DAY
+        sent.add(device.report(value, changes=0))
+    assert len(sent) == 1
+    assert cost(ledger) == 1
+    clock.now += 1.1 * DAY
+    device.report("B6", changes=0)
+    assert cost(ledger) == 1
+    assert ledger.accounts()["carrier"].ever_spent == 2
+
+
+def test_no_period_has_more_answers_than_are_charged(ledger: Ledger, clock: Clock) -> None:
+    """Of any stretch of a day, distinct answers are at most the charges at its end."""
+    device, generator = Device(ledger, CARRIER), np.random.default_rng(5)
+    sent: list[tuple[float, bytes, float]] = []
+    for _ in range(80):
+        clock.now += float(generator.choice([60, 0.2 * DAY, 0.9 * DAY, 1.5 * DAY]))
+        value = str(generator.choice(["AA", "B6", "DL", "UA", "WN"]))
+        answer = device.report(value, changes=1)
+        sent.append((clock.now, answer, cost(ledger)))
+        recent = {each for at, each, _ in sent if at > clock.now - DAY}
+        assert len(recent) <= cost(ledger) <= 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pane": "2m"},
+        {"levels": [1, 2, 3]},
+        {"memoized": False},
+        {"mechanism": "oue"},
+    ],
+)
+def test_a_changed_definition_draws_no_new_answer(
+    broker: Broker, topic: str, ledger: Ledger, changes: dict[str, Any]
+) -> None:
+    with Reporter(CARRIER, broker.config, topic=topic) as reporter:
+        reporter.report("AA", 1, time=60.0, ledger=ledger)
+    other = dataclasses.replace(CARRIER, **changes)
+    before = cost(ledger)
+    with (
+        Reporter(other, broker.config, topic=topic) as reporter,
+        pytest.raises(DefinitionChanged, match="'carrier' is not the one"),
+    ):
+        reporter.report("AA", 1, time=600.0, ledger=ledger)
+    assert cost(ledger) == before
+    renamed = dataclasses.replace(CARRIER, name="carrier_2", pane="2m")
+    with Reporter(renamed, broker.config, topic=topic) as reporter:
+        reporter.report("AA", 1, time=600.0, ledger=ledger)
+    assert cost(ledger) == before + 1
+
+
+def test_a_mean_has_two_answers_at_most_however_the_value_moves(ledger: Ledger) -> None:
+    device, generator = Device(ledger, MEMOIZED), np.random.default_rng(1)
+    values = [*generator.uniform(-60, 180, 40), -60, 180]  # the ends have one answer each for sure
+    sent = [device.report(value) for value in values]
+    assert cost(ledger) == 2
+    assert set(sent) <= {b"\0", b"\1"}
+
+
+def test_answers_outlive_the_process_and_differ_between_devices(tmp_path: Path) -> None:
+    answers = []
+    for number in range(6):
+        path = tmp_path / str(number)
+        first = Device(Ledger(path, budget=5), CARRIER).report("AA")
+        again = Device(Ledger(path), CARRIER)
+        again.pane = 1
+        assert again.report("AA") == first
+        answers.append(first)
+    assert len(set(answers)) > 1  # all alike with probability below 1e-6
+
+
+def test_an_answer_is_charged_in_each_period_in_which_it_is_used(
+    ledger: Ledger, clock: Clock
+) -> None:
+    device = Device(ledger, CARRIER)
+    device.report("AA", changes=0)
+    clock.now += 0.9 * DAY
+    device.report("AA", changes=0)
+    assert cost(ledger) == 1
+    clock.now += 0.9 * DAY  # the answer was used within the last day, though drawn before
+    assert cost(ledger) == 1
+    device.report("AA", changes=1)
+    assert cost(ledger) == 2  # a change would be charged
+    clock.now += 0.2 * DAY
+    assert cost(ledger) == 1
+    device.report("AA", changes=1)
+    assert cost(ledger) == 2
+    assert ledger.accounts()["carrier"].ever_spent == 1
+
+
+@pytest.mark.parametrize("value", ["AA", "B6"])
+def test_over_budget_the_same_value_is_refused_as_another_one_is(
+    tmp_path: Path, value: str
+) -> None:
+    ledger = Ledger(tmp_path / "ledger", budget=1)
+    device = Device(ledger, CARRIER)
+    answer = device.report("AA")
+    with pytest.raises(BudgetSpent):
+        device.report(value)
+    device.pane -= 1  # the refused report did not take the pane
+    assert device.report(value, changes=0) == answer
+
+
+def test_reports_are_drawn_anew_from_a_permanent_answer(ledger: Ledger) -> None:
+    device = Device(ledger, CARRIER)
+    sent = [device.report("AA", 1, Fraction(2), changes=0) for _ in range(20)]
+    assert len(set(sent)) > 10
+    assert cost(ledger) == 2
+    again = [device.report("AA", 2, changes=0) for _ in range(2)]
+    assert again[0] == again[1]  # the permanent answer itself
+    assert cost(ledger) == 2
+
+
+def test_levels_have_answers_of_their_own(ledger: Ledger) -> None:
+    device = Device(ledger, CARRIER)
+    device.report("AA", 1)
+    device.report("AA", 2)
+    assert cost(ledger) == 3
+
+
+def test_a_pane_has_one_answer(broker: Broker, topic: str, ledger: Ledger) -> None:
+    with Reporter(MEMOIZED, broker.config, topic=topic) as reporter:
+        reporter.report(17.0, epsilon=1, time=60.0, ledger=ledger)
+        for time in (61.0, 119.0, 5.0):
+            with pytest.raises(AlreadyAnswered, match="ends at 1970-01-01 00:02:00") as caught:
+                reporter.report(17.0, epsilon=1, time=time, ledger=ledger)
+            assert caught.value.next_ms == 120_000
+        with pytest.raises(AlreadyAnswered):
+            reporter.report([17.0, 3.0], epsilon=1, time=[120.0, 130.0], ledger=ledger)
+        reporter.report([17.0, 3.0], epsilon=1, time=[120.0, 180.0], ledger=ledger)
+    assert sum(len(batch.levels) for batch in broker.batches(topic)) == 3
+
+
+def test_a_permanent_epsilon_needs_a_ledger_and_a_memoized_metric(
+    broker: Broker, topic: str, ledger: Ledger
+) -> None:
+    for metric, book in ((MEMOIZED, None), (LATE, ledger)):
+        with (
+            Reporter(metric, broker.config, topic=topic) as reporter,
+            pytest.raises(ValueError, match="memoized = true"),
+        ):
+            reporter.report(1.0, epsilon=1, ledger=book, permanent=2)
+    with (
+        Reporter(MEMOIZED, broker.config, topic=topic) as reporter,
+        pytest.raises(ValueError, match=r"permanent = 0\.5: expected an epsilon from 1"),
+    ):
+        reporter.report(1.0, epsilon=1, ledger=ledger, permanent=0.5)
+    assert cost(ledger) == 0
+
+
+def test_the_ledger_says_what_repeated_answers_do_not_hide(ledger: Ledger) -> None:
+    device = Device(ledger, CARRIER)
+    device.report("AA", changes=1)
+    device.report("AA", changes=1)
+    assert (
+        "2 randomized answers about carrier (2). Whoever has seen all of them can be at most e^2 = "
+        "7.4 times surer of which values you had than before. Answers about carrier are repeated "
+        "while a value stays, so that they show when it changed: that is not counted. They are "
+        "charged as if it had changed."
+    ) in str(ledger)

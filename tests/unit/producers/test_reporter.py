@@ -1,0 +1,358 @@
+"""What an application may rely on when it reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from estimators import Metric
+from estimators.exact.randomness import SeededBits
+from producers import Connection, Reporter
+from producers.kafka.delivery import Batch, DeliveryError, Outbox
+from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, WORDS, Broker, count
+
+
+class Clock:
+    """A clock that stands still until it is told otherwise."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_batches_hold_exactly_what_the_mechanism_made_of_the_values(
+    broker: Broker, topic: str, metric: Metric
+) -> None:
+    generator = np.random.default_rng(1)
+    values = generator.integers(0, len(metric.category_names) or 2, 2500)
+    epsilons = generator.choice([1.0, 4.0], 2500)
+    with Reporter(metric, broker.config, topic=topic, bits=SeededBits(3)) as reporter:
+        reporter.report(values, epsilon=epsilons, time=100.0)
+
+    level = metric.level_of(epsilons)
+    expected = metric.zero()
+    metric.accumulate(expected, level, metric.randomize(values, level, SeededBits(3)))
+    batches = broker.batches(topic)
+    assert sorted(len(batch.levels) for batch in batches) == [500, 1000, 1000]
+    assert np.array_equal(count(metric, batches), expected)
+    assert reporter.delivered.reports == 2500
+    assert reporter.delivered.batches == 3
+    assert reporter.delivered.bytes == sum(batch.ByteSize() for batch in batches)
+
+
+def test_a_batch_stays_within_one_pane_and_carries_its_latest_event_time(
+    broker: Broker, topic: str
+) -> None:
+    with Reporter(LATE, broker.config, topic=topic) as reporter:
+        reporter.report([1.0] * 5, epsilon=1, time=[61.0, 59.0, 119.5, 60.0, 1.0])
+        reporter.report(0.0, epsilon=4, time=90.0)
+    found = {batch.time_ms: sorted(batch.levels) for batch in broker.batches(topic)}
+    assert found == {59_000: [1, 1], 119_500: [1, 1, 1, 3]}
+
+
+def test_a_report_without_a_time_happened_now(broker: Broker, topic: str) -> None:
+    clock = Clock(1_700_000_000.5)
+    with Reporter(LATE, broker.config, topic=topic, clock=clock) as reporter:
+        reporter.report(1.0, epsilon=1)
+        clock.now += 120
+        reporter.report(1.0, epsilon=1)
+    times = sorted(batch.time_ms for batch in broker.batches(topic))
+    assert times == [1_700_000_000_500, 1_700_000_120_500]
+
+
+def test_a_batch_leaves_when_it_is_old_enough(broker: Broker, topic: str) -> None:
+    timer = Clock(0.0)
+    with (
+        Connection(broker.config, background=False) as connection,
+        Reporter(LATE, connection, topic=topic, batch_age=2.0, timer=timer) as reporter,
+    ):
+        reporter.report(1.0, epsilon=1, time=5.0)
+        timer.now = 1.9
+        reporter.poll()
+        reporter.report(1.0, epsilon=1, time=5.0)
+        timer.now = 2.0
+        reporter.poll()
+        reporter.report(1.0, epsilon=1, time=5.0)
+    assert sorted(len(batch.levels) for batch in broker.batches(topic)) == [1, 2]
+
+
+def test_a_thread_sends_by_age(broker: Broker, topic: str) -> None:
+    with Reporter(LATE, broker.config, topic=topic, batch_age=0.0) as reporter:
+        reporter.report(1.0, epsilon=1)
+        assert len(broker.read(topic, at_least=1)) == 1  # nobody has called poll or flush
+
+
+def test_the_key_is_the_batch_id_and_decides_the_partition(broker: Broker, topic: str) -> None:
+    with Reporter(LATE, broker.config, topic=topic, batch_reports=1) as reporter:
+        reporter.report([1.0] * 64, epsilon=1)
+    first = broker.read(topic)
+    assert all(message.key == message.batch.batch_id for message in first)
+    assert len({message.partition for message in first}) > 1
+
+    with Connection(broker.config) as connection:  # the same batches once more, by someone else
+        outbox = Outbox(connection, topic)
+        for message in first:
+            outbox.put(Batch(message.key, message.batch.SerializeToString(), 1))
+        outbox.send()
+        reporter = Reporter(LATE, connection, topic=topic)
+        outbox.wait(deadline=float("inf"))
+    places: dict[bytes, set[int]] = {}
+    for message in broker.read(topic):
+        places.setdefault(message.key, set()).add(message.partition)
+    assert len(places) == 64
+    assert all(len(partitions) == 1 for partitions in places.values())
+
+
+def test_a_key_that_was_given_is_that_of_every_batch(broker: Broker, topic: str) -> None:
+    with Reporter(LATE, broker.config, topic=topic, key=b"shard 7", batch_reports=10) as reporter:
+        reporter.report(np.zeros(50), epsilon=1)
+    messages = broker.read(topic)
+    assert [message.key for message in messages] == [b"shard 7"] * 5
+    assert len({message.partition for message in messages}) == 1
+    assert len({message.batch.batch_id for message in messages}) == 5, "ids are their own"
+
+
+def test_batches_are_no_larger_than_the_metric_allows(broker: Broker, topic: str) -> None:
+    small = dataclasses.replace(LATE, max_batch_reports=30)
+    with Reporter(small, broker.config, topic=topic) as reporter:
+        reporter.report(np.zeros(100), epsilon=1)
+    assert sorted(len(batch.levels) for batch in broker.batches(topic)) == [10, 30, 30, 30]
+
+
+def test_batches_fit_into_a_message_however_wide_a_report_is(broker: Broker, topic: str) -> None:
+    wide = Metric(name="w", kind="frequency", mechanism="rappor", categories=8000, levels=[4])
+    config = {**broker.config, "message.max.bytes": 20_000}
+    with Reporter(wide, config, topic=topic) as reporter:
+        reporter.report([1] * 100, epsilon=4)
+    batches = broker.batches(topic)
+    assert sum(len(batch.levels) for batch in batches) == 100
+    assert max(batch.ByteSize() for batch in batches) <= 20_000
+
+
+def test_a_full_queue_makes_reports_wait_and_loses_none(broker: Broker, topic: str) -> None:
+    config = {**broker.config, "queue.buffering.max.messages": 2}
+    with Reporter(LATE, config, topic=topic, batch_reports=1) as reporter:
+        reporter.report([1.0] * 60, epsilon=1)
+    assert len(broker.batches(topic)) == 60
+
+
+def test_threads_may_share_a_reporter(broker: Broker, topic: str) -> None:
+    each = [3, 300, 500, 400]
+    wrong: list[Exception] = []
+
+    def work(level: int) -> None:
+        try:
+            for _ in range(each[level]):
+                reporter.report([1.0, 0.0], epsilon=LATE.levels[level], time=30.0 + 60 * level)
+        except Exception as error:
+            wrong.append(error)
+
+    with Reporter(LATE, broker.config, topic=topic, batch_reports=7, batch_age=0.0) as reporter:
+        threads = [threading.Thread(target=work, args=[level]) for level in range(4)]
+        for thread in threads:
+            thread.start()
+        reporter.flush()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+    statistic = count(LATE, broker.batches(topic))
+    assert LATE.counts(statistic).tolist() == [2 * n for n in each]
+
+
+def test_an_older_batch_never_leaves_behind_a_newer_one(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever counts would close its pane, and refuse it as late."""
+    timer, held, go_on = Clock(0.0), threading.Event(), threading.Event()
+    with (
+        Connection(broker.config, background=False) as connection,
+        Reporter(
+            LATE, connection, topic=topic, key=b"one partition", batch_reports=2, timer=timer
+        ) as reporter,
+    ):
+        produce = connection.producer.produce
+
+        def hold_the_first(*arguments: Any, **options: Any) -> None:
+            if not held.is_set():
+                held.set()
+                assert go_on.wait(60)
+            produce(*arguments, **options)
+
+        monkeypatch.setattr(connection.producer, "produce", hold_the_first)
+        reporter.report(1.0, epsilon=1, time=30.0)
+        timer.now = 10.0
+        aged = threading.Thread(target=reporter.send_aged)
+        aged.start()
+        assert held.wait(60), "the old batch is sealed, and its thread sleeps"
+        new = threading.Thread(target=lambda: reporter.report([1.0, 1.0], epsilon=1, time=9000.0))
+        new.start()
+        new.join(0.2)
+        assert new.is_alive(), "it waits for its turn"
+        with pytest.raises(DeliveryError, match="3 reports in 2 batches"):
+            reporter.flush(timeout=0.1)  # and nobody waits longer than they said
+        go_on.set()
+        for thread in (aged, new):
+            thread.join()
+        reporter.flush()
+    assert [message.batch.time_ms for message in broker.read(topic)] == [30_000, 9_000_000]
+
+
+def test_reporters_share_a_connection(broker: Broker) -> None:
+    topics = [broker.topic(), broker.topic()]
+    with Connection(broker.config) as connection:
+        delay = Reporter(DELAY, connection, topic=topics[0])
+        carrier = Reporter(CARRIER, connection, topic=topics[1])
+        delay.report(17.0, epsilon=1)
+        carrier.report(["AA", "B6"], epsilon=[1, 4])
+        delay.close()
+        carrier.flush()
+        carrier.report("AA", epsilon=4)
+    assert [DELAY.counts(count(DELAY, broker.batches(topics[0]))).sum()] == [1]
+    assert CARRIER.counts(count(CARRIER, broker.batches(topics[1]))).tolist() == [1, 2]
+
+
+def test_no_reports_are_no_batch(broker: Broker, topic: str) -> None:
+    with Reporter(LATE, broker.config, topic=topic) as reporter:
+        reporter.report([], epsilon=1)
+        reporter.report([], epsilon=[], time=[])
+        reporter.flush()
+    assert reporter.delivered.batches == 0
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "epsilon", "time", "said"),
+    [
+        (LATE, 1.0, 0.1, None, r"epsilon = 0.1: metric 'late' offers \[0.5, 1, 2, 4\]"),
+        (LATE, 1.0, float("nan"), None, "epsilon = nan"),
+        (LATE, float("nan"), 1, None, "a value of 'late' is not a number"),
+        (LATE, None, 1, None, "value None of 'late': expected a number"),
+        (LATE, [1.0, None], 1, None, "value None of 'late': expected a number"),
+        (LATE, "yes", 1, None, "value 'yes' of 'late': expected a number"),
+        (CARRIER, "AAA", 1, None, "category 'AAA' of 'carrier': did you mean 'AA'"),
+        (CARRIER, 9, 1, None, "category 9 of 'carrier': expected 0 to 8"),
+        (LATE, [1.0, 0.0], [1, 1, 1], None, r"epsilons of shape \(3,\) for values of shape \(2,\)"),
+        (LATE, [[1.0]], 1, None, "expected one value or a flat array"),
+        (LATE, [1.0, 0.0], 1, [1.0], r"times of shape \(1,\) for 2 reports"),
+        (LATE, 1.0, 1, -1.0, "time -1.0"),
+    ],
+)
+def test_what_cannot_be_reported_is_named_and_nothing_is_sent(
+    broker: Broker,
+    topic: str,
+    metric: Metric,
+    value: Any,
+    epsilon: Any,
+    time: Any,
+    said: str,
+) -> None:
+    with Reporter(metric, broker.config, topic=topic) as reporter:
+        with pytest.raises(ValueError, match=said):
+            reporter.report(value, epsilon=epsilon, time=time)
+        reporter.flush()
+        assert reporter.delivered.reports == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "said"),
+    [
+        ({}, {}, "expected 'bootstrap.servers'"),
+        ({"bootstrap.servers": "x:1", "bootstrp": 1}, {}, 'No such configuration.*"bootstrp"'),
+        ({"bootstrap.servers": "x:1", "acks": 1}, {}, "acks"),
+        ({"bootstrap.servers": "x:1"}, {"batch_reports": 0}, "batch_reports = 0"),
+        ({"bootstrap.servers": "x:1"}, {"batch_age": -1}, "batch_age = -1"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named(
+    config: dict[str, Any], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        Reporter(LATE, config, **options)
+
+
+def test_a_closed_reporter_takes_no_reports(broker: Broker, topic: str) -> None:
+    reporter = Reporter(LATE, broker.config, topic=topic)
+    reporter.close()
+    reporter.close()
+    with pytest.raises(ValueError, match="closed"):
+        reporter.report(1.0, epsilon=1)
+
+
+def test_closing_ends_the_thread(broker: Broker) -> None:
+    before = threading.active_count()
+    with Connection(broker.config):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
+
+
+def test_a_device_that_only_reports_loads_no_server_libraries() -> None:
+    program = (
+        "import sys; from producers import Reporter; from estimators import Metric; "
+        "m = Metric(name='m', kind='frequency', mechanism='rappor', categories=9, levels=[1]); "
+        "r = Reporter(m, {'test.mock.num.brokers': 1}); r.report([1, 2], epsilon=1); r.close(); "
+        "print([n for n in ('scipy', 'redis', 'starlette', 'uvicorn', 'click', 'structlog', "
+        "'prometheus_client', 'pandas') if n in sys.modules], r.delivered.reports)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["[]", "2"]
+
+
+def test_what_is_left_when_a_program_ends_is_still_sent(broker: Broker, topic: str) -> None:
+    program = (
+        "from producers import Reporter; from estimators import Metric; "
+        "m = Metric(name='late', kind='mean', mechanism='randomized_response', range=(0, 1), "
+        "levels=[0.5, 1, 2, 4], pane='1m'); "
+        f"r = Reporter(m, {broker.config!r}, topic={topic!r}, batch_age=100); "
+        "r.report(1.0, epsilon=1)"
+    )
+    subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert LATE.counts(count(LATE, broker.batches(topic))).tolist() == [0, 1, 0, 0]
+
+
+def test_vectors_are_reported_one_or_many_at_a_time(broker: Broker, topic: str) -> None:
+    place = Metric(
+        name="place", kind="vector_mean", mechanism="hemisphere", dimension=3, radius=2, levels=[1]
+    )
+    with Reporter(place, broker.config, topic=topic) as reporter:
+        reporter.report([0.5, -1.0, 1.0], epsilon=1)
+        reporter.report(np.zeros((4, 3)), epsilon=[1, 2, 3, 4], time=[1.0, 2.0, 3.0, 4.0])
+        for wrong in ([0.5, 1.0], 0.5, np.zeros((2, 4))):
+            with pytest.raises(ValueError, match="vector of 3 numbers"):
+                reporter.report(wrong, epsilon=1)
+        with pytest.raises(ValueError, match="one epsilon"):
+            reporter.report(np.zeros((4, 3)), epsilon=[1, 1, 1])
+    assert place.counts(count(place, broker.batches(topic))).tolist() == [5]
+
+
+def test_strings_are_reported_one_or_many_at_a_time(broker: Broker, topic: str) -> None:
+    with Reporter(WORDS, broker.config, topic=topic, bits=SeededBits(3)) as reporter:
+        reporter.report("sun", epsilon=1)
+        reporter.report(["snow", "émile", ""], epsilon=[1, 4, 5])
+        with pytest.raises(ValueError, match="value 7 of 'words': expected a string"):
+            reporter.report(7, epsilon=1)
+    bits, expected = SeededBits(3), WORDS.zero()
+    for values, level in ((["sun"], [0]), (["snow", "émile", ""], [0, 1, 1])):
+        WORDS.accumulate(expected, level, WORDS.randomize(values, level, bits))
+    assert np.array_equal(count(WORDS, broker.batches(topic)), expected)
+
+
+def test_a_reporter_of_true_values_says_so_loudly(
+    broker: Broker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    trusted = Metric(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
+    Reporter(DELAY, broker.config, topic=topic).close()
+    assert not [one for one in caplog.records if one.name != "producers.librdkafka"]
+    Reporter(trusted, broker.config, topic=topic, trusted=True).close()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "TRUE VALUES leave this device" in record.getMessage()

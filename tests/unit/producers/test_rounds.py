@@ -1,0 +1,311 @@
+"""A device answers each round at most once, whatever restarts, and pays for what it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from estimators import Metric
+from estimators.extremes import Progress
+from estimators.extremes.search import Decision
+from producers import BudgetSpent, DefinitionChanged, Ledger, Reporter, Rounds
+from producers.device.rounds import Round, decode, encode
+from producers.kafka.delivery import Batch, Outbox
+from producers.ledger.ledger_file import transaction
+from producers.ledger.round_participation import take_turn
+from producers.wire.reports_pb2 import ReportBatch
+from tests.support.running.broker import Broker
+
+ROUNDS = 6
+
+
+def metric(**changes: Any) -> Metric:
+    fields: dict[str, Any] = {"name": "age", "kind": "maximum", "range": (0, 64), "levels": [1, 3]}
+    return Metric(**{**fields, "rounds": ROUNDS, **changes})
+
+
+def ledger(folder: Path, budget: float = 4) -> Ledger:
+    return Ledger(folder / "ledger", budget=budget)
+
+
+@pytest.mark.parametrize("split", ["users", "budget"])
+def test_a_device_answers_each_round_at_most_once_after_any_restart(
+    split: str, tmp_path: Path
+) -> None:
+    asked = metric(split=split)
+    turns = [
+        take_turn(ledger(tmp_path), asked, number, 1)  # another one each time: a restart
+        for number in range(1, ROUNDS + 1)
+        for _ in range(3)
+    ]
+    assert sum(turns) == (1 if split == "users" else ROUNDS)
+    assert float(ledger(tmp_path).accounts()["age"].spent) == 3.0
+
+
+def test_devices_draw_their_rounds_evenly(tmp_path: Path) -> None:
+    asked, drawn = metric(), []
+    for device in range(60):
+        account = Ledger(tmp_path / f"ledger-{device}", budget=4)
+        drawn += [n for n in range(1, ROUNDS + 1) if take_turn(account, asked, n, 0)]
+    assert len(drawn) == 60
+    assert set(drawn) == set(range(1, ROUNDS + 1)), "one is missing once in 10,000 runs"
+
+
+def test_an_earlier_round_is_not_answered_after_a_later_one(tmp_path: Path) -> None:
+    asked = metric(split="budget")
+    assert take_turn(ledger(tmp_path), asked, 4, 0)
+    assert not take_turn(ledger(tmp_path), asked, 3, 0)
+
+
+def test_a_round_that_the_budget_does_not_cover_is_not_answered_and_stays_open(
+    tmp_path: Path,
+) -> None:
+    asked = metric(split="budget")
+    with pytest.raises(BudgetSpent):
+        take_turn(ledger(tmp_path, 0.4), asked, 1, 1)
+    assert take_turn(ledger(tmp_path, 4), asked, 1, 1)
+
+
+def impossible(asked: Metric) -> list[Round]:
+    """Return rounds that a definition does not allow, however a server words them."""
+    first = Round.of(asked, Progress(), 0)
+    told = (
+        {"number": ROUNDS + 1},
+        {"number": ROUNDS + 1, "rounds": 50},
+        {"number": 1, "rounds": 50},
+        {"number": 0},
+        {"number": -1},
+        {"threshold": 32.5},
+        {"threshold": 16.0},  # a point of round 2
+        {"threshold": float("nan")},
+        {"threshold": float("inf")},
+        {"threshold": 64.0},
+        {"number": 2, "threshold": 32.0},
+        {"revision": asked.revision + 1},
+        {"metric": "size"},
+    )
+    return [msgspec.structs.replace(first, **changes) for changes in told]
+
+
+@pytest.mark.parametrize("split", ["users", "budget"])
+def test_a_round_that_the_definition_does_not_allow_is_refused(tmp_path: Path, split: str) -> None:
+    asked = metric(split=split)
+    with Reporter(asked, {"test.mock.num.brokers": 1}) as reporter:
+        for wrong in impossible(asked):
+            for book in (ledger(tmp_path), None):
+                with pytest.raises(ValueError, match="expected"):
+                    reporter.answer(wrong, 50.0, 1.0, ledger=book)
+        reporter.flush()
+        assert reporter.delivered.reports == 0
+    assert float(ledger(tmp_path).accounts()[""].spent) == 0
+
+
+def test_a_server_cannot_ask_for_ever(tmp_path: Path) -> None:
+    """Rounds 1 to 50 of a search of 7, and again with every threshold: epsilon in all, no more."""
+    asked, book = metric(split="budget", rounds=7, levels=[1]), ledger(tmp_path, 100)
+    answers = 0
+    with Reporter(asked, {"test.mock.num.brokers": 1}) as reporter:
+        for number in range(1, 51):
+            parts = 2**number
+            for place in range(1, min(parts, 16), 2):
+                told = Round(
+                    metric="age",
+                    revision=asked.revision,
+                    number=number,
+                    rounds=50,
+                    threshold=64 * place / parts,
+                    opened_ms=0,
+                    decisions=(),
+                )
+                for rounds in (50, 7):
+                    with contextlib.suppress(ValueError):
+                        one = msgspec.structs.replace(told, rounds=rounds)
+                        answers += reporter.answer(one, 50.0, 1.0, ledger=book)
+    assert answers == 7
+    assert float(book.accounts()["age"].spent) == pytest.approx(1, abs=7e-4)  # rounded up
+
+
+@pytest.mark.parametrize("split", ["users", "budget"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"range": (0, 32)},
+        {"rounds": 1},
+        {"levels": [1, 3, 4]},
+        {"beta": 0.1},
+        {"split": "budget", "rounds": 2},
+        {"pane": "2m"},
+        {"kind": "minimum"},
+    ],
+)
+def test_another_definition_under_the_same_name_is_no_new_turn(
+    tmp_path: Path, split: str, changes: dict[str, Any]
+) -> None:
+    one = metric(split=split)
+    turns = [take_turn(ledger(tmp_path), one, number, 0) for number in range(1, ROUNDS + 1)]
+    other = dataclasses.replace(one, **changes)
+    for number in range(1, (other.rounds or 0) + 1):
+        with pytest.raises(DefinitionChanged, match="another name"):
+            take_turn(ledger(tmp_path), other, number, 0)
+    assert sum(turns) == (1 if split == "users" else ROUNDS)
+    spent = ledger(tmp_path).accounts()[""].ever_spent
+    assert float(spent) == pytest.approx(1, abs=1e-3)
+    renamed = dataclasses.replace(other, name="age_2")
+    assert any(
+        take_turn(ledger(tmp_path), renamed, n, 0) for n in range(1, (other.rounds or 0) + 1)
+    )
+
+
+def test_what_is_said_for_people_may_change_within_a_search(tmp_path: Path) -> None:
+    one = metric(split="budget")
+    other = metric(split="budget", unit="years", description="of people", round_time="2h")
+    assert take_turn(ledger(tmp_path), one, 1, 0)
+    assert take_turn(ledger(tmp_path), other, 2, 0)
+
+
+def test_a_definition_is_known_by_more_than_its_revision(tmp_path: Path) -> None:
+    """A revision is 32 bits: somebody who tries 2^32 definitions finds another one that has it."""
+    one, other = metric(split="budget"), metric(split="budget", range=(0, 32))
+    other.__dict__["revision"] = one.revision
+    assert take_turn(ledger(tmp_path), one, 1, 0)
+    with pytest.raises(DefinitionChanged):
+        take_turn(ledger(tmp_path), other, 2, 0)
+
+
+def test_a_ledger_from_before_knows_the_search_that_it_has_answered(tmp_path: Path) -> None:
+    one, other = metric(split="budget"), metric(split="budget", range=(0, 32))
+    assert take_turn(ledger(tmp_path), one, 1, 0)
+    with transaction(ledger(tmp_path).path, write=True) as database:
+        database.execute("DROP TABLE pins")
+    with pytest.raises(DefinitionChanged):
+        take_turn(ledger(tmp_path), other, 1, 0)
+    assert not take_turn(ledger(tmp_path), one, 1, 0)
+    assert take_turn(ledger(tmp_path), one, 2, 0)
+
+
+def test_a_round_that_comes_again_with_another_question_is_not_answered(tmp_path: Path) -> None:
+    asked, book = metric(split="budget"), ledger(tmp_path)
+    first = Round.of(asked, Progress(), 0)
+    second = msgspec.structs.replace(first, number=2, threshold=16.0)
+    with Reporter(asked, {"test.mock.num.brokers": 1}) as reporter:
+        assert reporter.answer(first, 50.0, 1.0, ledger=book) == 1
+        assert reporter.answer(second, 50.0, 1.0, ledger=book) == 1
+        other = msgspec.structs.replace(second, threshold=48.0)
+        for again in (other, second, first):
+            assert reporter.answer(again, 50.0, 1.0, ledger=book) == 0
+
+
+@pytest.mark.parametrize("kind", ["minimum", "maximum"])
+@pytest.mark.parametrize("ends", [(0, 64), (-0.3, 1e9 + 0.1), (1e9, 1e9 + 1e-3), (1e-300, 1e300)])
+def test_the_points_of_a_search_are_those_that_decisions_lead_to(
+    kind: str, ends: tuple[float, float]
+) -> None:
+    search = metric(kind=kind, range=ends, rounds=50).search
+    generator = np.random.default_rng(1)
+    for _ in range(40):
+        outwards = generator.random(50) < generator.random()
+        decisions: list[Decision] = []
+        for number in range(1, 51):
+            threshold = search.threshold(Progress(tuple(decisions)))
+            assert search.could_ask(number, threshold)
+            decisions.append(Decision(threshold, (), (), 0.0, 1.0, bool(outwards[number - 1])))
+    for number in (1, 2, 5):
+        points = {search.threshold(Progress(done)) for done in histories(number - 1)}
+        assert len(points) == 2 ** (number - 1)
+        for point in points:
+            above = math.nextafter(point, math.inf)
+            assert search.could_ask(number, above) == (above in points)
+        assert not any(search.could_ask(number, end) for end in ends)
+
+
+def histories(length: int) -> list[tuple[Decision, ...]]:
+    return [
+        tuple(Decision(0.0, (), (), 0.0, 1.0, outwards) for outwards in each)
+        for each in itertools.product((False, True), repeat=length)
+    ]
+
+
+def test_a_round_is_read_back_as_it_was_written() -> None:
+    asked, search = metric(), metric().search
+    progress = Progress()
+    for _ in range(ROUNDS + 1):
+        told = Round.of(asked, progress, 1_000)
+        assert decode(encode(told)) == told
+        assert told.progress == progress
+        if not told.is_over:
+            statistic = search.zero()
+            search.accumulate(statistic, [0] * 9, [1] * 9)
+            before, progress = told, search.decide(progress, statistic)
+            assert Round.of(asked, progress, 2_000).extends(before)
+            assert not before.extends(before)
+    assert told.is_over
+    assert told.number == ROUNDS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{}",
+        b'{"metric":"age","revision":1,"number":2,"rounds":6,"threshold":1,"opened_ms":0,'
+        b'"decisions":[]}',
+        b'{"metric":"age","revision":1,"number":1,"rounds":6,"threshold":null,"opened_ms":0,'
+        b'"decisions":[]}',
+    ],
+)
+def test_what_is_no_round_is_refused(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"round|JSON|missing|required|truncated"):
+        decode(text)
+
+
+def test_a_reporter_answers_rounds_of_its_metric_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = metric(split="budget")
+    first = Round.of(asked, Progress(), 0)
+    sent: list[ReportBatch] = []
+    put = Outbox.put
+
+    def watched(self: Outbox, batch: Batch) -> None:
+        sent.append(ReportBatch.FromString(batch.payload))
+        put(self, batch)
+
+    monkeypatch.setattr(Outbox, "put", watched)
+    with Reporter(asked, {"test.mock.num.brokers": 1}, clock=lambda: 1_700.5) as reporter:
+        assert reporter.answer(first, 50.0, 1.0, ledger=ledger(tmp_path)) == 1
+        assert reporter.answer(first, 50.0, 1.0, ledger=ledger(tmp_path)) == 0
+        assert reporter.answer(first, [1.0, 2.0, 3.0], [1.0, 3.0, 4.0]) == 3
+        with pytest.raises(ValueError, match="expected a round of 'age'"):
+            reporter.answer(Round.of(metric(name="size"), Progress(), 0), 50.0, 1.0)
+        with pytest.raises(ValueError, match="expected one person's"):
+            reporter.answer(first, [1.0, 2.0], 1.0, ledger=ledger(tmp_path))
+        with pytest.raises(ValueError, match="not a number"):
+            reporter.answer(first, float("nan"), 1.0)
+        with pytest.raises(ValueError, match="asked in rounds"):
+            reporter.report(50.0, 1.0)
+        reporter.flush()
+        assert reporter.delivered.reports == 4
+    assert [(batch.round, batch.time_ms, len(batch.levels)) for batch in sent] == [
+        (1, 1_700_500, 1),
+        (1, 1_700_500, 3),
+    ]
+
+
+def test_a_made_up_round_on_the_topic_is_passed_over(broker: Broker, topic: str) -> None:
+    asked = metric(split="budget")
+    first = Round.of(asked, Progress(), 0)
+    with Rounds(broker.config, topic) as rounds:
+        for wrong in (impossible(asked)[2], impossible(asked)[5]):  # others are no rounds at all
+            broker.write(topic, encode(wrong))
+        with pytest.raises(TimeoutError):
+            next(rounds.follow(asked, timeout=1.0))
+        broker.write(topic, encode(first))
+        assert next(rounds.follow(asked, timeout=30.0)) == first

@@ -1,0 +1,205 @@
+"""Whether, when and how many reports appear depends on times and levels, never on values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from estimators import Metric
+from estimators.extremes import Progress
+from producers import AlreadyAnswered, BudgetSpent, Connection, Ledger, Reporter
+from producers.device.rounds import Round
+from producers.ledger.ledger_file import transaction
+from producers.ledger.permanent_answers import remembered
+from tests.unit.producers.test_reporter import Clock
+
+BEGINNING = 1_700_000_000.0
+PERIOD = 600
+CATEGORIES = 5
+MEAN = Metric(
+    name="late",
+    kind="mean",
+    mechanism="randomized_response",
+    range=(0, 1),
+    levels=[0.5, 1],
+    memoized=True,
+)
+FRESH = dataclasses.replace(MEAN, name="fresh", memoized=False)
+BITS = Metric(
+    name="carrier",
+    kind="frequency",
+    mechanism="rappor",
+    categories=CATEGORIES,
+    levels=[0.5, 1],
+    memoized=True,
+)
+SYMBOLS = dataclasses.replace(BITS, name="fuel", mechanism="grr")
+AGE = Metric(name="age", kind="maximum", range=(0, 1), levels=[0.5, 1], rounds=4, split="budget")
+METRICS = (MEAN, FRESH, BITS, SYMBOLS, AGE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One call, but for the values."""
+
+    seconds: int
+    metric: Metric
+    epsilon: float
+    reports: int = 1
+    permanent: float | None = None
+    changes: int = 1
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> Step:
+    metric = draw(st.sampled_from(METRICS))
+    epsilon = draw(st.sampled_from([0.5, 1.0]))
+    flips_again = metric.memoized and metric is not SYMBOLS
+    return Step(
+        draw(st.sampled_from([0, 20, 60, 100, 300, 590, 600, 601])),
+        metric,
+        epsilon,
+        1 if metric is AGE else draw(st.integers(1, 3)),
+        draw(st.sampled_from([None, None, 1.5])) if flips_again else None,
+        draw(st.integers(0, 2)),
+    )
+
+
+class Device:
+    """Reports with a ledger, and notes what became of each call, and what left."""
+
+    def __init__(self, folder: Path, budget: float, connection: Connection) -> None:
+        self.clock = Clock(BEGINNING)
+        self.ledger = Ledger(folder / "ledger", budget, f"{PERIOD}s", clock=self.clock)
+        self.reporters = {
+            metric.name: Reporter(metric, connection, clock=self.clock) for metric in METRICS
+        }
+        self.round = 0
+
+    def close(self) -> list[int]:
+        """Return how many reports of each metric have reached Kafka."""
+        for reporter in self.reporters.values():
+            reporter.close()
+        return [reporter.delivered.reports for reporter in self.reporters.values()]
+
+    def take(self, step: Step, values: Sequence[float]) -> tuple[Any, ...]:
+        """Return all that anybody may learn of a call, but for the reports' content."""
+        self.clock.now += step.seconds
+        reporter, metric = self.reporters[step.metric.name], step.metric
+        given: Any = [value if metric.range else int(CATEGORIES * value) % 5 for value in values]
+        times = self.clock.now + 60.0 * np.arange(step.reports)
+        try:
+            if metric is AGE:
+                self.round = min(self.round + 1, 4)
+                asked = msgspec.structs.replace(
+                    Round.of(AGE, Progress(), 0), number=self.round, threshold=2.0**-self.round
+                )
+                return (reporter.answer(asked, given[0], step.epsilon, ledger=self.ledger),)
+            reporter.report(
+                given,
+                step.epsilon,
+                times,
+                ledger=self.ledger,
+                permanent=step.permanent,
+                changes=step.changes,
+            )
+        except (BudgetSpent, AlreadyAnswered) as refused:
+            said = str(refused).replace(str(self.ledger.path), "")
+            return type(refused), said
+        return ("sent", step.reports)
+
+    def accounts(self) -> list[tuple[Any, ...]]:
+        return [
+            (name, one.spent, one.left, one.reports, one.permanent, one.more_at)
+            for name, one in self.ledger.accounts().items()
+        ]
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    with Connection({"test.mock.num.brokers": 1}) as connection:
+        yield connection
+
+
+SAME = [Step(60, BITS, 1.0)] * 6 + [Step(0, FRESH, 0.5)]
+
+
+@settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(
+    told=st.lists(steps(), min_size=2, max_size=12),
+    budget=st.sampled_from([1, 2, 3.5, 8]),
+    seed=st.integers(0, 2**32),
+    constant=st.booleans(),
+)
+@example(told=SAME, budget=2, seed=1, constant=True)
+@example(told=SAME, budget=4, seed=1, constant=True)
+def test_the_same_times_and_levels_are_sent_and_refused_alike_whatever_the_values(
+    tmp_path_factory: pytest.TempPathFactory,
+    connection: Connection,
+    told: list[Step],
+    budget: float,
+    seed: int,
+    constant: bool,
+) -> None:
+    devices = [Device(tmp_path_factory.mktemp("device"), budget, connection) for _ in range(2)]
+    generator = np.random.default_rng(seed)
+    try:
+        for step in told:
+            one = np.zeros(step.reports) if constant else generator.random(step.reports)
+            other = generator.random(step.reports)
+            first, second = (
+                device.take(step, values.tolist())
+                for device, values in zip(devices, (one, other), strict=True)
+            )
+            assert first == second
+        assert devices[0].accounts() == devices[1].accounts()
+    finally:
+        sent = [device.close() for device in devices]
+    assert sent[0] == sent[1]
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(
+    history=st.lists(st.tuples(st.sampled_from([0, 200, 601]), st.integers(0, 4)), min_size=1),
+    other=st.permutations(range(CATEGORIES)),
+    changes=st.integers(0, 2),
+)
+def test_histories_that_change_alike_repeat_their_answers_alike(
+    tmp_path_factory: pytest.TempPathFactory,
+    history: list[tuple[int, int]],
+    other: list[int],
+    changes: int,
+) -> None:
+    """Which answer comes again when is a function of times, and of which values are equal."""
+    patterns = []
+    for names in (range(CATEGORIES), other):
+        clock = Clock(BEGINNING)
+        path = tmp_path_factory.mktemp("device") / "ledger"
+        ledger = Ledger(path, 100, f"{PERIOD}s", clock=clock)
+        sent: list[int] = []
+        for pane, (seconds, value) in enumerate(history[:12]):
+            clock.now += seconds
+            values, times = np.array([names[value]]), np.array([60_000 * pane])
+            level = np.zeros(1, dtype=np.uint8)
+            remembered(ledger, SYMBOLS, values, level, times, None, changes, None)
+            with transaction(path, write=False) as database:
+                last = "SELECT answer FROM uses ORDER BY number DESC LIMIT 1"
+                sent.append(database.execute(last).fetchone()[0])
+        patterns.append(sent)
+    assert patterns[0] == patterns[1]
