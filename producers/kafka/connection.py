@@ -12,8 +12,7 @@ from typing import Any, Protocol, Self
 
 from confluent_kafka import KafkaException
 
-from producers.kafka.delivery import DeliveryError
-from producers.kafka.kafka_errors import ExplainingProducer, explained
+from producers.kafka.kafka_errors import DeliveryError, ExplainingProducer, explained
 
 logger = logging.getLogger("producers")
 LIBRDKAFKA = logging.getLogger("producers.librdkafka")

@@ -11,45 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
-from producers.kafka.kafka_errors import explained
+from producers.kafka.kafka_errors import DeliveryError, explained
 
 if TYPE_CHECKING:
     from producers.kafka.connection import Connection
 
 QUEUE_FULL_WAIT = 0.1  # seconds between two attempts while librdkafka's queue is full
 FLUSH_WAIT = 0.01  # seconds between two looks at what is still under way
-
-
-class DeliveryError(RuntimeError):
-    """Reports that Kafka has not acknowledged.
-
-    Attributes
-    ----------
-    reports, batches : int
-        How many are not acknowledged.
-    first_error : str
-        What Kafka's client said first.
-    kept : bool
-        True: they are kept, and ``flush()`` sends them again. False: the reporter is closed, and
-        they are lost.
-    """
-
-    def __init__(
-        self, *, reports: int, batches: int, first_error: str, servers: str, kept: bool
-    ) -> None:
-        self.reports, self.batches, self.first_error = reports, batches, first_error
-        self.servers, self.kept = servers, kept
-        remedy = (
-            "they are kept, and flush() sends them again (one that arrives twice counts once)"
-            if kept
-            else "the reporter is closed and they are lost; call flush() before closing to be able "
-            "to try again"
-        )
-        super().__init__(
-            f"{reports} reports in {batches} batches were not acknowledged by Kafka at {servers}: "
-            f"{first_error}; check that the brokers can be reached and the topic be written to; "
-            f"{remedy}"
-        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from estimators.durations import UNITS_MS
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from producers.ledger.ledger import Account
+    from producers.ledger.accounts import Account
 
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 

@@ -21,7 +21,7 @@ from estimators import Metric
 from estimators.durations import milliseconds
 from estimators.errors import meant
 from producers.device.rounds import Round
-from producers.kafka.delivery import DeliveryError
+from producers.kafka.kafka_errors import DeliveryError
 from producers.populations.csv_files import NoColumnError
 from producers.populations.level_distribution import Mix
 from producers.populations.population import Arrivals, Population

@@ -23,7 +23,7 @@ from aggregator.errors import (
 from aggregator.kafka import clients
 from aggregator.storage.store import connect
 from producers import Reporter
-from producers.kafka.delivery import DeliveryError
+from producers.kafka.kafka_errors import DeliveryError
 from tests.services.security.conftest import Places
 from tests.support.running.secured import Certificates, Secured, SecuredRedis
 

@@ -14,7 +14,8 @@ import pytest
 from estimators import Metric
 from estimators.exact.randomness import SeededBits
 from producers import Connection, Reporter
-from producers.kafka.delivery import Batch, DeliveryError, Outbox
+from producers.kafka.delivery import Batch, Outbox
+from producers.kafka.kafka_errors import DeliveryError
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, WORDS, Broker, count
 
 
