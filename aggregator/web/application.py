@@ -94,7 +94,7 @@ def application(
     operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS])]
     posts = None if gateway is None else gateway.away
     stalled = None if gateway is None else lambda: gateway.stalled
-    service = Service(reader, settings, operations, ends, posts, stalled)
+    service = Service(reader, settings, ends, posts, stalled)
     routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first
     routes += [o.route(service) for o in operations if o.handler is not None]
     routes += pages.routes()
@@ -117,6 +117,7 @@ def application(
         exception_handlers=HANDLERS,
         lifespan=_lifespan(service, gateway, publisher),
     )
+    app.state.operations = operations
     app.router.redirect_slashes = False
     return app
 

@@ -19,9 +19,9 @@ DOCUMENT = Content("The document.", plain={"type": "object"})
     scopes=(),
     answers={200: DOCUMENT},
 )
-async def openapi_json(service: Service, _: Request) -> Response:
+async def openapi_json(service: Service, request: Request) -> Response:
     """Answer with the OpenAPI document."""
-    return as_json(openapi.document(service.operations, service.reader.metrics))
+    return as_json(openapi.document(request.app.state.operations, service.reader.metrics))
 
 
 @Operation(

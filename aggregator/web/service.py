@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -27,9 +27,6 @@ from aggregator.web.hub import Hub
 from aggregator.web.traffic import Traffic
 from estimators import Metric
 
-if TYPE_CHECKING:
-    from aggregator.web.operations import Operation
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -47,8 +44,6 @@ class Service:
     ----------
     reader : Reader
     settings : Settings
-    operations : sequence of Operation
-        All that are served: the OpenAPI document describes them.
     asked : Ends, optional
         What to ask where the log ends; the settings' Kafka if left out.
     posts : callable, optional
@@ -59,7 +54,6 @@ class Service:
 
     reader: Reader
     settings: Settings
-    operations: Sequence[Operation]
     asked: Ends | None = None
     posts: Callable[[], Awaitable[str]] | None = None
     stalled: Callable[[], str] | None = None
