@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from confluent_kafka import Consumer, TopicPartition
 
 from aggregator.config.settings import Settings
-from aggregator.kafka import clients
+from aggregator.kafka import clients, worker_clients
 from aggregator.state.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRICS, different_payloads
 from benchmarks.measure import Benchmark, Side
@@ -44,7 +44,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
 def collecting_seldom() -> Iterator[None]:
     """Have Python look for garbage as seldom as in a worker, whoever consumes."""
     before = gc.get_threshold()
-    clients.collect_seldom()
+    worker_clients.collect_seldom()
     try:
         yield
     finally:
@@ -84,7 +84,7 @@ def consumption(
 
 def raw(consumer: Consumer) -> int:
     """Drop what comes."""
-    return len(consumer.consume(clients.CONSUME_MESSAGES, timeout=PATIENCE_SECONDS))
+    return len(consumer.consume(worker_clients.CONSUME_MESSAGES, timeout=PATIENCE_SECONDS))
 
 
 def counting() -> Step:
@@ -92,8 +92,8 @@ def counting() -> Step:
     partitions: defaultdict[int, Partition] = defaultdict(lambda: Partition(METRICS, FUTURE_MS))
 
     def count(consumer: Consumer) -> int:
-        messages = clients.gather(consumer, PATIENCE_SECONDS)
-        for number, batch in clients.by_partition(messages).items():
+        messages = worker_clients.gather(consumer, PATIENCE_SECONDS)
+        for number, batch in worker_clients.by_partition(messages).items():
             partitions[number].count(batch)
         return len(messages)
 

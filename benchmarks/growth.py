@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from aggregator.kafka.clients import GATHER_MESSAGES
+from aggregator.kafka.worker_clients import GATHER_MESSAGES
 from aggregator.state.partition import Partition
 from benchmarks.batches import FUTURE_MS, METRIC, TIME_MS, LogMessage
 from benchmarks.measure import Figure

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterator
 
 from aggregator.config.settings import Settings, Topics
-from aggregator.kafka import clients
+from aggregator.kafka import topic_admin
 from aggregator.publishing import events
 from aggregator.publishing.event_producer import Outlet
 from aggregator.publishing.pane_finalizer import Due
@@ -41,7 +41,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
     reports = f"published-{uuid.uuid4().hex[:8]}"
     topics = Topics(reports=reports, estimates=f"{reports}-events", managed=places.is_real)
     settings = Settings(kafka={"bootstrap.servers": places.kafka}, topics=topics)
-    clients.ensure_topics(settings)
+    topic_admin.ensure_topics(settings)
     with Store(connect(places.redis), reports) as store:
         statistic = _fill(store)
         reader = Reader(store, {METRIC.name: METRIC})

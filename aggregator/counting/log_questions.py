@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from aggregator.config.settings import Settings
 from aggregator.counting.continuity import Log, Mark, Remembered
 from aggregator.errors import BrokerUnreachable, TopicGone
-from aggregator.kafka import clients
+from aggregator.kafka import clients, topic_admin, worker_clients
 from producers.kafka.kafka_errors import explained
 
 
@@ -31,7 +31,7 @@ class Asker:
 
     def __init__(
         self,
-        consumer: clients.ReportsConsumer,
+        consumer: worker_clients.ReportsConsumer,
         settings: Settings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -97,7 +97,7 @@ class Asker:
         raise self._unreachable(last)
 
     def _unreachable(self, error: KafkaError | None) -> BrokerUnreachable:
-        if error is not None and error.code() in clients.NO_TOPIC:
+        if error is not None and error.code() in topic_admin.NO_TOPIC:
             return TopicGone(self._topic)
         why = "no answer in time" if error is None else explained(error)
         return BrokerUnreachable(self._servers, why)

@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError, StateUnreadable
-from aggregator.kafka import clients
+from aggregator.kafka import clients, worker_clients
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.obstacles import between, is_of_data, spans
 from aggregator.state.pane_keys import PaneKey, counted_keys
@@ -268,7 +268,7 @@ class _Replay:
             position = consumer.position([here])[0].offset
             reached = max(reached, position if position != OFFSET_INVALID else 0)
             reached = end if is_over else reached
-            reached = max(reached, clients.ends(messages).get(self.number, 0))
+            reached = max(reached, worker_clients.ends(messages).get(self.number, 0))
             progress(self.number, min(reached, end))
             if time.monotonic() - heard > SILENCE_SECONDS:
                 raise DitherError(

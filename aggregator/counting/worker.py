@@ -23,7 +23,7 @@ from aggregator.counting.log_questions import Asker
 from aggregator.counting.watchdog import Watchdog
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
-from aggregator.kafka import clients as kafka
+from aggregator.kafka import worker_clients
 from aggregator.kafka.obstacles import is_of_data
 from aggregator.storage.definition_history import Definitions, rules
 from aggregator.storage.eviction import EvictionWatch
@@ -71,7 +71,7 @@ class Worker:
     store : Store
     name : str
         Shown as the owner of its partitions.
-    clients : kafka.Clients, optional
+    clients : worker_clients.Clients, optional
         Those of the settings' cluster if left out.
     clock : Clock
     end : callable
@@ -84,7 +84,7 @@ class Worker:
         metrics: Mapping[str, Metric],
         store: Store,
         name: str,
-        clients: kafka.Clients | None = None,
+        clients: worker_clients.Clients | None = None,
         clock: Clock = SYSTEM,
         end: Callable[[int], object] = os._exit,
     ) -> None:
@@ -100,7 +100,7 @@ class Worker:
         self._clock = clock
         self._next_commit = clock.monotonic() + self._interval
         self._keep_at = float("-inf")
-        clients = clients or kafka.Clients.of(settings)
+        clients = clients or worker_clients.Clients.of(settings)
         self._consumer = clients.consumer
         self._asker = Asker(clients.asker, settings, clock.monotonic)
         self._deadletters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
@@ -144,7 +144,7 @@ class Worker:
         self._watchdog.at("consuming")
         next_look = self._outage.retry_at if self._outage.is_on else self._next_commit
         patience = max(0.0, next_look - self._clock.monotonic())
-        self._count(kafka.gather(self._consumer, min(patience, 1.0)))
+        self._count(worker_clients.gather(self._consumer, min(patience, 1.0)))
         self._seek_again()
         if self._outage.is_due:
             self._tend()
@@ -174,7 +174,8 @@ class Worker:
         aggregate, every = self.settings.aggregate, self.owned.values()
         return (
             sum(owned.state.unsaved for owned in every) >= aggregate.commit_reports
-            or sum(owned.refused_bytes for owned in every) * kafka.QUEUE_SHARE >= aggregate.memory
+            or sum(owned.refused_bytes for owned in every) * worker_clients.QUEUE_SHARE
+            >= aggregate.memory
             or any(self._is_filled(owned) for owned in every)
         )
 
@@ -219,9 +220,9 @@ class Worker:
         errors = [event for event in events if event.error() is not None]
         for event in errors:
             self._note(event)
-        ends = kafka.ends(events) if errors else {}
+        ends = worker_clients.ends(events) if errors else {}
         messages = [event for event in events if event.error() is None] if errors else events
-        for number, batch in kafka.by_partition(messages).items():
+        for number, batch in worker_clients.by_partition(messages).items():
             if not self._follows(number, batch[0].offset(), batch[-1].offset()):
                 ends.pop(number, None)
                 continue
@@ -308,7 +309,11 @@ class Worker:
     def _bound_memory(self) -> None:
         """Halt the partition with the largest open panes if all together are too large."""
         sizes = {number: owned.open_bytes for number, owned in self.owned.items()}
-        allowed = self.settings.aggregate.memory * (kafka.QUEUE_SHARE - 1) // kafka.QUEUE_SHARE
+        allowed = (
+            self.settings.aggregate.memory
+            * (worker_clients.QUEUE_SHARE - 1)
+            // worker_clients.QUEUE_SHARE
+        )
         if (total := sum(sizes.values())) > allowed:
             largest = self.owned[max(sizes, key=lambda number: sizes[number])]
             if largest.is_counting:

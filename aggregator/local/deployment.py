@@ -13,7 +13,7 @@ from typing import Self
 from aggregator.config.environment import FILE
 from aggregator.config.settings import SCOPES, Settings, values
 from aggregator.errors import DitherError
-from aggregator.kafka import clients
+from aggregator.kafka import topic_admin
 from aggregator.local.child import Child, how
 from aggregator.local.embedded import EmbeddedBroker, EmbeddedRedis
 from aggregator.local.ports import refuse_taken
@@ -89,7 +89,7 @@ class LocalDeployment:
             if not self.settings.sources.keys() >= {"kafka.bootstrap.servers", "redis.url"}:
                 allow_any_past(self.settings)
             self.places = f"{self._kafka()} and {self._redis()}"
-            clients.ensure_topics(self.settings)
+            topic_admin.ensure_topics(self.settings)
             refuse_taken(LOOPBACK, self.settings.serve.port)
             self._stack.enter_context(self._process("aggregate", f"--workers={self.workers}"))
             self._stack.enter_context(self._process("serve"))

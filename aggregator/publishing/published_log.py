@@ -18,7 +18,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator.config.settings import Settings
-from aggregator.kafka import clients
+from aggregator.kafka import clients, topic_admin
 from aggregator.kafka.headers import read
 from aggregator.publishing import events
 from aggregator.reading.releases import is_release
@@ -236,7 +236,7 @@ class Published:
     def _unread(self) -> dict[int, tuple[int, int]]:
         """Return the offsets to read in each partition: from where the copy ends to the end."""
         logs = self._logs()
-        identity = f"{self._topic}:{clients.topic_id(self._settings, self._topic)}"
+        identity = f"{self._topic}:{topic_admin.topic_id(self._settings, self._topic)}"
         place = f"{self._key}:position"
         known = parsing.texts(place, self._client.hgetall(place))
         positions = {n: parsing.integer(place, known.get(str(n), "0"), 0) for n in logs}

@@ -15,7 +15,7 @@ import structlog
 
 from aggregator.config.live_metrics import current
 from aggregator.config.settings import Settings, publish_since_ms
-from aggregator.kafka import clients
+from aggregator.kafka import topic_admin
 from aggregator.publishing import events
 from aggregator.publishing.event_producer import Outlet
 from aggregator.publishing.events import Event
@@ -60,7 +60,7 @@ class Publisher(Leader):
         """Publish as the only one, until something fails or the definitions change."""
         defined = current(self.reader.metrics)
         self.published.keep_for(_retentions(defined))
-        clients.ensure_topics(self.settings, self.settings.topics.estimates)
+        topic_admin.ensure_topics(self.settings, self.settings.topics.estimates)
         topics = self.settings.topics
         identity = f"dither.publisher.{topics.reports}"
         with contextlib.ExitStack() as closing:

@@ -16,7 +16,7 @@ from aggregator.clock import SYSTEM, Clock
 from aggregator.config.live_metrics import current
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
-from aggregator.kafka import clients
+from aggregator.kafka import topic_admin
 from aggregator.kafka.log_ends import KafkaLog, LogEnds
 from aggregator.publishing import events
 from aggregator.publishing.event_producer import Outlet
@@ -72,7 +72,7 @@ class Coordinator(Leader):
         self._at("leading")
         defined = current(self.reader.metrics)
         self._metrics = [metric for metric in defined.values() if metric.has_rounds]
-        clients.ensure_topics(self.settings, self._topic)
+        topic_admin.ensure_topics(self.settings, self._topic)
         identity = f"dither.coordinator.{self.settings.topics.reports}"
         outlet = Outlet(self.settings, self._topic, identity)
         try:

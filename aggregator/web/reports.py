@@ -9,7 +9,7 @@ import msgspec
 
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
-from aggregator.kafka import clients
+from aggregator.kafka import clients, topic_admin
 from aggregator.kafka.client_log import Complaints
 from aggregator.web.operations import Content, Operation
 from estimators import Metric
@@ -69,7 +69,7 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
                 milliseconds(settings.aggregate.future) / 1000,
                 milliseconds(settings.aggregate.past) / 1000,
             ),
-            prepare=functools.partial(clients.ensure_topics, settings, settings.topics.reports),
+            prepare=functools.partial(topic_admin.ensure_topics, settings, settings.topics.reports),
         )
     except ValueError as error:
         raise DitherError(f"[gateway] {error}") from None

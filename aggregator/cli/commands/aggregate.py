@@ -18,7 +18,7 @@ from aggregator.config.live_metrics import on_hangup
 from aggregator.config.settings import Settings, container_share
 from aggregator.counting.supervisor import Supervisor, single_worker_command
 from aggregator.counting.worker import Worker
-from aggregator.kafka import clients
+from aggregator.kafka import topic_admin, worker_clients
 from aggregator.kafka.compaction import refuse_compaction
 from aggregator.storage.eviction import refuse_eviction
 
@@ -44,7 +44,7 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
     """
     logging.configure(log_level, log_json)
     metrics = live_metrics(settings)
-    clients.ensure_topics(settings, settings.topics.reports, settings.topics.deadletters)
+    topic_admin.ensure_topics(settings, settings.topics.reports, settings.topics.deadletters)
     refuse_compaction(settings)
     store = opened_store(settings)
     refuse_eviction(store.client)
@@ -60,7 +60,7 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
         runner = Supervisor(count, single_worker_command(sys.argv[1:], memory), died)
         on_hangup(runner.hang_up)
     else:
-        clients.collect_seldom()
+        worker_clients.collect_seldom()
         runner = Worker(settings, metrics, store, f"{socket.gethostname()}:{os.getpid()}")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: runner.stop())

@@ -21,7 +21,7 @@ from aggregator.dead_letters.replay import Forecast
 from aggregator.dead_letters.replay import replay as send_again
 from aggregator.dead_letters.report import facts, lines
 from aggregator.dead_letters.selection import Filters, Selection
-from aggregator.kafka import clients
+from aggregator.kafka import clients, topic_admin
 from aggregator.timestamps import iso
 from estimators.errors import meant
 
@@ -93,7 +93,7 @@ class _Read:
     def __init__(self, settings: Settings, topic: DeadLetterTopic, quiet: bool) -> None:
         self.topic, self.quiet = topic, quiet
         self.store = opened_store(settings)
-        topic_id = clients.topic_id(settings, settings.topics.deadletters)
+        topic_id = topic_admin.topic_id(settings, settings.topics.deadletters)
         self.handled = Handled(self.store, settings.topics.deadletters, topic_id)
         self.marked = self.handled.read(topic.ranges)
 
@@ -273,8 +273,8 @@ def _forecast(settings: Settings, read: _Read, rounds: int) -> Forecast:
         settings,
         defined_metrics(settings),
         read.store,
-        clients.partition_count(settings, reports),
-        stamps=clients.stamps_messages(settings, reports),
+        topic_admin.partition_count(settings, reports),
+        stamps=topic_admin.stamps_messages(settings, reports),
         rounds=rounds,
     )
 

@@ -15,7 +15,7 @@ import numpy as np
 from aggregator.cli.commands.options import defined_metrics, metric_argument, settings_options
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError, UnknownMetric
-from aggregator.kafka import clients
+from aggregator.kafka import clients, topic_admin
 from aggregator.rounds.waiting_devices import Waiting
 from estimators import Metric
 from estimators.durations import milliseconds
@@ -152,7 +152,7 @@ def produce(
     if not definition.has_rounds and (told := _too_old(settings, population)):
         click.echo(told, err=True)
     needed = [settings.topics.rounds] if definition.has_rounds else []
-    clients.ensure_topics(settings, settings.topics.reports, *needed)
+    topic_admin.ensure_topics(settings, settings.topics.reports, *needed)
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
     shown = _as_dict(definition, produced, population)
     click.echo(json.dumps(shown) if as_json else _as_text(definition, shown))

@@ -8,7 +8,7 @@ from aggregator.cli.commands.options import opened_store, settings_options
 from aggregator.config.settings import Settings
 from aggregator.counting import recount as recounting
 from aggregator.errors import DitherError
-from aggregator.kafka import clients
+from aggregator.kafka import topic_admin
 from aggregator.kafka.log_ends import KafkaLog
 
 
@@ -38,7 +38,7 @@ def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_l
             f"{ends.unknown}: it is not known whether the log still has all that was counted. Try "
             "again, or accept that it may not have: --accept-loss"
         )
-    topic_id = "" if ends.unknown else clients.topic_id(settings, settings.topics.reports)
+    topic_id = "" if ends.unknown else topic_admin.topic_id(settings, settings.topics.reports)
     losses = []
     for number in numbers:
         if not ends.unknown and number not in ends.ranges:

@@ -9,7 +9,7 @@ import click
 from aggregator.cli.commands.options import settings_options
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
-from aggregator.kafka import clients
+from aggregator.kafka import topic_admin
 
 
 @click.command()
@@ -23,7 +23,7 @@ def topics(settings: Settings, as_json: bool) -> None:
     """
     if not settings.topics.managed:
         raise DitherError("topics.managed is false: Dither leaves this cluster's topics alone")
-    created = clients.ensure_topics(settings)
+    created = topic_admin.ensure_topics(settings)
     if as_json:
         click.echo(json.dumps({"created": created}))
     else:

@@ -15,7 +15,7 @@ from aggregator.config.settings import Aggregate, Settings, Topics
 from aggregator.counting import backoff
 from aggregator.counting import worker as worker_module
 from aggregator.counting.worker import Worker
-from aggregator.kafka import clients as kafka
+from aggregator.kafka import worker_clients
 from aggregator.storage.store import TORN, Store
 from tests.models.simulation.clients import (
     AskerModel,
@@ -155,7 +155,7 @@ class Schedule:
             store = Store(RedisClient(self.redis, process), TOPIC)
             topic_id = TopicIdModel(self.cluster, process)
             count = PartitionCountModel(self.cluster, process)
-            mine = kafka.Clients(consumer, asker, producer, topic_id, unreadable, count)  # type: ignore[arg-type]
+            mine = worker_clients.Clients(consumer, asker, producer, topic_id, unreadable, count)  # type: ignore[arg-type]
             worker = self._worker(settings, METRICS, store, name, mine, ProcessClock(process))
             made.append(worker)
             worker.run()

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from aggregator.config.settings import Settings
 from aggregator.errors import BrokerUnreachable
-from aggregator.kafka import clients
+from aggregator.kafka import topic_admin
 from deploy.kafka import launcher
 from deploy.kafka.cluster import KafkaCluster
 from producers.wire.reports_pb2 import ReportBatch
@@ -121,8 +121,8 @@ def test_a_topics_id_is_told_soon_after_any_broker_has_died(tmp_path: Path) -> N
         missing("Apache Kafka", lacking)
     with KafkaCluster(tmp_path / "kafka", brokers=3) as cluster:
         settings = Settings(kafka={"bootstrap.servers": cluster.bootstrap_servers})
-        clients.ensure_topics(settings, settings.topics.reports)
-        ask = clients.TopicId(settings, settings.topics.reports)
+        topic_admin.ensure_topics(settings, settings.topics.reports)
+        ask = topic_admin.TopicId(settings, settings.topics.reports)
 
         def answers() -> bool:
             with contextlib.suppress(BrokerUnreachable):

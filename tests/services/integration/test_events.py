@@ -14,7 +14,7 @@ from cloudevents.core.formats.json import JSONFormat
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from aggregator.kafka import clients
+from aggregator.kafka import clients, topic_admin
 from aggregator.publishing import pane_finalizer
 from aggregator.publishing.event_producer import Outlet
 from aggregator.publishing.events import FINAL, Event
@@ -319,7 +319,7 @@ def test_a_topic_that_was_deleted_and_created_again_gets_every_event(counted: De
     admin = AdminClient({"bootstrap.servers": counted.kafka.bootstrap_servers})
     admin.delete_topics([counted.estimates])[counted.estimates].result(30)
     wait_until(lambda: counted.estimates not in admin.list_topics(timeout=30).topics, "it is gone")
-    clients.ensure_topics(counted.settings)
+    topic_admin.ensure_topics(counted.settings)
     assert not on_topic(counted)
     with publishing(counted):
         wait_for_finals(counted, 24)

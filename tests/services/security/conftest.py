@@ -12,6 +12,7 @@ import pytest
 from aggregator.cli.roles import KafkaRight, Role, roles
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients as kafka
+from aggregator.kafka import topic_admin
 from estimators import load_metrics
 from tests.services.security import exercises
 from tests.support.reports.messages import EPOCH, agreeing, batch
@@ -108,7 +109,7 @@ class Places:
         The others close the pane of the first.
         """
         settings = self.administration()
-        kafka.ensure_topics(settings)
+        topic_admin.ensure_topics(settings)
         producer, question = kafka.producer(settings), self.metrics["delay"]
         batches = [batch(question, [1.0]), *agreeing(question, EPOCH + HOUR, 1)]
         for payload in (*(each.SerializeToString() for each in batches), b"?"):

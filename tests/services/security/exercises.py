@@ -14,7 +14,7 @@ from aggregator.config.settings import Settings
 from aggregator.counting import recount as recounting
 from aggregator.counting.verify import verify
 from aggregator.counting.worker import Worker
-from aggregator.kafka import clients
+from aggregator.kafka import clients, topic_admin
 from aggregator.kafka.log_ends import KafkaLog
 from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
@@ -50,7 +50,7 @@ def open_store(settings: Settings) -> Store:
 
 
 def report(settings: Settings, metrics: Metrics) -> None:
-    clients.ensure_topics(settings, settings.topics.reports)
+    topic_admin.ensure_topics(settings, settings.topics.reports)
     properties = {**clients.reporting(settings), "message.timeout.ms": 5000}
     with Reporter(metrics["delay"], properties, topic=settings.topics.reports) as reporter:
         reporter.report([1.0, 2.0], epsilon=1.0, time=EPOCH / 1000)
@@ -116,7 +116,7 @@ def look(settings: Settings, _: Metrics) -> None:
 def recount(settings: Settings, _: Metrics) -> None:
     """Ask what `dither recount` asks of Kafka."""
     look(settings, _)
-    clients.topic_id(settings, settings.topics.reports)
+    topic_admin.topic_id(settings, settings.topics.reports)
 
 
 def delete(settings: Settings, _: Metrics) -> None:
@@ -126,7 +126,7 @@ def delete(settings: Settings, _: Metrics) -> None:
 
 
 def create(settings: Settings, _: Metrics) -> None:
-    assert clients.ensure_topics(settings)
+    assert topic_admin.ensure_topics(settings)
 
 
 def _run_until(

@@ -20,7 +20,7 @@ from aggregator.errors import (
     SettingsError,
     StoreUnreachable,
 )
-from aggregator.kafka import clients
+from aggregator.kafka import clients, topic_admin
 from aggregator.storage.store import connect
 from producers import Reporter
 from producers.kafka.kafka_errors import DeliveryError
@@ -145,7 +145,7 @@ def test_a_reporter_without_the_right_says_so(places: Places) -> None:
 
 def test_topics_that_may_not_be_created_are_named(places: Places) -> None:
     with pytest.raises(DitherError, match=r"(?i)authorization failed.*`dither topics`") as error:
-        clients.ensure_topics(places.user("worker", []), places.settings.topics.reports)
+        topic_admin.ensure_topics(places.user("worker", []), places.settings.topics.reports)
     assert places.settings.topics.reports in str(error.value)
     assert places.settings.topics.estimates not in str(error.value)
 

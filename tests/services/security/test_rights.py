@@ -15,7 +15,7 @@ from aggregator.cli.roles import Role, roles
 from aggregator.config.settings import Settings
 from aggregator.counting import worker
 from aggregator.errors import DitherError
-from aggregator.kafka import clients
+from aggregator.kafka import clients, topic_admin
 from producers.kafka.kafka_errors import DeliveryError
 from tests.services.security import exercises
 from tests.services.security.conftest import Places
@@ -52,7 +52,7 @@ def prepared(role: str, places: Places, counted: Places) -> Places:
     """Return places with what a role begins with."""
     if role == "publisher":  # there is something to read, and something new
         counted.settings.topics.estimates = f"estimates-{uuid.uuid4().hex[:8]}"
-        clients.ensure_topics(counted.administration())
+        topic_admin.ensure_topics(counted.administration())
         forget_published(counted)
         exercises.publish(counted.administration(), counted.metrics)
         forget_published(counted)
@@ -62,7 +62,7 @@ def prepared(role: str, places: Places, counted: Places) -> Places:
     if role in ("respondent", "coordinator"):  # the topic has something, but not all
         counted.settings.topics.rounds = f"rounds-{uuid.uuid4().hex[:8]}"
         settings = counted.administration()
-        clients.ensure_topics(settings)
+        topic_admin.ensure_topics(settings)
         producer = clients.producer(settings)
         refused: list[object] = []
         producer.produce(

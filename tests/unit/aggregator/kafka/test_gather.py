@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import KafkaError, Producer, TopicPartition
 
 from aggregator.config.settings import Settings
-from aggregator.kafka import clients
+from aggregator.kafka import clients, worker_clients
 from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
 
 
 @contextlib.contextmanager
-def backlog(messages: int, size: int) -> Iterator[clients.ReportsConsumer]:
+def backlog(messages: int, size: int) -> Iterator[worker_clients.ReportsConsumer]:
     """Yield a consumer at the beginning of a log whose messages it has fetched."""
     with EmbeddedBroker() as broker:
         broker.create_topic("reports")
@@ -37,10 +37,10 @@ def test_a_backlog_is_gathered_in_the_order_of_each_partition() -> None:
     with backlog(5_500, 20) as consumer:
         messages: list[Any] = []
         while len(messages) < 5_500:
-            found = clients.gather(consumer, 1.0)
-            assert len(found) <= clients.GATHER_MESSAGES
+            found = worker_clients.gather(consumer, 1.0)
+            assert len(found) <= worker_clients.GATHER_MESSAGES
             messages += found
-    grouped = clients.by_partition(messages)
+    grouped = worker_clients.by_partition(messages)
     assert sum(map(len, grouped.values())) == 5_500
     for number, batch in grouped.items():
         assert {message.partition() for message in batch} == {number}
@@ -53,7 +53,7 @@ def test_gathering_ends_at_either_limit(
 ) -> None:
     monkeypatch.setattr(clients, limit, value)
     with backlog(5_500, 20) as consumer:
-        assert 1_000 <= len(clients.gather(consumer, 10.0)) <= 2_000
+        assert 1_000 <= len(worker_clients.gather(consumer, 10.0)) <= 2_000
 
 
 class Event:
@@ -85,4 +85,4 @@ def test_a_partitions_end_is_the_last_thing_that_came_of_it() -> None:
         Event(2, 7, end),
         Event(3, -1001, KafkaError._TRANSPORT),
     ]
-    assert clients.ends(events) == {1: 9, 2: 7}
+    assert worker_clients.ends(events) == {1: 9, 2: 7}

@@ -1,0 +1,233 @@
+"""A worker's side of Kafka: what it consumes with, how much at once, and what it may receive."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, Self
+
+from confluent_kafka import KafkaError, Producer, TopicPartition
+
+from aggregator.config.settings import Settings
+from aggregator.kafka.client_log import Complaints
+from aggregator.kafka.clients import CONSUMER, consumer, producer
+from aggregator.kafka.compaction import CompactionWatch
+from aggregator.kafka.obstacles import Probe, prober
+from aggregator.kafka.topic_admin import (
+    PartitionCount,
+    TopicId,
+)
+from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
+
+LETTERS: dict[str, Any] = {
+    "message.max.bytes": 64_000_000,
+    "queue.buffering.max.kbytes": 65_536,
+    "compression.type": "zstd",
+}
+"""Of the producer of dead letters: what came compressed must not become large on the brokers."""
+
+
+LETTERS_MAY = ("queue.buffering.max.kbytes", "compression.type")
+"""What [kafka] may override of them."""
+
+
+QUEUE_SHARE = 8
+"""Of a worker's memory, that messages which were fetched may take."""
+
+
+MOST_QUEUED_KBYTES = 65_536
+
+
+MOST_RECEIVED = 100_000_000
+"""librdkafka's own default."""
+
+
+SINGLE: dict[str, Any] = {
+    "enable.partition.eof": True,
+    "queued.min.messages": 1,
+    "queued.max.messages.kbytes": 1_024,
+    "max.partition.fetch.bytes": 1,
+}
+"""Who wants one message fetches one record batch, whatever it has: a broker sends a whole one."""
+
+
+FRESH: dict[str, Any] = {
+    "topic.metadata.refresh.interval.ms": 10_000,
+    "metadata.max.age.ms": 2_000,
+}
+"""A broker that has just started may tell of a topic without its partitions: ask again soon."""
+
+
+CONSUME_MESSAGES, GATHER_MESSAGES, GATHER_BYTES = 1_000, 32_000, 8_000_000
+"""How many messages are asked for at once, and how many are counted together at most."""
+
+
+class ReportsConsumer(Protocol):
+    """What a worker asks of the consumer that fetches its partitions (confluent_kafka's words)."""
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: Callable[[Any, list[TopicPartition]], None],
+        on_revoke: Callable[[Any, list[TopicPartition]], None],
+        on_lost: Callable[[Any, list[TopicPartition]], None],
+    ) -> None:
+        """Join the group; the callbacks come while it consumes, or closes."""
+
+    def consume(self, num_messages: int, timeout: float) -> Sequence[Any]:
+        """Return up to so many messages, after so many seconds at most."""
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Fetch these partitions too."""
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Fetch these partitions no longer."""
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Fetch nothing of these for now."""
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Fetch these again."""
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go on at another offset."""
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: Literal[True]) -> None:
+        """Tell the group's coordinator how far it came."""
+
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        """Return the offsets that the group's coordinator was told last, with their metadata."""
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = ..., cached: bool = ...
+    ) -> tuple[int, int]:
+        """Return the first and the next offset of a partition's log."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+
+def gather(consumer: ReportsConsumer, patience: float) -> list[Any]:
+    """Return the messages of `patience` seconds; more than a thousand only if they are there.
+
+    Many together are counted faster, and too many would fill the memory.
+    """
+    found = consumer.consume(CONSUME_MESSAGES, timeout=patience)
+    messages, size = list(found), 0
+    while len(found) == CONSUME_MESSAGES and len(messages) < GATHER_MESSAGES:
+        size += sum(map(len, found))
+        if size > GATHER_BYTES:
+            break
+        found = consumer.consume(CONSUME_MESSAGES, timeout=0)
+        messages += found
+    return messages
+
+
+def by_partition(messages: Sequence[Any]) -> dict[int, list[Any]]:
+    """Return the messages of each partition, in their order."""
+    found: defaultdict[int, list[Any]] = defaultdict(list)
+    for message in messages:
+        found[message.partition()].append(message)
+    return found
+
+
+def ends(events: Sequence[Any]) -> dict[int, int]:
+    """Return where nothing more could be read, of each partition that came to its end.
+
+    It is the end of the log, or where a transaction is open. All that is countable before it came
+    before it; it may be further on than the last message, by markers of transactions and by what
+    was aborted. Partitions of which messages came afterwards are left out.
+    """
+    found: dict[int, int] = {}
+    for event in events:
+        error = event.error()
+        if error is None:
+            found.pop(event.partition(), None)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            found[event.partition()] = event.offset()
+    return found
+
+
+def collect_seldom() -> None:
+    """Have this process look for garbage seldom: it would at every 700th message that comes.
+
+    Thousands of messages are held at once, and none is part of a cycle.
+    """
+    gc.freeze()
+    gc.set_threshold(4 * GATHER_MESSAGES)
+
+
+def received(settings: Settings) -> dict[str, Any]:
+    """Return the limits of what a worker receives, by its memory.
+
+    What expands beyond `receive.message.max.bytes` is not read, but for gzip, lz4 and snappy, for
+    which the client has no limit. A response must fit, too.
+    """
+    share = settings.aggregate.memory // QUEUE_SHARE
+    least = int(settings.kafka.get("fetch.max.bytes", CONSUMER["fetch.max.bytes"])) + 512
+    return {
+        "queued.max.messages.kbytes": min(MOST_QUEUED_KBYTES, share // 1024),
+        "receive.message.max.bytes": max(least, min(MOST_RECEIVED, share)),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Clients:
+    """A worker's side of Kafka.
+
+    Attributes
+    ----------
+    consumer : ReportsConsumer
+        Fetches the partitions that the group hands out.
+    asker : ReportsConsumer
+        Fetches nothing: questions would queue behind a fetch that waits.
+    producer : confluent_kafka.Producer
+        Takes the dead letters.
+    topic_id : callable
+        Returns the id of the reports topic; see :class:`TopicId`.
+    probe : callable
+        Starts looking for the end of a record batch; see
+        :func:`aggregator.kafka.obstacles.prober`.
+    partitions : callable
+        Returns how many partitions it has; see :class:`PartitionCount`.
+    compaction : callable
+        Returns why the topic must not be counted; see :mod:`aggregator.kafka.compaction`.
+    """
+
+    consumer: ReportsConsumer
+    asker: ReportsConsumer
+    producer: Producer
+    topic_id: Callable[[], str]
+    probe: Callable[[int, int], Probe]
+    partitions: Callable[[], int]
+    compaction: Callable[[], str] = str
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the clients of a deployment's cluster."""
+        group = settings.aggregate.group
+        chosen = {k: settings.kafka[k] for k in LETTERS_MAY if k in settings.kafka}
+        unset = {k: v for k, v in received(settings).items() if k not in settings.kafka}
+        asker = consumer(settings, group, **FRESH, **SINGLE)
+        return cls(
+            consumer(
+                settings,
+                group,
+                on_commit=lambda *_: None,
+                error_cb=Complaints(),
+                **{"enable.partition.eof": True},
+                **FRESH,
+                **unset,
+            ),
+            asker,
+            producer(settings, **LETTERS | chosen),
+            TopicId(settings, settings.topics.reports),
+            prober(
+                lambda: consumer(settings, group, **{"enable.partition.eof": True}, **unset),
+                settings.topics.reports,
+            ),
+            PartitionCount(asker, settings.topics.reports),
+            CompactionWatch(settings),
+        )
