@@ -2,7 +2,16 @@
 
 from estimators.errors import DefinitionError, ReportError
 from estimators.estimate import Estimate
-from estimators.metrics.loading import load_metrics
+from estimators.exact.randomness import SeededBits
+from estimators.metrics.loading import define, load_metrics
 from estimators.metrics.metric import Metric
 
-__all__ = ["DefinitionError", "Estimate", "Metric", "ReportError", "load_metrics"]
+__all__ = [
+    "DefinitionError",
+    "Estimate",
+    "Metric",
+    "ReportError",
+    "SeededBits",
+    "define",
+    "load_metrics",
+]

@@ -15,7 +15,7 @@ import msgspec
 
 from aggregator.config.settings import Aggregate
 from estimators import Metric
-from estimators.metrics.loading import define
+from estimators.metrics.loading import read_definition
 
 FIELD = "definitions:"
 """Before the offset, in the owner's hash."""
@@ -55,7 +55,9 @@ class Definitions:
         found = msgspec.json.decode(document)
         try:
             tables, rules = found["metrics"], found["aggregate"]
-            return cls({name: define(name, table) for name, table in tables.items()}, dict(rules))
+            return cls(
+                {name: read_definition(name, table) for name, table in tables.items()}, dict(rules)
+            )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no definitions: {error!r}") from None
 

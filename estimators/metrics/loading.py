@@ -53,11 +53,42 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     tables = document.get("metrics")
     if not isinstance(tables, dict) or not tables:
         raise DefinitionError("metrics", tables, "one table [metrics.NAME] or more", source)
-    return {name: define(name, table, source) for name, table in tables.items()}
+    return {name: read_definition(name, table, source) for name, table in tables.items()}
 
 
-def define(name: str, table: Any, source: str = "") -> Metric:
-    """Build a metric from the keys and values of its table.
+def define(*, name: str, **definition: Any) -> Metric:
+    """Make a metric from its definition, as a table of ``metrics.toml`` has it.
+
+    Parameters
+    ----------
+    name : str
+    **definition
+        The keys of :class:`estimators.metrics.metric.Metric`.
+
+    Raises
+    ------
+    DefinitionError
+        Naming the key, the value found and what was expected.
+
+    Examples
+    --------
+    >>> late = define(name="late", kind="mean", mechanism="randomized_response",
+    ...               range=(0, 1), levels=[0.5, 1, 2])
+    >>> late.labels, late.pane_ms
+    ((), 60000)
+    """
+    return read_definition(name, definition)
+
+
+def read_definition(name: str, table: Any, source: str = "") -> Metric:
+    """Make a metric from its table in a file.
+
+    Parameters
+    ----------
+    name : str
+    table : mapping
+    source : str
+        The file, for messages.
 
     Raises
     ------

@@ -15,7 +15,7 @@ from aggregator.config.settings import SECTIONS, in_force, load_settings, values
 from aggregator.errors import SettingsError
 from estimators import DefinitionError, Metric, load_metrics
 from estimators.mechanisms import MECHANISMS
-from estimators.metrics.loading import define
+from estimators.metrics.loading import read_definition
 from tests.support.paths import ROOT
 from tests.support.reports.cases import CASES, DOMAINS, OPEN
 
@@ -69,9 +69,9 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
 @settings(deadline=None, max_examples=400)
 @given(table=tables())
 def test_a_definition_works_or_is_refused_by_key(table: dict[str, Any]) -> None:
-    error = refusal(DefinitionError, lambda: define("m", table))
+    error = refusal(DefinitionError, lambda: read_definition("m", table))
     if error is None:
-        assert define("m", table).revision == define("m", table).revision
+        assert read_definition("m", table).revision == read_definition("m", table).revision
     else:
         assert error.key
         assert error.expected

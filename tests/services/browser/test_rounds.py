@@ -17,7 +17,7 @@ from estimators import Metric
 from estimators.exact.randomness import SeededBits
 from estimators.extremes import Progress
 from estimators.extremes.search import Decision
-from estimators.metrics.loading import define
+from estimators.metrics.loading import read_definition
 from producers.wire.batch import encode_batch
 from tests.services.browser.test_randomizers import Words, device
 from tests.support.paths import ROOT
@@ -243,7 +243,7 @@ def test_the_points_of_a_search_are_those_of_python(
 
 def test_the_canonical_form_is_that_of_python_byte_for_byte(device: Page) -> None:
     vectors = json.loads(VECTORS.read_text())
-    metrics = [define("m", vector["table"]) for vector in vectors]
+    metrics = [read_definition("m", vector["table"]) for vector in vectors]
     found = device.evaluate(
         """(all) => all.map((one) => [
           dither.canonicalForm(one), dither.fingerprintOf(one), dither.revisionOf(one)])""",

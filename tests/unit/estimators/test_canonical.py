@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from estimators.metrics.loading import define
+from estimators.metrics.loading import read_definition
 from tests.support.paths import ROOT
 
 VECTORS = ROOT / "tests" / "vectors" / "definitions.json"
@@ -19,7 +19,7 @@ VECTORS = ROOT / "tests" / "vectors" / "definitions.json"
 def test_a_definition_has_the_canonical_form_and_fingerprint_of_its_vector(
     vector: dict[str, Any],
 ) -> None:
-    metric = define("m", vector["table"])
+    metric = read_definition("m", vector["table"])
     assert metric.canonical == vector["canonical"]
     assert metric.canonical.isascii()
     assert hashlib.sha256(metric.canonical.encode()).hexdigest() == vector["fingerprint"]
