@@ -32,9 +32,10 @@ test: setup kafka ## run the tests, four at a time; ARGS="-k verify"
 kafka: setup     ## fetch Apache Kafka's jars where Java 17 and Maven are there
 	@$(BIN)/dither kafka --fetch --if-possible
 
-lint: setup      ## ruff and mypy --strict
+lint: setup      ## ruff, mypy --strict, and which room may import which
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
 	@$(BIN)/mypy
 
 audit: setup     ## ask the advisory database about every pinned dependency
