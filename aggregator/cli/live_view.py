@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from aggregator.cli.commands.estimate import releasing, warns
+from aggregator.cli.format import releasing, warns
 from aggregator.reading.search_progress import in_words, searched
 from aggregator.reading.windows import Window
 from estimators import Estimate

@@ -7,8 +7,6 @@ import datetime
 from fractions import Fraction
 from pathlib import Path
 
-from producers.ledger.summary import number
-
 
 class BudgetSpent(RuntimeError):  # noqa: N818
     """A report that would cost more than is left: it was refused, and nothing was randomized.
@@ -93,3 +91,15 @@ class Account:
 def moment(time_ms: int) -> datetime.datetime:
     """Return a time in milliseconds as a datetime in UTC."""
     return datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+
+
+def number(epsilon: Fraction) -> str:
+    """Return an epsilon as people write it; a ledger's have four decimals, and are exact.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> number(Fraction(3, 2)), number(Fraction(2)), number(Fraction(123456789, 10000))
+    ('1.5', '2', '12345.6789')
+    """
+    return f"{float(epsilon):.4f}".rstrip("0").rstrip(".")

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from estimators.durations import UNITS_MS
+from producers.ledger.accounts import Account, number
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from producers.ledger.accounts import Account
 
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
@@ -78,18 +78,6 @@ def _left(whole: Account, metrics: list[Account]) -> list[str]:
 
 def _answers(count: int) -> str:
     return f"{count} randomized answer{'' if count == 1 else 's'}"
-
-
-def number(epsilon: Fraction) -> str:
-    """Return an epsilon as people write it; a ledger's have four decimals, and are exact.
-
-    Examples
-    --------
-    >>> from fractions import Fraction
-    >>> number(Fraction(3, 2)), number(Fraction(2)), number(Fraction(123456789, 10000))
-    ('1.5', '2', '12345.6789')
-    """
-    return f"{float(epsilon):.4f}".rstrip("0").rstrip(".")
 
 
 def times(epsilon: Fraction) -> str:

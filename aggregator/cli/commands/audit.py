@@ -11,12 +11,8 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.options import (
-    defined_metrics,
-    metric_argument,
-    settings_options,
-    table,
-)
+from aggregator.cli.commands.options import defined_metrics, metric_argument, settings_options
+from aggregator.cli.format import table
 from aggregator.config.settings import Settings
 from aggregator.errors import UnknownMetric
 from estimators import Metric, rounding

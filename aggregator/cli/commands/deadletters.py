@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.estimate import Moment
-from aggregator.cli.commands.options import defined_metrics, opened_store, settings_options, table
+from aggregator.cli.commands.options import Moment, defined_metrics, opened_store, settings_options
+from aggregator.cli.format import table
 from aggregator.config.settings import Settings
 from aggregator.dead_letters.handled_marks import Handled
 from aggregator.dead_letters.reader import DeadLetter, DeadLetterTopic, Place, printable

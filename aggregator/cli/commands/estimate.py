@@ -2,72 +2,31 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-from collections.abc import Sequence
-from typing import Any
 
 import click
-import numpy as np
-from msgspec import UNSET
 
 from aggregator.cli.commands.options import (
+    Moment,
     defined_metrics,
     metric_argument,
     opened_store,
     settings_options,
-    table,
+)
+from aggregator.cli.format import (
+    SHOWN,
+    as_text,
 )
 from aggregator.config.settings import Settings
-from aggregator.reading import coverage
 from aggregator.reading.backlog import awaited
 from aggregator.reading.coverage import MOST_WINDOWS, Looks
 from aggregator.reading.left_out import LeftOut, left_out, refused
 from aggregator.reading.reader import Reader
-from aggregator.reading.search_progress import in_words, searched
-from aggregator.reading.serialization import as_dict, lies
-from aggregator.reading.windows import Window
-from aggregator.timestamps import iso
-from estimators import Estimate, Metric, rounding
-from estimators.estimate import Floats
+from aggregator.reading.serialization import as_dict
 from estimators.metrics.domains import OPEN
 from estimators.question import BOUNDS, TARGETS
-from estimators.rounding import at_most, certainty, common_decimals, interval
 from estimators.simplex import project
 from estimators.weights import POLICIES
-
-TINY = 1e-3
-"""A p-value at which levels are said to differ: one metric in a thousand without a reason."""
-SHOWN = 20
-"""Categories in a table."""
-WARNING = (
-    "warning    the values go with the privacy level: weights other than uniform then estimate\n"
-    "           a different population (--weights uniform, or dither weights METRIC uniform)"
-)
-
-
-class Moment(click.ParamType[float]):
-    """A moment as ISO 8601, or seconds since the epoch."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        """Return seconds since the epoch."""
-        if isinstance(value, float):
-            return value
-        try:
-            return float(value)
-        except ValueError:
-            pass
-        try:
-            moment = datetime.datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(
-                f"{value!r}: expected 2013-01-31, 2013-01-31T17:00+00:00 or seconds", param, ctx
-            )
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=datetime.UTC)
-        return moment.timestamp()
 
 
 @click.command()
@@ -193,120 +152,3 @@ def estimate(
             click.echo(line, err=True)
     else:
         click.echo(as_text(definition, found, top or SHOWN, nearest, read, told))
-
-
-def as_text(
-    metric: Metric,
-    found: Estimate,
-    top: int,
-    nearest: Floats | None = None,
-    window: Window | None = None,
-    told: Sequence[str] = (),
-) -> str:
-    """Return an estimate for people, the nearest distribution beside it.
-
-    `window` is what was read: it says which pane a release is of, and where a search stands; `told`
-    are lines on what it does not contain.
-    """
-    lines = [
-        f"{metric.name}: {metric.description or metric.kind}",
-        f"status     {found.status}",
-        f"reports    {found.reports} (worth {found.effective_reports:.0f} without noise)",
-        f"bounds     {certainty(found.beta)} {found.bound}, {found.target}",
-        f"weights    {found.policy}",
-    ]
-    lines[4:4] = coverage.in_words(found)
-    lines[3:3] = told
-    if window is not None and metric.has_rounds:
-        lines += in_words(window)
-    elif found.privacy is None:
-        lines += lying(metric, found)
-    else:
-        lines += releasing(found, None if window is None else window.start_ms)
-    if found.heterogeneity is not None:
-        lines.append(f"levels     alike with p = {found.heterogeneity:.2g}")
-    if warns(found):
-        lines.append(WARNING)
-    lines.append("")
-    if np.ndim(found.value):
-        kind, plural = (
-            ("coordinate", "coordinates")
-            if metric.kind == "vector_mean"
-            else ("category", "categories")
-        )
-        shown = found.top(top)
-        head, columns = [kind, "value", "lower", "upper"], _columns(shown)
-        places = common_decimals(*columns[1:])
-        rows: list[tuple[str, ...]] = [
-            (label, *interval(numbers, places))
-            for label, *numbers in zip(shown.labels, *columns, strict=True)
-        ]
-        if nearest is not None:  # in the same order: the projection keeps it
-            head.append("simplex")
-            ordered = np.sort(nearest)[::-1][: len(rows)].tolist()
-            rows = [
-                (*row, rounding.nearest(x, places)) for row, x in zip(rows, ordered, strict=True)
-            ]
-        lines.append(table(tuple(head), rows))
-        if left := len(found.labels) - len(shown.labels):
-            lines.append(f"and {left} more {plural} (--top)")
-        if not found.labels:
-            lines.append("any string may be asked for: --category, or watch in its definition")
-        if found.radius is not None:
-            unit = f" {metric.unit}" if metric.unit else ""
-            lines.append(f"within {at_most(found.radius)}{unit} of the true vector (l2)")
-    elif window is not None and (search := searched(window)) is not None:
-        lines.append(search.statement)
-    elif not metric.has_rounds:
-        unit = f" {metric.unit}" if metric.unit else ""
-        value, lower, upper = interval(_numbers(found))
-        lines.append(f"{value}{unit} in [{lower}, {upper}]")
-    levels = zip(found.levels, found.counts, found.weights, strict=True)
-    mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
-    mix_head: tuple[str, ...] = ("epsilon", "reports", "weight")
-    if found.privacy is not None:
-        mix_head = (*mix_head, "loss")
-        mix = [(*row, rounding.loss(loss)) for row, loss in zip(mix, found.privacy, strict=True)]
-    return "\n".join([*lines, "", table(mix_head, mix)])
-
-
-def releasing(found: Estimate, start: int | None) -> list[str]:
-    """Return lines on a release: of which pane, and what its privacy costs."""
-    drawn = f"of the pane from {iso(start)}, drawn once"
-    pane = "none yet" if found.status == "not_ready" else drawn
-    lines = [f"release    {pane}; devices send true values"]
-    if found.saturation is not None:
-        lines.append(f"saturation levels above {rounding.loss(found.saturation)} buy nothing")
-    return lines
-
-
-def lying(metric: Metric, found: Estimate) -> list[str]:
-    """Return a line on what a few lies could do; none where nothing is known yet."""
-    if metric.has_rounds:
-        return []
-    told = lies(metric, found)
-    shift = told.shift if told.l2 is UNSET else told.l2
-    if shift is None or not np.size(found.value):
-        return []
-    unit = f" {metric.unit}" if metric.unit else ""
-    what = "a share" if metric.kind == "frequency" else "this"
-    how = "" if told.l2 is UNSET else " (l2)"
-    return [
-        f"influence  {100 * told.share:g}% of the reports ({told.reports}), were they lies, could "
-        f"have moved {what} by {at_most(shift)}{unit}{how}"
-        + (f"; without privacy {at_most(told.without_privacy)}" if told.l2 is UNSET else "")
-    ]
-
-
-def _numbers(found: Estimate) -> list[float]:
-    return [float(x) for x in (found.shown, found.lower, found.upper)]
-
-
-def _columns(found: Estimate) -> list[list[float]]:
-    return [np.asarray(x).tolist() for x in (found.shown, found.lower, found.upper)]
-
-
-def warns(found: Estimate) -> bool:
-    """Return whether the values go with the privacy level and the weights suppose otherwise."""
-    apart = found.heterogeneity is not None and found.heterogeneity < TINY
-    return apart and found.policy != "uniform"

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.options import defined_metrics, opened_store, settings_options, table
+from aggregator.cli.commands.options import defined_metrics, opened_store, settings_options
+from aggregator.cli.format import table
 from aggregator.config.settings import Settings
 from aggregator.errors import StoreUnreachable
 from aggregator.reading.left_out import LeftOut, left_out, refused

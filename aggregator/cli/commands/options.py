@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import json
 import tomllib
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from aggregator.cli.format import (
+    table,
+)
 from aggregator.config.settings import Settings, in_force, load_settings
 from aggregator.errors import DitherError
 from estimators import Metric, load_metrics
@@ -139,17 +143,25 @@ def opened_store(settings: Settings) -> Store:
     return click.get_current_context().with_resource(store)
 
 
-def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
-    """Return rows as aligned columns.
+class Moment(click.ParamType[float]):
+    """A moment as ISO 8601, or seconds since the epoch."""
 
-    Examples
-    --------
-    >>> print(table(("metric", "reports"), [("delay", 12), ("late", 7)]))
-    metric  reports
-    delay   12
-    late    7
-    """
-    cells = [head, *[tuple(str(cell) for cell in row) for row in rows]]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells)
-    return "\n".join(line.rstrip() for line in lines)
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Return seconds since the epoch."""
+        if isinstance(value, float):
+            return value
+        try:
+            return float(value)
+        except ValueError:
+            pass
+        try:
+            moment = datetime.datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(
+                f"{value!r}: expected 2013-01-31, 2013-01-31T17:00+00:00 or seconds", param, ctx
+            )
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=datetime.UTC)
+        return moment.timestamp()

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 import click
 import redis
 
-from aggregator.cli.commands.estimate import warns
 from aggregator.cli.commands.options import (
     defined_metrics,
     metric_argument,
     opened_store,
     settings_options,
 )
+from aggregator.cli.format import warns
 from aggregator.config.settings import Settings
 from aggregator.reading.reader import Reader
 from aggregator.reading.search_progress import asked_about, searched

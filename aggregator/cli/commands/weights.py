@@ -11,8 +11,8 @@ from aggregator.cli.commands.options import (
     metric_argument,
     opened_store,
     settings_options,
-    table,
 )
+from aggregator.cli.format import table
 from aggregator.config.settings import Settings
 from aggregator.reading.reader import Reader
 from estimators.errors import meant

@@ -553,7 +553,7 @@ def test_an_unknown_policy_or_metric_names_the_nearest_and_changes_nothing(redis
 
 
 def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
-    from aggregator.cli.commands.estimate import as_text
+    from aggregator.cli.format import as_text
     from aggregator.reading.reader import Reader
     from aggregator.reading.serialization import as_dict
     from aggregator.reading.windows import Window

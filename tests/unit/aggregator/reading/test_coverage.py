@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.cli.commands.estimate import as_text
+from aggregator.cli.format import as_text
 from aggregator.publishing import events
 from aggregator.reading.coverage import Looks, distinct_policies
 from aggregator.reading.reader import Reader

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.cli.commands.estimate import as_text
 from aggregator.cli.commands.watch import as_line
 from aggregator.cli.demo_screen import draw, summary
+from aggregator.cli.format import as_text
 from aggregator.cli.live_view import LiveView
 from aggregator.local.demo import Outcome, View
 from aggregator.monitoring import metric_definitions
