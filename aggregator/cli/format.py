@@ -60,7 +60,9 @@ def as_text(
     else:
         lines += releasing(found, None if window is None else window.start_ms)
     if found.heterogeneity is not None:
-        lines.append(f"levels     alike with p = {found.heterogeneity:.2g}")
+        evidence = "values depend" if warns(found) else "no evidence that values depend"
+        p = f"(Cochran's Q, p = {found.heterogeneity:.2g})"
+        lines.append(f"levels     {evidence} on the privacy level {p}")
     if warns(found):
         lines.append(WARNING)
     lines.append("")
@@ -117,7 +119,7 @@ def releasing(found: Estimate, start: int | None) -> list[str]:
 
 
 def lying(metric: Metric, found: Estimate) -> list[str]:
-    """Return a line on what a few lies could do; none where nothing is known yet."""
+    """Return a line on what fabricated reports could do; none where nothing is known yet."""
     if metric.has_rounds:
         return []
     told = lies(metric, found)
@@ -128,9 +130,9 @@ def lying(metric: Metric, found: Estimate) -> list[str]:
     what = "a share" if metric.kind == "frequency" else "this"
     how = "" if told.l2 is UNSET else " (l2)"
     return [
-        f"influence  {100 * told.share:g}% of the reports ({told.reports}), were they lies, could "
-        f"have moved {what} by {at_most(shift)}{unit}{how}"
-        + (f"; without privacy {at_most(told.without_privacy)}" if told.l2 is UNSET else "")
+        f"influence  if {100 * told.share:g}% of the reports ({told.reports}) were fabricated, "
+        f"{what} could be off by up to {at_most(shift)}{unit}{how}"
+        + (f" (without privacy {at_most(told.without_privacy)})" if told.l2 is UNSET else "")
     ]
 
 

@@ -1,4 +1,4 @@
-"""A worker that does not get on is noticed, says where it is, and is ended after a while."""
+"""Detects a stalled worker, logs its step and its stack, then ends it."""
 
 from __future__ import annotations
 

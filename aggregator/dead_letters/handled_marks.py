@@ -1,4 +1,4 @@
-"""Which dead letters somebody has dealt with: a bit each, in Redis."""
+"""A bitmap in Redis of the dead letters that were replayed or dropped."""
 
 from __future__ import annotations
 

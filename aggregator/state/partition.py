@@ -308,7 +308,7 @@ class Partition:
         return key.start + width <= self.watermarks[key.metric].closed
 
     def saved(self) -> dict[PaneKey, Pane]:
-        """Note that the store has everything; let go of the closed panes and return them."""
+        """Mark the state as committed; evict and return the closed panes."""
         self.unsaved = 0
         self.arrivals = array("q")
         for pane in self.panes.values():

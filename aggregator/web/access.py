@@ -110,8 +110,8 @@ class AccessControl:
     routes : sequence of BaseRoute
         All routes, in their order.
     scopes : mapping of (method, path) to tuple of str
-        Any of them admits; none: open to all. A route that is not in it is open, too, unless it is
-        under /v1/.
+        Scopes, any one of which grants access; empty means public. A route that is not in it is
+        public, too, unless it is under /v1/.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ class Operation:
     ----------
     method, path, summary : str
     scopes : tuple of str
-        Any of them admits; none: open to all.
+        Scopes, any one of which grants access; empty means public.
     query : struct, optional
         The parameters after the question mark.
     headers : mapping of str to str

@@ -197,7 +197,7 @@ class Mechanism(ABC):
         )
 
     def _nothing(self, question: Question, counts: Counts, numbers: int) -> Estimate:
-        """Answer before the first report: frequencies may be anything."""
+        """Return the answer without reports: NaN, with bounds [0, 1]."""
         size = numbers if question.asked is None else question.asked.size
         nothing, shares = np.zeros(size), np.zeros(counts.size)
         bounds = nothing, np.ones(size)

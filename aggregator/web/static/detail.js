@@ -172,7 +172,7 @@ export class Detail {
       !one.rounds && ["Shown from", `${whole(one.minimum_reports)} reports`],
       ["Revision", typeof one.revision === "number" ? (one.revision >>> 0).toString(16).padStart(8, "0") : one.revision],
       answer?.effective_reports > 0 && ["Worth", `${whole(answer.effective_reports)} reports without noise`],
-      answer?.heterogeneity !== null && answer?.heterogeneity !== undefined && ["Levels alike", `p = ${answer.heterogeneity < 1e-3 ? answer.heterogeneity.toExponential(1) : number(answer.heterogeneity, 3)}`],
+      answer?.heterogeneity !== null && answer?.heterogeneity !== undefined && ["Cochran's Q", `p = ${answer.heterogeneity < 1e-3 ? answer.heterogeneity.toExponential(1) : number(answer.heterogeneity, 3)}`],
       this.metric.isReady && answer.radius !== null && answer.radius !== undefined && ["True vector", `within ${this.metric.scale.withUnit(answer.radius, decimals(0, 2 * answer.radius), 1)} (l2)`],
       answer?.updated && ["Last report", `${moment(Math.floor(seconds(answer.updated)))} UTC`],
     ];

@@ -572,7 +572,8 @@ def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
         found = metric.estimate(statistic, weights=weights)
         told = as_text(metric, found, 9)
         assert ("go with the privacy level" in told) == warned
-        assert "alike with p = " in told
+        assert ("no evidence that values depend on the privacy level" in told) != warned
+        assert "(Cochran's Q, p = " in told
         window = Window(metric, statistic, None, None, "provisional", 0)
         found = Reader.answer(window, weights=weights)
         assert as_dict(window, found)["heterogeneity"] == found.heterogeneity
@@ -629,7 +630,7 @@ def test_a_vector_is_shown_by_coordinate_with_its_radius(redis_url: str) -> None
     lies = found["influence"]
     assert lies["reports"] == 20
     assert 0 < lies["shift"] < lies["l2"]
-    assert f"(20), were they lies, could have moved this by {at_most(lies['l2'])} km (l2)" in told
+    assert f"(20) were fabricated, this could be off by up to {at_most(lies['l2'])} km (l2)" in told
     told = told[told.index("coordinate") :]
     assert told.index("coordinate") < told.index("-1.") < told.index("0.")
     assert "and 1 more coordinates (--top)" in told

@@ -1,4 +1,4 @@
-"""A thread that does not get on is noticed, says where it is, and is ended after a while."""
+"""A stalled thread is detected, its step and stack are logged, and it is ended."""
 
 from __future__ import annotations
 

@@ -1,0 +1,30 @@
+"""The form of the docs: lines that fit a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+WIDEST = 100
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+UNBREAKABLE = re.compile(r"\W*`[^`]+`\W*|<.*>|\S+")
+
+
+def prose(page: Path) -> Iterator[str]:
+    """Yield the lines that could be wrapped: no code, no rows of tables, no single long word."""
+    in_code = False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        elif not (in_code or line.lstrip().startswith("|") or UNBREAKABLE.fullmatch(line.strip())):
+            yield line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_no_line_of_prose_is_too_wide(page: Path) -> None:
+    assert [line for line in prose(page) if len(line) > WIDEST] == []
