@@ -151,7 +151,7 @@ class Fenced(DitherError):  # noqa: N818
         return self.stored_epoch > self.epoch
 
 
-class Torn(Fenced):
+class PartialCommit(Fenced):
     """A commit failed half-way: the partition's sums cannot be trusted.
 
     Parameters

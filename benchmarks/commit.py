@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from aggregator.counting.assignment import Owned
+from aggregator.counting.assignment import AssignedPartition
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Pane, Partition
 from aggregator.storage.store import UNSET, Store, connect
@@ -27,7 +27,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
     partition = Partition({metric.name: metric}, 0)
     pane = Pane(metric, 0, metric.zero())
     partition.panes[PaneKey("pane", metric_key(metric.name, metric.revision), 0)] = pane
-    owned = Owned(0, epoch, partition, UNSET, {})
+    owned = AssignedPartition(0, epoch, partition, UNSET, {})
 
     def ours() -> None:
         for _ in range(COMMITS):

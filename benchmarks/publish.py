@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from aggregator.config.settings import Settings, Topics
 from aggregator.kafka import topic_admin
 from aggregator.publishing import events
-from aggregator.publishing.event_producer import Outlet
-from aggregator.publishing.pane_finalizer import Due
-from aggregator.publishing.published_log import Published
+from aggregator.publishing.event_producer import EventProducer
+from aggregator.publishing.pane_finalizer import PaneFinalizer
+from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import PaneKey, metric_key
@@ -51,9 +51,11 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
         def ours(_: float) -> float:
             client, key = store.client, publisher_key(reports)
             client.delete(f"{key}:final:{metric_key(METRIC.name, METRIC.revision)}")
-            outlet = Outlet(settings, settings.topics.estimates, f"dither.publisher.{reports}")
-            published = Published(client, lease, key, settings)
-            due = Due(reader, published, events.source(reports), 0, 1_000)
+            outlet = EventProducer(
+                settings, settings.topics.estimates, f"dither.publisher.{reports}"
+            )
+            published = PublishedLog(client, lease, key, settings)
+            due = PaneFinalizer(reader, published, events.source(reports), 0, 1_000)
             done = 0
             began = time.perf_counter()
             for batch in due.finals(store.overview(), PARTITIONS):

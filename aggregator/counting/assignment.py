@@ -11,10 +11,10 @@ from aggregator.config.live_metrics import UNUSABLE
 from aggregator.config.settings import Aggregate
 from aggregator.counting.continuity import Log, Mark, Remembered, broken, is_another
 from aggregator.counting.measurements import Measurements
-from aggregator.counting.rejection_limits import Refused
+from aggregator.counting.rejection_limits import RejectionWindow
 from aggregator.errors import Fenced, OtherGroup, StateUnreadable, recount_command
 from aggregator.kafka.obstacles import SKIPPED, Obstacle, Trouble
-from aggregator.state.decoder import Refusal
+from aggregator.state.decoder import Rejection
 from aggregator.state.partition import Partition
 from aggregator.storage import definition_history
 from aggregator.storage.definition_history import Definitions, rules
@@ -33,7 +33,7 @@ SEEN_BYTES = 150
 
 
 @dataclasses.dataclass
-class Owned:
+class AssignedPartition:
     """A partition in a worker's hands.
 
     Attributes
@@ -60,7 +60,7 @@ class Owned:
         next one, so that nothing is diverted that is not passed.
     refused_bytes : int
         Their size.
-    refused : Refused
+    refused : RejectionWindow
         How much was refused lately.
     excess : str
         Why the next owner, if it is this worker, must not go on: a limit was reached.
@@ -81,9 +81,9 @@ class Owned:
     fences: int = 0
     retake_at: float = 0.0
     is_fenced: bool = False
-    refusals: list[Refusal] = dataclasses.field(default_factory=list)
+    refusals: list[Rejection] = dataclasses.field(default_factory=list)
     refused_bytes: int = 0
-    refused: Refused = dataclasses.field(default_factory=Refused)
+    refused: RejectionWindow = dataclasses.field(default_factory=RejectionWindow)
     excess: str = ""
     must_seek: bool = False
     trouble: Trouble = dataclasses.field(default_factory=Trouble)
@@ -120,7 +120,7 @@ class Owned:
         sums = sum(pane.statistic.nbytes for pane in panes)
         return sums + SEEN_BYTES * seen + self.refused_bytes
 
-    def count(self, messages: Sequence[Any], settings: Aggregate) -> list[Refusal]:
+    def count(self, messages: Sequence[Any], settings: Aggregate) -> list[Rejection]:
         """Count messages; return those that could not be, which are then kept for the dead letters.
 
         Where a limit is reached, `excess` says so: what is in memory must then be dropped.
@@ -223,7 +223,7 @@ def take(
     topic_id: str,
     metrics: Mapping[str, Metric],
     settings: Aggregate,
-) -> Owned:
+) -> AssignedPartition:
     """Take a partition over and decide where counting goes on.
 
     Parameters
@@ -246,7 +246,9 @@ def take(
     except (OtherGroup, StateUnreadable) as error:
         if isinstance(error, StateUnreadable):
             store.halt(number, str(error))
-        return Owned(number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error))
+        return AssignedPartition(
+            number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error)
+        )
     topic_id = topic_id or snapshot.owner.get("topic_id", "")
     facts: dict[str, str | int] = {"topic_id": topic_id, UNUSABLE: ""}
     facts |= {key: snapshot.owner[key] for key in ("gap", SKIPPED) if key in snapshot.owner}
@@ -276,7 +278,7 @@ def take(
             facts["begin"] = begin = state.next_offset = low
     if not halted:
         facts |= _keep_definitions(store, snapshot.owner | facts, state, settings)
-    return Owned(
+    return AssignedPartition(
         number=number,
         epoch=int(snapshot.owner["epoch"]),
         state=state,
@@ -284,7 +286,7 @@ def take(
         facts=facts,
         begin=begin,
         measured=Measurements.stored(snapshot.owner),
-        refused=Refused.stored(snapshot.owner),
+        refused=RejectionWindow.stored(snapshot.owner),
         halted=halted,
     )
 

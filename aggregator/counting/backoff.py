@@ -20,7 +20,7 @@ REPEAT_SECONDS = 60.0
 log = structlog.get_logger("dither.worker")
 
 
-class Outage:
+class Backoff:
     """Something that a worker needs is away, or not.
 
     Parameters

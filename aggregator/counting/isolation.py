@@ -10,9 +10,9 @@ import structlog
 
 from aggregator.clock import Clock
 from aggregator.config.settings import Aggregate, place
-from aggregator.counting.assignment import Owned
+from aggregator.counting.assignment import AssignedPartition
 from aggregator.kafka.obstacles import Obstacle, Probe, Stall, Trouble
-from aggregator.state.decoder import Refusal
+from aggregator.state.decoder import Rejection
 from producers.kafka.kafka_errors import explained
 
 PIECE_BYTES = 8_000_000
@@ -38,7 +38,7 @@ class Careful:
     ) -> None:
         self._settings, self._clock, self._probe = settings, clock, probe
 
-    def count(self, owned: Owned, messages: Sequence[Any]) -> bool:
+    def count(self, owned: AssignedPartition, messages: Sequence[Any]) -> bool:
         """Count messages in log order, up to the first that cannot be; return whether all were.
 
         What fails together is dropped, read again and counted one by one, until the message that
@@ -66,7 +66,7 @@ class Careful:
             owned.trouble = Trouble(culprit=trouble.culprit)
         return True
 
-    def _failed(self, owned: Owned, first: int, last: int, error: Exception) -> None:
+    def _failed(self, owned: AssignedPartition, first: int, last: int, error: Exception) -> None:
         """Drop what was counted since the last commit, in part or whole, and know better."""
         trouble = owned.trouble
         place = {"partition": owned.number, "first": first, "last": last}
@@ -77,7 +77,7 @@ class Careful:
         trouble.wary = max(trouble.wary, last)
         owned.fence(self._clock.monotonic())
 
-    def not_put_aside(self, owned: Owned, refusal: Refusal, error: Exception) -> None:
+    def not_put_aside(self, owned: AssignedPartition, refusal: Rejection, error: Exception) -> None:
         """Stop before a message that can neither be counted nor made a dead letter of."""
         offset = refusal.message.offset()
         log.error("no dead letter", partition=owned.number, offset=offset, stack=_stack(error))
@@ -85,7 +85,7 @@ class Careful:
         owned.trouble.culprit = Obstacle(offset, offset, why)
         owned.fence(self._clock.monotonic())
 
-    def stalled(self, owned: Owned, message: Any) -> bool:
+    def stalled(self, owned: AssignedPartition, message: Any) -> bool:
         """Note that Kafka's client cannot read what stands at an offset, for now.
 
         Returns
@@ -115,7 +115,7 @@ class Careful:
             self._show(owned, obstacle)
         return False
 
-    def _passes(self, owned: Owned, obstacle: Obstacle) -> bool:
+    def _passes(self, owned: AssignedPartition, obstacle: Obstacle) -> bool:
         """Go on behind an obstacle if the settings name it."""
         if not obstacle.may_pass(owned.number, self._settings.skip):
             return False
@@ -129,7 +129,7 @@ class Careful:
         )
         return True
 
-    def _show(self, owned: Owned, obstacle: Obstacle) -> None:
+    def _show(self, owned: AssignedPartition, obstacle: Obstacle) -> None:
         reason = obstacle.reason(owned.number)
         if reason != owned.trouble.shown:
             log.error("halted", partition=owned.number, reason=reason)

@@ -26,7 +26,7 @@ BUCKETS = 20
 """Steps in which the window of the ratio slides."""
 
 
-class Refused(msgspec.Struct):
+class RejectionWindow(msgspec.Struct):
     """How much of a partition's log was refused lately.
 
     Attributes

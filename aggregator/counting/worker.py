@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from aggregator.clock import SYSTEM, Clock
 from aggregator.config.live_metrics import UNUSABLE, LiveMetrics, current
 from aggregator.config.settings import Settings
-from aggregator.counting.assignment import Owned, take
-from aggregator.counting.backoff import AWAY, Outage
+from aggregator.counting.assignment import AssignedPartition, take
+from aggregator.counting.backoff import AWAY, Backoff
 from aggregator.counting.isolation import Careful
 from aggregator.counting.log_questions import Asker
 from aggregator.counting.watchdog import Watchdog
@@ -92,7 +92,7 @@ class Worker:
         self._defined = current(metrics)
         self._slice = slice_messages(self._defined, settings.aggregate.memory)
         self.topic = settings.topics.reports
-        self.owned: dict[int, Owned] = {}
+        self.owned: dict[int, AssignedPartition] = {}
         self._untaken: set[int] = set()  # assigned by the group, while the store was away
         self._stopping = False  # no Event: its lock is not safe in a signal handler
         self._leave_by = float("inf")
@@ -108,7 +108,7 @@ class Worker:
         self._compaction = clients.compaction
         self._eviction = EvictionWatch(store.client, clock.monotonic)
         self._careful = Careful(settings.aggregate, clock, clients.probe)
-        self._outage = Outage(clock)
+        self._outage = Backoff(clock)
         after, end_after = (
             milliseconds(text) / 1000
             for text in (settings.aggregate.stuck_after, settings.aggregate.stuck_exit)
@@ -179,7 +179,7 @@ class Worker:
             or any(self._is_filled(owned) for owned in every)
         )
 
-    def _is_filled(self, owned: Owned) -> bool:
+    def _is_filled(self, owned: AssignedPartition) -> bool:
         """Whether what changed in a partition is to be committed before more is counted."""
         limit = self.settings.aggregate.memory // CHANGED_SHARE
         return owned.state.has_changed(MANY_PANES) or owned.state.changed_bytes > limit
@@ -232,7 +232,7 @@ class Worker:
             if self._follows(number, end, end):
                 self.owned[number].state.reach(end)
 
-    def _count_batch(self, owned: Owned, batch: Sequence[Any]) -> bool:
+    def _count_batch(self, owned: AssignedPartition, batch: Sequence[Any]) -> bool:
         """Count what came of a partition; return whether all of it was counted.
 
         What is left is fetched again, once the panes that changed so far are committed.
@@ -325,7 +325,7 @@ class Worker:
                 )
                 largest.fence(self._clock.monotonic())
 
-    def _commit(self, owned: Owned) -> None:
+    def _commit(self, owned: AssignedPartition) -> None:
         """Write a partition's sums and next offset; on a fence drop them.
 
         Raises
@@ -371,7 +371,7 @@ class Worker:
             log.warning("definitions not kept", error=str(error))
         self._keep_at = self._clock.monotonic() + KEEP_SECONDS
 
-    def _send_deadletters(self, owned: Owned) -> bool:
+    def _send_deadletters(self, owned: AssignedPartition) -> bool:
         """Send what was refused since the last commit, and wait until it is safe.
 
         Returns whether all of it could be sent: else the partition is fenced.
@@ -396,7 +396,7 @@ class Worker:
         self._deadletters.flush(DEAD_LETTER_SECONDS)
         return True
 
-    def _tell_kafka(self, owned: Owned) -> None:
+    def _tell_kafka(self, owned: AssignedPartition) -> None:
         """Write Kafka's own committed offset: for lag tools, and should Redis forget."""
         if owned.committed >= 0 and not owned.halted:
             try:
@@ -406,7 +406,7 @@ class Worker:
             except KafkaException as error:
                 log.debug("kafka commit", error=str(error))
 
-    def _high(self, owned: Owned) -> int:
+    def _high(self, owned: AssignedPartition) -> int:
         marks = self._consumer.get_watermark_offsets(
             TopicPartition(self.topic, owned.number), cached=True
         )
@@ -453,7 +453,7 @@ class Worker:
         if failure is not None:
             raise failure
 
-    def _take(self, number: int) -> Owned:
+    def _take(self, number: int) -> AssignedPartition:
         self._watchdog.at("taking over", number)
         known = self.owned.get(number)
         owned = take(
@@ -499,7 +499,7 @@ class Worker:
         self._consumer.incremental_unassign(fetched)
         log.warning("lost", partitions=[p.partition for p in partitions])
 
-    def _fenced(self, owned: Owned, fence: Fenced) -> None:
+    def _fenced(self, owned: AssignedPartition, fence: Fenced) -> None:
         log.warning("fenced", detail=str(fence), other_owner=fence.has_other_owner)
         if self.owned.get(owned.number) is not owned:
             return
@@ -539,7 +539,7 @@ class Worker:
             if owned.is_fenced and self._clock.monotonic() >= owned.retake_at:
                 self._retake(owned)
 
-    def _retake(self, owned: Owned) -> None:
+    def _retake(self, owned: AssignedPartition) -> None:
         fresh = self._take(owned.number)
         fresh.fences, fresh.trouble = owned.fences + 1, owned.trouble
         self.owned[owned.number] = fresh
@@ -550,7 +550,7 @@ class Worker:
             self._consumer.resume(position)
             self._seek(fresh)
 
-    def _seek(self, owned: Owned) -> None:
+    def _seek(self, owned: AssignedPartition) -> None:
         position = TopicPartition(self.topic, owned.number, owned.position)
         try:
             self._consumer.seek(position)

@@ -29,7 +29,7 @@ class Marked(Container[Place]):
         return bit // 8 < len(bits) and bool(bits[bit // 8] >> 7 - bit % 8 & 1)
 
 
-class Handled:
+class HandledMarks:
     """The marks of one dead-letter topic.
 
     A topic that is deleted and created again has another id, and marks of its own.

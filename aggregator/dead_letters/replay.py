@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from aggregator.config.settings import Settings
-from aggregator.dead_letters.handled_marks import Handled
+from aggregator.dead_letters.handled_marks import HandledMarks
 from aggregator.dead_letters.reader import DeadLetter, Place
 from aggregator.dead_letters.writer import REPLAYS
 from aggregator.errors import DitherError
@@ -158,7 +158,7 @@ def replay(
     settings: Settings,
     letters: Iterable[DeadLetter],
     forecast: Forecast,
-    handled: Handled | None,
+    handled: HandledMarks | None,
 ) -> Replayed:
     """Send dead letters again, each into the partition that it came from, and mark them.
 
@@ -209,7 +209,7 @@ def _chunks(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
 
 
 def _send(
-    producer: Any, letters: Sequence[DeadLetter], handled: Handled, outcome: Replayed
+    producer: Any, letters: Sequence[DeadLetter], handled: HandledMarks, outcome: Replayed
 ) -> None:
     acknowledged: list[Place] = []
     errors: list[KafkaError] = []

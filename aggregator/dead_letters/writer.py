@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from aggregator.clock import SYSTEM, Clock
 from aggregator.errors import DitherError
 from aggregator.kafka.headers import Header, read
-from aggregator.state.decoder import Refusal
+from aggregator.state.decoder import Rejection
 from producers.kafka.kafka_errors import explained
 
 CONTEXT = "__connect.errors."
@@ -117,7 +117,7 @@ class DeadLetters:
         self._waiting: deque[list[Letter]] = deque()
         self._error: KafkaError | None = None
 
-    def send(self, refusal: Refusal) -> None:
+    def send(self, refusal: Rejection) -> None:
         """Take a refused message without waiting; :meth:`flush` sends it."""
         message: Any = refusal.message
         self._undelivered += 1

@@ -16,7 +16,7 @@ REPEAT_SECONDS = 60.0
 log = structlog.get_logger("dither.kafka")
 
 
-class Complaints:
+class ThrottledErrorLog:
     """An ``error_cb``: tells that no broker is there, or that one refuses us, once a minute each.
 
     A single connection that breaks is none of these: the client opens another.

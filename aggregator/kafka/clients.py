@@ -28,7 +28,7 @@ from producers.kafka.kafka_errors import ExplainingProducer, explained
 
 QUIET = logging.getLogger("aggregator.librdkafka")
 """librdkafka's own lines, hundreds while a broker is away: for whoever adds a handler. What matters
-of them comes as an error, or from :class:`aggregator.kafka.client_log.Complaints`."""
+of them comes as an error, or from :class:`aggregator.kafka.client_log.ThrottledErrorLog`."""
 QUIET.addHandler(logging.NullHandler())
 QUIET.propagate = False
 

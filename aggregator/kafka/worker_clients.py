@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, Self
 from confluent_kafka import KafkaError, Producer, TopicPartition
 
 from aggregator.config.settings import Settings
-from aggregator.kafka.client_log import Complaints
+from aggregator.kafka.client_log import ThrottledErrorLog
 from aggregator.kafka.clients import CONSUMER, consumer, producer
 from aggregator.kafka.compaction import CompactionWatch
 from aggregator.kafka.obstacles import Probe, prober
@@ -216,7 +216,7 @@ class Clients:
                 settings,
                 group,
                 on_commit=lambda *_: None,
-                error_cb=Complaints(),
+                error_cb=ThrottledErrorLog(),
                 **{"enable.partition.eof": True},
                 **FRESH,
                 **unset,

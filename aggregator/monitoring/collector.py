@@ -25,7 +25,7 @@ from aggregator.reading.search_progress import searched
 from aggregator.reading.status import SILENT_MS, unusable_definitions
 from aggregator.reading.windows import Frame, Window, event_time
 from aggregator.state.pane_keys import metric_key
-from aggregator.storage.store import TORN, Overview, Standing
+from aggregator.storage.store import TORN, PartitionProgress, TopicProgress
 
 VERSION = version("dither")
 SAME_MS = 250
@@ -154,7 +154,7 @@ class Exporter(Collector):
         families.put(metric_definitions.COLLECTION_DURATION, time.perf_counter() - began)
         return families.filled()
 
-    def _counting(self, families: Families, overview: Overview) -> None:
+    def _counting(self, families: Families, overview: TopicProgress) -> None:
         """Add how far each partition is counted, and whether somebody counts."""
         ends, now_ms, workers = self._ends(), time.time_ns() // 10**6, set()
         for number, standing in overview.partitions.items():
@@ -191,7 +191,7 @@ class Exporter(Collector):
             log.error("unreadable", metric=name, reason=why)
         self._told[name] = why
 
-    def _metrics(self, overview: Overview) -> dict[str, Frame | StateUnreadable]:
+    def _metrics(self, overview: TopicProgress) -> dict[str, Frame | StateUnreadable]:
         """Return all metrics' frames, or why one cannot be read; estimate those that changed."""
         found: dict[str, Frame | StateUnreadable] = {}
         changed = []
@@ -213,7 +213,7 @@ class Exporter(Collector):
                 self._known[name] = frame.version, samples
         return found
 
-    def _released(self, overview: Overview, frame: Frame) -> Iterable[Sample]:
+    def _released(self, overview: TopicProgress, frame: Frame) -> Iterable[Sample]:
         """Yield how far a metric that is collected in trust is released."""
         metric, release, start = frame.metric, frame.release, self._since_ms
         if metric.trust == "local":
@@ -305,7 +305,7 @@ def _described(frame: Frame) -> Iterable[Sample]:
         yield Sample(metric_definitions.EVENT_TIME, reached / 1000, (name,))
 
 
-def _reports(families: Families, standings: Iterable[Standing]) -> None:
+def _reports(families: Families, standings: Iterable[PartitionProgress]) -> None:
     outcomes: defaultdict[tuple[str, str], int] = defaultdict(int)
     for standing in standings:
         for key, count in standing.counts.items():
@@ -324,7 +324,7 @@ def _partition(families: Families, number: int, owner: dict[str, str]) -> None:
     families.put(metric_definitions.OWNER, 1, number, owner.get("worker", ""))
 
 
-def _measurements(families: Families, standings: Iterable[Standing]) -> None:
+def _measurements(families: Families, standings: Iterable[PartitionProgress]) -> None:
     measured = sum((Measurements.stored(one.owner) for one in standings), Measurements())
     families.histogram(metric_definitions.COMMIT_DURATION, measured.commits)
     families.histogram(metric_definitions.END_TO_END_LATENCY, measured.latencies)

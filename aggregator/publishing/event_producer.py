@@ -19,7 +19,7 @@ TRANSACTION_MS = 45_000
 """After this, Kafka itself ends the transaction of a publisher that is gone."""
 
 
-class Outlet:
+class EventProducer:
     """A transactional producer: the only one of its identity from the moment it is made.
 
     Making one fences every other: what another has begun and not committed is undone, and it can

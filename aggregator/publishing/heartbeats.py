@@ -16,7 +16,7 @@ from aggregator.config.settings import Settings
 from aggregator.kafka import clients
 from aggregator.publishing.quiet_partitions import Beat, Closing
 from aggregator.state.partition import CONFIRMING_BATCHES
-from aggregator.storage.store import Overview
+from aggregator.storage.store import TopicProgress
 from producers.kafka.kafka_errors import explained
 from producers.wire.batch import heartbeat
 
@@ -78,7 +78,7 @@ class Heartbeats:
         within = {"message.timeout.ms": int(1000 * DELIVERY_SECONDS)}
         self._producer: Producer = clients.producer(settings, **within)
 
-    def look(self, overview: Overview, partitions: int) -> None:
+    def look(self, overview: TopicProgress, partitions: int) -> None:
         """Ask how far the logs are, and send what is due; what is lost is sent again."""
         self._producer.poll(0)
         if (answers := self._ends.look(partitions)) is not None:

@@ -10,12 +10,12 @@ import structlog
 from aggregator.errors import StateUnreadable
 from aggregator.publishing import events
 from aggregator.publishing.events import Event
-from aggregator.publishing.published_log import Published
+from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.unpublished_panes import BATCH_BYTES, BATCH_EVENTS, Unpublished
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
 from aggregator.state.partition import NEVER
-from aggregator.storage.store import Overview
+from aggregator.storage.store import TopicProgress
 from estimators.weights import DEFAULT_POLICY
 
 BATCH_SECONDS = 1.0
@@ -24,13 +24,13 @@ BATCH_SECONDS = 1.0
 log = structlog.get_logger("dither.publisher")
 
 
-class Due:
+class PaneFinalizer:
     """Finds the events that are due: of metrics whose reports are private by themselves.
 
     Parameters
     ----------
     reader : Reader
-    published : Published
+    published : PublishedLog
         Knows which events there are already.
     source : str
         Of the events.
@@ -41,7 +41,7 @@ class Due:
     """
 
     def __init__(
-        self, reader: Reader, published: Published, source: str, since_ms: int, top: int
+        self, reader: Reader, published: PublishedLog, source: str, since_ms: int, top: int
     ) -> None:
         self.reader, self.published = reader, published
         self._source, self._top = source, top
@@ -49,11 +49,11 @@ class Due:
         self._unpublished = Unpublished(reader.store, published, self._metrics, since_ms)
         self._versions: dict[str, str] = {}
 
-    def finals(self, overview: Overview, partitions: int) -> Iterator[list[Event]]:
+    def finals(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the events of panes that are final and have none yet, in batches over all metrics.
 
         Every batch is to be published, and noted, before the next one is asked for; if that fails,
-        another `Due` is to find it again.
+        another `PaneFinalizer` is to find it again.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class Due:
         if batch:
             yield batch
 
-    def _final_windows(self, overview: Overview, partitions: int) -> Iterator[Window]:
+    def _final_windows(self, overview: TopicProgress, partitions: int) -> Iterator[Window]:
         """Yield the panes that are final and have no event yet; then raise what was unreadable."""
         numbers = range(partitions)
         self._unpublished.look(overview, numbers)
@@ -106,7 +106,7 @@ class Due:
         if unreadable is not None:
             raise unreadable
 
-    def provisionals(self, overview: Overview) -> list[Event]:
+    def provisionals(self, overview: TopicProgress) -> list[Event]:
         """Return the events of running totals that have changed."""
         frames = (self.reader.frame(overview, name) for name in self._metrics)
         changed = [

@@ -59,7 +59,7 @@ class OnTopic(Protocol):
         """The message's value."""
 
 
-class Published:
+class PublishedLog:
     """The copy in Redis of which events are on the estimates topic.
 
     Parameters

@@ -17,18 +17,18 @@ from aggregator.config.live_metrics import current
 from aggregator.config.settings import Settings, publish_since_ms
 from aggregator.kafka import topic_admin
 from aggregator.publishing import events
-from aggregator.publishing.event_producer import Outlet
+from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import Event
 from aggregator.publishing.heartbeats import Heartbeats
-from aggregator.publishing.pane_finalizer import Due
-from aggregator.publishing.published_log import Published
+from aggregator.publishing.pane_finalizer import PaneFinalizer
+from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.quiet_partitions import Closing
-from aggregator.publishing.release_drawer import Releasing
+from aggregator.publishing.release_drawer import ReleaseDrawer
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.leader import LOOK_SECONDS, Leader
 from aggregator.storage.redis_keys import publisher_key
-from aggregator.storage.store import Overview
+from aggregator.storage.store import TopicProgress
 from estimators import Metric
 from estimators.durations import milliseconds
 
@@ -50,7 +50,7 @@ class Publisher(Leader):
         self.settings, self.reader = settings, reader
         key, client = publisher_key(settings.topics.reports), reader.store.client
         super().__init__(client, key, milliseconds(settings.publish.lease) / 1000)
-        self.published = Published(client, self.lease, key, settings)
+        self.published = PublishedLog(client, self.lease, key, settings)
         self.published.keep_for(_retentions(reader.metrics))
         self._since_ms = publish_since_ms(settings.publish.since)
         self._source = events.source(settings.topics.reports)
@@ -64,7 +64,7 @@ class Publisher(Leader):
         topics = self.settings.topics
         identity = f"dither.publisher.{topics.reports}"
         with contextlib.ExitStack() as closing:
-            outlet = Outlet(self.settings, topics.estimates, identity)
+            outlet = EventProducer(self.settings, topics.estimates, identity)
             closing.enter_context(contextlib.closing(outlet))
             self.published.catch_up()
             due, releasing = self._due(), self._releasing()
@@ -83,7 +83,11 @@ class Publisher(Leader):
                 self._stopping.wait(LOOK_SECONDS)
 
     def _finals(
-        self, outlet: Outlet, due: Due, releasing: Releasing, heartbeats: Heartbeats
+        self,
+        outlet: EventProducer,
+        due: PaneFinalizer,
+        releasing: ReleaseDrawer,
+        heartbeats: Heartbeats,
     ) -> Iterator[list[Event]]:
         """Yield the final events that are due, releases before each batch of the others."""
         overview, partitions = yield from self._releases(outlet, releasing, heartbeats)
@@ -92,8 +96,8 @@ class Publisher(Leader):
             yield from self._releases(outlet, releasing, heartbeats)
 
     def _releases(
-        self, outlet: Outlet, releasing: Releasing, heartbeats: Heartbeats
-    ) -> Generator[list[Event], None, tuple[Overview, int]]:
+        self, outlet: EventProducer, releasing: ReleaseDrawer, heartbeats: Heartbeats
+    ) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
         """Yield the events of releases that are due; close what is due to be closed.
 
         Returns what was looked at: the overview, and how many partitions Kafka says that there are.
@@ -105,25 +109,25 @@ class Publisher(Leader):
         yield from releasing.finals(overview, partitions)
         return overview, partitions
 
-    def _publish_totals(self, outlet: Outlet, due: Due, at: float) -> float:
+    def _publish_totals(self, outlet: EventProducer, due: PaneFinalizer, at: float) -> float:
         """Publish running totals, if it is time to; return when it is the next time."""
         if time.monotonic() < at:
             return at
         self._publish(outlet, due.provisionals(self.reader.store.overview()))
         return time.monotonic() + self._interval
 
-    def _due(self) -> Due:
+    def _due(self) -> PaneFinalizer:
         since, top = self._since_ms, self.settings.publish.top_categories
-        return Due(self.reader, self.published, self._source, since, top)
+        return PaneFinalizer(self.reader, self.published, self._source, since, top)
 
     def _closing(self) -> Closing:
         idle_ms = milliseconds(self.settings.aggregate.idle)
         return Closing(self.reader.store, self.reader.metrics, idle_ms)
 
-    def _releasing(self) -> Releasing:
-        return Releasing(self.reader, self.published, self._source, self._since_ms)
+    def _releasing(self) -> ReleaseDrawer:
+        return ReleaseDrawer(self.reader, self.published, self._source, self._since_ms)
 
-    def _publish(self, outlet: Outlet, batch: Sequence[Event]) -> None:
+    def _publish(self, outlet: EventProducer, batch: Sequence[Event]) -> None:
         if not batch:
             return
         self._check()

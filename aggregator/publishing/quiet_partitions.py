@@ -17,7 +17,7 @@ from aggregator.clock import SYSTEM, Clock
 from aggregator.publishing.pulse import ASK_AGAIN_SECONDS, BrokerClocks, Pulse
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import NEVER, Watermark
-from aggregator.storage.store import Overview, Standing, Store
+from aggregator.storage.store import PartitionProgress, Store, TopicProgress
 from estimators import Metric
 
 REPEAT_SECONDS = 5.0
@@ -118,7 +118,7 @@ class Closing:
         if sent is not None and sent.time_ms == beat.time_ms:
             sent.offset, sent.delivered_at = offset, now
 
-    def heartbeats(self, overview: Overview, partitions: int) -> Iterator[Beat]:
+    def heartbeats(self, overview: TopicProgress, partitions: int) -> Iterator[Beat]:
         """Yield the heartbeats that are to be sent now; none while a partition is not counted.
 
         Parameters
@@ -135,7 +135,7 @@ class Closing:
                 yield from self._of_metric(key, metric, standings, now)
 
     def _of_metric(
-        self, key: str, metric: Metric, standings: list[Standing], now: float
+        self, key: str, metric: Metric, standings: list[PartitionProgress], now: float
     ) -> Iterator[Beat]:
         marks = [standing.watermarks.get(key, Watermark()) for standing in standings]
         if all(mark.arrived == NEVER for mark in marks):
@@ -201,7 +201,9 @@ class Closing:
         self._brokers.asked_at = now
         return max(1, latest)  # 0 would stand for Kafka's timestamp
 
-    def _is_due(self, key: str, number: int, goal: int, standing: Standing, now: float) -> bool:
+    def _is_due(
+        self, key: str, number: int, goal: int, standing: PartitionProgress, now: float
+    ) -> bool:
         """Return whether a heartbeat is to be sent now, and was not before; note that it is."""
         sent, patience = self._sent.get((key, number)), REPEAT_SECONDS
         if sent is not None:

@@ -13,14 +13,14 @@ import structlog
 
 from aggregator.publishing import events
 from aggregator.publishing.events import Event
-from aggregator.publishing.published_log import Published
+from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.unpublished_panes import Unpublished
 from aggregator.reading.coverage import THIS_WINDOW
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import NEVER
-from aggregator.storage.store import Overview
+from aggregator.storage.store import TopicProgress
 from estimators import Metric
 from estimators.estimate import Counts
 
@@ -30,13 +30,13 @@ BATCH_SECONDS = 1.0
 log = structlog.get_logger("dither.publisher")
 
 
-class Releasing:
+class ReleaseDrawer:
     """Draws what is due to be released.
 
     Parameters
     ----------
     reader : Reader
-    published : Published
+    published : PublishedLog
         Knows which panes were released already, and what was drawn and is not published yet.
     source : str
         Of the events.
@@ -44,12 +44,12 @@ class Releasing:
         Panes that begin before are not released.
     """
 
-    def __init__(self, reader: Reader, published: Published, source: str, since_ms: int) -> None:
+    def __init__(self, reader: Reader, published: PublishedLog, source: str, since_ms: int) -> None:
         self.reader, self.published, self._source = reader, published, source
         self.metrics = {n: m for n, m in reader.metrics.items() if m.trust == "central"}
         self._unpublished = Unpublished(reader.store, published, self.metrics, since_ms)
 
-    def finals(self, overview: Overview, partitions: int) -> Iterator[list[Event]]:
+    def finals(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the events of panes that are closed everywhere and have none yet, in batches.
 
         Every batch is to be published, and noted, before the next one is asked for.

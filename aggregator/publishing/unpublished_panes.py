@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from aggregator.publishing.published_log import Published
+from aggregator.publishing.published_log import PublishedLog
 from aggregator.state.pane_keys import metric_key
-from aggregator.storage.store import Overview, Store
+from aggregator.storage.store import Store, TopicProgress
 from estimators import Metric
 
 BATCH_EVENTS = 500
@@ -20,7 +20,7 @@ class Unpublished:
     Parameters
     ----------
     store : Store
-    published : Published
+    published : PublishedLog
         Knows which events there are already.
     metrics : iterable of str
         Their names.
@@ -29,14 +29,14 @@ class Unpublished:
     """
 
     def __init__(
-        self, store: Store, published: Published, metrics: Iterable[str], since_ms: int
+        self, store: Store, published: PublishedLog, metrics: Iterable[str], since_ms: int
     ) -> None:
         self._store, self._published, self._since = store, published, since_ms
         self._begin = dict.fromkeys(metrics, since_ms)
         self._partitions: Sequence[int] = ()
-        self._overview = Overview({}, {})
+        self._overview = TopicProgress({}, {})
 
-    def look(self, overview: Overview, partitions: Sequence[int]) -> None:
+    def look(self, overview: TopicProgress, partitions: Sequence[int]) -> None:
         """Look through the panes of these partitions, as an overview has found them.
 
         From the first one again where others may have turned up: in a new partition, or because

@@ -8,7 +8,7 @@ import time
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import KafkaLog, LogEnds
 from aggregator.reading.status import START_WORKERS, halted, silence, silence_ms
-from aggregator.storage.store import Overview
+from aggregator.storage.store import TopicProgress
 
 ANSWER_SECONDS = 1.0
 """That a command waits for Kafka."""
@@ -56,7 +56,7 @@ class Awaited:
         return [*found, *(f"warning    {why}" for why in self.halted)]
 
 
-def awaited(settings: Settings, overview: Overview) -> Awaited:
+def awaited(settings: Settings, overview: TopicProgress) -> Awaited:
     """Ask Kafka how much of its log is not counted, and Redis whether somebody counts."""
     ends = KafkaLog(settings).ask(ANSWER_SECONDS)
     silent = silence(overview, time.time_ns() // 10**6, silence_ms(settings))
@@ -65,7 +65,7 @@ def awaited(settings: Settings, overview: Overview) -> Awaited:
     return Awaited(messages, why, silent, tuple(halted(overview)))
 
 
-def uncounted(overview: Overview, ends: LogEnds) -> int | None:
+def uncounted(overview: TopicProgress, ends: LogEnds) -> int | None:
     """Return how many messages of all partitions are not counted; None: that is not known."""
     total = 0
     for number in {*ends.ranges, *overview.partitions, *overview.unreadable} or {0}:

@@ -14,7 +14,7 @@ KEPT_NUMBERS = 3_000_000
 """24 MB of estimates."""
 
 
-class KnownEstimates:
+class EstimateCache:
     """Estimates that need not be computed again, the least recently used forgotten first.
 
     Parameters

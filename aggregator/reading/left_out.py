@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import COUNTED
 from aggregator.state.pane_keys import counted_keys, metric_key
-from aggregator.storage.store import Overview
+from aggregator.storage.store import TopicProgress
 from estimators import Metric
 
 LOOKS = 3
@@ -62,12 +62,12 @@ class LeftOut:
         return found
 
 
-def left_out(reader: Reader, overview: Overview, metric: Metric) -> LeftOut:
+def left_out(reader: Reader, overview: TopicProgress, metric: Metric) -> LeftOut:
     """Return what the answers of a metric leave out."""
     return LeftOut(metric.name, refused(overview, metric.name), _earlier(reader, overview, metric))
 
 
-def refused(overview: Overview, name: str) -> dict[str, int]:
+def refused(overview: TopicProgress, name: str) -> dict[str, int]:
     """Return a metric's refused reports by reason; of an empty name: those of no known metric."""
     found: Counter[str] = Counter()
     for standing in overview.partitions.values():
@@ -78,7 +78,7 @@ def refused(overview: Overview, name: str) -> dict[str, int]:
     return dict(found)
 
 
-def _earlier(reader: Reader, overview: Overview, metric: Metric) -> int:
+def _earlier(reader: Reader, overview: TopicProgress, metric: Metric) -> int:
     """Return how many reports were counted under other definitions; at least, while more come."""
     mine = metric_key(metric.name, metric.revision)
     numbers = [
@@ -102,7 +102,7 @@ def _is_other(key: str, mine: str, name: str) -> bool:
     return whose == name and f"{whose}@{revision.partition('.')[0]}" != mine
 
 
-def _accepted(overview: Overview, metric: Metric, numbers: list[int]) -> int:
+def _accepted(overview: TopicProgress, metric: Metric, numbers: list[int]) -> int:
     outcome = f"accepted:{metric.name}"
     standings = (overview.partitions.get(number) for number in numbers)
     return sum(one.counts.get(outcome, 0) for one in standings if one is not None)

@@ -27,7 +27,7 @@ from aggregator.state.pane_keys import PaneKey, counted_keys, metric_key, round_
 from aggregator.state.partition import NEVER, Watermark
 from aggregator.storage import parsing
 from aggregator.storage.redis_keys import policies_key, rounds_key, tag
-from aggregator.storage.store import Overview, Store, connect
+from aggregator.storage.store import Store, TopicProgress, connect
 from estimators import Estimate, Metric
 from estimators.errors import meant
 from estimators.estimate import Counts
@@ -263,7 +263,7 @@ class Reader:
 
     def frame(
         self,
-        overview: Overview,
+        overview: TopicProgress,
         name: str,
         start: Time = None,
         end: Time = None,
@@ -288,7 +288,7 @@ class Reader:
         )
 
     def _frame(
-        self, overview: Overview, name: str, start: Time, end: Time, window: str | None
+        self, overview: TopicProgress, name: str, start: Time, end: Time, window: str | None
     ) -> Frame:
         metric = self.metric(name)
         overview.check()
@@ -343,7 +343,7 @@ class Reader:
         status = release.estimate.status if release else "not_ready"
         return Frame(metric, first, last, status, arrived, policy, watermarks, version, release)
 
-    def _search(self, overview: Overview, metric: Metric) -> Frame:
+    def _search(self, overview: TopicProgress, metric: Metric) -> Frame:
         """Return the frame of a metric that is asked in rounds: of the one that is open."""
         asked = self.asked(overview.rounds, metric)
         keys = counted_keys(metric)
@@ -393,7 +393,7 @@ class Reader:
         place = f"{rounds_key(self.store.topic)}, field {key}"
         return parsing.asked(place, rounds[key], metric)
 
-    def policy(self, overview: Overview, metric: Metric) -> str:
+    def policy(self, overview: TopicProgress, metric: Metric) -> str:
         """Return the weights in force.
 
         Raises
@@ -517,7 +517,7 @@ class Reader:
 
     def closed_panes(
         self,
-        overview: Overview,
+        overview: TopicProgress,
         metric: Metric,
         partitions: Sequence[int],
         starts: Sequence[int],
@@ -529,7 +529,7 @@ class Reader:
 
         Parameters
         ----------
-        overview : Overview
+        overview : TopicProgress
             From before.
         starts : sequence of int
             Ascending.
@@ -564,7 +564,7 @@ class Reader:
         """Return the latest event time counted of a metric, in ms since the epoch."""
         return event_time(self.frame(self.store.overview(), name).watermarks)
 
-    def first_waiting(self, overview: Overview, metric: Metric, start_ms: int) -> int | None:
+    def first_waiting(self, overview: TopicProgress, metric: Metric, start_ms: int) -> int | None:
         """Return where the first pane begins, from `start_ms` on, that is over in some partition.
 
         None: there is none. Whether every partition has closed it is for :meth:`closed` to say.
@@ -575,7 +575,7 @@ class Reader:
         last = max((mark.closed for mark in marks), default=NEVER) - metric.pane_ms
         return min(self.store.first_panes(key, numbers, start_ms, last, 1), default=None)
 
-    def closed(self, overview: Overview, partitions: int | None = None) -> dict[str, int]:
+    def closed(self, overview: TopicProgress, partitions: int | None = None) -> dict[str, int]:
         """Return, by metric, the event time in ms before which every window is final.
 
         Metrics that are asked in rounds are left out, and those of which nothing is final.

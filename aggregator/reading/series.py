@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from aggregator.errors import PaneExpired
 from aggregator.reading import steps
 from aggregator.reading.coverage import THIS_WINDOW, Looks
-from aggregator.reading.estimate_cache import KnownEstimates
+from aggregator.reading.estimate_cache import EstimateCache
 from aggregator.reading.reader import Reader
 from aggregator.reading.releases import answered
 from aggregator.reading.serialization import Moment, Numbers, Status, plain
@@ -72,7 +72,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Question:
+class SeriesQuery:
     """What is asked of a series.
 
     Parameters
@@ -125,7 +125,7 @@ class Step:
 class Plan:
     """What is to be read for a series."""
 
-    question: Question
+    question: SeriesQuery
     frame: Frame
     step_ms: int
     steps: list[Step]
@@ -152,20 +152,20 @@ class Plan:
         return self.question.weights or self.frame.policy
 
 
-class Historian:
+class SeriesReader:
     """Answers for series.
 
     Parameters
     ----------
     reader : Reader
-    known : KnownEstimates, optional
+    known : EstimateCache, optional
         What was estimated before.
     """
 
-    def __init__(self, reader: Reader, known: KnownEstimates | None = None) -> None:
-        self.reader, self.known = reader, known or KnownEstimates()
+    def __init__(self, reader: Reader, known: EstimateCache | None = None) -> None:
+        self.reader, self.known = reader, known or EstimateCache()
 
-    def series(self, question: Question) -> Series:
+    def series(self, question: SeriesQuery) -> Series:
         """Return a series.
 
         Raises
@@ -178,7 +178,7 @@ class Historian:
         """
         return self.read(self.plan(question))
 
-    def plan(self, question: Question) -> Plan:
+    def plan(self, question: SeriesQuery) -> Plan:
         """Say what is to be read, without reading a pane."""
         overview = self.reader.store.overview()
         frame = self.reader.frame(
@@ -204,7 +204,7 @@ class Historian:
             found.append(Step(start, end, window_status(frame.watermarks, closed, end)))
         return Plan(question, frame, step, found)
 
-    def _plan_of_releases(self, question: Question, frame: Frame, labels: int) -> Plan:
+    def _plan_of_releases(self, question: SeriesQuery, frame: Frame, labels: int) -> Plan:
         """Return the newest releases of a range: they cannot be added up to longer steps."""
         metric = frame.metric
         if question.all_points:

@@ -16,7 +16,7 @@ from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.serialization import Moment
 from aggregator.state.pane_keys import counted_keys
 from aggregator.state.watermark import NEVER
-from aggregator.storage.store import UNSET, Overview, Standing
+from aggregator.storage.store import UNSET, PartitionProgress, TopicProgress
 from aggregator.timestamps import iso
 from estimators import Metric
 from estimators.durations import milliseconds
@@ -130,7 +130,7 @@ def silence_ms(settings: Settings) -> int:
 
 
 def status(
-    overview: Overview,
+    overview: TopicProgress,
     metrics: Mapping[str, Metric],
     rates: Rates,
     ends: LogEnds | None = None,
@@ -195,7 +195,7 @@ def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
 
 
 def unusable_definitions(
-    metrics: Mapping[str, Metric], overview: Overview | None = None
+    metrics: Mapping[str, Metric], overview: TopicProgress | None = None
 ) -> list[str]:
     """Return whose file of definitions was changed so that it cannot be used, and why, in words.
 
@@ -208,13 +208,13 @@ def unusable_definitions(
     return [f"{one}: the definitions before it stay in force" for one in found]
 
 
-def last_commit_ms(overview: Overview, now_ms: int) -> int | None:
+def last_commit_ms(overview: TopicProgress, now_ms: int) -> int | None:
     """Return how long ago any partition that is not halted was committed; None if none was."""
     known = (one.idle_ms(now_ms) for one in overview.partitions.values() if not one.is_halted)
     return min((idle for idle in known if idle is not None), default=None)
 
 
-def silence(overview: Overview, now_ms: int, silent_ms: int = SILENT_MS) -> str:
+def silence(overview: TopicProgress, now_ms: int, silent_ms: int = SILENT_MS) -> str:
     """Return since when nobody counts, in words; empty while somebody does."""
     idle = last_commit_ms(overview, now_ms)
     if overview.partitions and all(one.is_halted for one in overview.partitions.values()):
@@ -231,7 +231,7 @@ def _since(owner: Mapping[str, str]) -> str:
     return "" if done < 0 else f", and counted up to offset {done} alone"
 
 
-def halted(overview: Overview) -> list[str]:
+def halted(overview: TopicProgress) -> list[str]:
     """Return which partitions are not counted on, since which offset and why, in words."""
     standings = overview.partitions.items()
     stopped = {number: one.owner for number, one in standings if one.is_halted}
@@ -251,7 +251,7 @@ def _moment(now_ms: int, ago_ms: int) -> Moment | None:
 
 
 def _metric(
-    overview: Overview, metric: Metric, outcomes: dict[str, int], speed: float | None
+    overview: TopicProgress, metric: Metric, outcomes: dict[str, int], speed: float | None
 ) -> MetricStatus:
     keys, standings = counted_keys(metric), overview.partitions.values()
     marks = [s.watermarks[key] for s in standings for key in keys if key in s.watermarks]
@@ -265,7 +265,7 @@ def _metric(
 
 
 def _partition(
-    number: int, standing: Standing, ends: LogEnds, now_ms: int, silent_ms: int
+    number: int, standing: PartitionProgress, ends: LogEnds, now_ms: int, silent_ms: int
 ) -> PartitionStatus:
     owner, idle = standing.owner, standing.idle_ms(now_ms)
     done, updated = int(owner.get("next", 0)), owner.get("updated")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from aggregator.reading.releases import Release
 from aggregator.state.watermark import NEVER, Watermark
-from aggregator.storage.parsing import Overview
+from aggregator.storage.parsing import TopicProgress
 from aggregator.timestamps import shown
 from estimators import Estimate, Metric
 from estimators.durations import above_zero
@@ -43,7 +43,7 @@ class Frame:
         Of a metric that is collected in trust: the latest one in the window; None before it.
     asked : Round, optional
         Of a metric that is asked in rounds, the one that is open.
-    overview : Overview
+    overview : TopicProgress
         From which it was made.
     slides : bool
         Whether its start moves: the last stretch of event time.
@@ -61,7 +61,7 @@ class Frame:
     version: str
     release: Release | None = None
     asked: Round | None = None
-    overview: Overview = dataclasses.field(default_factory=lambda: Overview({}, {}))
+    overview: TopicProgress = dataclasses.field(default_factory=lambda: TopicProgress({}, {}))
     slides: bool = False
     changed_ms: int | None = None
 
@@ -153,7 +153,7 @@ def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int 
     watermarks : mapping of int to Watermark
         Of the partitions that counted the metric.
     closed_ms : int
-        From :meth:`aggregator.storage.parsing.Overview.closed`.
+        From :meth:`aggregator.storage.parsing.TopicProgress.closed`.
     """
     if not watermarks:
         return "not_ready"

@@ -19,13 +19,13 @@ from aggregator.errors import DitherError
 from aggregator.kafka import topic_admin
 from aggregator.kafka.log_ends import KafkaLog, LogEnds
 from aggregator.publishing import events
-from aggregator.publishing.event_producer import Outlet
+from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import Event
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.leader import Leader, Unreadable
 from aggregator.storage.redis_keys import coordinator_key, rounds_key
-from aggregator.storage.store import Overview
+from aggregator.storage.store import TopicProgress
 from aggregator.timestamps import iso
 from estimators import Metric
 from estimators.durations import milliseconds
@@ -74,7 +74,7 @@ class Coordinator(Leader):
         self._metrics = [metric for metric in defined.values() if metric.has_rounds]
         topic_admin.ensure_topics(self.settings, self._topic)
         identity = f"dither.coordinator.{self.settings.topics.reports}"
-        outlet = Outlet(self.settings, self._topic, identity)
+        outlet = EventProducer(self.settings, self._topic, identity)
         try:
             self._at("fenced the others")
             told = self._told()
@@ -104,7 +104,7 @@ class Coordinator(Leader):
             found = [(metric, rounds.latest(metric)) for metric in self._metrics]
         return {metric_key(m.name, m.revision): one for m, one in found if one is not None}
 
-    def _resume(self, outlet: Outlet, metric: Metric, told: Round | None) -> None:
+    def _resume(self, outlet: EventProducer, metric: Metric, told: Round | None) -> None:
         """Go on where a search stands: devices have answered what they were told.
 
         What is stored wins if it follows from that by a decision that nobody was told of yet; else
@@ -148,7 +148,7 @@ class Coordinator(Leader):
 
     # -- Deciding ---------------------------------------------------------------------------------
 
-    def _look(self, outlet: Outlet, overview: Overview, metric: Metric) -> None:
+    def _look(self, outlet: EventProducer, overview: TopicProgress, metric: Metric) -> None:
         """Decide a metric's round, if it is to be closed, and open the next one."""
         asked = self._open[metric.name]
         if asked.is_over:
@@ -175,12 +175,14 @@ class Coordinator(Leader):
             outwards=made.outwards,
         )
 
-    def _answers(self, overview: Overview, metric: Metric, asked: Round) -> Counts:
+    def _answers(self, overview: TopicProgress, metric: Metric, asked: Round) -> Counts:
         """Return the statistic of a round's answers that are counted."""
         frame = self.reader.frame(overview, metric.name)
         return self.reader.sum_round(metric, asked.number, [*frame.watermarks])
 
-    def _is_due(self, overview: Overview, metric: Metric, asked: Round, statistic: Counts) -> bool:
+    def _is_due(
+        self, overview: TopicProgress, metric: Metric, asked: Round, statistic: Counts
+    ) -> bool:
         """Return whether a round has its answers; or its time is over, and everything counted."""
         answers = int(metric.counts(statistic).sum())
         if metric.round_reports is not None and answers >= metric.round_reports:
@@ -190,7 +192,7 @@ class Coordinator(Leader):
             return False
         return self._is_counted(overview, metric)
 
-    def _is_counted(self, overview: Overview, metric: Metric) -> bool:
+    def _is_counted(self, overview: TopicProgress, metric: Metric) -> bool:
         """Return whether everything is counted that was in the log after the round's time was over.
 
         Where the log ended then Kafka is asked once; as long as it does not say, nobody knows.
@@ -216,7 +218,7 @@ class Coordinator(Leader):
         if text != before and not self.lease.swap(self._stored, key, before, text):
             raise Changed(f"Redis has another round of {metric.name!r} than before: looking anew")
 
-    def _tell(self, outlet: Outlet, metric: Metric, asked: Round) -> None:
+    def _tell(self, outlet: EventProducer, metric: Metric, asked: Round) -> None:
         """Put a round on the topic."""
         self._check()
         outlet.publish([event(metric, asked, self.settings.topics.reports)])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.state.decoder import Batches, Integers
+from aggregator.state.decoder import DecodedBatches, Integers
 from estimators import Metric
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def digest(key: bytes | None) -> bytes:
 
 def judge_in_turn(
     metric: Metric,
-    batches: Batches,
+    batches: DecodedBatches,
     keys: Sequence[bytes],
     reached: Integers,
     start: Integers,

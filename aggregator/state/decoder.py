@@ -64,7 +64,7 @@ class Message(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Refusal:
+class Rejection:
     """A message that was not counted, and why.
 
     Attributes
@@ -109,7 +109,7 @@ class Rows(ABC):
 
 
 @dataclasses.dataclass(frozen=True)
-class Alike(Rows):
+class MatrixRows(Rows):
     """Rows of one size.
 
     Attributes
@@ -135,7 +135,7 @@ class Alike(Rows):
 
 
 @dataclasses.dataclass(frozen=True)
-class Single(Rows):
+class ParsedRows(Rows):
     """Rows that were parsed one by one."""
 
     batches: list[ReportBatch]
@@ -150,7 +150,7 @@ class Single(Rows):
         return b"".join([b.levels for b in batches]), b"".join([b.values for b in batches])
 
 
-class Batches:
+class DecodedBatches:
     """The batches of one metric in a stretch of a log, in the log's order.
 
     Parameters
@@ -187,7 +187,7 @@ class Batches:
         """Return which batches have no report: see :func:`producers.wire.batch.heartbeat`."""
         empty = np.zeros(len(self.ids), dtype=np.bool_)
         for number, block in enumerate(self._blocks):
-            if isinstance(block, Single):  # those that are read as a matrix have reports
+            if isinstance(block, ParsedRows):  # those that are read as a matrix have reports
                 mine = self._block == number
                 sizes = np.array([len(batch.levels) for batch in block.batches])
                 empty[mine] = sizes[self._row[mine]] == 0
@@ -217,7 +217,9 @@ class Decoder:
         self.metrics = metrics
         self._layouts: dict[tuple[bytes, int], _Layout] = {}
 
-    def decode(self, messages: Sequence[Message]) -> tuple[dict[Asked, Batches], list[Refusal]]:
+    def decode(
+        self, messages: Sequence[Message]
+    ) -> tuple[dict[Asked, DecodedBatches], list[Rejection]]:
         """Return the batches of each question, and a refusal for each message that is none."""
         payloads = [message.value() for message in messages]
         rows: defaultdict[Asked, list[Rows]] = defaultdict(list)
@@ -237,8 +239,8 @@ class Decoder:
             indices, batches = zip(*found, strict=True)
             times = np.array([batch.time_ms for batch in batches], dtype=np.int64)
             ids = [batch.batch_id for batch in batches]
-            rows[asked].append(Single(np.array(indices), times, ids, list(batches)))
-        return {asked: Batches(blocks) for asked, blocks in rows.items()}, refusals
+            rows[asked].append(ParsedRows(np.array(indices), times, ids, list(batches)))
+        return {asked: DecodedBatches(blocks) for asked, blocks in rows.items()}, refusals
 
     def _read_alike(
         self, payloads: Sequence[bytes | None], rows: defaultdict[Asked, list[Rows]]
@@ -306,11 +308,13 @@ class Decoder:
             return None
         return _Layout.of(self.metrics[batch.metric], batch, payload)
 
-    def _refusal(self, message: Message, error: ReportError, batch: ReportBatch | None) -> Refusal:
+    def _refusal(
+        self, message: Message, error: ReportError, batch: ReportBatch | None
+    ) -> Rejection:
         if batch is None:
-            return Refusal(message, error.reason, error.detail)
+            return Rejection(message, error.reason, error.detail)
         name = batch.metric if batch.metric in self.metrics else ""
-        return Refusal(message, error.reason, error.detail, name, max(1, len(batch.levels)))
+        return Rejection(message, error.reason, error.detail, name, max(1, len(batch.levels)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -382,7 +386,7 @@ class _Layout:
             return None
         ids = np.ascontiguousarray(matrix[:, self.ids]).view(f"V{BATCH_ID_BYTES}")[:, 0].tolist()
         time_ms = (matrix[:, self.times] & (VARINT_MORE - 1)) @ PLACES
-        return Alike(index, time_ms, ids, levels, values)
+        return MatrixRows(index, time_ms, ids, levels, values)
 
 
 def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.admission import Uses, Verdict, digest, judge_in_turn
-from aggregator.state.decoder import Batches, Decoder, Integers, Message, Refusal
+from aggregator.state.decoder import DecodedBatches, Decoder, Integers, Message, Rejection
 from aggregator.state.pane_keys import PaneKey, counted_keys, rollups, width_ms
 from aggregator.state.watermark import CONFIRMING_BATCHES, NEVER, Watermark
 from aggregator.timestamps import shown
@@ -62,7 +62,7 @@ class Pane:
     levels: list[bytes] = dataclasses.field(default_factory=list)
     values: list[bytes] = dataclasses.field(default_factory=list)
 
-    def add(self, batches: Batches, which: NDArray[np.intp]) -> None:
+    def add(self, batches: DecodedBatches, which: NDArray[np.intp]) -> None:
         """Put batches aside for :meth:`settle`, each counted once; `seen` has their ids already."""
         self.unsaved += _chosen(batches.ids, which)
         for levels, values in batches.columns(which):
@@ -126,7 +126,7 @@ class Partition:
         self._decoder = Decoder(metrics)
         self._keys = {name: counted_keys(metric) for name, metric in metrics.items()}
 
-    def count(self, messages: Iterable[Message]) -> list[Refusal]:
+    def count(self, messages: Iterable[Message]) -> list[Rejection]:
         """Count messages in log order; return those that could not be.
 
         Messages below the next offset were counted before and are passed over.
@@ -186,10 +186,10 @@ class Partition:
         self,
         metric: Metric,
         name: str,
-        batches: Batches,
+        batches: DecodedBatches,
         messages: Sequence[Message],
         arrived: Integers,
-    ) -> list[Refusal]:
+    ) -> list[Rejection]:
         """Put a metric's batches into their panes; return those that come at a wrong time.
 
         `name` is the key under which they are counted. Each is judged by the watermark that those
@@ -247,7 +247,7 @@ class Partition:
             message, reports = messages[batches.index[row]], batches.size(row)
             if row in verdict.over:
                 error = _over_limit(metric, int(start[row]), verdict.over[row], reports)
-            refusals.append(Refusal(message, error.reason, error.detail, metric.name, reports))
+            refusals.append(Rejection(message, error.reason, error.detail, metric.name, reports))
         return refusals
 
     def _open(self, name: str, start: Integers) -> dict[int, Pane]:

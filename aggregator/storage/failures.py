@@ -17,7 +17,7 @@ RUNBOOK = "docs/operations.md"
 
 
 @dataclasses.dataclass(frozen=True)
-class Condition:
+class RedisFailure:
     """A state in which Redis does not do what it is asked.
 
     Attributes
@@ -43,134 +43,134 @@ class Condition:
 
 
 CONDITIONS = (
-    Condition(
+    RedisFailure(
         "Redis is full",
         "raise its maxmemory, give metrics a retention, or delete what else is in it",
         "redis-is-full",
         r"\bOOM\b",
         (redis.OutOfMemoryError,),
     ),
-    Condition(
+    RedisFailure(
         "this Redis is a replica and takes no writes",
         "name the master in redis.url, or let a Sentinel or a Redis Cluster name it",
         "redis-is-read-only",
         r"\bREADONLY\b|previous master is now a slave",
         (redis.ReadOnlyError,),
     ),
-    Condition(
+    RedisFailure(
         "Redis cannot write to its disk",
         "make room on the disk of its append-only file, or repair it",
         "redis-cannot-write-to-its-disk",
         r"\bMISCONF\b",
     ),
-    Condition(
+    RedisFailure(
         "Redis has too few replicas in step",
         "bring its replicas back, or lower min-replicas-to-write",
         "redis-has-too-few-replicas",
         r"\bNOREPLICAS\b",
     ),
-    Condition(
+    RedisFailure(
         "Redis is reading its data",
         "wait until it has",
         "redis-is-loading",
         r"\bLOADING\b|is loading the dataset",
         (redis.BusyLoadingError,),
     ),
-    Condition(
+    RedisFailure(
         "Redis does not accept the user or the password",
         "put them right in redis.url, or the user's password in Redis",
         "redis-refuses-the-user",
         r"\b(NOAUTH|WRONGPASS)\b",
         (redis.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError),
     ),
-    Condition(
+    RedisFailure(
         "the Redis user lacks a permission",
         "grant it with ACL SETUSER (`dither roles` lists what each role needs)",
         "redis-refuses-a-command",
         r"\bNOPERM\b|ACL failure|has no permissions|can't run this command",
         (redis.exceptions.NoPermissionError, redis.exceptions.AuthorizationError),
     ),
-    Condition(
+    RedisFailure(
         "Redis shows a certificate that has expired",
         "renew it there",
         "redis-cannot-be-trusted",
         r"certificate has expired",
     ),
-    Condition(
+    RedisFailure(
         "Redis shows a certificate of another host",
         "connect by a name that it has, or add this one to it",
         "redis-cannot-be-trusted",
         r"CERTIFICATE_VERIFY_FAILED.*mismatch",
     ),
-    Condition(
+    RedisFailure(
         "Redis shows a certificate that no known authority has signed",
         "name the authority's file in redis.url: rediss://...?ssl_ca_certs=/path/ca.pem",
         "redis-cannot-be-trusted",
         r"CERTIFICATE_VERIFY_FAILED",
     ),
-    Condition(
+    RedisFailure(
         "Redis cannot be reached by TLS",
         "a file that redis.url names in ssl_ca_certs, ssl_certfile or ssl_keyfile is not there",
         "redis-cannot-be-trusted",
         r"Error 2 connecting to (?!unix)",
     ),
-    Condition(
+    RedisFailure(
         "Redis does not speak TLS here",
         "redis:// is without TLS, rediss:// with it: name its TLS port",
         "redis-cannot-be-trusted",
         r"WRONG_VERSION_NUMBER",
     ),
-    Condition(
+    RedisFailure(
         "Redis has ended TLS with this client",
         "if it asks for a client's certificate (tls-auth-clients), name one that it trusts in "
         "redis.url: rediss://...&ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key",
         "redis-cannot-be-trusted",
         r"_ALERT_|EOF occurred in violation of protocol",
     ),
-    Condition(
+    RedisFailure(
         "a slot of the Redis Cluster is being moved",
         "wait until it has moved; `redis-cli --cluster fix` ends a move that was given up",
         "a-slot-is-being-moved",
         r"\bTRYAGAIN\b|non local key|TTL exhausted",
         (redis.exceptions.TryAgainError, redis.exceptions.AskError),
     ),
-    Condition(
+    RedisFailure(
         "a part of the Redis Cluster is down",
         "bring its masters, or a replica of each, back",
         "a-part-of-the-redis-cluster-is-down",
         r"\b(CLUSTERDOWN|MASTERDOWN)\b|part of the Redis Cluster is away|cluster is down",
         (redis.exceptions.ClusterDownError,),
     ),
-    Condition(
+    RedisFailure(
         "the keys of a call are on several nodes",
         "name the Redis Cluster itself in redis.url, not a proxy that hides it",
         "redis-is-behind-a-proxy",
         r"\bCROSSSLOT\b",
         (redis.exceptions.ClusterCrossSlotError,),
     ),
-    Condition(
+    RedisFailure(
         "a script keeps Redis busy",
         "look for it with `redis-cli SLOWLOG GET`; it ends by itself",
         "redis-is-busy",
         r"\bBUSY\b",
     ),
-    Condition(
+    RedisFailure(
         "the Sentinels name no master",
         "look for it with `redis-cli -p 26379 SENTINEL MASTERS`",
         "redis-is-away",
         kinds=(MasterNotFoundError,),
     ),
 )
-AWAY = Condition(
+AWAY = RedisFailure(
     "Redis does not answer",
     "start it again, or see what is between",
     "redis-is-away",
     kinds=(redis.ConnectionError, redis.TimeoutError, OSError),
 )
-OTHER = Condition("Redis refuses", "see what it says", "redis-is-away")
+OTHER = RedisFailure("Redis refuses", "see what it says", "redis-is-away")
 
 
-def condition(error: Exception) -> Condition:
+def condition(error: Exception) -> RedisFailure:
     """Return what an error of Redis tells of."""
     return next((one for one in (*CONDITIONS, AWAY) if one.covers(error)), OTHER)
 

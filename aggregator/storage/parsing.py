@@ -294,7 +294,7 @@ class Snapshot:
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
+class PartitionProgress:
     """How far a partition is counted: its owner's facts, watermarks and counts.
 
     `age_ms` is how long ago it was committed, by Redis's clock; None where Redis does not know.
@@ -330,7 +330,7 @@ class Standing:
         """The first offset that is not counted, UNSET or TORN."""
         return int(self.owner.get("next", UNSET))
 
-    def goes_on_in(self, later: Standing | None) -> bool:
+    def goes_on_in(self, later: PartitionProgress | None) -> bool:
         """Return whether another look found this state or one counted on from it."""
         if later is None or not later.is_whole:
             return False
@@ -339,7 +339,7 @@ class Standing:
 
 
 @dataclasses.dataclass(frozen=True)
-class Overview:
+class TopicProgress:
     """How far all partitions are counted, and the policies of weights that were set.
 
     Attributes
@@ -350,7 +350,7 @@ class Overview:
         The partitions of which this cannot be said. No estimate is right without them.
     """
 
-    partitions: dict[int, Standing]
+    partitions: dict[int, PartitionProgress]
     policies: dict[str, str]
     rounds: dict[str, bytes] = dataclasses.field(default_factory=dict)
     unreadable: dict[int, StateUnreadable] = dataclasses.field(default_factory=dict)
@@ -366,7 +366,7 @@ class Overview:
         for error in self.unreadable.values():
             raise error
 
-    def whole(self, partitions: int | None = None) -> list[Standing]:
+    def whole(self, partitions: int | None = None) -> list[PartitionProgress]:
         """Return the standings of all of the topic's partitions; none if one of them is missing.
 
         Parameters
@@ -403,7 +403,7 @@ class Overview:
         marks = (one.watermarks.get(key) for one in self.whole(partitions))
         return min((NEVER if mark is None else mark.closed for mark in marks), default=NEVER)
 
-    def goes_on_in(self, later: Overview) -> bool:
+    def goes_on_in(self, later: TopicProgress) -> bool:
         """Return whether what was read between two looks is of one history.
 
         Not if Redis was emptied, restored or failed over meanwhile: sums may then have been read

@@ -12,14 +12,14 @@ from typing import Any, Self
 
 import redis
 
-from aggregator.errors import CommitTooLarge, Fenced, OtherGroup, StateUnreadable, Torn
+from aggregator.errors import CommitTooLarge, Fenced, OtherGroup, PartialCommit, StateUnreadable
 from aggregator.state.pane_cover import Span
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition, Watermark
 from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commit_writes import MOST_ARGUMENTS, keys_of, writes
 from aggregator.storage.connection import connect, run
-from aggregator.storage.parsing import TORN, UNSET, Overview, Snapshot, Standing
+from aggregator.storage.parsing import TORN, UNSET, PartitionProgress, Snapshot, TopicProgress
 from aggregator.storage.redis_keys import (
     CHANGED,
     changed_field,
@@ -36,7 +36,16 @@ from aggregator.storage.redis_keys import (
 )
 from estimators.weights import DEFAULT_POLICY
 
-__all__ = ["TORN", "UNSET", "Overview", "Snapshot", "Standing", "Store", "connect", "script"]
+__all__ = [
+    "TORN",
+    "UNSET",
+    "PartitionProgress",
+    "Snapshot",
+    "Store",
+    "TopicProgress",
+    "connect",
+    "script",
+]
 
 STUCK_MS = 60_000
 """A worker that was said to be stuck so long ago has ended."""
@@ -229,7 +238,7 @@ class Store:
         except redis.ResponseError as error:
             raise self._blamed(prefix, error) from None
         if outcome == b"torn":
-            torn = Torn(name, epoch, expected, rest.decode(errors="replace"), prefix)
+            torn = PartialCommit(name, epoch, expected, rest.decode(errors="replace"), prefix)
             self.halt(number, str(torn))
             raise torn
         if outcome == b"fenced":
@@ -393,7 +402,7 @@ class Store:
 
         return consistent_read.Plan(prefix, reads)
 
-    def overview(self) -> Overview:
+    def overview(self) -> TopicProgress:
         """Return how far everything is counted, in two round trips."""
         numbers, policies = self.partitions(), policies_key(self.topic)
         prefixes = [tag(self.topic, number) for number in numbers]
@@ -407,7 +416,7 @@ class Store:
         for place, (number, prefix) in enumerate(zip(numbers, prefixes, strict=True)):
             try:
                 owner, latest, counts = map(_readable, found[3 * place : 3 * place + 3])
-                standings[number] = Standing(
+                standings[number] = PartitionProgress(
                     parsing.owner(f"{prefix}:owner", owner),
                     parsing.watermarks(f"{prefix}:watermarks", latest),
                     parsing.counts(f"{prefix}:counts", counts),
@@ -415,17 +424,17 @@ class Store:
                 )
             except StateUnreadable as error:
                 unreadable[number] = error
-        return Overview(
+        return TopicProgress(
             standings,
             parsing.texts(policies, _readable(set_ones)),
             parsing.names(rounds_key(self.topic), _readable(opened)),
             unreadable,
         )
 
-    def goes_on(self, overview: Overview) -> bool:
+    def goes_on(self, overview: TopicProgress) -> bool:
         """Return whether what was read since an overview is of one history, in one round trip.
 
-        It is :meth:`aggregator.storage.parsing.Overview.goes_on_in` of another overview, for
+        It is :meth:`aggregator.storage.parsing.TopicProgress.goes_on_in` of another overview, for
         which the owners are enough: they do not grow with the number of metrics.
         """
         places = [f"{tag(self.topic, number)}:owner" for number in overview.partitions]
@@ -435,8 +444,8 @@ class Store:
         later = {}
         for number, place, reply in found:
             with contextlib.suppress(StateUnreadable):
-                later[number] = Standing(parsing.owner(place, _readable(reply)), {}, {})
-        return overview.goes_on_in(Overview(later, {}))
+                later[number] = PartitionProgress(parsing.owner(place, _readable(reply)), {}, {})
+        return overview.goes_on_in(TopicProgress(later, {}))
 
     def owner(self, partition: int) -> dict[str, str]:
         """Return the facts of a partition's owner's hash."""

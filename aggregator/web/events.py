@@ -18,7 +18,7 @@ from aggregator.reading.status import ServiceStatus
 from aggregator.web.failures import RETRY_SECONDS, asking, away
 from aggregator.web.middleware import ABORT
 from aggregator.web.operations import Content, Operation, as_json
-from aggregator.web.queries import EventsQuery, parse
+from aggregator.web.queries import EventsParameters, parse
 from aggregator.web.service import Service
 from producers.gateway.clients import client_of
 from producers.gateway.problems import Problem
@@ -47,7 +47,7 @@ async def show_status(service: Service, _: Request) -> Response:
     method="GET",
     path="/v1/events",
     summary="Server-sent events: estimates as they change, the status, and new policies.",
-    query=EventsQuery,
+    query=EventsParameters,
     headers={"Last-Event-ID": "The last event that was seen; what is newer follows."},
     answers={
         200: Content(
@@ -62,7 +62,7 @@ async def show_status(service: Service, _: Request) -> Response:
 async def events(service: Service, request: Request) -> Response:
     """Answer with a stream of events."""
     with asking():
-        query = parse(request, EventsQuery)
+        query = parse(request, EventsParameters)
     metrics = frozenset(service.reader.metric(name).name for name in query.metric)
     limits, client = service.settings.serve, client_of(request.scope)
     most = limits.max_streams

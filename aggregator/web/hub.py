@@ -25,7 +25,7 @@ from aggregator.reading import status
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import ServiceStatus
 from aggregator.reading.windows import Frame
-from aggregator.storage.store import Overview
+from aggregator.storage.store import TopicProgress
 from aggregator.web.failures import away
 from aggregator.web.live import Event, Follower, Live, PolicyChange
 from producers.gateway.clients import UNKNOWN, Client
@@ -58,7 +58,7 @@ class Hub:
     def __init__(
         self,
         reader: Reader,
-        show: Callable[[Overview], ServiceStatus],
+        show: Callable[[TopicProgress], ServiceStatus],
         period: float = PERIOD_SECONDS,
         room: int = QUEUE_EVENTS,
     ) -> None:
@@ -177,7 +177,7 @@ class Hub:
             if live is not None:
                 self._publish("estimate", name, live)
 
-    def _estimate(self, overview: Overview, name: str) -> Live | None:
+    def _estimate(self, overview: TopicProgress, name: str) -> Live | None:
         frame: Frame = self.reader.frame(overview, name)
         known = self._latest.get(("estimate", name))
         same = known is not None and known.value.window.policy == frame.policy

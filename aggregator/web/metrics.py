@@ -13,11 +13,11 @@ from starlette.responses import Response
 from aggregator.reading import serialization
 from aggregator.reading.coverage import Looks
 from aggregator.reading.serialization import Answer, Definition
-from aggregator.reading.series import Question, Series
+from aggregator.reading.series import Series, SeriesQuery
 from aggregator.web import conditional
 from aggregator.web.failures import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json
-from aggregator.web.queries import AnyPolicy, EstimateQuery, SeriesQuery, moment, parse
+from aggregator.web.queries import AnyPolicy, EstimateParameters, SeriesParameters, moment, parse
 from aggregator.web.service import Service
 from estimators.errors import meant
 from producers.device.rounds import Round
@@ -104,7 +104,7 @@ async def show_round(service: Service, request: Request) -> Response:
     method="GET",
     path="/v1/metrics/{name}/estimate",
     summary="A metric's estimate and its confidence bounds over a window of event time.",
-    query=EstimateQuery,
+    query=EstimateParameters,
     answers={200: Content("The answer; its status says how far it can be relied on.", Answer)},
     conditional=True,
     problems=(400, 404, 503),
@@ -113,7 +113,7 @@ async def estimate(service: Service, request: Request) -> Response:
     """Answer with an estimate."""
     name, reader = _name(service, request), service.reader
     with asking():
-        query = parse(request, EstimateQuery)
+        query = parse(request, EstimateParameters)
         edges = moment("from", query.start), moment("to", query.end)
         looks = Looks(windows=query.windows, weights_fixed=query.weights_fixed)
         reader.metric(name).domain.asked(query.category or None)
@@ -149,7 +149,7 @@ async def estimate(service: Service, request: Request) -> Response:
     method="GET",
     path="/v1/metrics/{name}/series",
     summary="A metric over time: an estimate for each step of event time, at most 1,000.",
-    query=SeriesQuery,
+    query=SeriesParameters,
     answers={200: Content("The points, the oldest first.", Series)},
     conditional=True,
     problems=(400, 404, 503),
@@ -158,8 +158,8 @@ async def series(service: Service, request: Request) -> Response:
     """Answer with a series."""
     name = _name(service, request)
     with asking():
-        query = parse(request, SeriesQuery)
-        question = Question(
+        query = parse(request, SeriesParameters)
+        question = SeriesQuery(
             metric=name,
             start=moment("from", query.start),
             end=moment("to", query.end),

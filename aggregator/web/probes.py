@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from aggregator.errors import StateUnreadable
 from aggregator.reading.status import START_WORKERS, silence, unusable_definitions
-from aggregator.storage.store import Overview
+from aggregator.storage.store import TopicProgress
 from aggregator.web.failures import as_problem, unavailable
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.service import Service
@@ -85,7 +85,7 @@ async def readyz(service: Service, _: Request) -> Response:
     """Say whether this server can do what it is for."""
     takes, publishes = service.posts is not None, service.settings.publish.enabled
     partitions: int | UnsetType = UNSET
-    overview: Overview | None = None
+    overview: TopicProgress | None = None
     warnings, failures = list[str](), list[Problem]()
     if service.posts is not None and (why := await service.posts()):
         failures.append(unavailable(f"{why}: posts are refused", "see its brokers, and the log"))
@@ -112,7 +112,7 @@ async def readyz(service: Service, _: Request) -> Response:
     return as_json(Ready(partitions=partitions, warnings=warnings or UNSET))
 
 
-def _counted(overview: Overview) -> int:
+def _counted(overview: TopicProgress) -> int:
     partitions = len(overview.partitions) + len(overview.unreadable)
     if not partitions:
         raise unavailable("nothing was counted yet", "start `dither aggregate`")

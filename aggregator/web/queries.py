@@ -102,7 +102,7 @@ WeightsFixed = Annotated[
 ]
 
 
-class EstimateQuery(msgspec.Struct, kw_only=True, frozen=True):
+class EstimateParameters(msgspec.Struct, kw_only=True, frozen=True):
     """What is asked of an estimate."""
 
     start: Time | None = msgspec.field(name="from", default=None)
@@ -119,7 +119,7 @@ class EstimateQuery(msgspec.Struct, kw_only=True, frozen=True):
     pointwise: bool = False
 
 
-class SeriesQuery(msgspec.Struct, kw_only=True, frozen=True):
+class SeriesParameters(msgspec.Struct, kw_only=True, frozen=True):
     """What is asked of a series."""
 
     start: Time | None = msgspec.field(name="from", default=None)
@@ -135,7 +135,7 @@ class SeriesQuery(msgspec.Struct, kw_only=True, frozen=True):
     pointwise: bool = False
 
 
-class EventsQuery(msgspec.Struct, kw_only=True, frozen=True):
+class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):
     """What is followed."""
 
     metric: Metrics = []

@@ -10,7 +10,7 @@ import msgspec
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.kafka import clients, topic_admin
-from aggregator.kafka.client_log import Complaints
+from aggregator.kafka.client_log import ThrottledErrorLog
 from aggregator.web.operations import Content, Operation
 from estimators import Metric
 from estimators.durations import milliseconds
@@ -56,7 +56,11 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
     try:
         return Gateway(
             metrics,
-            {"logger": clients.QUIET, "error_cb": Complaints(), **clients.reporting(settings)},
+            {
+                "logger": clients.QUIET,
+                "error_cb": ThrottledErrorLog(),
+                **clients.reporting(settings),
+            },
             settings.topics.reports,
             rate_limit=limits.rate_limit,
             rate_limit_bytes=limits.rate_limit_bytes,

@@ -18,10 +18,10 @@ from aggregator.kafka.log_ends import Ends, KafkaLog
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import definition
-from aggregator.reading.series import Historian
+from aggregator.reading.series import SeriesReader
 from aggregator.reading.status import Rates, ServiceStatus, silence_ms, status
 from aggregator.storage.eviction import EvictionWatch
-from aggregator.storage.store import Overview
+from aggregator.storage.store import TopicProgress
 from aggregator.web.failures import unavailable
 from aggregator.web.hub import Hub
 from aggregator.web.traffic import Traffic
@@ -68,7 +68,7 @@ class Service:
         """For how long nobody may commit until it is said that nobody counts."""
         return silence_ms(self.settings)
 
-    def status(self, overview: Overview) -> ServiceStatus:
+    def status(self, overview: TopicProgress) -> ServiceStatus:
         """Return what operations look at."""
         found = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
         missing = "; ".join(self.reader.missing())
@@ -90,9 +90,9 @@ class Service:
         return registry
 
     @functools.cached_property
-    def historian(self) -> Historian:
+    def historian(self) -> SeriesReader:
         """Series, and the points that are final."""
-        return Historian(self.reader)
+        return SeriesReader(self.reader)
 
     @functools.cached_property
     def eviction(self) -> EvictionWatch:

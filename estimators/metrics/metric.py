@@ -151,14 +151,14 @@ class Metric:
     def __post_init__(self) -> None:
         """Refuse what could not be counted or explained; fill in what follows from the rest."""
         check(self)
-        object.__setattr__(self, "mechanism", self.kind_of_mechanism.name)
+        object.__setattr__(self, "mechanism", self.mechanism_class.name)
         if self.kind == "vector_mean":
             object.__setattr__(self, "dimension", len(self.labels))
 
     # -- What the definition says -------------------------------------------------------------
 
     @property
-    def kind_of_mechanism(self) -> type[Mechanism]:
+    def mechanism_class(self) -> type[Mechanism]:
         """What the mechanism is an instance of."""
         if self.trust == "central":
             return COLLECTIONS[self.kind]
@@ -216,7 +216,7 @@ class Metric:
                 raise ValueError(f"expected none, found {', '.join(self.options)}")
             return self.search.randomizer
         epsilons = [Fraction(round(e * 10**LEVEL_DIGITS), 10**LEVEL_DIGITS) for e in self.levels]
-        kind, parameters = self.kind_of_mechanism, self.domain.parameters
+        kind, parameters = self.mechanism_class, self.domain.parameters
         check_options(self.options, kind, parameters)
         return kind(epsilons, **parameters, **self.options)
 

@@ -53,7 +53,7 @@ def check(metric: Metric) -> None:
         _check_vocabulary(metric)
     _check_times(metric)
     _check_rounds(metric)
-    if metric.memoized and not metric.kind_of_mechanism.memoizable:
+    if metric.memoized and not metric.mechanism_class.memoizable:
         fitting = [name for name, m in MECHANISMS.items() if m.memoizable]
         _refuse(metric, "memoized", f"false, or one of the mechanisms {', '.join(fitting)}")
     for key in NUMBERS_OF_REPORTS:
@@ -62,7 +62,7 @@ def check(metric: Metric) -> None:
     try:
         metric.randomizer  # noqa: B018
     except (TypeError, ValueError) as error:
-        _refuse(metric, "options", f"options of {metric.kind_of_mechanism.name}: {error}")
+        _refuse(metric, "options", f"options of {metric.mechanism_class.name}: {error}")
 
 
 def check_options(
@@ -127,10 +127,10 @@ def _check_vocabulary(metric: Metric) -> None:
     is_open = metric.domain.parameters["categories"] is None
     if is_open and metric.trust == "central":
         _refuse(metric, "categories", "names, or their number, where trust is central")
-    if is_open and not metric.kind_of_mechanism.open_vocabulary:
+    if is_open and not metric.mechanism_class.open_vocabulary:
         fitting = [name for name, m in MECHANISMS.items() if m.open_vocabulary]
         _refuse(metric, "mechanism", f"one for an open vocabulary: {', '.join(fitting)}")
-    if not is_open and not metric.kind_of_mechanism.closed_vocabulary:
+    if not is_open and not metric.mechanism_class.closed_vocabulary:
         _refuse(metric, "categories", f"{OPEN!r} for {metric.mechanism}, which needs no list")
 
 

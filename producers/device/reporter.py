@@ -286,11 +286,11 @@ class Reporter:
         self._check_open()
         metric.domain.own_units(values)  # what cannot be answered costs nothing
         if ledger is not None:
-            from producers.ledger.round_participation import take_turn
+            from producers.ledger.round_participation import claim_round
 
             if values.size != 1:
                 raise ValueError(f"{values.size} values with one ledger: expected one person's")
-            if not take_turn(ledger, metric, asked.number, int(level[0]), self.bits):
+            if not claim_round(ledger, metric, asked.number, int(level[0]), self.bits):
                 return 0
         answers = metric.search.answer(values, level, asked.threshold, self.bits)
         now = int(1000 * self._clock())  # a batch that is sent again has to meet itself in its pane

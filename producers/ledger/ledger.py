@@ -19,7 +19,7 @@ from estimators.metrics.validation import LEVEL_DIGITS
 from producers.ledger.accounts import Account, BudgetSpent, moment
 from producers.ledger.ledger_file import LedgerError, create, has_table, transaction
 from producers.ledger.pinned_definitions import check_pin
-from producers.ledger.summary import told
+from producers.ledger.summary import summarize
 
 PARTS = 10**LEVEL_DIGITS
 """Epsilon is counted in whole ten-thousandths, as finely as levels can be written."""
@@ -206,7 +206,7 @@ class Ledger:
         """
         with transaction(self.path, write=False) as database:
             began = _setting(database, "began_ms")
-        return told(self.accounts(), self.period_ms, moment(began))
+        return summarize(self.accounts(), self.period_ms, moment(began))
 
     # -- Within a transaction ---------------------------------------------------------------------
 

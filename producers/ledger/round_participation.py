@@ -24,7 +24,7 @@ EVERY = 0
 """In place of the own round of a device that answers all of them."""
 
 
-def take_turn(
+def claim_round(
     ledger: Ledger, metric: Metric, number: int, level: int, bits: Bits | None = None
 ) -> bool:
     """Return whether this device answers a round now; on disk, and paid for, if it does.
@@ -60,8 +60,8 @@ def take_turn(
     >>> metric = Metric(name="age", kind="maximum", range=(0, 128), levels=[1], rounds=7)
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(f"{folder}/ledger", budget=2)
-    ...     turns = [take_turn(ledger, metric, number, 0) for number in range(1, 8)]
-    ...     again = [take_turn(ledger, metric, number, 0) for number in range(1, 8)]
+    ...     turns = [claim_round(ledger, metric, number, 0) for number in range(1, 8)]
+    ...     again = [claim_round(ledger, metric, number, 0) for number in range(1, 8)]
     >>> sum(turns), sum(again)
     (1, 0)
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 
 
-def told(accounts: Mapping[str, Account], period_ms: int, began: datetime.datetime) -> str:
+def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.datetime) -> str:
     """Return one paragraph for the person whose ledger it is."""
     whole, *metrics = accounts.values()
     repeated = [each.metric for each in metrics if each.permanent]

@@ -14,12 +14,12 @@ import numpy as np
 from estimators.metrics.loading import load_metrics
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import read_columns
-from producers.populations.level_distribution import Mix
+from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Column, Population
 from producers.populations.tables import read_values
 from producers.populations.time_columns import read_times
 
-MIX = Mix.parse("0.25:0.1,0.5:0.2,1:0.4,2:0.2,4:0.1")
+MIX = LevelDistribution.parse("0.25:0.1,0.5:0.2,1:0.4,2:0.2,4:0.1")
 LATE_MINUTES = 15
 CLIMB_MINUTES, MILES_A_MINUTE = 20, 8
 """What a flight is supposed to take in the air."""

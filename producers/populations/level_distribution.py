@@ -15,7 +15,7 @@ _EXPECTED = "expected epsilon:share pairs such as 0.5:0.3,1:0.5,2:0.2, the share
 
 
 @dataclasses.dataclass(frozen=True)
-class Mix:
+class LevelDistribution:
     """The share of a population that asks for each epsilon.
 
     Parameters

@@ -13,7 +13,7 @@ from estimators.exact.randomness import Bits
 from estimators.metrics.metric import Metric
 from producers.device.reporter import TOPIC, Reporter
 from producers.kafka.connection import Connection
-from producers.populations.level_distribution import Mix
+from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
 from producers.populations.replay import Progress, Replay
 from producers.populations.truth import Truth
@@ -71,7 +71,7 @@ def produce(
     metrics: Mapping[str, Metric],
     population: Population,
     config: Mapping[str, Any],
-    mix: Mix,
+    mix: LevelDistribution,
     *,
     speed: float | None = None,
     seconds: float | None = None,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from producers.device.reporter import Reporter
-from producers.populations.level_distribution import Mix
+from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
 from producers.populations.truth import RunningTruth, Truth
 
@@ -48,7 +48,7 @@ class Replay:
     population : Population
     reporters : mapping of str to Reporter
         One for each metric that is to be reported; each has a column in the population.
-    mix : Mix
+    mix : LevelDistribution
         How many devices ask for which epsilon. A device asks the same for all its metrics.
     speed : float, optional
         Seconds of event time per second.
@@ -79,7 +79,7 @@ class Replay:
         self,
         population: Population,
         reporters: Mapping[str, Reporter],
-        mix: Mix,
+        mix: LevelDistribution,
         *,
         speed: float | None = None,
         seconds: float | None = None,

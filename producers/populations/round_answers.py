@@ -12,7 +12,7 @@ import numpy as np
 from estimators.metrics.metric import Metric
 from producers.device.reporter import Reporter
 from producers.device.rounds import Round, Rounds
-from producers.populations.level_distribution import Mix
+from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
 from producers.populations.produce import Produced
 from producers.populations.truth import RunningTruth
@@ -25,7 +25,7 @@ def respond(
     metric: Metric,
     population: Population,
     config: Mapping[str, Any],
-    mix: Mix,
+    mix: LevelDistribution,
     *,
     topic: str,
     rounds_topic: str,

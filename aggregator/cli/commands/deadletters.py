@@ -14,7 +14,7 @@ import click
 from aggregator.cli.commands.options import Moment, defined_metrics, opened_store, settings_options
 from aggregator.cli.format import table
 from aggregator.config.settings import Settings
-from aggregator.dead_letters.handled_marks import Handled
+from aggregator.dead_letters.handled_marks import HandledMarks
 from aggregator.dead_letters.reader import DeadLetter, DeadLetterTopic, Place, printable
 from aggregator.dead_letters.reasons import REMEDIES, remedy
 from aggregator.dead_letters.replay import Forecast
@@ -94,7 +94,7 @@ class _Read:
         self.topic, self.quiet = topic, quiet
         self.store = opened_store(settings)
         topic_id = topic_admin.topic_id(settings, settings.topics.deadletters)
-        self.handled = Handled(self.store, settings.topics.deadletters, topic_id)
+        self.handled = HandledMarks(self.store, settings.topics.deadletters, topic_id)
         self.marked = self.handled.read(topic.ranges)
 
     def letters(self) -> Iterator[DeadLetter]:

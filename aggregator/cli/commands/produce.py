@@ -23,7 +23,7 @@ from estimators.errors import meant
 from producers.device.rounds import Round
 from producers.kafka.kafka_errors import DeliveryError
 from producers.populations.csv_files import NoColumnError
-from producers.populations.level_distribution import Mix
+from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Arrivals, Population
 from producers.populations.produce import Produced
 from producers.populations.produce import produce as let_report
@@ -123,7 +123,7 @@ def produce(
     if definition.has_rounds and speed is not None:
         raise click.UsageError(f"--speed: {metric} is asked in rounds; expected --seconds")
     try:
-        mix = Mix.parse(levels) if levels else Mix.even(definition)
+        mix = LevelDistribution.parse(levels) if levels else LevelDistribution.even(definition)
         if simulate is not None:
             arrivals = _arrivals(rate, devices)
             population = draw(definition, devices, simulate, arrivals, seed)
@@ -223,7 +223,7 @@ def _run(
     settings: Settings,
     metric: Metric,
     population: Population,
-    mix: Mix,
+    mix: LevelDistribution,
     speed: float | None,
     seconds: float | None,
     seed: int,

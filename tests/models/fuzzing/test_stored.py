@@ -16,7 +16,7 @@ from aggregator.errors import DitherError, Fenced, StateUnreadable
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading import status
 from aggregator.reading.reader import Reader
-from aggregator.reading.series import Historian, Question
+from aggregator.reading.series import SeriesQuery, SeriesReader
 from aggregator.state.partition import Partition
 from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import TORN, UNSET, Store, connect
@@ -152,7 +152,7 @@ def read(spoilt: Spoilt) -> str:
                 outcome = refused(error)
         step = metric.pane if metric.trust == "central" else "1h"
         try:
-            Historian(with_everything).series(Question(metric=name, step=step))
+            SeriesReader(with_everything).series(SeriesQuery(metric=name, step=step))
         except DitherError as error:
             outcome = refused(error)
         except ValueError as error:  # a damaged event time makes a range too long to be shown

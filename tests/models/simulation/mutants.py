@@ -11,12 +11,12 @@ from unittest.mock import patch
 from confluent_kafka import TopicPartition
 
 from aggregator.counting import assignment
-from aggregator.counting.assignment import Owned
+from aggregator.counting.assignment import AssignedPartition
 from aggregator.counting.log_questions import Asker
 from aggregator.counting.worker import Worker
 from aggregator.errors import Fenced
 from aggregator.storage import store
-from aggregator.storage.store import Overview, Snapshot
+from aggregator.storage.store import Snapshot, TopicProgress
 
 Break = Callable[[], contextlib.AbstractContextManager[type[Worker]]]
 BREAKS: dict[str, Break] = {}
@@ -69,7 +69,9 @@ _patched(
     lambda name: _script(name).replace(STALE, "end\nlocal i"),
 )
 _patched("what the group remembers is not asked for", Asker, "_committed", lambda *_: ())
-_patched("messages of an earlier assignment are believed", Owned, "jumped", lambda *_: False)
+_patched(
+    "messages of an earlier assignment are believed", AssignedPartition, "jumped", lambda *_: False
+)
 _patched(
     "batch ids are not restored",
     Snapshot,
@@ -83,7 +85,7 @@ _patched(
 
 _patched(
     "a partition that is not there holds no answer back",
-    Overview,
+    TopicProgress,
     "whole",
     lambda self, _=None: [one for one in self.partitions.values() if one.is_whole],
 )
@@ -91,19 +93,19 @@ _patched(
 
 @_worker("a fenced worker keeps its state")
 class _Keeps(Worker):
-    def _fenced(self, owned: Owned, fence: Fenced) -> None:
+    def _fenced(self, owned: AssignedPartition, fence: Fenced) -> None:
         owned.epoch, owned.committed = fence.stored_epoch, fence.stored
 
 
 @_worker("what it took back is not sought")
 class _StaysWhereItIs(Worker):
-    def _seek(self, owned: Owned) -> None:
+    def _seek(self, owned: AssignedPartition) -> None:
         pass
 
 
 @_worker("it seeks to the end of the log")
 class _SeeksWrongly(Worker):
-    def _seek(self, owned: Owned) -> None:
+    def _seek(self, owned: AssignedPartition) -> None:
         high = self._high(owned)
         owned.jumped(0, high)
         self._consumer.seek(TopicPartition(self.topic, owned.number, high))
@@ -111,7 +113,7 @@ class _SeeksWrongly(Worker):
 
 @_worker("dead letters are flushed after the commit that passes them")
 class _FlushesLate(Worker):
-    def _commit(self, owned: Owned) -> None:
+    def _commit(self, owned: AssignedPartition) -> None:
         with patch.object(self._deadletters, "flush", lambda _: None):
             super()._commit(owned)
         self._deadletters.flush(10.0)

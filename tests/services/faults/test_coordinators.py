@@ -35,7 +35,7 @@ def searching(apache_kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[D
 def coordinate(arguments: list[str], log: str, step: str, number: int) -> None:
     """Be `dither coordinate` until it comes to a step of a round; number 0: of any."""
     from aggregator.cli.main import main
-    from aggregator.publishing.event_producer import Outlet
+    from aggregator.publishing.event_producer import EventProducer
     from aggregator.rounds.coordinator import Coordinator
 
     with Path(log).open("ab") as output:
@@ -48,9 +48,9 @@ def coordinate(arguments: list[str], log: str, step: str, number: int) -> None:
         if reached == step and number in (0, facts.get("round")):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    whole = Outlet.publish
+    whole = EventProducer.publish
 
-    def publish(self: Outlet, events: Any) -> dict[int, int]:
+    def publish(self: EventProducer, events: Any) -> dict[int, int]:
         if step != IN_TRANSACTION or deciding[0] != number:
             return whole(self, events)
         self._producer.begin_transaction()
@@ -61,7 +61,7 @@ def coordinate(arguments: list[str], log: str, step: str, number: int) -> None:
         raise AssertionError
 
     mine: Any = Coordinator
-    mine._at, Outlet.publish = at, publish  # type: ignore[method-assign]
+    mine._at, EventProducer.publish = at, publish  # type: ignore[method-assign]
     sys.argv = ["dither", "coordinate", *arguments]
     main()
 

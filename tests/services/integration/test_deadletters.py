@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from aggregator.dead_letters.handled_marks import Handled
+from aggregator.dead_letters.handled_marks import HandledMarks
 from aggregator.dead_letters.reader import DeadLetterTopic
 from aggregator.dead_letters.replay import Forecast, replay
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.kafka import clients
-from aggregator.state.decoder import Refusal
+from aggregator.state.decoder import Rejection
 from tests.support.reports.dead_letters import command, counted, payload
 from tests.support.reports.messages import DAY, EPOCH, agreeing
 from tests.support.running.deployment import Deployment
@@ -141,7 +141,7 @@ def test_what_is_late_by_now_is_not_sent_and_a_round_of_it_is_counted(
     # The pane may close between the look at the watermarks and the worker's: a round trip.
     deployment.store.client.delete(f"{{dither:{deployment.topic}:0}}:watermarks")
     blind = Forecast(deployment.settings, deployment.metrics, deployment.store, 6, rounds=3)
-    handled = Handled(deployment.store, deployment.deadletters, "")
+    handled = HandledMarks(deployment.store, deployment.deadletters, "")
     with DeadLetterTopic(deployment.settings) as topic:
         assert replay(deployment.settings, list(topic.letters()), blind, handled).sent == 1
     deployment.store.client.flushdb()
@@ -153,11 +153,11 @@ def test_what_is_late_by_now_is_not_sent_and_a_round_of_it_is_counted(
 
 
 @pytest.fixture
-def send(deployment: Deployment) -> Iterator[Callable[[Refusal], None]]:
+def send(deployment: Deployment) -> Iterator[Callable[[Rejection], None]]:
     producer = clients.producer(deployment.settings)
     letters = DeadLetters(producer, deployment.deadletters)
 
-    def now(refusal: Refusal) -> None:
+    def now(refusal: Rejection) -> None:
         letters.send(refusal)
         letters.flush(30)
 
@@ -193,7 +193,7 @@ class Original:
         return 1, self.arrived
 
 
-Send = Callable[[Refusal], None]
+Send = Callable[[Rejection], None]
 
 
 def test_copies_appear_once_over_the_partitions_of_a_topic_that_retention_has_cut(
@@ -208,8 +208,8 @@ def test_copies_appear_once_over_the_partitions_of_a_topic_that_retention_has_cu
     for number in range(30):
         original = Original(reports, number, b"\xffgarbage")
         for _ in range(2):
-            letters.send(Refusal(original, "malformed", "not a ReportBatch"))
-    letters.send(Refusal(Original("another", 1, b"\xffgarbage"), "malformed", ""))
+            letters.send(Rejection(original, "malformed", "not a ReportBatch"))
+    letters.send(Rejection(Original("another", 1, b"\xffgarbage"), "malformed", ""))
     letters.flush(30)
     producer.produce(deployment.deadletters, b"no dead letter at all")
     producer.flush(30)
@@ -234,7 +234,7 @@ def test_a_truncated_message_cannot_be_sent_again_and_says_so(
     whole = payload(delay, 1, reports=60_000)
     producer = clients.producer(deployment.settings, **{"message.max.bytes": 110_000})
     letters = DeadLetters(producer, deployment.deadletters)
-    letters.send(Refusal(Original(deployment.topic, 7, whole), "wrong_revision", ""))
+    letters.send(Rejection(Original(deployment.topic, 7, whole), "wrong_revision", ""))
     letters.flush(30)
     producer.close()
     found = ask("list")
@@ -251,8 +251,8 @@ def test_a_message_keeps_its_bytes_key_and_headers_and_its_time_where_that_matte
 ) -> None:
     delay = deployment.metrics["delay"]
     timed, untimed = payload(delay, 1), payload(delay, 2, 0)
-    send(Refusal(Original(deployment.topic, 7, timed), "unknown_metric", ""))
-    send(Refusal(Original(deployment.topic, 8, untimed), "unknown_metric", ""))
+    send(Rejection(Original(deployment.topic, 7, timed), "unknown_metric", ""))
+    send(Rejection(Original(deployment.topic, 8, untimed), "unknown_metric", ""))
     assert ask("replay")["sent"] == 2
     consumer = clients.consumer(deployment.settings, "look")
     consumer.assign([TopicPartition(deployment.topic, 0, 0)])
@@ -271,7 +271,7 @@ def test_a_topic_that_stamps_messages_itself_gets_none_whose_event_time_would_be
 ) -> None:
     topic = apache_kafka.topic(1, message_timestamp_type="LogAppendTime")
     deployment.topic = deployment.settings.topics.reports = topic
-    send(Refusal(Original(topic, 8, payload(deployment.metrics["delay"], 2, 0)), "future", ""))
+    send(Rejection(Original(topic, 8, payload(deployment.metrics["delay"], 2, 0)), "future", ""))
     (kept,) = ask("replay")["kept"]
     assert kept["reason"] == "time_lost"
 
@@ -279,7 +279,7 @@ def test_a_topic_that_stamps_messages_itself_gets_none_whose_event_time_would_be
 def test_dropping_without_saying_which_is_refused_and_asks_before_it_does(
     deployment: Deployment, ask: Ask, send: Send
 ) -> None:
-    send(Refusal(Original(deployment.topic, 7, b"\xff\x1b[2J"), "malformed", "\x1b[2J"))
+    send(Rejection(Original(deployment.topic, 7, b"\xff\x1b[2J"), "malformed", "\x1b[2J"))
     refused = command(deployment, "drop")
     assert refused.exit_code == 2
     assert "--reason" in refused.output

@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient
 
 from aggregator.kafka import clients, topic_admin
 from aggregator.publishing import pane_finalizer
-from aggregator.publishing.event_producer import Outlet
+from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import FINAL, Event
-from aggregator.publishing.published_log import Published
+from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
 from aggregator.storage.lease import Lease
 from aggregator.timestamps import iso
@@ -229,7 +229,7 @@ def crash(*_: Any) -> None:
 def test_events_of_a_publisher_that_crashed_before_its_commit_are_published_once(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def produce_and_crash(self: Outlet, events: Sequence[Event]) -> dict[int, int]:
+    def produce_and_crash(self: EventProducer, events: Sequence[Event]) -> dict[int, int]:
         producer = self._producer
         producer.begin_transaction()
         for event in events[:7]:
@@ -238,7 +238,7 @@ def test_events_of_a_publisher_that_crashed_before_its_commit_are_published_once
         raise Crash
 
     with monkeypatch.context() as broken:
-        broken.setattr(Outlet, "publish", produce_and_crash)
+        broken.setattr(EventProducer, "publish", produce_and_crash)
         _run_until_it_crashes(counted, broken)
     assert not on_topic(counted)
     _publish_the_rest(counted)
@@ -247,15 +247,15 @@ def test_events_of_a_publisher_that_crashed_before_its_commit_are_published_once
 def test_events_of_a_publisher_that_crashed_after_its_commit_are_published_once(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note = Published.note
+    note = PublishedLog.note
 
-    def crash_at_events(self: Published, committed: Any, positions: dict[int, int]) -> None:
+    def crash_at_events(self: PublishedLog, committed: Any, positions: dict[int, int]) -> None:
         if any(event.type == FINAL for event in committed):
             crash()
         note(self, committed, positions)
 
     with monkeypatch.context() as broken:
-        broken.setattr(Published, "note", crash_at_events)
+        broken.setattr(PublishedLog, "note", crash_at_events)
         _run_until_it_crashes(counted, broken)
     assert len(final_ids(counted)) == 24
     _publish_the_rest(counted)
@@ -352,7 +352,7 @@ def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
     produced, woken = threading.Event(), threading.Event()
     refused: list[KafkaException] = []
 
-    def freeze(self: Outlet, events: Sequence[Event]) -> dict[int, int]:
+    def freeze(self: EventProducer, events: Sequence[Event]) -> dict[int, int]:
         producer = self._producer
         producer.begin_transaction()
         for event in events:
@@ -370,7 +370,7 @@ def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
 
     frozen = Publisher(settings_of(counted, lease="1s"), reader_of(counted))
     with monkeypatch.context() as freezing:
-        freezing.setattr(Outlet, "publish", freeze)
+        freezing.setattr(EventProducer, "publish", freeze)
         frozen.start()
         assert produced.wait(60)
     try:

@@ -17,7 +17,7 @@ from rich.console import Console
 from aggregator.cli.live_view import LiveView
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading.reader import Reader
-from aggregator.reading.series import Historian, Question
+from aggregator.reading.series import SeriesQuery, SeriesReader
 from aggregator.storage.redis_keys import publisher_key
 from tests.support.events import Found, on_topic, publishing, settings_of
 from tests.support.reports.counted import Client
@@ -133,7 +133,7 @@ def test_what_is_read_is_the_latest_release_with_the_weights_of_its_time(
         ("dither_estimate_lower", "wage"): second["lower"],
         ("dither_estimate_upper", "wage"): second["upper"],
     }
-    points = Historian(reader).series(Question(metric="wage")).points
+    points = SeriesReader(reader).series(SeriesQuery(metric="wage")).points
     assert [point.value for point in points] == [first["value"], second["value"]]
     assert reader.estimate("party").status == "not_ready"
 
@@ -152,7 +152,7 @@ def test_a_release_is_not_asked_for_otherwise_than_it_was_drawn(trusted: Deploym
         with pytest.raises(ValueError, match="a release is drawn once"):
             reader.estimate("wage", **question)
     with pytest.raises(ValueError, match="releases cannot be added: expected its pane, 10m"):
-        Historian(reader).series(Question(metric="wage", step="1h"))
+        SeriesReader(reader).series(SeriesQuery(metric="wage", step="1h"))
 
 
 # -- Publishers that are killed and frozen at every step -----------------------------------------

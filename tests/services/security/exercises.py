@@ -18,10 +18,10 @@ from aggregator.kafka import clients, topic_admin
 from aggregator.kafka.log_ends import KafkaLog
 from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
-from aggregator.publishing.published_log import Published
+from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
 from aggregator.reading.reader import Reader
-from aggregator.reading.series import Historian, Question
+from aggregator.reading.series import SeriesQuery, SeriesReader
 from aggregator.rounds.coordinator import Coordinator
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.eviction import refuse_eviction
@@ -211,7 +211,7 @@ def read(settings: Settings, metrics: Metrics) -> None:
         reader.estimate("delay")
         reader.estimate("delay", start=EPOCH / 1000, end=EPOCH / 1000 + 7200)
         overview = store.overview()
-        Historian(reader).series(Question(metric="delay"))
+        SeriesReader(reader).series(SeriesQuery(metric="delay"))
         list(Exporter(reader, 20).collect())
         numbers = list(overview.partitions)
         metric = metrics["delay"]
@@ -231,7 +231,7 @@ def lead(settings: Settings, metrics: Metrics) -> None:
         lease = Lease(store.client, key, "publisher", 10)
         assert lease.acquire()
         assert lease.renew()
-        published = Published(store.client, lease, key, settings)
+        published = PublishedLog(store.client, lease, key, settings)
         published.note([_OnTopic()], {0: 1})
         assert published.finals("delay", 0, 2 * EPOCH)
         published.provisional("delay")

@@ -18,8 +18,8 @@ import msgspec
 from aggregator.config import logging
 from aggregator.config.settings import Settings
 from aggregator.publishing import events
-from aggregator.publishing.event_producer import Outlet
-from aggregator.publishing.published_log import Published
+from aggregator.publishing.event_producer import EventProducer
+from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
 from aggregator.reading.reader import Reader
 from aggregator.storage.store import Store, connect
@@ -28,12 +28,12 @@ from producers.kafka.kafka_errors import ExplainingProducer
 
 BEFORE, AFTER = "before", "after"
 STEPS: dict[str, tuple[Any, str, str]] = {
-    "nothing drawn": (Published, "draw", BEFORE),
+    "nothing drawn": (PublishedLog, "draw", BEFORE),
     "drawn and not kept": (events, "drawn", AFTER),
-    "kept and not published": (Published, "draw", AFTER),
+    "kept and not published": (PublishedLog, "draw", AFTER),
     "in the transaction": (ExplainingProducer, "commit_transaction", BEFORE),
-    "committed and not noted": (Outlet, "publish", AFTER),
-    "noted": (Published, "note", AFTER),
+    "committed and not noted": (EventProducer, "publish", AFTER),
+    "noted": (PublishedLog, "note", AFTER),
 }
 """Where a publisher of releases may end: what it calls there, and whether it has returned."""
 

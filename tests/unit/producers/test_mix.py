@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from producers.populations.level_distribution import Mix
+from producers.populations.level_distribution import LevelDistribution
 from tests.support.running.broker import LATE
 
 
 def test_a_mix_is_read_as_epsilons_and_shares() -> None:
-    mix = Mix.parse("0.25:0.1, 0.5:0.2,1:0.4,2:0.2,4:0.1")
-    assert mix == Mix((0.25, 0.5, 1.0, 2.0, 4.0), (0.1, 0.2, 0.4, 0.2, 0.1))
+    mix = LevelDistribution.parse("0.25:0.1, 0.5:0.2,1:0.4,2:0.2,4:0.1")
+    assert mix == LevelDistribution((0.25, 0.5, 1.0, 2.0, 4.0), (0.1, 0.2, 0.4, 0.2, 0.1))
 
 
 def test_devices_get_epsilons_in_proportion_and_the_same_for_the_same_seed() -> None:
-    mix = Mix.parse("0.5:0.25,2:0.75,4:0")
+    mix = LevelDistribution.parse("0.5:0.25,2:0.75,4:0")
     one, two = (mix.assign(40_000, np.random.default_rng(7)) for _ in range(2))
     assert np.array_equal(one, two)
     assert abs((one == 0.5).mean() - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 40_000)
@@ -23,7 +23,7 @@ def test_devices_get_epsilons_in_proportion_and_the_same_for_the_same_seed() -> 
 
 
 def test_the_even_mix_has_all_levels_alike() -> None:
-    assert Mix.even(LATE) == Mix((0.5, 1.0, 2.0, 4.0), (0.25,) * 4)
+    assert LevelDistribution.even(LATE) == LevelDistribution((0.5, 1.0, 2.0, 4.0), (0.25,) * 4)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def test_the_even_mix_has_all_levels_alike() -> None:
 )
 def test_a_mix_that_is_none_is_explained(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Mix.parse(text)
+        LevelDistribution.parse(text)
 
 
 def test_a_mix_below_the_lowest_level_does_not_fit() -> None:
     with pytest.raises(ValueError, match=r"the mix does not fit: epsilon = 0.1: metric 'late'"):
-        Mix.parse("0.1:1").check(LATE)
+        LevelDistribution.parse("0.1:1").check(LATE)

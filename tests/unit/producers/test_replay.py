@@ -10,14 +10,14 @@ import pytest
 
 from estimators import Metric
 from producers import Reporter
-from producers.populations.level_distribution import Mix
+from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
 from producers.populations.produce import produce
 from producers.populations.replay import Progress, Replay
 from producers.populations.truth import Truth
 from tests.support.running.broker import CARRIER, DELAY, LATE, PLACE, WORDS, Broker, count
 
-MIX = Mix.parse("1:0.5,4:0.5")
+MIX = LevelDistribution.parse("1:0.5,4:0.5")
 
 
 class Time:
@@ -130,7 +130,9 @@ def test_a_metric_without_a_column_or_a_level_is_refused_before_anything_is_sent
     with pytest.raises(ValueError, match=r"metric 'delay': the population has only .'late'."):
         Replay(who, {"delay": cast("Reporter", Recorder(DELAY, time))}, MIX)
     with pytest.raises(ValueError, match="the mix does not fit"):
-        Replay(who, {"late": cast("Reporter", Recorder(LATE, time))}, Mix.parse("0.1:1"))
+        Replay(
+            who, {"late": cast("Reporter", Recorder(LATE, time))}, LevelDistribution.parse("0.1:1")
+        )
 
 
 def test_producing_sends_what_everybody_has_and_says_what_it_was(
@@ -172,7 +174,7 @@ def test_strings_and_vectors_are_produced_and_counted(broker: Broker, topic: str
     place[::10, 1] = np.nan
     who = Population(np.arange(8000) + 1, {"words": words, "place": place})
     metrics = {"words": WORDS, "place": PLACE}
-    done = produce(metrics, who, broker.config, Mix.parse("1:0.5,4:0.5"), topic=topic)
+    done = produce(metrics, who, broker.config, LevelDistribution.parse("1:0.5,4:0.5"), topic=topic)
     assert done.reports == (words != "").sum() + 7200
     batches = broker.batches(topic)
     for name, metric in metrics.items():

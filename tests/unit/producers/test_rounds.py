@@ -20,7 +20,7 @@ from producers import BudgetSpent, DefinitionChanged, Ledger, Reporter, Rounds
 from producers.device.rounds import Round, decode, encode
 from producers.kafka.delivery import Batch, Outbox
 from producers.ledger.ledger_file import transaction
-from producers.ledger.round_participation import take_turn
+from producers.ledger.round_participation import claim_round
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.running.broker import Broker
 
@@ -42,7 +42,7 @@ def test_a_device_answers_each_round_at_most_once_after_any_restart(
 ) -> None:
     asked = metric(split=split)
     turns = [
-        take_turn(ledger(tmp_path), asked, number, 1)  # another one each time: a restart
+        claim_round(ledger(tmp_path), asked, number, 1)  # another one each time: a restart
         for number in range(1, ROUNDS + 1)
         for _ in range(3)
     ]
@@ -54,15 +54,15 @@ def test_devices_draw_their_rounds_evenly(tmp_path: Path) -> None:
     asked, drawn = metric(), []
     for device in range(60):
         account = Ledger(tmp_path / f"ledger-{device}", budget=4)
-        drawn += [n for n in range(1, ROUNDS + 1) if take_turn(account, asked, n, 0)]
+        drawn += [n for n in range(1, ROUNDS + 1) if claim_round(account, asked, n, 0)]
     assert len(drawn) == 60
     assert set(drawn) == set(range(1, ROUNDS + 1)), "one is missing once in 10,000 runs"
 
 
 def test_an_earlier_round_is_not_answered_after_a_later_one(tmp_path: Path) -> None:
     asked = metric(split="budget")
-    assert take_turn(ledger(tmp_path), asked, 4, 0)
-    assert not take_turn(ledger(tmp_path), asked, 3, 0)
+    assert claim_round(ledger(tmp_path), asked, 4, 0)
+    assert not claim_round(ledger(tmp_path), asked, 3, 0)
 
 
 def test_a_round_that_the_budget_does_not_cover_is_not_answered_and_stays_open(
@@ -70,8 +70,8 @@ def test_a_round_that_the_budget_does_not_cover_is_not_answered_and_stays_open(
 ) -> None:
     asked = metric(split="budget")
     with pytest.raises(BudgetSpent):
-        take_turn(ledger(tmp_path, 0.4), asked, 1, 1)
-    assert take_turn(ledger(tmp_path, 4), asked, 1, 1)
+        claim_round(ledger(tmp_path, 0.4), asked, 1, 1)
+    assert claim_round(ledger(tmp_path, 4), asked, 1, 1)
 
 
 def impossible(asked: Metric) -> list[Round]:
@@ -150,45 +150,45 @@ def test_another_definition_under_the_same_name_is_no_new_turn(
     tmp_path: Path, split: str, changes: dict[str, Any]
 ) -> None:
     one = metric(split=split)
-    turns = [take_turn(ledger(tmp_path), one, number, 0) for number in range(1, ROUNDS + 1)]
+    turns = [claim_round(ledger(tmp_path), one, number, 0) for number in range(1, ROUNDS + 1)]
     other = dataclasses.replace(one, **changes)
     for number in range(1, (other.rounds or 0) + 1):
         with pytest.raises(DefinitionChanged, match="another name"):
-            take_turn(ledger(tmp_path), other, number, 0)
+            claim_round(ledger(tmp_path), other, number, 0)
     assert sum(turns) == (1 if split == "users" else ROUNDS)
     spent = ledger(tmp_path).accounts()[""].ever_spent
     assert float(spent) == pytest.approx(1, abs=1e-3)
     renamed = dataclasses.replace(other, name="age_2")
     assert any(
-        take_turn(ledger(tmp_path), renamed, n, 0) for n in range(1, (other.rounds or 0) + 1)
+        claim_round(ledger(tmp_path), renamed, n, 0) for n in range(1, (other.rounds or 0) + 1)
     )
 
 
 def test_what_is_said_for_people_may_change_within_a_search(tmp_path: Path) -> None:
     one = metric(split="budget")
     other = metric(split="budget", unit="years", description="of people", round_time="2h")
-    assert take_turn(ledger(tmp_path), one, 1, 0)
-    assert take_turn(ledger(tmp_path), other, 2, 0)
+    assert claim_round(ledger(tmp_path), one, 1, 0)
+    assert claim_round(ledger(tmp_path), other, 2, 0)
 
 
 def test_a_definition_is_known_by_more_than_its_revision(tmp_path: Path) -> None:
     """A revision is 32 bits: somebody who tries 2^32 definitions finds another one that has it."""
     one, other = metric(split="budget"), metric(split="budget", range=(0, 32))
     other.__dict__["revision"] = one.revision
-    assert take_turn(ledger(tmp_path), one, 1, 0)
+    assert claim_round(ledger(tmp_path), one, 1, 0)
     with pytest.raises(DefinitionChanged):
-        take_turn(ledger(tmp_path), other, 2, 0)
+        claim_round(ledger(tmp_path), other, 2, 0)
 
 
 def test_a_ledger_from_before_knows_the_search_that_it_has_answered(tmp_path: Path) -> None:
     one, other = metric(split="budget"), metric(split="budget", range=(0, 32))
-    assert take_turn(ledger(tmp_path), one, 1, 0)
+    assert claim_round(ledger(tmp_path), one, 1, 0)
     with transaction(ledger(tmp_path).path, write=True) as database:
         database.execute("DROP TABLE pins")
     with pytest.raises(DefinitionChanged):
-        take_turn(ledger(tmp_path), other, 1, 0)
-    assert not take_turn(ledger(tmp_path), one, 1, 0)
-    assert take_turn(ledger(tmp_path), one, 2, 0)
+        claim_round(ledger(tmp_path), other, 1, 0)
+    assert not claim_round(ledger(tmp_path), one, 1, 0)
+    assert claim_round(ledger(tmp_path), one, 2, 0)
 
 
 def test_a_round_that_comes_again_with_another_question_is_not_answered(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aggregator.config.settings import Aggregate
-from aggregator.counting.assignment import Owned, take
+from aggregator.counting.assignment import AssignedPartition, take
 from aggregator.counting.continuity import Log, Mark, Remembered
 from aggregator.counting.measurements import Measurements
 from aggregator.errors import Fenced
@@ -40,7 +40,7 @@ def taken(
     messages: Sequence[LogMessage] = (),
     remembered: tuple[Remembered, ...] = (),
     group: str = "dither",
-) -> Owned:
+) -> AssignedPartition:
     def mark(offset: int) -> Mark | None:
         return next((Mark.of(found) for found in messages if found.offset() >= offset), None)
 
@@ -54,7 +54,7 @@ def written(first: int, last: int, epoch: int = 0, seed: int = 0) -> list[LogMes
     return [dataclasses.replace(found, epoch=epoch) for found in log(*payloads, first=first)]
 
 
-def count(owned: Owned, first: int, batches: int = 1) -> None:
+def count(owned: AssignedPartition, first: int, batches: int = 1) -> None:
     seeds = range(first, first + batches)
     owned.state.count(log(*(batch(DELAY, [1.0], seed=i) for i in seeds), first=first))
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregator.config.settings import Aggregate
-from aggregator.counting.rejection_limits import Refused
+from aggregator.counting.rejection_limits import RejectionWindow
 from tests.support.paths import ROOT
 
 OFF = Aggregate(deadletter_consecutive=0)
@@ -19,10 +19,10 @@ AT_ONCE: dict[str, Any] = {"deadletter_span": "0s"}
 
 def reached(log: list[str], cuts: list[int], settings: Aggregate) -> int | None:
     """Return the first piece of a log, by its end, in which a limit is reached; '' is counted."""
-    refused, begin = Refused(), 0
+    refused, begin = RejectionWindow(), 0
     for end in [*sorted(cuts), len(log)]:
         piece = log[begin:end]
-        stored = Refused.stored(refused.facts())  # every piece is committed, and taken over
+        stored = RejectionWindow.stored(refused.facts())  # every piece is committed, and taken over
         if piece and stored.add(
             range(begin, end), [(i, r) for i, r in enumerate(piece) if r], settings
         ):
@@ -65,12 +65,12 @@ def test_a_share_of_the_last_messages_is_too_large_once_there_are_so_many() -> N
 def test_the_reason_names_what_was_seen_and_what_to_do() -> None:
     settings = Aggregate(deadletter_consecutive=3, **AT_ONCE)
     refused = [(0, "wrong_revision"), (1, "unknown_metric"), (2, "unknown_metric")]
-    why = Refused().add([0] * 3, refused, settings)
+    why = RejectionWindow().add([0] * 3, refused, settings)
     assert why.startswith("3 messages in a row cannot be counted (deadletter_consecutive), most of")
     assert "most of them unknown_metric" in why
     assert "--set aggregate.deadletter_consecutive=0" in why
     settings = Aggregate(deadletter_ratio=0.5, deadletter_window=20)
-    why = Refused().add([0] * 20, [(i, "wrong_revision") for i in range(20)], settings)
+    why = RejectionWindow().add([0] * 20, [(i, "wrong_revision") for i in range(20)], settings)
     assert why.startswith("100% of the last 20 messages cannot be counted (deadletter_ratio)")
 
 
@@ -98,19 +98,19 @@ def test_a_limit_is_reached_at_the_same_message_however_the_log_is_cut(
 
 
 def test_what_another_version_stored_begins_anew() -> None:
-    assert Refused.stored({"refused": '{"run": "many"}'}) == Refused()
-    assert Refused.stored({}) == Refused()
-    assert msgspec.json.decode(Refused(run=3).facts()["refused"])["run"] == 3
+    assert RejectionWindow.stored({"refused": '{"run": "many"}'}) == RejectionWindow()
+    assert RejectionWindow.stored({}) == RejectionWindow()
+    assert msgspec.json.decode(RejectionWindow(run=3).facts()["refused"])["run"] == 3
 
 
 def test_a_row_also_lasts_minutes_of_the_brokers_time() -> None:
     """Ten thousand messages in one record batch, which nobody can write between, are no row."""
     settings, many = Aggregate(), [(index, "unknown_metric") for index in range(10_000)]
-    refused = Refused()
+    refused = RejectionWindow()
     assert refused.add([1_000_000] * 10_000, many, settings) == ""
     assert refused.add([1_119_999] * 10_000, many, settings) == ""
     assert "20001 messages in a row" in refused.add([1_120_000], many[:1], settings)
-    honest = Refused()
+    honest = RejectionWindow()
     assert honest.add([1_000_000] * 10_000, many, settings) == ""
     assert honest.add([1_060_000], [], settings) == ""
     assert honest.add([1_120_000] * 10_000, many, settings) == ""
@@ -125,7 +125,7 @@ def test_what_is_no_batch_neither_makes_nor_ends_a_row(reason: str) -> None:
 
 def test_the_reason_is_told_though_the_row_ends_in_the_same_piece() -> None:
     settings = Aggregate(deadletter_consecutive=3, **AT_ONCE)
-    why = Refused().add([0] * 5, [(i, "unknown_metric") for i in range(4)], settings)
+    why = RejectionWindow().add([0] * 5, [(i, "unknown_metric") for i in range(4)], settings)
     assert "most of them unknown_metric" in why
 
 

@@ -19,7 +19,7 @@ from aggregator.dead_letters.writer import (
 )
 from aggregator.kafka.headers import Header
 from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
-from aggregator.state.decoder import Refusal
+from aggregator.state.decoder import Rejection
 from tests.support.running.servers import Kafka
 
 PATIENCE = 60.0
@@ -55,8 +55,8 @@ class Refused:
         return 1, 1_357_000_000_000
 
 
-def refusal(message: Refused, reason: str = "bad_level", detail: str = "level 9") -> Refusal:
-    return Refusal(message, reason, detail)
+def refusal(message: Refused, reason: str = "bad_level", detail: str = "level 9") -> Rejection:
+    return Rejection(message, reason, detail)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 
-from aggregator.kafka.client_log import Complaints
+from aggregator.kafka.client_log import ThrottledErrorLog
 
 REFUSED = KafkaError(KafkaError._TRANSPORT, "localhost:1: Connection refused")
 DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
@@ -14,7 +14,7 @@ WRONG = KafkaError(KafkaError._AUTHENTICATION, "wrong password")
 
 def test_brokers_that_are_all_away_are_told_once_a_minute_with_the_cause() -> None:
     now = [0.0]
-    complain = Complaints(lambda: now[0])
+    complain = ThrottledErrorLog(lambda: now[0])
     with capture_logs() as logs:
         for second in range(119):
             now[0] = float(second)
@@ -26,11 +26,11 @@ def test_brokers_that_are_all_away_are_told_once_a_minute_with_the_cause() -> No
 
 def test_a_connection_that_breaks_alone_is_not_told() -> None:
     with capture_logs() as logs:
-        Complaints()(REFUSED)
+        ThrottledErrorLog()(REFUSED)
     assert not logs
 
 
 def test_a_refusal_is_told_with_its_remedy() -> None:
     with capture_logs() as logs:
-        Complaints()(WRONG)
+        ThrottledErrorLog()(WRONG)
     assert "check sasl.username" in logs[0]["error"]

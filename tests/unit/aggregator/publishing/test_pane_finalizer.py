@@ -17,8 +17,8 @@ from aggregator.errors import StateUnreadable
 from aggregator.publishing import pane_finalizer as due_module
 from aggregator.publishing import unpublished_panes
 from aggregator.publishing.events import Event
-from aggregator.publishing.pane_finalizer import Due
-from aggregator.publishing.published_log import Published
+from aggregator.publishing.pane_finalizer import PaneFinalizer
+from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import CONFIRMING_BATCHES
@@ -32,11 +32,11 @@ from tests.support.reports.messages import EPOCH
 
 
 @pytest.fixture
-def published(store: Store) -> Iterator[Published]:
+def published(store: Store) -> Iterator[PublishedLog]:
     key = publisher_key(store.topic)
     lease = Lease(store.client, key, "publisher", 60)
     assert lease.acquire()
-    yield Published(store.client, lease, key, Settings())
+    yield PublishedLog(store.client, lease, key, Settings())
     lease.release()
 
 
@@ -51,9 +51,9 @@ def beats(metric: Metric, minute: int) -> list[bytes]:
 
 
 def test_panes_are_due_that_all_partitions_have_closed_and_no_others(
-    store: Store, metrics: dict[str, Metric], counting: Counting, published: Published
+    store: Store, metrics: dict[str, Metric], counting: Counting, published: PublishedLog
 ) -> None:
-    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    due = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     delay = metrics["delay"]
     counting.count(0, *(counting.batch("delay", [1.0] * 20, at) for at in (0, 2)))
     counting.count(0, *beats(delay, 9))
@@ -71,10 +71,10 @@ def test_panes_of_several_metrics_are_one_batch_and_one_overview_is_enough(
     store: Store,
     metrics: dict[str, Metric],
     counting: Counting,
-    published: Published,
+    published: PublishedLog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    due = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     for name, value in (("delay", 1.0), ("carrier", 0)):
         counting.count(0, counting.batch(name, [value] * 20, 0), *beats(metrics[name], 1))
     overview = store.overview()
@@ -84,9 +84,9 @@ def test_panes_of_several_metrics_are_one_batch_and_one_overview_is_enough(
 
 
 def test_a_metric_that_cannot_be_read_does_not_keep_back_those_before_it(
-    store: Store, metrics: dict[str, Metric], counting: Counting, published: Published
+    store: Store, metrics: dict[str, Metric], counting: Counting, published: PublishedLog
 ) -> None:
-    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    due = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     for name, value in (("delay", 1.0), ("carrier", 0)):
         counting.count(0, counting.batch(name, [value] * 20, 0), *beats(metrics[name], 1))
     (key,) = store.client.keys(f"{{dither:{store.topic}:0}}:pane:carrier@*")
@@ -106,10 +106,10 @@ def test_what_redis_lost_while_it_was_looked_through_is_due_when_it_is_counted_a
     store: Store,
     metrics: dict[str, Metric],
     counting: Counting,
-    published: Published,
+    published: PublishedLog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    due = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1)]
     counting.count(0, *batches, *beats(metrics["delay"], 2))
     first_panes = Store.first_panes
@@ -130,10 +130,10 @@ def test_sums_that_were_read_while_they_were_counted_anew_are_not_published(
     store: Store,
     metrics: dict[str, Metric],
     counting: Counting,
-    published: Published,
+    published: PublishedLog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    due = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1, 1)]
     closing = beats(metrics["delay"], 2)
     counting.count(0, *batches, *closing)
@@ -169,7 +169,7 @@ def lose(store: Store, partition: int, minute: int) -> str:
 
 
 def test_a_pane_that_has_expired_in_one_partition_is_passed_by(
-    store: Store, metrics: dict[str, Metric], published: Published
+    store: Store, metrics: dict[str, Metric], published: PublishedLog
 ) -> None:
     metrics = kept(metrics)
     counting = Counting(store, metrics)
@@ -177,20 +177,20 @@ def test_a_pane_that_has_expired_in_one_partition_is_passed_by(
         delays = (counting.batch("delay", [1.0] * 20, at) for at in (0, 1))
         counting.count(number, *delays, *beats(metrics["delay"], 3))
     lose(store, 1, 0)
-    due = Due(Reader(store, metrics), published, "dither", 0, 10)
+    due = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     (batch,) = due.finals(store.overview(), 2)
     assert minutes(batch) == ["00:01:00Z"]
     assert json.loads(batch[0].data)["reports"] == 40
     key = metric_key("delay", metrics["delay"].revision)
     assert store.expired([key]) == [1]
     published.note(batch, {})
-    again = Due(Reader(store, metrics), published, "dither", 0, 10)
+    again = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     assert list(again.finals(store.overview(), 2)) == []
     assert store.expired([key]) == [1], "counted once, whoever publishes"
 
 
 def test_a_pane_that_was_deleted_is_no_part_of_a_final_event(
-    store: Store, metrics: dict[str, Metric], counting: Counting, published: Published
+    store: Store, metrics: dict[str, Metric], counting: Counting, published: PublishedLog
 ) -> None:
     for number in (0, 1):
         delays = (counting.batch("delay", [1.0] * 20, at) for at in (0, 1))
@@ -198,7 +198,7 @@ def test_a_pane_that_was_deleted_is_no_part_of_a_final_event(
         counting.count(number, *delays, *beats(metrics["delay"], 3), carriers)
         counting.count(number, *beats(metrics["carrier"], 3))
     key = lose(store, 1, 0)
-    due, found = Due(Reader(store, metrics), published, "dither", 0, 10), list[Event]()
+    due, found = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10), list[Event]()
     with pytest.raises(StateUnreadable, match=re.escape(f"nothing at {key}: expected a pane")):
         found.extend(event for batch in due.finals(store.overview(), 2) for event in batch)
     assert [event.key.partition("@")[0] for event in found] == ["carrier"], "others go on"
@@ -209,7 +209,7 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
     store: Store,
     metrics: dict[str, Metric],
     counting: Counting,
-    published: Published,
+    published: PublishedLog,
     seed: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -223,7 +223,7 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
     minute, closed = [0, 0, 0], [0, 0, 0]
     for number in range(3):
         counting.count(number)
-    due = Due(reader, published, "dither", 0, 10)
+    due = PaneFinalizer(reader, published, "dither", 0, 10)
     under_way = due.finals(store.overview(), 3)
 
     def count() -> None:
@@ -252,7 +252,7 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
     for _ in range(rng.randrange(10, 40)):
         rng.choices([count, close, publish], [3, 1, 2])[0]()
         if rng.random() < 0.05:  # another takes over
-            due = Due(reader, published, "dither", 0, 10)
+            due = PaneFinalizer(reader, published, "dither", 0, 10)
             under_way = due.finals(store.overview(), 3)
     for number in range(3):
         counting.count(number, *beats(delay, max(minute) + 1))

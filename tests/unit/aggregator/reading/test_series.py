@@ -12,9 +12,9 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.reading.estimate_cache import KnownEstimates
+from aggregator.reading.estimate_cache import EstimateCache
 from aggregator.reading.reader import Reader
-from aggregator.reading.series import Historian, Question
+from aggregator.reading.series import SeriesQuery, SeriesReader
 from aggregator.reading.steps import duration
 from aggregator.storage.store import Store
 from aggregator.timestamps import iso
@@ -42,7 +42,7 @@ def reader(store: Store, metrics: dict[str, Metric]) -> Reader:
 
 
 def ask(reader: Reader, name: str = "delay", **question: Any) -> Any:
-    return Historian(reader).series(Question(metric=name, **question))
+    return SeriesReader(reader).series(SeriesQuery(metric=name, **question))
 
 
 def at(minute: float) -> float:
@@ -246,8 +246,8 @@ def test_a_final_point_is_estimated_once(
     counting: Counting, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting.some(90)
-    historian = Historian(reader)
-    question = Question(metric="delay", step="10m")
+    historian = SeriesReader(reader)
+    question = SeriesQuery(metric="delay", step="10m")
     first = historian.series(question)
     assert [p.status for p in first.points] == ["final"] * 8 + ["provisional"]
     estimated = []
@@ -260,7 +260,7 @@ def test_a_final_point_is_estimated_once(
     monkeypatch.setattr(Reader, "answer", staticmethod(noted))
     assert historian.series(question) == first
     assert estimated == []
-    historian.series(Question(metric="delay", step="10m", beta=0.1))
+    historian.series(SeriesQuery(metric="delay", step="10m", beta=0.1))
     assert len(estimated) == 9
     counting.store.set_policy("delay", "uniform")
     assert historian.series(question).policy == "uniform"
@@ -272,8 +272,8 @@ def test_points_that_were_read_while_redis_was_emptied_are_not_final_and_not_kep
 ) -> None:
     batches = [counting.batch("delay", [1.0] * 20, minute) for minute in range(20)]
     counting.count(0, *batches)
-    historian = Historian(reader)
-    question = Question(metric="delay", step="1m", start=at(0), end=at(5))
+    historian = SeriesReader(reader)
+    question = SeriesQuery(metric="delay", step="1m", start=at(0), end=at(5))
     find = Store.find
 
     def emptied_meanwhile(self: Store, *arguments: Any) -> Any:
@@ -295,8 +295,8 @@ def test_a_point_that_may_still_grow_is_estimated_again_when_it_has(
     counting.some(90)
     store = reader.store
     store.acquire(2, "a partition without a commit holds every window back")
-    historian = Historian(reader)
-    question = Question(metric="delay", step="10m")
+    historian = SeriesReader(reader)
+    question = SeriesQuery(metric="delay", step="10m")
     first = historian.series(question)
     assert {p.status for p in first.points} == {"provisional"}
     estimated = []
@@ -316,10 +316,10 @@ def test_a_point_that_may_still_grow_is_estimated_again_when_it_has(
 
 def test_estimates_that_are_kept_are_bounded(counting: Counting, reader: Reader) -> None:
     counting.some(90)
-    known = KnownEstimates(numbers=1_000)
-    historian = Historian(reader, known)
+    known = EstimateCache(numbers=1_000)
+    historian = SeriesReader(reader, known)
     for beta in (0.1, 0.2, 0.3):
-        historian.series(Question(metric="delay", step="1m", beta=beta))
+        historian.series(SeriesQuery(metric="delay", step="1m", beta=beta))
         assert 0 < known.kept <= 1_000
 
 

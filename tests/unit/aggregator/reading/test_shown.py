@@ -23,7 +23,7 @@ from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
-from aggregator.reading.series import Historian, Question
+from aggregator.reading.series import SeriesQuery, SeriesReader
 from aggregator.reading.windows import Window
 from estimators import Estimate, Metric
 from estimators.exact.randomness import SeededBits
@@ -153,7 +153,7 @@ def test_series_and_prometheus_show_the_same(counting: Counting) -> None:
     reader = Reader(counting.store, metrics)
     found = reader.estimate("rare")
     assert np.any(found.value < found.lower), "or this test says nothing"
-    (point,) = Historian(reader).series(Question(metric="rare")).points
+    (point,) = SeriesReader(reader).series(SeriesQuery(metric="rare")).points
     assert (point.value, point.unbiased) == (listed(found.shown), listed(found.value))
     samples = {
         (sample.name, sample.labels["category"]): sample.value

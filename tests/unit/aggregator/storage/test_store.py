@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.errors import Fenced, StoreUnreachable, Torn
+from aggregator.errors import Fenced, PartialCommit, StoreUnreachable
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
 from aggregator.storage.store import TORN, UNSET, Store, connect
@@ -172,7 +172,7 @@ def test_a_commit_that_fails_half_way_is_marked_as_torn(store: Store) -> None:
     epoch, expected, partition = acquired(store)
     partition.count(log(batch(DELAY, [1.0], seed=1)))
     store.client.set(f"{{dither:{TOPIC}:0}}:open", "not a set")
-    with pytest.raises(Torn, match=rf"SADD {{dither:{TOPIC}:0}}:open: WRONGTYPE"):
+    with pytest.raises(PartialCommit, match=rf"SADD {{dither:{TOPIC}:0}}:open: WRONGTYPE"):
         store.commit(0, epoch, expected, partition, {})
     assert store.owner(0)["next"] == str(TORN)
     with pytest.raises(Fenced):

@@ -116,7 +116,7 @@ def test_an_answer_of_every_kind_is_as_it_says_and_others_are_not() -> None:
 
 
 def test_dead_letters_have_the_headers_that_it_names() -> None:
-    class Refused(LogMessage):
+    class RejectionWindow(LogMessage):
         def topic(self) -> str:
             return "in"
 
@@ -129,7 +129,7 @@ def test_dead_letters_have_the_headers_that_it_names() -> None:
         def headers(self) -> None:
             raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
 
-    whole, short, _ = letters(Refused(7, b"x"), "late", "too late")
+    whole, short, _ = letters(RejectionWindow(7, b"x"), "late", "too late")
     described = message("deadLetter")["headers"]
     for letter in (whole, short):
         jsonschema.validate(
