@@ -19,15 +19,15 @@ from aggregator.config.settings import Serve, Settings
 from aggregator.kafka.log_ends import Ends
 from aggregator.reading.reader import Reader
 from aggregator.web import documents, events, metrics, pages, probes
-from aggregator.web.access import AccessControl, Guard
 from aggregator.web.events import Abortable
-from aggregator.web.failures import HANDLERS
-from aggregator.web.hosts import ExpectedHosts
-from aggregator.web.middleware import BodyLimit, ProtectiveHeaders
+from aggregator.web.http.access import AccessControl, Guard
+from aggregator.web.http.hosts import ExpectedHosts
+from aggregator.web.http.middleware import BodyLimit, ProtectiveHeaders
+from aggregator.web.http.problem_responses import HANDLERS
+from aggregator.web.http.traffic import CountTraffic
 from aggregator.web.operations import Operation
 from aggregator.web.reports import REPORTS
-from aggregator.web.service import Service
-from aggregator.web.traffic import CountTraffic
+from aggregator.web.service_context import Service
 
 if TYPE_CHECKING:
     from starlette.types import Lifespan

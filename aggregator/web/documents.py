@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from aggregator.web import asyncapi, openapi
 from aggregator.web.operations import Content, Operation, as_json
-from aggregator.web.service import Service
+from aggregator.web.service_context import Service
 
 DOCUMENT = Content("The document.", plain={"type": "object"})
 

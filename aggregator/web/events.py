@@ -15,11 +15,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aggregator.errors import StateUnreadable
 from aggregator.reading import status
 from aggregator.reading.status import ServiceStatus
-from aggregator.web.failures import RETRY_SECONDS, asking, away
-from aggregator.web.middleware import ABORT
+from aggregator.web.http.middleware import ABORT
+from aggregator.web.http.problem_responses import RETRY_SECONDS, asking, away
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.queries import EventsParameters, parse
-from aggregator.web.service import Service
+from aggregator.web.service_context import Service
 from producers.gateway.clients import client_of
 from producers.gateway.problems import Problem
 

@@ -15,10 +15,10 @@ from aggregator.reading.coverage import Looks
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series, SeriesQuery
 from aggregator.web import conditional
-from aggregator.web.failures import asking, unavailable
+from aggregator.web.http.problem_responses import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json
 from aggregator.web.queries import AnyPolicy, EstimateParameters, SeriesParameters, moment, parse
-from aggregator.web.service import Service
+from aggregator.web.service_context import Service
 from estimators.errors import meant
 from producers.device.rounds import Round
 from producers.gateway.problems import Problem

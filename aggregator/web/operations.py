@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aggregator.web.service import Service
+from aggregator.web.service_context import Service
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
 JSON = "application/json"

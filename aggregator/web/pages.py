@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aggregator.web.middleware import PROTECTIVE
+from aggregator.web.http.middleware import PROTECTIVE
 from producers.gateway.problems import Problem
 
 CONTENT_TYPES = {

@@ -15,8 +15,8 @@ from estimators.bounds.deviations import (
     flip_noise_deviation,
     laplace_noise_deviation,
 )
-from estimators.bounds.law import Law
-from estimators.bounds.repeated import RepeatedLaw
+from estimators.bounds.laws.law import Law
+from estimators.bounds.laws.repeated import RepeatedLaw
 from estimators.bounds.spheres import Directions
 
 __all__ = [

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from estimators.bounds import anytime, inversion
 from estimators.bounds.deviations import Noise
-from estimators.bounds.law import Law
+from estimators.bounds.laws.law import Law
 from estimators.bounds.own_values import own_value_limits
 from estimators.estimate import Floats
 from estimators.question import Question

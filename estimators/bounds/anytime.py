@@ -58,7 +58,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.inversion import CLOSE, ROUNDING, SAFETY
-from estimators.bounds.law import Law
+from estimators.bounds.laws.law import Law
 from estimators.estimate import Floats
 
 Places = NDArray[np.intp]

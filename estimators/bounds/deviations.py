@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from estimators.bounds.law import STEEPEST, tilted_sign_extremes
+from estimators.bounds.laws.law import STEEPEST, tilted_sign_extremes
 from estimators.bounds.tails import BERRY_ESSEEN, log_dense_remainder
 from estimators.estimate import Floats
 from estimators.exact import discrete_laplace

@@ -6,7 +6,7 @@ over tilts, which the unknown variance asks for, makes it wider still. Both are 
 **One tilt.** Let W = sum (x D - psi |D|), x = t s, psi = ln cosh x, for a fixed t (or other x_l
 that are fixed in advance: :meth:`DifferenceLaw.tilts`); D stands for both D and -D, phi = E D (+- c
 f of the user), A = P(D != 0), T = tanh x. E e^W = prod (1 + phi T) = e^K exactly, whatever A is
-(:class:`estimators.bounds.difference_law.DifferenceLaw`). Under the law P' with density e^(W - K),
+(:class:`.laws.difference_law.DifferenceLaw`). Under the law P' with density e^(W - K),
 
     P(W >= K + x0) = e^-x0 E'[e^-U; U >= 0],    U = W - K - x0,
 
@@ -49,7 +49,7 @@ at most p' + 4 d p = p. Neighbouring cells differ little, because a tilt enters 
 that the variance is unknown costs next to nothing.
 
 **All reports in the block** (one block, as at small epsilons) and one frequency: D is a sign of
-mean c f, and the bounds are those of :class:`estimators.bounds.law.Law`, a little sharper still.
+mean c f, and the bounds are those of :class:`.laws.law.Law`, a little sharper still.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ import math
 import numpy as np
 
 from estimators.bounds.answer import interval, normal_quantile
-from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.inversion import SAFETY
-from estimators.bounds.law import Law
+from estimators.bounds.laws.difference_law import DifferenceLaw
+from estimators.bounds.laws.law import Law
 from estimators.bounds.self_normalised import exponents, log_cosh, self_normalised_interval
 from estimators.bounds.tails import BERRY_ESSEEN
 from estimators.estimate import Floats

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import Law
-from estimators.bounds.difference_law import DifferenceLaw
-from estimators.bounds.repeated import RepeatedLaw
+from estimators.bounds.laws.difference_law import DifferenceLaw
+from estimators.bounds.laws.repeated import RepeatedLaw
 from estimators.bounds.scores import binomial_scores, difference_scores, mean_scores
 from estimators.estimate import Floats
 

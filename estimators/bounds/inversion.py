@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from estimators.bounds.law import Law
+from estimators.bounds.laws.law import Law
 from estimators.bounds.tails import log_tail
 from estimators.estimate import Floats
 

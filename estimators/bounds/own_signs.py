@@ -40,7 +40,7 @@ import math
 
 import numpy as np
 
-from estimators.bounds.difference_law import DifferenceLaw
+from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.estimate import Floats
 
 HALVINGS = 45

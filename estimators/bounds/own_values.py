@@ -49,7 +49,7 @@ import numpy as np
 
 from estimators.bounds import anytime
 from estimators.bounds.inversion import SAFETY
-from estimators.bounds.law import STEEPEST, Law
+from estimators.bounds.laws.law import STEEPEST, Law
 from estimators.bounds.tails import BERRY_ESSEEN
 from estimators.estimate import Floats
 

@@ -39,7 +39,7 @@ import math
 import numpy as np
 
 from estimators.bounds.answer import limits
-from estimators.bounds.law import Law
+from estimators.bounds.laws.law import Law
 from estimators.estimate import Floats
 from estimators.question import Question
 

@@ -13,8 +13,8 @@ import dataclasses
 
 import numpy as np
 
-from estimators.bounds.law import Law
-from estimators.bounds.repeated import RepeatedLaw
+from estimators.bounds.laws.law import Law
+from estimators.bounds.laws.repeated import RepeatedLaw
 from estimators.estimate import Floats
 
 NEWTON_STEPS = 5

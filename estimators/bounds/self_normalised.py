@@ -1,6 +1,6 @@
 """Bounds for a sum of reports that are +1, -1 or 0, whatever the number of those that are 0.
 
-By the identity of :class:`estimators.bounds.difference_law.DifferenceLaw`, Markov's inequality says
+By the identity of :class:`.laws.difference_law.DifferenceLaw`, Markov's inequality says
 for every t fixed before the reports were seen
 
     P(sum t s D - sum |D| ln cosh(t s) >= sum ln(1 + c f tanh(t s)) + x) <= e^-x,
@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 
 from estimators.bounds import anytime
-from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.inversion import SAFETY
-from estimators.bounds.law import STEEPEST
+from estimators.bounds.laws.difference_law import DifferenceLaw
+from estimators.bounds.laws.law import STEEPEST
 from estimators.estimate import Floats
 
 

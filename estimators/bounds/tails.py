@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from estimators.bounds.law import Cumulant, Law
+from estimators.bounds.laws.law import Cumulant, Law
 from estimators.estimate import Floats
 
 BERRY_ESSEEN = 0.56

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.differences import difference_limits
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
+from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.symbols import ReportedSymbols

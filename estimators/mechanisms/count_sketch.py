@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.collisions import Collisions
-from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
+from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact import hadamard

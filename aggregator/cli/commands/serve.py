@@ -46,9 +46,10 @@ def serve(
     from aggregator.local.ports import refuse_taken
     from aggregator.publishing.publisher import Publisher
     from aggregator.reading.reader import Reader
-    from aggregator.web import application, reports, tls
-    from aggregator.web.listening import Server
-    from aggregator.web.punctual import PunctualProtocol
+    from aggregator.web import application, reports
+    from aggregator.web.http import tls
+    from aggregator.web.http.listening import Server
+    from aggregator.web.http.slow_client_guard import PunctualProtocol
 
     logging.configure(log_level, log_json)
     defined = live_metrics(settings)

@@ -34,7 +34,7 @@ def tokens() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def new(name: str, scopes: tuple[str, ...], as_json: bool) -> None:
     """Make a token: print it, once, and the line that admits it."""
-    from aggregator.web.access import hashed, new_token
+    from aggregator.web.http.access import hashed, new_token
 
     if not NAME.fullmatch(name):
         raise click.UsageError(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from aggregator.web.access import hashed, new_token
+from aggregator.web.http.access import hashed, new_token
 from tests.services.browser.conftest import HOSTILE, Site, Visitor
 from tests.support.paths import ROOT
 

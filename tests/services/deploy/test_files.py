@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from aggregator.cli.main import cli
 from aggregator.config.settings import Serve, load_settings
-from aggregator.web.hosts import expected, is_expected
+from aggregator.web.http.hosts import expected, is_expected
 from deploy.kafka.launcher import kafka_version
 from estimators import load_metrics
 from tests.support.paths import ROOT

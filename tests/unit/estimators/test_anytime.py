@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from estimators.bounds import FlipNoise, Law, anytime, interval
 from estimators.weights import POLICIES, LevelFacts, level_weights, total_weight
-from tests.statistics.widths import anytime_ratio, signs
+from tests.support.reports.widths import anytime_ratio, signs
 
 FACTS = LevelFacts(np.array([0.5, 1.0, 4.0]), np.array([16.0, 5.0, 1.1]), np.array([0.2, 0.4, 0.9]))
 

@@ -14,7 +14,7 @@ from scipy.stats import binom, chisquare
 
 from estimators import DefinitionError, Metric
 from estimators.bounds.collisions import collision_bound
-from estimators.bounds.difference_law import DifferenceLaw
+from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.own_signs import own_sign_limits
 from estimators.bounds.self_normalised import self_normalised_interval
 from estimators.exact.hashing import buckets_and_signs, mix, row_constants

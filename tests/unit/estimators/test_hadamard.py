@@ -15,14 +15,14 @@ from scipy.signal import fftconvolve
 from scipy.stats import binom
 
 from estimators import Metric
-from estimators.bounds.difference_law import DifferenceLaw
 from estimators.bounds.differences import difference_interval, log_remainder
+from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.self_normalised import log_cosh
 from estimators.exact import hadamard
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import HadamardResponse, RecursiveHadamard
 from estimators.mechanisms.block_differences import BlockDifferences
-from tests.statistics.widths import supported
+from tests.support.reports.widths import supported
 
 
 @pytest.mark.parametrize("size", [1, 2, 8, 64])

@@ -18,7 +18,7 @@ from aggregator.reading.reader import Reader
 from aggregator.state.partition import Partition
 from aggregator.storage.failures import AWAY, CONDITIONS, condition, told
 from aggregator.storage.store import UNSET, Store, connect
-from aggregator.web.failures import as_problem
+from aggregator.web.http.problem_responses import as_problem
 from tests.support.paths import ROOT
 from tests.support.reports.messages import batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS

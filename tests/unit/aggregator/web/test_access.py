@@ -19,7 +19,7 @@ from aggregator.errors import SettingsError
 from aggregator.reading.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web import application
-from aggregator.web.access import hashed, new_token
+from aggregator.web.http.access import hashed, new_token
 from estimators import Metric
 from tests.support.reports.counted import Client
 

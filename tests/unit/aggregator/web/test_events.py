@@ -17,7 +17,7 @@ import pytest
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import Rates, status
 from aggregator.storage.store import Store
-from aggregator.web.hub import Hub
+from aggregator.web.event_hub import Hub
 from aggregator.web.live import Follower
 from estimators import Metric
 from tests.support.reports.counted import (

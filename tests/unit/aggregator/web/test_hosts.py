@@ -18,8 +18,9 @@ from starlette.types import Message, Scope
 from aggregator.config.settings import Access, Serve, Settings
 from aggregator.reading.reader import Reader
 from aggregator.storage.store import Store
-from aggregator.web import application, middleware
-from aggregator.web.access import hashed, new_token
+from aggregator.web import application
+from aggregator.web.http import middleware
+from aggregator.web.http.access import hashed, new_token
 from estimators import Metric
 from producers.gateway.clients import client_of
 from tests.support.reports.counted import Client, serving

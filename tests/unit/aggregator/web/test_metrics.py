@@ -589,7 +589,7 @@ def test_more_questions_than_can_be_answered_in_time_are_refused(
     client: Client, counting: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting.some(5)
-    monkeypatch.setattr("aggregator.web.service.MOST_WAITING", 3)
+    monkeypatch.setattr("aggregator.web.service_context.MOST_WAITING", 3)
     began, go_on = threading.Semaphore(0), threading.Event()
     overview = Store.overview
 

@@ -15,7 +15,7 @@ import pytest
 from starlette.applications import Starlette
 
 from aggregator.web import pages
-from aggregator.web.failures import HANDLERS
+from aggregator.web.http.problem_responses import HANDLERS
 from aggregator.web.pages import RANDOMIZERS
 from tests.support.paths import ROOT
 

@@ -20,7 +20,7 @@ import trustme
 
 from aggregator.cli.main import main
 from aggregator.local.deployment import free_port
-from aggregator.web import punctual
+from aggregator.web.http import slow_client_guard
 from tests.support.running.deployment import wait_until
 
 IDLE_SECONDS = 6
@@ -225,7 +225,7 @@ def test_whoever_does_not_finish_a_request_is_hung_up_on(
 
     import uvicorn
 
-    monkeypatch.setattr(punctual, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(slow_client_guard, "HEAD_SECONDS", 0.3)
 
     async def app(scope: object, receive: object, send: Callable[..., object]) -> None:
         await asyncio.sleep(0.6)  # an answer may take longer than a head
@@ -237,7 +237,7 @@ def test_whoever_does_not_finish_a_request_is_hung_up_on(
             app,
             port=0,
             lifespan="off",
-            http=punctual.PunctualProtocol,
+            http=slow_client_guard.PunctualProtocol,
             log_level="critical",
         )
         server = uvicorn.Server(config)

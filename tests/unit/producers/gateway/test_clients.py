@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.web.access import Caller
+from aggregator.web.http.access import Caller
 from producers.gateway.clients import CALLER, Clients
 from producers.gateway.problems import Problem
 

@@ -1,6 +1,6 @@
 """Print how wide the bounds are, as a multiple of the normal law's width.
 
-``python -m tests.statistics.widths`` prints the tables of docs/bounds.md.
+``python -m tests.support.reports.widths`` prints the tables of docs/bounds.md.
 
 Reports are spread evenly over levels 0.25, 0.5, 1, 2 and 4, weights are optimal, beta is 0.05. The
 sums are put at their expectation; the normal width takes the true standard deviation there.

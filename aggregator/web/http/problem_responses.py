@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
 from aggregator.storage.failures import condition, explained
-from aggregator.web.middleware import PROTECTIVE
+from aggregator.web.http.middleware import PROTECTIVE
 from producers.gateway.problems import Problem
 
 log = structlog.get_logger("dither.serve")

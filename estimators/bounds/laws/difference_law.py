@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from estimators.bounds.law import STEEPEST
+from estimators.bounds.laws.law import STEEPEST
 from estimators.estimate import Floats
 
 FARTHEST = 1.15  # of tilt times s_l: where a level cannot be made to add so much; measured

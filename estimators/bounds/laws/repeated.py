@@ -21,7 +21,7 @@ import dataclasses
 
 import numpy as np
 
-from estimators.bounds.law import PIECES, Cumulant, Law, Moments, tilted_signs
+from estimators.bounds.laws.law import PIECES, Cumulant, Law, Moments, tilted_signs
 from estimators.estimate import Floats
 
 

@@ -22,9 +22,9 @@ from aggregator.reading.series import SeriesReader
 from aggregator.reading.status import Rates, ServiceStatus, silence_ms, status
 from aggregator.storage.eviction import EvictionWatch
 from aggregator.storage.store import TopicProgress
-from aggregator.web.failures import unavailable
-from aggregator.web.hub import Hub
-from aggregator.web.traffic import Traffic
+from aggregator.web.event_hub import Hub
+from aggregator.web.http.problem_responses import unavailable
+from aggregator.web.http.traffic import Traffic
 from estimators import Metric
 
 P = ParamSpec("P")

@@ -1,0 +1,1 @@
+"""The laws of sums of reports, as far as they are known."""
