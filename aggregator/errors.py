@@ -84,6 +84,11 @@ class StateUnreadable(DitherError):  # noqa: N818
     key : str
     found, expected : str
         In words.
+
+    Attributes
+    ----------
+    fact, remedy : str
+        What there is, and what to do where Redis cannot be restored.
     """
 
     def __init__(self, key: str, found: str, expected: str) -> None:
@@ -94,10 +99,9 @@ class StateUnreadable(DitherError):  # noqa: N818
             remedy = f"run `{command}`: the partition is counted again from its log"
         else:
             remedy = "delete the key"
-        super().__init__(
-            f"Redis has {found[:SHOWN]} at {key}: expected {expected}. Restore Redis, or "
-            f"{remedy}; docs/operations.md#a-stored-value-cannot-be-read"
-        )
+        self.fact = f"Redis has {found[:SHOWN]} at {key}: expected {expected}"
+        self.remedy = f"{remedy}; docs/operations.md#a-stored-value-cannot-be-read"
+        super().__init__(f"{self.fact}. Restore Redis, or {self.remedy}")
 
 
 class PaneExpired(DitherError):  # noqa: N818

@@ -46,7 +46,7 @@ def away(error: Exception) -> str:
     Addresses, users and commands are nobody's business outside; the log has them.
     """
     if isinstance(error, StateUnreadable):
-        return str(error)
+        return error.fact
     if isinstance(error, StoreUnreachable):
         return "Redis does not answer"
     return f"{condition(error).meaning}: {type(error).__name__}"
@@ -60,6 +60,8 @@ def as_problem(error: Exception) -> Problem:
         return Problem(404, str(error), LIST)
     if isinstance(error, redis.RedisError | StoreUnreachable | StateUnreadable):
         log.warning("redis does not answer as it should", error=explained(error))
+        if isinstance(error, StateUnreadable):
+            return unavailable(away(error), f"restore Redis, or {error.remedy}")
         remedy = condition(error).remedy if isinstance(error, redis.RedisError) else "try again"
         return unavailable(away(error), f"{remedy}; nothing counted is lost")
     if isinstance(error, HTTPException):
