@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: Folders of files that take long: last, one of them would run alone at the end.
-LONG = ("services", "models", "statistics")
+LONG = ("services", "models", "statistics", "unit/reproduction")
 
 #: What the tests ran against, one line for each component.
 RAN_AGAINST = pytest.StashKey[dict[str, str]]()
