@@ -78,7 +78,7 @@ def eviction(client: redis.Redis) -> str:
 def _memory_of_all(client: redis.Redis) -> list[dict[str, Any]]:
     """Return what each server says of its memory: of a Redis Cluster, each primary."""
     if isinstance(client, RedisCluster):
-        found: Any = client.execute_command("INFO memory", target_nodes=RedisCluster.PRIMARIES)
+        found: Any = client.info("memory", target_nodes=RedisCluster.PRIMARIES)
         return list(found.values()) if "maxmemory" not in found else [found]
     one: Any = client.info("memory")
     return [one]

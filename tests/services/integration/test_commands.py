@@ -18,6 +18,7 @@ import pytest
 
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
+from estimators.rounding import common_decimals, interval, nearest
 from tests.support.reports.messages import EPOCH
 from tests.support.reports.searching import METRICS as SEARCH
 from tests.support.reports.traffic import traffic
@@ -48,7 +49,8 @@ def test_estimate_answers_for_people_and_as_json(counted: Deployment) -> None:
     assert found["status"] == "provisional"
     told = counted.dither("estimate", "delay")
     assert told.returncode == 0
-    assert f"{found['value']:.4f} minutes in [{found['lower']:.4f}" in told.stdout
+    value, lower, upper = interval([found[key] for key in ("value", "lower", "upper")])
+    assert f"{value} minutes in [{lower}, {upper}]" in told.stdout
     carrier = as_json(counted.dither("estimate", "carrier", "--json"))
     assert carrier["categories"] == ["AA", "B6", "DL", "EV", "UA"]
     for key in ("value", "lower", "upper"):
@@ -63,7 +65,8 @@ def test_estimate_answers_for_some_categories_one_by_one_or_as_a_distribution(
     assert sum(whole["simplex"]) == pytest.approx(1)
     assert min(whole["simplex"]) >= 0
     told = counted.dither("estimate", "carrier", "--simplex", "--top=2").stdout
-    assert f"{max(whole['simplex']):.4f}" in told
+    places = common_decimals(whole["lower"], whole["upper"])
+    assert nearest(max(whole["simplex"]), places) in told
     assert "and 3 more categories" in told
     some = as_json(counted.dither(*command, "--category=UA", "--category=DL"))
     assert some["categories"] == ["UA", "DL"]

@@ -85,7 +85,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "dep_delay,time_hour\n3,2026-11-01 10:00\n9,2026-11-01 11:00\n"
         )
     file = tmp_path / "producers" / "populations" / "flights.toml"
-    file.parent.mkdir()
+    file.parent.mkdir(parents=True)
     file.write_text(FLIGHTS.read_text())
     return tmp_path
 

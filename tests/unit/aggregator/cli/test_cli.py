@@ -247,7 +247,7 @@ def test_a_missing_broker_is_one_message_that_says_what_to_do(
 @pytest.mark.parametrize("arguments", [["topics"], *ON_KAFKA], ids=" ".join)
 def test_a_missing_broker_is_one_line_of_a_real_process(arguments: list[str]) -> None:
     impatient = (
-        "import sys; from aggregator import kafka; kafka.ANSWER_SECONDS = 1.0; "
+        "import sys; from aggregator.kafka import clients; clients.ANSWER_SECONDS = 1.0; "
         "from aggregator.cli.main import main; main(sys.argv[1:])"
     )
     command = [sys.executable, "-c", impatient, *arguments, *NOWHERE]

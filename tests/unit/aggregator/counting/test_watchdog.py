@@ -19,7 +19,7 @@ from tests.support.running.deployment import wait_until
 
 STUCK = """
 import sys, time
-from aggregator import watchdog
+from aggregator.counting import watchdog
 watchdog.TICK_SECONDS = 0.05
 def sleeping_deeply():
     print("sleeps", flush=True)

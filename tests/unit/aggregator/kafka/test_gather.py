@@ -51,7 +51,7 @@ def test_a_backlog_is_gathered_in_the_order_of_each_partition() -> None:
 def test_gathering_ends_at_either_limit(
     limit: str, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients, limit, value)
+    monkeypatch.setattr(worker_clients, limit, value)
     with backlog(5_500, 20) as consumer:
         assert 1_000 <= len(worker_clients.gather(consumer, 10.0)) <= 2_000
 
