@@ -127,7 +127,7 @@ def test_another_server_takes_over_from_one_that_was_killed_and_from_one_that_wa
     events_deployment: Deployment,
 ) -> None:
     deployment = events_deployment
-    with servers(deployment) as both, panes_closing(deployment, 30, 8):
+    with servers(deployment) as both, panes_closing(deployment, 60, 30):
         wait_until(lambda: bool(final_ids(deployment)), "the first final events")
         first = both.wait_for_leader()
         both.kill(first)
@@ -145,7 +145,7 @@ def test_another_server_takes_over_from_one_that_was_killed_and_from_one_that_wa
         wait_until(lambda: bool(noticed.search(both.log(second)[before:])), "it has noticed")
         assert '"event": "published"' not in noticed.split(both.log(second)[before:])[0]
     found = final_ids(deployment)
-    assert len(found) == 30
+    assert len(found) == 60
     assert set(found.values()) == {1}
 
 
