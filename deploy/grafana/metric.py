@@ -78,7 +78,7 @@ def metric() -> Json:
             thresholds=HETEROGENEITY,
         ),
         stat(
-            "RejectionWindow",
+            "Refused",
             "Share of the metric's reports that went to the dead-letter topic.",
             query(f'metric:dither_reports_refused:ratio_rate5m{{job="$job"{this}}}', "refused"),
             unit="percentunit",

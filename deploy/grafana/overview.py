@@ -45,7 +45,7 @@ def overview() -> Json:
             unit="none",
         ),
         stat(
-            "RejectionWindow",
+            "Refused",
             "Share of all reports that went to the dead-letter topic.",
             query('job:dither_reports_refused:ratio_rate5m{job="$job"}'),
             unit="percentunit",

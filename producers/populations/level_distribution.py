@@ -62,8 +62,8 @@ class LevelDistribution:
 
         Examples
         --------
-        >>> Mix.parse("0.5:0.25, 2:0.75")
-        Mix(epsilons=(0.5, 2.0), shares=(0.25, 0.75))
+        >>> LevelDistribution.parse("0.5:0.25, 2:0.75")
+        LevelDistribution(epsilons=(0.5, 2.0), shares=(0.25, 0.75))
         """
         epsilons, shares = [], []
         for part in text.split(","):
