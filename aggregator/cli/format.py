@@ -19,12 +19,8 @@ from estimators.rounding import at_most, certainty, common_decimals, interval
 
 TINY = 1e-3
 """A p-value at which levels are said to differ: one metric in a thousand without a reason."""
-
-
 SHOWN = 20
 """Categories in a table."""
-
-
 WARNING = (
     "warning    the values go with the privacy level: weights other than uniform then estimate\n"
     "           a different population (--weights uniform, or dither weights METRIC uniform)"
@@ -60,7 +56,7 @@ def as_text(
     else:
         lines += releasing(found, None if window is None else window.start_ms)
     if found.heterogeneity is not None:
-        evidence = "values depend" if warns(found) else "no evidence that values depend"
+        evidence = "values depend" if depends(found) else "no evidence that values depend"
         p = f"(Cochran's Q, p = {found.heterogeneity:.2g})"
         lines.append(f"levels     {evidence} on the privacy level {p}")
     if warns(found):
@@ -144,10 +140,14 @@ def _columns(found: Estimate) -> list[list[float]]:
     return [np.asarray(x).tolist() for x in (found.shown, found.lower, found.upper)]
 
 
+def depends(found: Estimate) -> bool:
+    """Return whether there is evidence that values depend on the privacy level."""
+    return found.heterogeneity is not None and found.heterogeneity < TINY
+
+
 def warns(found: Estimate) -> bool:
-    """Return whether the values go with the privacy level and the weights suppose otherwise."""
-    apart = found.heterogeneity is not None and found.heterogeneity < TINY
-    return apart and found.policy != "uniform"
+    """Return whether they do, and the weights suppose otherwise."""
+    return depends(found) and found.policy != "uniform"
 
 
 def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:

@@ -201,7 +201,7 @@ def _worker(topic: str) -> tuple[str, ...]:
 
 SCRIPTS = "evalsha script|load"
 """With these a user can have Redis run any script: whoever only reads must not have them."""
-READS = "ping smembers hgetall hmget get mget exists pttl"
+READS = "ping smembers sismember hgetall hmget get mget exists pttl"
 
 
 def _partition_reads(topic: str) -> tuple[str, ...]:

@@ -59,8 +59,6 @@ MANDATORY: dict[str, Any] = {
     "partition.assignment.strategy": "cooperative-sticky",
 }
 """What exactness rests on: offsets live beside the sums, and an offset never jumps in silence."""
-
-
 AWAY = (
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
@@ -69,8 +67,6 @@ AWAY = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 """Answers of a cluster that may tell a topic's id later."""
-
-
 FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 CONSUMER_ONLY = (*CONSUMER, *MANDATORY)
 

@@ -27,23 +27,13 @@ LETTERS: dict[str, Any] = {
     "compression.type": "zstd",
 }
 """Of the producer of dead letters: what came compressed must not become large on the brokers."""
-
-
 LETTERS_MAY = ("queue.buffering.max.kbytes", "compression.type")
 """What [kafka] may override of them."""
-
-
 QUEUE_SHARE = 8
 """Of a worker's memory, that messages which were fetched may take."""
-
-
 MOST_QUEUED_KBYTES = 65_536
-
-
 MOST_RECEIVED = 100_000_000
 """librdkafka's own default."""
-
-
 SINGLE: dict[str, Any] = {
     "enable.partition.eof": True,
     "queued.min.messages": 1,
@@ -51,15 +41,11 @@ SINGLE: dict[str, Any] = {
     "max.partition.fetch.bytes": 1,
 }
 """Who wants one message fetches one record batch, whatever it has: a broker sends a whole one."""
-
-
 FRESH: dict[str, Any] = {
     "topic.metadata.refresh.interval.ms": 10_000,
     "metadata.max.age.ms": 2_000,
 }
 """A broker that has just started may tell of a topic without its partitions: ask again soon."""
-
-
 CONSUME_MESSAGES, GATHER_MESSAGES, GATHER_BYTES = 1_000, 32_000, 8_000_000
 """How many messages are asked for at once, and how many are counted together at most."""
 

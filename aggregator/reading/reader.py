@@ -38,8 +38,6 @@ DEFAULT_TOPIC = "dither.reports"
 ONE_LOOK = Looks()
 EXPIRY_MS = 60_000
 """How long an answer from panes that expire is taken to be the same."""
-
-
 TOGETHER, TOGETHER_BYTES = 100, 32_000_000
 """Running totals that are read together at most, and of what size."""
 

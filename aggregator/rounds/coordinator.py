@@ -195,7 +195,8 @@ class Coordinator(Leader):
     def _is_counted(self, overview: TopicProgress, metric: Metric) -> bool:
         """Return whether everything is counted that was in the log after the round's time was over.
 
-        Where the log ended then Kafka is asked once; as long as it does not say, nobody knows.
+        Where the log ended then Kafka is asked once; as long as it does not say, nobody knows. The
+        answers were read since the overview: not while Redis went back, or was emptied.
         """
         ends = self._ends.get(metric.name)
         if ends is None:
@@ -204,10 +205,11 @@ class Coordinator(Leader):
                 self._at("waiting for Kafka", metric=metric.name, why=ends.unknown)
                 return False
             self._ends[metric.name] = ends
-        return all(
+        is_counted = all(
             ends.lag(number, NOTHING if standing is None else standing.next_offset) == 0
             for number, standing in ((one, overview.partitions.get(one)) for one in ends.ranges)
         )
+        return is_counted and self.reader.store.goes_on(overview)
 
     # -- Storing and telling ----------------------------------------------------------------------
 

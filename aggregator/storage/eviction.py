@@ -12,8 +12,6 @@ from redis.cluster import RedisCluster
 from aggregator.errors import StoreEvicts
 
 KEEPS_ALL = "noeviction"
-
-
 LOOK_SECONDS = 60.0
 """Between two looks at a server that is in use."""
 

@@ -279,15 +279,15 @@ class Store:
             high = "+inf" if span.end is None else f"({span.end}"
             key = self._index(partition, span.grain, metric)
             commands += [
-                ("SMEMBERS", f"{tag(self.topic, partition)}:indexed"),
+                ("SISMEMBER", f"{tag(self.topic, partition)}:indexed", f"{span.grain}:{metric}"),
                 ("EXISTS", key),
                 ("ZRANGEBYSCORE", key, low, high),
             ]
         replies, found = self.ask(commands), list[tuple[int, PaneKey]]()
         for place, (partition, span) in enumerate(spans):
             key = self._index(partition, span.grain, metric)
-            indexed, exists, members = replies[3 * place : 3 * place + 3]
-            if not exists and f"{span.grain}:{metric}".encode() in indexed:
+            is_indexed, exists, members = replies[3 * place : 3 * place + 3]
+            if is_indexed and not exists:
                 raise StateUnreadable(key, "nothing", "an index of panes that were counted")
             starts = (parsing.start(key, member)[0] for member in members)
             found += [(partition, PaneKey(span.grain, metric, start)) for start in starts]
@@ -335,7 +335,8 @@ class Store:
 
     def expires(self, partition: int, metric: str) -> bool:
         """Return whether a partition ever had a pane of a metric that was to expire."""
-        return metric.encode() in self._members(f"{tag(self.topic, partition)}:expiring")
+        (is_one,) = self.ask([("SISMEMBER", f"{tag(self.topic, partition)}:expiring", metric)])
+        return bool(is_one)
 
     def statistics(self, keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
         """Return the statistics of partitions' panes as bytes, in one round trip.

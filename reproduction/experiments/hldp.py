@@ -31,8 +31,6 @@ SIZES = [2**k for k in range(10, 18)]
 PEEKED = 20_000
 """Reports on a path."""
 DIMENSIONS = [16, 32, 64, 128, 256]
-
-
 BETA = 0.05
 KINDS: dict[str, dict[str, Any]] = {
     "mean": {"kind": "mean", "mechanism": "randomized_response", "range": (-1, 1)},

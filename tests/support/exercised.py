@@ -23,12 +23,8 @@ CHECKS = [
 
 
 STREAM = "/v1/events"
-
-
 LONGEST_URL = 60_000
 """A longer one is refused by the server before the application sees it."""
-
-
 SENT = ("method", "url", "params", "headers", "cookies", "data", "json")
 
 

@@ -459,8 +459,6 @@ async () => {
   };
 }
 """
-
-
 VECTORS = """
 async (vectors) => {
   const f = await import("/static/format.js");

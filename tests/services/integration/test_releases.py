@@ -220,8 +220,6 @@ def check_one_value(deployment: Deployment) -> None:
 
 KEPT = [step for step in STEPS if step not in ("nothing drawn", "drawn and not kept")]
 SHOWN = ("committed and not noted", "noted")
-
-
 FAST = ("kept and not published", "in the transaction", "committed and not noted")
 
 

@@ -163,3 +163,20 @@ def test_a_round_waits_for_answers_that_nobody_has_counted_yet(
             with deployment.worker():
                 wait_until(lambda: bool(decided()), "the first round is decided")
         assert sum(decided()[0].answers) == 500 + deployment.partitions
+
+
+def test_a_round_is_not_decided_on_answers_that_were_read_while_redis_was_emptied(
+    searching: Deployment,
+) -> None:
+    metric, reader = searching.metrics["longest"], reader_of(searching)
+    client: Any = searching.store.client
+    searching.produce([(0, encode_batch(metric, [1] * 50, [0] * 50, 0, number=1))])
+    with searching.worker():
+        searching.wait_until_counted()
+    coordinator = Coordinator(searching.settings, reader)
+    before = searching.store.overview()
+    assert coordinator._is_counted(before, metric)
+    client.flushdb()
+    assert not coordinator._is_counted(before, metric), (
+        "the same positions, of a state that is gone"
+    )

@@ -5,11 +5,7 @@ from __future__ import annotations
 from estimators import Metric
 
 MINUTE = 60_000
-
-
 HOUR = 3_600_000
-
-
 DELAY = Metric(
     name="delay",
     kind="mean",
@@ -27,8 +23,6 @@ CARRIER = Metric(
 
 
 AGE = Metric(name="age", kind="mean", mechanism="laplace", range=(0, 100), levels=[1, 4])
-
-
 PAY = Metric(
     name="pay",
     kind="mean",
@@ -52,6 +46,4 @@ VOTE = Metric(
 
 
 METRICS = {metric.name: metric for metric in (DELAY, CARRIER, AGE, PAY, VOTE)}
-
-
 FUTURE_MS = 10 * MINUTE
