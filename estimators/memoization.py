@@ -25,7 +25,7 @@ from estimators.exact.thresholds import WORD
 from estimators.mechanisms.mechanism import Mechanism, Reports
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
-from estimators.mechanisms.signs import FlippedSigns
+from estimators.mechanisms.shared.signs import FlippedSigns
 from estimators.metrics.metric import Metric
 from estimators.metrics.validation import LEVEL_DIGITS
 

@@ -17,17 +17,17 @@ from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.tallies import tally
 from estimators.exact.thresholds import at_exp
-from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.laplace import Laplace, check_grid, clamped
-from estimators.mechanisms.means import ScalarMean
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.oue import Oue
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
-from estimators.mechanisms.signs import ReportedSigns
+from estimators.mechanisms.shared.frequencies import SupportCounts
+from estimators.mechanisms.shared.means import ScalarMean
+from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
 from estimators.question import Question
 from estimators.weights import LevelFacts

@@ -20,8 +20,8 @@ from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.tallies import count_symbols
 from estimators.exact.thresholds import WORD, at_exp, miss_threshold
-from estimators.mechanisms.grr import index_dtype
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.mechanisms.shared.symbols import index_dtype
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 

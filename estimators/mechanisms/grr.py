@@ -15,9 +15,10 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_other
 from estimators.exact.tallies import count_symbols
 from estimators.exact.thresholds import WORD, miss_threshold
-from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.mechanism import Levels, Reports
-from estimators.mechanisms.signs import ReportedSigns
+from estimators.mechanisms.shared.frequencies import SupportCounts
+from estimators.mechanisms.shared.signs import ReportedSigns
+from estimators.mechanisms.shared.symbols import index_dtype
 
 
 class Grr(SupportCounts):
@@ -89,12 +90,3 @@ class Grr(SupportCounts):
         """Return (2^64 - T) (k - 1) / T, exactly: a category under itself and under another."""
         misses = self.misses[level]
         return Fraction((WORD - misses) * (self.categories - 1), misses)
-
-
-def index_dtype(symbols: int) -> np.dtype[np.integer[Any]]:
-    """Return the smallest unsigned little-endian integer for indices below `symbols`."""
-    for code in ("<u1", "<u2", "<u4"):
-        dtype: np.dtype[np.integer[Any]] = np.dtype(code)
-        if symbols <= 256**dtype.itemsize:
-            return dtype
-    raise ValueError(f"{symbols} categories: expected at most 2^32")

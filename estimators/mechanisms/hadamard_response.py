@@ -14,8 +14,8 @@ from estimators.exact import hadamard
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below
 from estimators.exact.thresholds import WORD, at_exp, miss_threshold
-from estimators.mechanisms.block_differences import BlockDifferences
 from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.shared.block_differences import BlockDifferences
 
 
 class HadamardResponse(BlockDifferences):
@@ -25,8 +25,8 @@ class HadamardResponse(BlockDifferences):
     to row r = 1 + x // B of the b by b Hadamard matrix; its set C is the b / 2 symbols of the block
     where row r is +1. The report is uniform on C with odds s e^epsilon to K - s, s = b / 2, and
     else uniform on all other symbols. For the category it is +1 in C and -1 in the rest of the
-    block: see :class:`~estimators.mechanisms.block_differences.BlockDifferences` for the statistic,
-    the variance and the weights. Source: Acharya, Sun and Zhang (2019), section 5.
+    block: see :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences` for
+    the statistic, the variance and the weights. Source: Acharya, Sun and Zhang (2019), section 5.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, round_up, uniform_directions
 from estimators.exact.tallies import tally
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
-from estimators.mechanisms.signs import FlippedSigns
+from estimators.mechanisms.shared.signs import FlippedSigns
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 

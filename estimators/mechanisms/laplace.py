@@ -18,8 +18,8 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import Integers, round_up
 from estimators.exact.tallies import tally
 from estimators.exact.thresholds import WORD, exp_bounds
-from estimators.mechanisms.means import ScalarMean
 from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.shared.means import ScalarMean
 from estimators.question import Question
 from estimators.weights import LevelFacts
 

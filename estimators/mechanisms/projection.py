@@ -21,10 +21,10 @@ from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import Bools, bernoulli, uniform_below
 from estimators.exact.tallies import tally
 from estimators.exact.thresholds import WORD
-from estimators.mechanisms.frequencies import SupportCounts
-from estimators.mechanisms.grr import index_dtype
 from estimators.mechanisms.mechanism import Levels, Reports
-from estimators.mechanisms.signs import FlippedSigns, ReportedSigns
+from estimators.mechanisms.shared.frequencies import SupportCounts
+from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
+from estimators.mechanisms.shared.symbols import index_dtype
 from estimators.question import Question
 from estimators.weights import level_weights, total_weight
 

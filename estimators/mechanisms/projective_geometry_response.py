@@ -16,10 +16,10 @@ from estimators.exact.finite_fields import prime_power
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below
 from estimators.exact.thresholds import WORD, at_exp, miss_threshold
-from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.mechanism import Levels, Reports
-from estimators.mechanisms.signs import ReportedSigns
-from estimators.mechanisms.symbols import ReportedSymbols
+from estimators.mechanisms.shared.frequencies import SupportCounts
+from estimators.mechanisms.shared.signs import ReportedSigns
+from estimators.mechanisms.shared.symbols import ReportedSymbols
 
 LARGEST_SHARE = 4
 """K / k is at most this: what the statistic may cost for the sake of a better order d."""

@@ -15,9 +15,9 @@ from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, round_up
 from estimators.exact.tallies import tally_signs
-from estimators.mechanisms.means import ScalarMean
 from estimators.mechanisms.mechanism import Levels, Reports, largest_byte
-from estimators.mechanisms.signs import FlippedSigns, ReportedSigns
+from estimators.mechanisms.shared.means import ScalarMean
+from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
 from estimators.question import Question
 from estimators.weights import LevelFacts
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import Bools, bernoulli
 from estimators.mechanisms.mechanism import Levels
-from estimators.mechanisms.packed import PackedBits
-from estimators.mechanisms.signs import FlippedSigns
+from estimators.mechanisms.shared.packed import PackedBits
+from estimators.mechanisms.shared.signs import FlippedSigns
 
 
 class Rappor(PackedBits):
@@ -33,7 +33,7 @@ class Rappor(PackedBits):
     Notes
     -----
     The variance of one unbiased bit of a level is f (1 - f) + flip (1 - flip) / a^2; for the
-    weights see :class:`estimators.mechanisms.frequencies.SupportCounts`.
+    weights see :class:`estimators.mechanisms.shared.frequencies.SupportCounts`.
 
     Examples
     --------

@@ -14,8 +14,8 @@ from estimators.exact import hadamard
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.thresholds import WORD, miss_threshold
-from estimators.mechanisms.block_differences import BlockDifferences, even_variance
 from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.shared.block_differences import BlockDifferences, even_variance
 
 
 class RecursiveHadamard(BlockDifferences):
@@ -26,9 +26,10 @@ class RecursiveHadamard(BlockDifferences):
     a row r without looking at x; one of 2^b symbols, the block with the sign H[r, x // B], goes
     through randomized response over these symbols. The report is r 2^b + 2 block + (1 where the
     sign is -1), of 2K indices. For a category it is the reported sign times H[r, x // B] in the own
-    block: see :class:`~estimators.mechanisms.block_differences.BlockDifferences` for the statistic,
-    the variance and the weights. b = 1 is the one-bit Hadamard mechanism: one block, so that every
-    report speaks of every category. Source: Chen, Kairouz and Ozgur (2020), theorem 3.1.
+    block: see :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences` for
+    the statistic, the variance and the weights. b = 1 is the one-bit Hadamard mechanism: one block,
+    so that every report speaks of every category. Source: Chen, Kairouz and Ozgur (2020), theorem
+    3.1.
 
     Parameters
     ----------

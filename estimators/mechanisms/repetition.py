@@ -16,7 +16,6 @@ from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import Bools
 from estimators.exact.tallies import tally
-from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.oue import Oue
@@ -24,7 +23,8 @@ from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
-from estimators.mechanisms.signs import RepeatedSigns
+from estimators.mechanisms.shared.frequencies import SupportCounts
+from estimators.mechanisms.shared.signs import RepeatedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
 from estimators.weights import LevelFacts
 

@@ -14,8 +14,8 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import Bools, bernoulli, uniform_below
 from estimators.exact.thresholds import WORD, at_exp, miss_threshold
 from estimators.mechanisms.mechanism import Levels
-from estimators.mechanisms.packed import PackedBits
-from estimators.mechanisms.signs import ReportedSigns
+from estimators.mechanisms.shared.packed import PackedBits
+from estimators.mechanisms.shared.signs import ReportedSigns
 
 
 class SubsetSelection(PackedBits):

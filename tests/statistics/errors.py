@@ -29,8 +29,8 @@ from estimators.mechanisms import (
     ProjectiveGeometryResponse,
     SubsetSelection,
 )
-from estimators.mechanisms.block_differences import BlockDifferences
-from estimators.mechanisms.frequencies import SupportCounts
+from estimators.mechanisms.shared.block_differences import BlockDifferences
+from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.metrics.validation import MAX_LEVELS
 from estimators.weights import level_weights
 from tests.statistics.test_unbiased import documented_variance

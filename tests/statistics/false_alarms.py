@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from estimators.bounds.heterogeneity import heterogeneity
-from estimators.mechanisms.frequencies import SupportCounts
+from estimators.mechanisms.shared.frequencies import SupportCounts
 from tests.support.reports.populations import LEVELS, Population
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.bounds.collisions import collision_bound
 from estimators.mechanisms import MECHANISMS, CountSketch
-from estimators.mechanisms.block_differences import BlockDifferences
-from estimators.mechanisms.frequencies import SupportCounts
-from estimators.mechanisms.means import ScalarMean
+from estimators.mechanisms.shared.block_differences import BlockDifferences
+from estimators.mechanisms.shared.frequencies import SupportCounts
+from estimators.mechanisms.shared.means import ScalarMean
 
 if TYPE_CHECKING:
     from estimators.mechanisms import Mechanism

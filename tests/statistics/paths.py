@@ -20,7 +20,7 @@ import numpy as np
 from estimators.bounds import FlipNoise, limits
 from estimators.bounds.differences import difference_limits
 from estimators.mechanisms import Auto, Laplace, Repetition
-from estimators.mechanisms.block_differences import BlockDifferences
+from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 from tests.support.reports.populations import LEVELS, Population

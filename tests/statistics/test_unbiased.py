@@ -13,8 +13,8 @@ import pytest
 
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import MECHANISMS, CountSketch, Repetition
-from estimators.mechanisms.block_differences import BlockDifferences
-from estimators.mechanisms.frequencies import SupportCounts
+from estimators.mechanisms.shared.block_differences import BlockDifferences
+from estimators.mechanisms.shared.frequencies import SupportCounts
 from tests.support.reports.cases import COMPOSITE
 from tests.support.reports.populations import LEVELS, Population, hashed
 

@@ -31,7 +31,7 @@ from estimators.mechanisms import (
     RecursiveHadamard,
     Repetition,
 )
-from estimators.mechanisms.frequencies import SupportCounts
+from estimators.mechanisms.shared.frequencies import SupportCounts
 
 if TYPE_CHECKING:
     from estimators.estimate import Counts, Estimate, Floats

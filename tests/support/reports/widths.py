@@ -29,7 +29,7 @@ from estimators.bounds.spheres import width
 from estimators.exact.discrete_laplace import variance
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import MECHANISMS, CountSketch
-from estimators.mechanisms.block_differences import BlockDifferences
+from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import level_weights, total_weight
 from tests.support.reports.cases import exact

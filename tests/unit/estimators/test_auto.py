@@ -16,7 +16,7 @@ from estimators.exact import discrete_laplace
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Auto, Laplace, RandomizedResponse
 from estimators.mechanisms.auto import CANDIDATES
-from estimators.mechanisms.packed import PackedBits
+from estimators.mechanisms.shared.packed import PackedBits
 from tests.support.reports.cases import exact, metric_for
 
 EPSILONS = [Fraction(x, 4) for x in range(1, 33)]

@@ -21,7 +21,7 @@ from estimators.bounds.self_normalised import log_cosh
 from estimators.exact import hadamard
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import HadamardResponse, RecursiveHadamard
-from estimators.mechanisms.block_differences import BlockDifferences
+from estimators.mechanisms.shared.block_differences import BlockDifferences
 from tests.support.reports.widths import supported
 
 

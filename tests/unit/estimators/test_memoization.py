@@ -21,7 +21,7 @@ from estimators.exact.sampling import uniform_below
 from estimators.exact.thresholds import WORD, exp_bounds
 from estimators.mechanisms import MECHANISMS
 from estimators.mechanisms.grr import Grr
-from estimators.mechanisms.signs import FlippedSigns
+from estimators.mechanisms.shared.signs import FlippedSigns
 from estimators.memoization import Memoization, side_of
 
 LEVELS = [0.5, 1, 2]

@@ -15,7 +15,7 @@ from estimators.bounds import Law, RepeatedLaw, interval
 from estimators.bounds.answer import limits
 from estimators.mechanisms import MECHANISMS, Projection, Rappor, Repetition
 from estimators.mechanisms.repetition import FREQUENCIES
-from estimators.mechanisms.signs import RepeatedSigns
+from estimators.mechanisms.shared.signs import RepeatedSigns
 from estimators.question import Question
 
 PAIRS = [(0.62, 0.38), (0.5, 0.27), (0.02, 0.001), (0.9, 0.6)]

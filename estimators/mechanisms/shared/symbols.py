@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from estimators.errors import ReportError
 from estimators.estimate import Counts
 from estimators.exact.tallies import count_symbols
-from estimators.mechanisms.grr import index_dtype
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 
 
@@ -43,3 +42,12 @@ class ReportedSymbols(Mechanism):
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, reports of symbol 0, 1, ...)."""
         count_symbols(table, level, reports)
+
+
+def index_dtype(symbols: int) -> np.dtype[np.integer[Any]]:
+    """Return the smallest unsigned little-endian integer for indices below `symbols`."""
+    for code in ("<u1", "<u2", "<u4"):
+        dtype: np.dtype[np.integer[Any]] = np.dtype(code)
+        if symbols <= 256**dtype.itemsize:
+            return dtype
+    raise ValueError(f"{symbols} categories: expected at most 2^32")

@@ -14,7 +14,7 @@ from estimators.bounds import FlipNoise, limits
 from estimators.bounds.heterogeneity import heterogeneity
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.mechanism import Mechanism, Reports
-from estimators.mechanisms.signs import ReportedSigns
+from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 

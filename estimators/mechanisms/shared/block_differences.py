@@ -15,7 +15,7 @@ from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.mechanism import Levels, Reports
-from estimators.mechanisms.symbols import ReportedSymbols
+from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 

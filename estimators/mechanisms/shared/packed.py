@@ -15,9 +15,9 @@ from estimators.estimate import Counts
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import Bools
 from estimators.exact.tallies import sum_bits, tally
-from estimators.mechanisms.frequencies import SupportCounts
 from estimators.mechanisms.mechanism import Levels, Reports
-from estimators.mechanisms.signs import ReportedSigns
+from estimators.mechanisms.shared.frequencies import SupportCounts
+from estimators.mechanisms.shared.signs import ReportedSigns
 
 CHUNK = 2**22  # coins drawn at a time: a few megabytes
 

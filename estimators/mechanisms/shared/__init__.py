@@ -1,0 +1,1 @@
+"""What mechanisms share: laws of signs and symbols, and estimators that fit several of them."""
