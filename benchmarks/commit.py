@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from aggregator.counting.assignment import AssignedPartition
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Pane, Partition
-from aggregator.storage.store import UNSET, Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.progress import UNSET
+from aggregator.storage.store import Store
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
 from estimators import Metric
@@ -23,7 +25,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
     )
     client = connect(places.redis)
     store = Store(client, "bench")
-    epoch = int(store.acquire(0, "bench").owner["epoch"])
+    epoch = int(store.partition.acquire(0, "bench").owner["epoch"])
     partition = Partition({metric.name: metric}, 0)
     pane = Pane(metric, 0, metric.zero())
     partition.panes[PaneKey("pane", metric_key(metric.name, metric.revision), 0)] = pane

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aggregator.config.settings import Redis, Settings, Topics
-from aggregator.storage.store import Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
 from benchmarks.batches import METRIC, METRICS, payloads
 from benchmarks.consume import consumption, raw
 from benchmarks.measure import Benchmark, NotRun, Outcome, Side

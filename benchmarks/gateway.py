@@ -23,7 +23,8 @@ from starlette.routing import Route
 
 from aggregator.config.settings import Settings, Topics
 from aggregator.reading.reader import Reader
-from aggregator.storage.store import Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
 from aggregator.web import application, reports
 from benchmarks.batches import METRIC, METRICS, TIME_MS
 from benchmarks.measure import Benchmark, Side

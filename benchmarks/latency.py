@@ -21,7 +21,8 @@ from confluent_kafka import Producer
 
 from aggregator.config.settings import Settings
 from aggregator.reading.reader import Reader
-from aggregator.storage.store import Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
 from benchmarks.batches import METRIC, METRICS
 from benchmarks.end_to_end import settings_of
 from benchmarks.measure import Figure, NotRun, Outcome

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import confluent_kafka
 
-from aggregator.storage.store import connect
+from aggregator.storage.connection import connect
 from benchmarks.places import Places
 from deploy.kafka import launcher
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from confluent_kafka import Producer
 
-from aggregator.storage.store import Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
 from benchmarks.end_to_end import settings_of
 from benchmarks.measure import Figure, NotRun, Outcome
 from benchmarks.places import Places

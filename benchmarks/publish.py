@@ -19,9 +19,11 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import NEVER, Pane, Partition, Watermark
+from aggregator.storage.connection import connect
 from aggregator.storage.lease import Lease
+from aggregator.storage.progress import UNSET
 from aggregator.storage.redis_keys import publisher_key
-from aggregator.storage.store import UNSET, Store, connect
+from aggregator.storage.store import Store
 from benchmarks.measure import Benchmark
 from benchmarks.metrics import reports_of
 from benchmarks.places import PARTITIONS, Places
@@ -84,7 +86,7 @@ def _fill(store: Store) -> Counts:
     METRIC.accumulate(statistic, level, reports)
     name = metric_key(METRIC.name, METRIC.revision)
     for number in range(PARTITIONS):
-        epoch = int(store.acquire(number, "bench").owner["epoch"])
+        epoch = int(store.partition.acquire(number, "bench").owner["epoch"])
         partition = Partition({METRIC.name: METRIC}, 0)
         for pane in range(PANES):
             key = PaneKey("pane", name, pane * MINUTE_MS)
@@ -92,5 +94,5 @@ def _fill(store: Store) -> Counts:
         end = PANES * MINUTE_MS
         partition.watermarks[name] = Watermark(end, end, end)
         partition.next_offset = PANES
-        store.commit(number, epoch, UNSET, partition, {})
+        store.partition.commit(number, epoch, UNSET, partition, {})
     return statistic * PARTITIONS

@@ -13,7 +13,9 @@ from aggregator.monitoring.collector import Exporter
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Pane, Watermark
-from aggregator.storage.store import UNSET, Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.progress import UNSET
+from aggregator.storage.store import Store
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
 from estimators import Metric
@@ -70,7 +72,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
 def _count(store: Store, metrics: dict[str, Metric]) -> None:
     """Put reports of every metric into every partition."""
     for number in range(PARTITIONS):
-        snapshot = store.acquire(number, "bench")
+        snapshot = store.partition.acquire(number, "bench")
         partition = snapshot.partition(metrics, 0)
         for seed, metric in enumerate(metrics.values()):
             level = np.arange(REPORTS) % len(metric.levels)
@@ -81,4 +83,6 @@ def _count(store: Store, metrics: dict[str, Metric]) -> None:
             partition.panes[PaneKey("total", key, 0)] = Pane(metric, 0, statistic)
             partition.watermarks[key] = Watermark(1, 1)
             partition.counts[f"accepted:{metric.name}"] = REPORTS
-        store.commit(number, int(snapshot.owner["epoch"]), UNSET, partition, {"updated": 1})
+        store.partition.commit(
+            number, int(snapshot.owner["epoch"]), UNSET, partition, {"updated": 1}
+        )

@@ -30,7 +30,8 @@ from aggregator.config import logging
 from aggregator.config.settings import Redis, Settings, Topics
 from aggregator.counting.verify import Verification, verify
 from aggregator.counting.worker import Worker
-from aggregator.storage.store import Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
 from benchmarks.places import Places
 from benchmarks.workers import workers
 from estimators import Metric, load_metrics

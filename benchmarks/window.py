@@ -12,7 +12,9 @@ from aggregator.reading.reader import Reader
 from aggregator.state.pane_cover import spans
 from aggregator.state.pane_keys import GRAINS_MS, PaneKey, metric_key
 from aggregator.state.partition import Pane, Partition, Watermark
-from aggregator.storage.store import UNSET, Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.progress import UNSET
+from aggregator.storage.store import Store
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.metrics import reports_of
 from benchmarks.places import Places
@@ -53,13 +55,13 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
                 for number in range(PARTITIONS)
                 for span in spans(metric, reached, start, start + DAY_MS)
             ]
-            keys = store.find(key, cut)
+            keys = store.panes.find(key, cut)
 
             def ours(start: int = start) -> None:
                 reader.estimate(metric.name, start / 1000, (start + DAY_MS) / 1000)
 
             def baseline(keys: list[tuple[int, PaneKey]] = keys) -> None:
-                store.statistics(keys)
+                store.panes.statistics(keys)
 
             yield Benchmark(
                 f"window/24 hours {told}/fetch",
@@ -79,11 +81,11 @@ def _fill(store: Store, metric: Metric, statistic: Counts, reached: int) -> None
     starts += [("hour", start) for start in range(first, reached, HOUR_MS)]
     starts += [("day", first - first % DAY_MS), ("day", FROM_MS + DAY_MS - FROM_MS % DAY_MS)]
     for number in range(PARTITIONS):
-        epoch = int(store.acquire(number, "bench").owner["epoch"])
+        epoch = int(store.partition.acquire(number, "bench").owner["epoch"])
         partition = Partition({metric.name: metric}, 0)
         for grain, start in starts:
             key = PaneKey(grain, name, start)
             partition.panes[key] = Pane(metric, 0, statistic, closed=True)
         partition.watermarks[name] = Watermark(reached, reached, reached)
         partition.next_offset = 1
-        store.commit(number, epoch, UNSET, partition, {})
+        store.partition.commit(number, epoch, UNSET, partition, {})

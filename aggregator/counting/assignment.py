@@ -14,11 +14,12 @@ from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
 from aggregator.errors import Fenced, OtherGroup, StateUnreadable, recount_command
 from aggregator.kafka.obstacles import SKIPPED, Obstacle, Trouble
+from aggregator.state import definition_history
 from aggregator.state.decoder import Rejection
+from aggregator.state.definition_history import Definitions, rules
 from aggregator.state.partition import Partition
-from aggregator.storage import definition_history
-from aggregator.storage.definition_history import Definitions, rules
-from aggregator.storage.store import TORN, UNSET, Store
+from aggregator.storage.progress import TORN, UNSET
+from aggregator.storage.store import Store
 from estimators import Metric
 from estimators.durations import milliseconds
 
@@ -197,7 +198,7 @@ class AssignedPartition:
         halted = self.halted or self.trouble.shown
         facts = {**self.facts, "halted": halted, "high": high, "updated": now}
         facts |= measured.facts() | self.refused.facts()
-        written = store.commit(self.number, self.epoch, self.committed, self.state, facts)
+        written = store.partition.commit(self.number, self.epoch, self.committed, self.state, facts)
         if written is None:  # what an earlier attempt measured is in the store
             measured = Measurements.stored(store.owner(self.number))
         self.measured = measured
@@ -241,11 +242,11 @@ def take(
     """
     future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
     try:
-        snapshot = store.acquire(number, worker, settings.group)
+        snapshot = store.partition.acquire(number, worker, settings.group)
         state = snapshot.partition(metrics, future_ms, past_ms)
     except (OtherGroup, StateUnreadable) as error:
         if isinstance(error, StateUnreadable):
-            store.halt(number, str(error))
+            store.partition.halt(number, str(error))
         return AssignedPartition(
             number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error)
         )
@@ -298,5 +299,5 @@ def _keep_definitions(
     definitions = Definitions(state.metrics, rules(settings))
     said = definition_history.changed(owner, state.next_offset, definitions.digest)
     if said:
-        store.keep_definitions(definitions.digest, definitions.encode())
+        store.registry.keep_definitions(definitions.digest, definitions.encode())
     return said

@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Self
 
-from aggregator.storage.parsing import UNSET, Snapshot
+from aggregator.storage.progress import UNSET
+from aggregator.storage.snapshot import Snapshot
 
 DIGEST_BYTES = 8
 MARK = re.compile(r"(\d{1,19}):(-?\d{1,10}):([0-9a-f]{16})")

@@ -14,9 +14,10 @@ from typing import Any
 
 from aggregator.counting.continuity import is_another
 from aggregator.errors import StateUnreadable
-from aggregator.storage.parsing import TORN, UNSET
+from aggregator.storage.partition_store import TOKEN_BYTES
+from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import tag
-from aggregator.storage.store import TOKEN_BYTES, Store
+from aggregator.storage.store import Store
 
 CHUNK_KEYS = 500
 UNDER_WAY = (
@@ -76,7 +77,7 @@ def delete(store: Store, number: int) -> int:
     _mark(store, owner)
     indexes: list[str] = []
     with contextlib.suppress(StateUnreadable):
-        indexes = [f"{prefix}:index:{grain}:{key}" for grain, key in store.indexed(number)]
+        indexes = [f"{prefix}:index:{grain}:{key}" for grain, key in store.panes.indexed(number)]
     first = [f"{prefix}:{name}" for name in ("watermarks", "counts", "open", "indexed")]
     deleted = _unlink(store, [*first, *indexes])  # readers then find nothing, instead of a part
     client: Any = store.client

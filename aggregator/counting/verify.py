@@ -18,11 +18,13 @@ from aggregator.errors import DitherError, StateUnreadable
 from aggregator.kafka import clients, worker_clients
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.obstacles import between, is_of_data, spans
+from aggregator.state.definition_history import Definitions, in_force, rules
 from aggregator.state.pane_keys import PaneKey, counted_keys
 from aggregator.state.partition import ANY_AGE, Pane, Partition
-from aggregator.storage.definition_history import Definitions, in_force, rules
+from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import definitions_key, partitions_key
-from aggregator.storage.store import TORN, UNSET, Snapshot, Store
+from aggregator.storage.snapshot import Snapshot
+from aggregator.storage.store import Store
 from estimators import Metric
 from estimators.durations import milliseconds
 
@@ -136,7 +138,7 @@ def verify(
         for number in sorted({*listed, *log.ranges}):
             try:
                 stored = _stored_panes(store, number)  # before the snapshot: all in it are replayed
-                snapshot = store.snapshot(number)
+                snapshot = store.partition.snapshot(number)
                 begin, history, lost = _history(store, snapshot, given)
             except StateUnreadable as error:
                 outcome.differences.append(Difference(number, "everything", str(error)))
@@ -312,7 +314,7 @@ class _Replay:
     def _stored(self, keys: list[PaneKey]) -> list[bytes | None]:
         """Return what the store has: open panes as of the snapshot, closed ones as they are."""
         closed = [key for key in keys if key not in self.snapshot.open]
-        found = self.store.statistics([(self.number, key) for key in closed])
+        found = self.store.panes.statistics([(self.number, key) for key in closed])
         values = dict(zip(closed, found, strict=True))
         return [
             self.snapshot.open[key][1] if key in self.snapshot.open else values[key] for key in keys
@@ -411,7 +413,7 @@ def _history(
         Digests of those that nobody knows any more.
     """
     said = in_force(snapshot.owner)
-    documents = {**store.definitions(), given.digest: given.encode()}
+    documents = {**store.registry.definitions(), given.digest: given.encode()}
     found: list[tuple[int, Definitions]] = []
     lost: list[str] = []
     for at, digest in said:
@@ -449,8 +451,8 @@ def _start(definitions: Definitions) -> Partition:
 def _stored_panes(store: Store, number: int) -> dict[PaneKey, int]:
     """Return the panes of a partition that the store knows of, and their first offsets."""
     found: dict[PaneKey, int] = {}
-    for grain, metric in store.indexed(number):
-        panes = store.panes(number, grain, metric, None, None)
+    for grain, metric in store.panes.indexed(number):
+        panes = store.panes.starts(number, grain, metric, None, None)
         found |= {PaneKey(grain, metric, start): first for start, first in panes.items()}
     return found
 

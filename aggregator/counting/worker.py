@@ -25,7 +25,7 @@ from aggregator.dead_letters.writer import DeadLetters
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
 from aggregator.kafka import worker_clients
 from aggregator.kafka.obstacles import is_of_data
-from aggregator.storage.definition_history import Definitions, rules
+from aggregator.state.definition_history import Definitions, rules
 from aggregator.storage.eviction import EvictionWatch
 from aggregator.storage.store import Store
 from estimators import Metric
@@ -212,7 +212,7 @@ class Worker:
 
     def _tell_stuck(self, step: str, seconds: float) -> None:
         with contextlib.suppress(redis.RedisError):
-            self.store.tell_stuck(self.name, step, seconds, self._clock.now_ms())
+            self.store.registry.tell_stuck(self.name, step, seconds, self._clock.now_ms())
 
     # -- Counting -----------------------------------------------------------------------------
 
@@ -366,7 +366,7 @@ class Worker:
             return
         definitions = Definitions(self._defined, rules(self.settings.aggregate))
         try:
-            self.store.keep_definitions(definitions.digest, definitions.encode())
+            self.store.registry.keep_definitions(definitions.digest, definitions.encode())
         except StateUnreadable as error:  # counting goes on
             log.warning("definitions not kept", error=str(error))
         self._keep_at = self._clock.monotonic() + KEEP_SECONDS

@@ -25,7 +25,8 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.search_progress import reached, searched
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
-from aggregator.storage.store import Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
 from estimators import Estimate, Metric
 from producers.populations.flights import MIX, flight_metrics, flights
 from producers.populations.produce import Produced, produce
@@ -320,7 +321,7 @@ class Demonstration:
             metric, key = self.metrics[name], metric_key(name, self.metrics[name].revision)
             if metric.trust != "central":
                 continue
-            last = store.latest(key, [*overview.partitions], closed - metric.pane_ms)
+            last = store.panes.latest(key, [*overview.partitions], closed - metric.pane_ms)
             there = self.reader.releases.latest(metric, key)
             if last is not None and (there is None or there.start_ms < last):
                 return False

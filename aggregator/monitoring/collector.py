@@ -25,7 +25,7 @@ from aggregator.reading.search_progress import searched
 from aggregator.reading.status import SILENT_MS, unusable_definitions
 from aggregator.reading.windows import Frame, Window, event_time
 from aggregator.state.pane_keys import metric_key
-from aggregator.storage.store import TORN, PartitionProgress, TopicProgress
+from aggregator.storage.progress import TORN, PartitionProgress, TopicProgress
 
 VERSION = version("dither")
 SAME_MS = 250
@@ -138,18 +138,22 @@ class Exporter(Collector):
         _reports(families, standings.values())
         self._counting(families, overview)
         _measurements(families, standings.values())
-        families.put(metric_definitions.WORKER_DEATHS, self.reader.store.deaths())
-        for worker, (step, seconds) in self.reader.store.stuck(time.time_ns() // 10**6).items():
+        families.put(metric_definitions.WORKER_DEATHS, self.reader.store.registry.deaths())
+        for worker, (step, seconds) in self.reader.store.registry.stuck(
+            time.time_ns() // 10**6
+        ).items():
             families.put(metric_definitions.WORKER_STUCK, seconds, worker, step)
-        has_leader, events = self.reader.store.publishing()
+        has_leader, events = self.reader.store.registry.publishing()
         families.put(metric_definitions.PUBLISHER_LEADER, int(has_leader))
         for kind, count in sorted(events.items()):
             families.put(metric_definitions.PUBLISHED, count, kind)
         keys = [metric_key(name, metric.revision) for name, metric in self.reader.metrics.items()]
-        expired = self.reader.store.expired(keys)
+        expired = self.reader.store.registry.expired(keys)
         for name, count in zip(self.reader.metrics, expired, strict=True):
             families.put(metric_definitions.EXPIRED, count, name)
-        families.put(metric_definitions.COORDINATOR_LEADER, int(self.reader.store.coordinating()))
+        families.put(
+            metric_definitions.COORDINATOR_LEADER, int(self.reader.store.registry.coordinating())
+        )
         families.put(metric_definitions.BUILD, 1, VERSION)
         families.put(metric_definitions.COLLECTION_DURATION, time.perf_counter() - began)
         return families.filled()

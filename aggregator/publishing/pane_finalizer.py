@@ -15,7 +15,7 @@ from aggregator.publishing.unpublished_panes import BATCH_BYTES, BATCH_EVENTS, U
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
 from aggregator.state.partition import NEVER
-from aggregator.storage.store import TopicProgress
+from aggregator.storage.progress import TopicProgress
 from estimators.weights import DEFAULT_POLICY
 
 BATCH_SECONDS = 1.0

@@ -27,8 +27,8 @@ from aggregator.publishing.release_drawer import ReleaseDrawer
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.leader import LOOK_SECONDS, Leader
+from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import publisher_key
-from aggregator.storage.store import TopicProgress
 from estimators import Metric
 from estimators.durations import milliseconds
 

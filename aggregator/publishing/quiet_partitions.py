@@ -17,7 +17,8 @@ from aggregator.clock import SYSTEM, Clock
 from aggregator.publishing.pulse import ASK_AGAIN_SECONDS, BrokerClocks, Pulse
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import NEVER, Watermark
-from aggregator.storage.store import PartitionProgress, Store, TopicProgress
+from aggregator.storage.progress import PartitionProgress, TopicProgress
+from aggregator.storage.store import Store
 from estimators import Metric
 
 REPEAT_SECONDS = 5.0
@@ -184,7 +185,7 @@ class Closing:
         known, last = self._last.get(key, (None, None))
         if known != facts:
             newest = None if edge is None else edge - metric.pane_ms
-            last = self._store.latest(key, range(len(marks)), newest)
+            last = self._store.panes.latest(key, range(len(marks)), newest)
             self._last[key] = facts, last
         return last
 

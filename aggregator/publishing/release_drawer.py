@@ -20,7 +20,7 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import NEVER
-from aggregator.storage.store import TopicProgress
+from aggregator.storage.progress import TopicProgress
 from estimators import Metric
 from estimators.estimate import Counts
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.state.pane_keys import metric_key
-from aggregator.storage.store import Store, TopicProgress
+from aggregator.storage.progress import TopicProgress
+from aggregator.storage.store import Store
 from estimators import Metric
 
 BATCH_EVENTS = 500
@@ -54,7 +55,7 @@ class Unpublished:
         limit = max(1, min(BATCH_EVENTS, BATCH_BYTES // metric.zero().nbytes))
         key, name = metric_key(metric.name, metric.revision), metric.name
         while (begin := self._begin[name]) <= last:
-            entries = self._store.first_panes(key, self._partitions, begin, last, limit)
+            entries = self._store.panes.first(key, self._partitions, begin, last, limit)
             starts = sorted(set(entries))[:limit]
             if starts:
                 there = self._published.finals(key, starts[0], starts[-1])

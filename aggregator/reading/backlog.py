@@ -8,7 +8,7 @@ import time
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import KafkaLog, LogEnds
 from aggregator.reading.status import START_WORKERS, halted, silence, silence_ms
-from aggregator.storage.store import TopicProgress
+from aggregator.storage.progress import TopicProgress
 
 ANSWER_SECONDS = 1.0
 """That a command waits for Kafka."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import COUNTED
 from aggregator.state.pane_keys import counted_keys, metric_key
-from aggregator.storage.store import TopicProgress
+from aggregator.storage.progress import TopicProgress
 from estimators import Metric
 
 LOOKS = 3

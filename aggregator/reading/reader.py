@@ -26,8 +26,10 @@ from aggregator.state.pane_cover import Span, spans
 from aggregator.state.pane_keys import PaneKey, counted_keys, metric_key, round_key
 from aggregator.state.partition import NEVER, Watermark
 from aggregator.storage import parsing
+from aggregator.storage.connection import connect
+from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import policies_key, rounds_key, tag
-from aggregator.storage.store import Store, TopicProgress, connect
+from aggregator.storage.store import Store
 from estimators import Estimate, Metric
 from estimators.errors import meant
 from estimators.estimate import Counts
@@ -303,7 +305,7 @@ class Reader:
         if window is None:
             first, last = edges(metric, start, end)
         elif start is None and end is None:
-            newest = self.store.latest(key, [*watermarks]) if watermarks else None
+            newest = self.store.panes.latest(key, [*watermarks]) if watermarks else None
             first, last = last_edges(metric, window, newest)
         else:
             raise ValueError(f"window = {window!r} beside a start or an end: expected one of both")
@@ -426,13 +428,13 @@ class Reader:
                 return statistic
             return self.sum_round(metric, frame.asked.number, [*frame.watermarks])
         if frame.start_ms is None and frame.end_ms is None:
-            return _sum(metric, self.store.running([*frame.watermarks], key))
+            return _sum(metric, self.store.panes.running([*frame.watermarks], key))
         cut = [
             (number, span)
             for number, mark in frame.watermarks.items()
             for span in spans(metric, mark.closed, frame.start_ms, frame.end_ms)
         ]
-        for found, pane in self.panes(metric, self.store.find(key, cut)):
+        for found, pane in self.panes(metric, self.store.panes.find(key, cut)):
             if pane is None:
                 raise PaneExpired(metric.name, found.start)
             statistic += pane
@@ -463,7 +465,9 @@ class Reader:
         }
         found: dict[str, Window] = {}
         try:
-            parts = self.store.totals([(key, [*one.watermarks]) for key, one in wanted.items()])
+            parts = self.store.panes.totals(
+                [(key, [*one.watermarks]) for key, one in wanted.items()]
+            )
             for frame, values in zip(wanted.values(), parts, strict=True):
                 found[frame.metric.name] = frame.filled(_sum(frame.metric, values))
         except StateUnreadable:
@@ -473,11 +477,11 @@ class Reader:
     def sum_round(self, metric: Metric, number: int, partitions: Sequence[int]) -> Counts:
         """Return the statistic of the answers to a round."""
         key = metric_key(metric.name, metric.revision)
-        return _sum(metric, self.store.running(partitions, round_key(key, number)))
+        return _sum(metric, self.store.panes.running(partitions, round_key(key, number)))
 
     def reports(self, metric: Metric, key: str, partitions: Sequence[int]) -> int:
         """Return how many reports were ever counted under a key, whatever may be shown of them."""
-        running = self.store.running(partitions, key)
+        running = self.store.panes.running(partitions, key)
         return sum(
             int(metric.counts(parsing.statistic(place, value, metric)).sum())
             for place, value in running
@@ -493,11 +497,11 @@ class Reader:
         StateUnreadable
             If one is not there that does not expire: it was deleted, or evicted.
         """
-        for (number, key), value in zip(keys, self.store.statistics(keys), strict=True):
+        for (number, key), value in zip(keys, self.store.panes.statistics(keys), strict=True):
             place = f"{tag(self.store.topic, number)}:{key}"
             if value is not None:
                 yield key, parsing.statistic(place, value, metric)
-            elif metric.retention_ms is not None or self.store.expires(number, key.metric):
+            elif metric.retention_ms is not None or self.store.panes.expires(number, key.metric):
                 yield key, None
             else:
                 error = StateUnreadable(place, "nothing", "a pane that was counted")
@@ -508,8 +512,8 @@ class Reader:
         """Return which panes were found missing, of each metric one, and still are, in words."""
         for name, (number, key, _) in [*self._missing.items()]:
             here = [(number, Span(key.grain, key.start, key.start + 1))]
-            is_counted = bool(self.store.find(key.metric, here))
-            if not is_counted or self.store.statistics([(number, key)]) != [None]:
+            is_counted = bool(self.store.panes.find(key.metric, here))
+            if not is_counted or self.store.panes.statistics([(number, key)]) != [None]:
                 self._missing.pop(name, None)
         return [str(error) for _, _, error in self._missing.values()]
 
@@ -544,7 +548,9 @@ class Reader:
             name = metric_key(metric.name, metric.revision)
             keys = [
                 place
-                for place in self.store.find(name, [(number, wanted) for number in partitions])
+                for place in self.store.panes.find(
+                    name, [(number, wanted) for number in partitions]
+                )
                 if place[1].start in sums
             ]
             for key, statistic in self.panes(metric, keys):
@@ -571,7 +577,7 @@ class Reader:
         key, numbers = metric_key(metric.name, metric.revision), [*overview.partitions]
         marks = [one.watermarks.get(key, Watermark()) for one in overview.partitions.values()]
         last = max((mark.closed for mark in marks), default=NEVER) - metric.pane_ms
-        return min(self.store.first_panes(key, numbers, start_ms, last, 1), default=None)
+        return min(self.store.panes.first(key, numbers, start_ms, last, 1), default=None)
 
     def closed(self, overview: TopicProgress, partitions: int | None = None) -> dict[str, int]:
         """Return, by metric, the event time in ms before which every window is final.

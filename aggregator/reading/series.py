@@ -259,7 +259,7 @@ class SeriesReader:
         if first is not None and last is not None:
             return first, last
         key = metric_key(metric.name, metric.revision)
-        known = self.reader.store.extent(key, [*frame.watermarks])
+        known = self.reader.store.panes.extent(key, [*frame.watermarks])
         if known is not None:
             oldest, newest = known
             if metric.retention_ms is not None:
@@ -372,7 +372,7 @@ class SeriesReader:
         origin, wanted = plan.steps[0].start_ms, set(group)
         found = [
             place
-            for place in self.reader.store.find(key, cut)
+            for place in self.reader.store.panes.find(key, cut)
             if (place[1].start - origin) // plan.step_ms in wanted
         ]
         sums: dict[int, Counts | None] = {index: metric.zero() for index in group}

@@ -16,7 +16,7 @@ from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.serialization import Moment
 from aggregator.state.pane_keys import counted_keys
 from aggregator.state.watermark import NEVER
-from aggregator.storage.store import UNSET, PartitionProgress, TopicProgress
+from aggregator.storage.progress import UNSET, PartitionProgress, TopicProgress
 from aggregator.timestamps import iso
 from estimators import Metric
 from estimators.durations import milliseconds

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from aggregator.reading.releases import Release
 from aggregator.state.watermark import NEVER, Watermark
-from aggregator.storage.parsing import TopicProgress
+from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import shown
 from estimators import Estimate, Metric
 from estimators.durations import above_zero

@@ -24,8 +24,8 @@ from aggregator.publishing.events import Event
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.leader import Leader, Unreadable
+from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import coordinator_key, rounds_key
-from aggregator.storage.store import TopicProgress
 from aggregator.timestamps import iso
 from estimators import Metric
 from estimators.durations import milliseconds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -76,40 +76,6 @@ class Sentinels(Sentinel):
         if len(failures) == len(asked):
             raise min(failures, key=lambda failure: condition(failure) is AWAY)
         raise MasterNotFoundError(f"none that answers knows a master {service_name!r} that is up")
-
-
-def run(client: redis.Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
-    """Run commands in one round trip, of each node of a Redis Cluster; they may run twice.
-
-    Returns
-    -------
-    list
-        Replies in the order of the commands; where Redis refused one, its error.
-
-    Raises
-    ------
-    redis.RedisError
-        If there is no connection.
-    """
-    if len(commands) == 1:
-        return [_alone(client, commands[0])]
-    with client.pipeline(transaction=False) as pipeline:
-        run_later: Any = pipeline.execute_command
-        for command in commands:
-            run_later(*command)
-        try:
-            return list(pipeline.execute(raise_on_error=False))
-        except (*LAYOUT_LOST, AttributeError):
-            if not isinstance(client, ClusterClient):
-                raise
-    return [_alone(client, command) for command in commands]  # nodes joined, or left
-
-
-def _alone(client: Any, command: Sequence[Any]) -> Any:
-    try:
-        return client.execute_command(*command)
-    except redis.ResponseError as error:
-        return error
 
 
 def connect(url: str) -> redis.Redis:

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import redis
 
+from aggregator.storage.commands import Command
+
 STAMP = ("epoch", "next", "begun", "done", "token")
 """Fields of an owner's hash of which each commit and each take-over changes one."""
 LOOKS = 20
-
-Command = tuple[str | int, ...]
 
 
 class Plan(NamedTuple):

@@ -11,8 +11,8 @@ from typing import Any
 import redis
 import structlog
 
+from aggregator.storage.commands import script
 from aggregator.storage.failures import told
-from aggregator.storage.store import script
 
 RENEWALS = 3
 """How often a lease is renewed within its length: two renewals may be lost."""

@@ -25,7 +25,7 @@ from aggregator.reading import status
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import ServiceStatus
 from aggregator.reading.windows import Frame
-from aggregator.storage.store import TopicProgress
+from aggregator.storage.progress import TopicProgress
 from aggregator.web.http.problem_responses import away
 from aggregator.web.live import Event, Follower, Live, PolicyChange
 from producers.gateway.clients import UNKNOWN, Client

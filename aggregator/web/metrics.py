@@ -55,7 +55,7 @@ class GivenWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 )
 async def list_metrics(service: Service, request: Request) -> Response:
     """Answer with the definitions of all metrics."""
-    policies = await service.compute(service.reader.store.policies)
+    policies = await service.compute(service.reader.store.registry.policies)
     found = [
         serialization.definition(metric, policies.get(name))
         for name, metric in service.reader.metrics.items()
@@ -75,7 +75,7 @@ async def list_metrics(service: Service, request: Request) -> Response:
 async def show_metric(service: Service, request: Request) -> Response:
     """Answer with a metric's definition."""
     name = _name(service, request)
-    policies = await service.compute(service.reader.store.policies)
+    policies = await service.compute(service.reader.store.registry.policies)
     return _known_or(request, _definition(service, name, policies.get(name)))
 
 
@@ -94,7 +94,7 @@ async def show_round(service: Service, request: Request) -> Response:
     metric = reader.metric(name)
     with asking():
         metric.check_has_rounds()
-    found = reader.asked(await service.compute(reader.store.rounds), metric)
+    found = reader.asked(await service.compute(reader.store.registry.rounds), metric)
     if found is None:
         raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
     return _known_or(request, found)
@@ -203,7 +203,7 @@ async def set_weights(service: Service, request: Request) -> Response:
         raise Problem(415, detail, f"send the header Content-Type: {JSON}")
     with asking():
         policy = _policy(await request.body(), service.reader.metric(name).policies)
-    await service.compute(service.reader.store.set_policy, name, policy)
+    await service.compute(service.reader.store.registry.set_policy, name, policy)
     caller = request.scope.get("dither.caller")
     log.info("weights", metric=name, policy=policy, token=caller.name if caller else "")
     service.hub.wake()

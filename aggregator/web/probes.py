@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from aggregator.errors import StateUnreadable
 from aggregator.reading.status import START_WORKERS, silence, unusable_definitions
-from aggregator.storage.store import TopicProgress
+from aggregator.storage.progress import TopicProgress
 from aggregator.web.http.problem_responses import as_problem, unavailable
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.service_context import Service

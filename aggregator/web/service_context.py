@@ -21,7 +21,7 @@ from aggregator.reading.serialization import definition
 from aggregator.reading.series import SeriesReader
 from aggregator.reading.status import Rates, ServiceStatus, silence_ms, status
 from aggregator.storage.eviction import EvictionWatch
-from aggregator.storage.store import TopicProgress
+from aggregator.storage.progress import TopicProgress
 from aggregator.web.event_hub import Hub
 from aggregator.web.http.problem_responses import unavailable
 from aggregator.web.http.traffic import Traffic

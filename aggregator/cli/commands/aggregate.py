@@ -54,7 +54,7 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
 
         def died() -> None:
             with contextlib.suppress(redis.RedisError):
-                store.count_death()
+                store.registry.count_death()
 
         memory = container_share(settings, count)
         runner = Supervisor(count, single_worker_command(sys.argv[1:], memory), died)

@@ -137,7 +137,8 @@ def opened_store(settings: Settings) -> Store:
     StoreUnreachable
         If no Redis answers.
     """
-    from aggregator.storage.store import Store, connect
+    from aggregator.storage.connection import connect
+    from aggregator.storage.store import Store
 
     store = Store(connect(settings.redis.url), settings.topics.reports)
     return click.get_current_context().with_resource(store)

@@ -164,13 +164,14 @@ def _not_counted(settings: Settings, metric: Metric) -> str:
     """Say so if the workers are known not to count a metric; empty if they do, or nobody tells."""
     import redis
 
-    from aggregator.storage.definition_history import Definitions, in_force
-    from aggregator.storage.store import Store, connect
+    from aggregator.state.definition_history import Definitions, in_force
+    from aggregator.storage.connection import connect
+    from aggregator.storage.store import Store
 
     try:
         with Store(connect(settings.redis.url), settings.topics.reports) as store:
             said = [in_force(one.owner) for one in store.overview().partitions.values()]
-            documents = store.definitions()
+            documents = store.registry.definitions()
             newest = {history[-1][1] for history in said if history}
             counted = [Definitions.decode(documents[digest]).metrics for digest in newest]
     except (DitherError, redis.RedisError, KeyError, ValueError):

@@ -38,8 +38,8 @@ def weights(settings: Settings, metric: str | None, policy: str | None, as_json:
         if policy is not None and policy not in known:
             raise click.UsageError(f"no policy {policy!r}: {meant(policy, known)}")
     if metric is not None and policy is not None:
-        store.set_policy(metric, policy)
-    found = store.policies()
+        store.registry.set_policy(metric, policy)
+    found = store.registry.policies()
     shown = {
         name: found.get(name, defined[name].policies[0])
         for name in defined

@@ -18,8 +18,10 @@ from aggregator.reading import status
 from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesQuery, SeriesReader
 from aggregator.state.partition import Partition
+from aggregator.storage.connection import connect
+from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import tag
-from aggregator.storage.store import TORN, UNSET, Store, connect
+from aggregator.storage.store import Store
 from estimators import Metric
 from tests.support.reports.messages import EPOCH, batch, log
 from tests.support.reports.partitions import AGE, CARRIER, DELAY, FUTURE_MS, METRICS
@@ -52,11 +54,13 @@ class Spoilt:
         client: Any = store.client
         self.client = client
         for number in (0, 1):
-            epoch = int(store.acquire(number, "one").owner["epoch"])
+            epoch = int(store.partition.acquire(number, "one").owner["epoch"])
             state = Partition(METRICS, FUTURE_MS)
             state.count(log(*MESSAGES[:HALF]))
-            store.commit(number, epoch, UNSET, state, {"high": HALF, "begin": 0, "updated": 1})
-        store.set_policy("delay", "uniform")
+            store.partition.commit(
+                number, epoch, UNSET, state, {"high": HALF, "begin": 0, "updated": 1}
+            )
+        store.registry.set_policy("delay", "uniform")
         self.whole = {key: client.dump(key) for key in sorted(client.keys())}
         state.count(log(*MESSAGES[HALF:], first=HALF))
         self.counts, self.watermarks = dict(state.counts), dict(state.watermarks)
@@ -163,8 +167,8 @@ def read(spoilt: Spoilt) -> str:
         overview = store.overview()
         status.status(overview, METRICS, status.Rates())
         assert list(exporter.collect())
-        store.snapshot(0)
-        store.policies()
+        store.partition.snapshot(0)
+        store.registry.policies()
     except DitherError as error:
         outcome = refused(error)
     return outcome
@@ -191,7 +195,7 @@ def fuzz(spoilt: Spoilt, examples: range, seed: int) -> Counter[str]:
         outcomes[counting] += 1
         what = key.decode().removeprefix(f"{tag(TOPIC, 0)}:").split(":")[0]
         if counting == "counted" and how in ("gone", "another type") and what in CORE:
-            found = spoilt.store.snapshot(0)
+            found = spoilt.store.partition.snapshot(0)
             assert found.counts == spoilt.counts, place
             assert found.watermarks == spoilt.watermarks, place
             assert {str(k): v for k, (_, v, _) in found.open.items()} == spoilt.open, place

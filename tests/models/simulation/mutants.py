@@ -15,8 +15,9 @@ from aggregator.counting.assignment import AssignedPartition
 from aggregator.counting.log_questions import Asker
 from aggregator.counting.worker import Worker
 from aggregator.errors import Fenced
-from aggregator.storage import store
-from aggregator.storage.store import Snapshot, TopicProgress
+from aggregator.storage import commands, partition_store
+from aggregator.storage.progress import TopicProgress
+from aggregator.storage.snapshot import Snapshot
 
 Break = Callable[[], contextlib.AbstractContextManager[type[Worker]]]
 BREAKS: dict[str, Break] = {}
@@ -53,18 +54,20 @@ def _without(text: str) -> Callable[[str], str]:
     return script
 
 
-_script, _partition, _take = store.script, Snapshot.partition, assignment.take
+_script, _partition, _take = commands.script, Snapshot.partition, assignment.take
 
 TOKENS = " or (stored[5] or '') ~= ARGV[4]"
 EPOCHS = f"if epoch ~= ARGV[1]{TOKENS} then return {{'fenced', epoch, next_offset}} end"
 KNOWN = "if next_offset == ARGV[3] then return {'known', epoch, next_offset} end"
 STALE = "  return {'fenced', epoch, next_offset}\nend\nlocal i"
-_patched("commits of an older epoch are taken", store, "script", _without(EPOCHS))
-_patched("an epoch that came again is believed", store, "script", _without(TOKENS))
-_patched("a commit whose reply was lost is not known again", store, "script", _without(KNOWN))
+_patched("commits of an older epoch are taken", partition_store, "script", _without(EPOCHS))
+_patched("an epoch that came again is believed", partition_store, "script", _without(TOKENS))
+_patched(
+    "a commit whose reply was lost is not known again", partition_store, "script", _without(KNOWN)
+)
 _patched(
     "the offset that a commit was built on is not compared",
-    store,
+    partition_store,
     "script",
     lambda name: _script(name).replace(STALE, "end\nlocal i"),
 )

@@ -16,7 +16,8 @@ from aggregator.counting import backoff
 from aggregator.counting import worker as worker_module
 from aggregator.counting.worker import Worker
 from aggregator.kafka import worker_clients
-from aggregator.storage.store import TORN, Store
+from aggregator.storage.progress import TORN
+from aggregator.storage.store import Store
 from tests.models.simulation.clients import (
     AskerModel,
     ConsumerModel,

@@ -114,7 +114,7 @@ def test_values_move_and_follow_the_window_and_the_weights(filled: Site, visitor
     until(lambda: value_and_band(wait)[1] <= TRUTH["all"], page, "the weights take effect")
     value, lower, upper = value_and_band(wait)
     assert lower <= TRUTH["all"] <= upper
-    assert filled.deployment.store.policies() == {"wait": "uniform"}
+    assert filled.deployment.store.registry.policies() == {"wait": "uniform"}
     expect(card(other, "wait").get_by_role("combobox")).to_have_value("uniform")
 
     # the last day alone
@@ -311,7 +311,7 @@ def test_a_token_is_asked_for_where_one_is_needed(
         give(ops)
         expect(page.get_by_role("status")).to_have_text("drift now has proportional weights.")
         expect(drift.locator(".notice.danger")).to_have_count(0)
-        assert filled.deployment.store.policies()["drift"] == "proportional"
+        assert filled.deployment.store.registry.policies()["drift"] == "proportional"
         assert page.evaluate("Object.values(sessionStorage)") == [ops]
         assert page.evaluate("Object.values(localStorage)") == []
         assert page.context.cookies() == []

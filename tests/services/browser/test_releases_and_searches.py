@@ -39,7 +39,9 @@ def watched(
 def answer(deployment: Deployment, number: int) -> None:
     """Let as many devices answer the open round as close it: half of them hold 45."""
     metric = deployment.metrics["longest"]
-    asked = Reader(deployment.store, deployment.metrics).asked(deployment.store.rounds(), metric)
+    asked = Reader(deployment.store, deployment.metrics).asked(
+        deployment.store.registry.rounds(), metric
+    )
     assert asked is not None
     assert asked.number == number
     assert asked.threshold is not None

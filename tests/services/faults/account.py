@@ -110,7 +110,9 @@ def differences(
             found.append(f"partition {partition}: {name}: stored {stored}, sent {expected}")
     for (partition, name), total in account.totals.items():
         sums = metrics[name].zero()
-        for _, statistic in store.running([partition], metric_key(name, metrics[name].revision)):
+        for _, statistic in store.panes.running(
+            [partition], metric_key(name, metrics[name].revision)
+        ):
             sums += np.frombuffer(statistic, "<i8")
         if (sums != total).any():
             cells = np.flatnonzero(sums != total).size

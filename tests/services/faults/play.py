@@ -24,8 +24,8 @@ from aggregator.local.embedded import EmbeddedRedis
 from aggregator.publishing import events
 from aggregator.reading.windows import Window
 from aggregator.state.watermark import NEVER
+from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import tag
-from aggregator.storage.store import TORN, UNSET
 from estimators import Metric
 from estimators.weights import DEFAULT_POLICY
 from producers.wire.reports_pb2 import ReportBatch

@@ -14,7 +14,9 @@ from aggregator.counting.assignment import take
 from aggregator.counting.continuity import Log
 from aggregator.local.embedded import EmbeddedRedis, valkey_binary
 from aggregator.state.partition import Partition
-from aggregator.storage.store import TORN, UNSET, Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.progress import TORN, UNSET
+from aggregator.storage.store import Store
 from estimators import Metric
 from tests.support.reports.messages import DAY, EPOCH, batch, log
 from tests.support.running.deployment import wait_until
@@ -34,10 +36,10 @@ def redis_log(tmp_path: Path) -> Iterator[EmbeddedRedis]:
 
 def counted(store: Store, upto: int) -> Partition:
     """Take partition 0 over and count the log from where the store stands up to an offset."""
-    snapshot = store.acquire(0, "worker")
+    snapshot = store.partition.acquire(0, "worker")
     partition = snapshot.partition({"delay": DELAY}, 0)
     partition.count(log(FIRST, SECOND, THIRD)[:upto])
-    store.commit(0, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {})
+    store.partition.commit(0, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {})
     return partition
 
 
@@ -57,10 +59,10 @@ def test_after_two_power_failures_a_commit_is_whole_or_gone_or_marked(
     redis_log: EmbeddedRedis, cut: str
 ) -> None:
     with Store(connect(redis_log.url), "topic") as store:
-        assert store.snapshot(0).next_offset == UNSET
+        assert store.partition.snapshot(0).next_offset == UNSET
         counted(store, 1)
         log_everything(store)
-        before = store.snapshot(0)
+        before = store.partition.snapshot(0)
         (file,) = (redis_log.folder or Path()).glob("appendonlydir/*.incr.aof")
         whole = file.stat().st_size
         counted(store, 3)
@@ -72,15 +74,15 @@ def test_after_two_power_failures_a_commit_is_whole_or_gone_or_marked(
 
         redis_log.start()
         store.client.connection_pool.disconnect()
-        again = store.snapshot(0)
+        again = store.partition.snapshot(0)
         assert (again.next_offset, again.open) == (before.next_offset, before.open)
         partition = counted(store, 2)
         log_everything(store)
-        now = store.snapshot(0)
+        now = store.partition.snapshot(0)
         assert len(now.open) == len(partition.panes) == 2
 
         restarted(redis_log, store)  # here some versions run what they have of the second commit
-        then = store.snapshot(0)
+        then = store.partition.snapshot(0)
         assert then.next_offset == TORN or (then.next_offset, then.open) == (2, now.open)
         if then.next_offset == TORN:
             taken = take(store, 0, "next", Log(lambda: (0, 3)), "", {"delay": DELAY}, Aggregate())

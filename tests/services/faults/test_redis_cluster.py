@@ -79,7 +79,7 @@ def test_everything_runs_on_a_redis_cluster(clustered: Deployment, cluster: Redi
             assert total.reports == window.reports > 0
     command = deployment.dither("weights", "delay", "uniform")
     assert command.returncode == 0, command.stderr
-    assert deployment.store.policies() == {"delay": "uniform"}
+    assert deployment.store.registry.policies() == {"delay": "uniform"}
 
 
 def test_a_slot_that_moves_while_its_partition_is_counted_changes_no_byte(
@@ -112,7 +112,7 @@ def test_a_worker_takes_a_partition_over_while_its_slot_moves(
         deployment.wait_until_counted()
     before, number = deployment.state(), deployment.metrics["delay"]
     key = metric_key(number.name, number.revision)
-    total = [value for _, value in deployment.store.running([0], key)]
+    total = [value for _, value in deployment.store.panes.running([0], key)]
     assert total
     target = next(node for node in cluster.masters if node is not cluster.master_of(prefix))
     source, slot = cluster.begin_move(prefix, target)
@@ -120,16 +120,16 @@ def test_a_worker_takes_a_partition_over_while_its_slot_moves(
     refused = []
     for begin in range(0, len(keys), 6):
         try:
-            snapshot = deployment.store.acquire(0, "heir")
+            snapshot = deployment.store.partition.acquire(0, "heir")
             assert snapshot.next_offset == int(before[f"{prefix}:owner"])
             assert len(snapshot.open) == len(before[f"{prefix}:open"])
-            found = [value for _, value in deployment.store.running([0], key)]
+            found = [value for _, value in deployment.store.panes.running([0], key)]
             assert sorted(found) == sorted(total)
         except redis.RedisError as error:
             refused.append(told(error))
         cluster.move_keys(source, target, keys[begin : begin + 6])
     cluster.end_move(source, target, slot)
-    assert deployment.store.acquire(0, "heir").owner["worker"] == "heir"
+    assert deployment.store.partition.acquire(0, "heir").owner["worker"] == "heir"
     assert refused, "nothing is answered from a half of the keys"
     assert all("a slot of the Redis Cluster is being moved" in why for why in refused)
     assert deployment.state() == before

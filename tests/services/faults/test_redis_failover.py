@@ -15,8 +15,10 @@ from structlog.testing import capture_logs
 
 from aggregator.errors import Fenced, StoreUnreachable
 from aggregator.state.partition import Partition
+from aggregator.storage.connection import connect
+from aggregator.storage.progress import UNSET
 from aggregator.storage.redis_keys import tag
-from aggregator.storage.store import UNSET, Store, connect
+from aggregator.storage.store import Store
 from tests.services.faults.test_redis_cluster import producing, proved
 from tests.support.reports.messages import batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
@@ -42,7 +44,7 @@ def on_node(kafka: Kafka, node: RedisNode, metrics_file: Path) -> Iterator[Deplo
 
 
 def taken(store: Store, worker: str) -> tuple[int, int, Partition]:
-    snapshot = store.acquire(0, worker)
+    snapshot = store.partition.acquire(0, worker)
     epoch, at = int(snapshot.owner["epoch"]), snapshot.next_offset
     return epoch, at, snapshot.partition(METRICS, FUTURE_MS)
 
@@ -78,37 +80,39 @@ def test_two_masters_at_once_end_with_the_sums_of_the_log() -> None:
     ):
         epoch, _, mine = taken(cut_off, "cut off")
         mine.count(log(*LOG[:10]))
-        cut_off.commit(0, epoch, UNSET, mine, {})
+        cut_off.partition.commit(0, epoch, UNSET, mine, {})
         new.follow(old)
         wait_for(lambda: store.owner(0).get("next") == "10", "the replica has it")
         new.fall_behind(old)
         mine.count(log(*LOG[10:20], first=10))
-        cut_off.commit(0, epoch, 10, mine, {})
+        cut_off.partition.commit(0, epoch, 10, mine, {})
         new.ask("REPLICAOF", "NO", "ONE")
 
         heir_epoch, at, heirs = taken(store, "heir")
         assert at == 10, "the second commit is lost with the old master"
         heirs.count(log(*LOG[at:25], first=at))
-        store.commit(0, heir_epoch, at, heirs, {})
+        store.partition.commit(0, heir_epoch, at, heirs, {})
         mine.count(log(*LOG[20:30], first=20))
-        cut_off.commit(0, epoch, 20, mine, {}), "the old master does not know"
+        cut_off.partition.commit(0, epoch, 20, mine, {}), "the old master does not know"
 
         old.ask("CONFIG", "SET", "masterauth", "secret")
         old.ask("REPLICAOF", "127.0.0.1", new.port)
         wait_for(lambda: old.link() == "up", "the old master follows")
         mine.count(log(*LOG[30:35], first=30))
         with pytest.raises(redis.RedisError, match="read only replica"):
-            cut_off.commit(0, epoch, 30, mine, {})
+            cut_off.partition.commit(0, epoch, 30, mine, {})
         with pytest.raises(Fenced):
-            store.commit(0, epoch, 30, mine, {})
+            store.partition.commit(0, epoch, 30, mine, {})
         heirs.count(log(*LOG[25:], first=25))
-        store.commit(0, heir_epoch, 25, heirs, {})
+        store.partition.commit(0, heir_epoch, 25, heirs, {})
         straight = Partition(METRICS, FUTURE_MS)
         straight.count(log(*LOG))
         with Store(connect(new.url), "straight") as other:
-            other.commit(0, int(other.acquire(0, "x").owner["epoch"]), UNSET, straight, {})
+            other.partition.commit(
+                0, int(other.partition.acquire(0, "x").owner["epoch"]), UNSET, straight, {}
+            )
         assert store.counts(0) == dict(straight.counts)
-        (pane,) = store.snapshot(0).open.values()
+        (pane,) = store.partition.snapshot(0).open.values()
         assert pane[1] == next(iter(straight.panes.values())).statistic.tobytes()
         assert pane[2] == next(iter(straight.panes.values())).seen
 
@@ -124,7 +128,7 @@ def test_sentinels_name_the_master_before_and_after_a_failover() -> None:
             with Store(connect(url), TOPIC) as store:
                 epoch, _, state = taken(store, "one")
                 state.count(log(*LOG[:10]))
-                store.commit(0, epoch, UNSET, state, {})
+                store.partition.commit(0, epoch, UNSET, state, {})
                 wait_for(
                     lambda: replica.ask("HGET", "{dither:reports:0}:owner", "next") == "10", ""
                 )
@@ -132,7 +136,7 @@ def test_sentinels_name_the_master_before_and_after_a_failover() -> None:
 
                 def committed() -> bool:
                     try:
-                        store.commit(0, epoch, 10, state, {})
+                        store.partition.commit(0, epoch, 10, state, {})
                     except redis.RedisError:
                         return False
                     return True

@@ -183,7 +183,7 @@ def test_a_supervised_worker_that_is_killed_is_started_again(deployment: Deploym
         exit_code = supervisor.wait(40)
     assert exit_code == 0
     assert living(workers) == set()
-    assert deployment.store.deaths() == 1
+    assert deployment.store.registry.deaths() == 1
     assert deployment.verify().verified
 
 

@@ -105,7 +105,7 @@ def test_each_message_is_verified_by_the_definitions_that_counted_it(
 
 def kept(deployment: Deployment) -> set[str]:
     """Return the digests of the definitions that Redis has."""
-    return set(deployment.store.definitions())
+    return set(deployment.store.registry.definitions())
 
 
 def test_definitions_that_were_deleted_are_written_again(

@@ -60,8 +60,8 @@ def wait_for_finals(deployment: Deployment, panes: int) -> None:
 def test_each_closed_pane_has_one_event_with_the_readers_answer(counted: Deployment) -> None:
     with publishing(counted):
         wait_for_finals(counted, 24)
-        assert counted.store.publishing()[0]
-    has_leader, events = counted.store.publishing()
+        assert counted.store.registry.publishing()[0]
+    has_leader, events = counted.store.registry.publishing()
     assert not has_leader, "it has let go of the lease"
     assert events["final"] == 24
     found = [event for event in on_topic(counted) if event.is_final]
@@ -107,7 +107,7 @@ def test_a_running_total_is_published_under_its_metric_when_it_changes(
         count(counted, range(24, 30))
         wait_until(lambda: totals()[-1].answer["reports"] == 30 * 120, "the total has grown")
         grown = len(totals())
-        counted.store.set_policy("age", "uniform")
+        counted.store.registry.set_policy("age", "uniform")
         wait_until(lambda: len(totals()) == grown + 1, "another policy is a change")
     with publishing(counted):  # another one knows which total it was
         count(counted, range(30, 31))
@@ -142,7 +142,7 @@ def test_a_changed_policy_holds_for_panes_that_become_final_from_then_on(
 ) -> None:
     with publishing(counted):
         wait_for_finals(counted, 24)
-        counted.store.set_policy("age", "uniform")
+        counted.store.registry.set_policy("age", "uniform")
         count(counted, range(24, 26))
         wait_for_finals(counted, 26)
     policies = [event.answer["policy"] for event in on_topic(counted) if event.is_final]
@@ -275,7 +275,7 @@ def test_events_are_published_once_though_redis_forgot_everything(counted: Deplo
 @pytest.mark.usefixtures("apache_kafka")
 def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(counted: Deployment) -> None:
     def published() -> int:
-        return counted.store.publishing()[1]["final"]
+        return counted.store.registry.publishing()[1]["final"]
 
     other = Producer(
         {
@@ -298,7 +298,7 @@ def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(counted: 
         wait_until(lambda: published() == 25, "one behind what is under way")
     counted.store.client.delete(*counted.store.client.keys("dither:{publisher:*"))
     with publishing(counted):
-        wait_until(lambda: counted.store.publishing()[0], "the lease is held")
+        wait_until(lambda: counted.store.registry.publishing()[0], "the lease is held")
         threading.Event().wait(1)
         other.commit_transaction(30)
         wait_until(lambda: published() == 25, "all are found again")

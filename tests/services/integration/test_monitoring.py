@@ -107,7 +107,7 @@ def messages(metrics: dict[str, Metric], first: int) -> list[tuple[int, bytes | 
 def released_and_decided(deployment: Deployment) -> None:
     """Have a pane of the trusted metric released, and the first round of the search decided."""
     trusted, searched = (deployment.metrics[name] for name in ("trusted", "searched"))
-    deployment.store.set_policy("trusted", "adpm")
+    deployment.store.registry.set_policy("trusted", "adpm")
     hours_ago = int(1000 * time.time()) - 3 * 3_600_000
     payloads = [
         batch(trusted, [3.0] * 100, epsilon, hours_ago, seed).SerializeToString()

@@ -94,7 +94,7 @@ def test_what_is_read_is_the_latest_release_with_the_weights_of_its_time(
     with trusted.worker(), publishing(trusted):
         trusted.produce(wages(trusted, range(1)))
         wait_for(trusted, 1)
-        trusted.store.set_policy("wage", "adpm")
+        trusted.store.registry.set_policy("wage", "adpm")
         trusted.produce(wages(trusted, range(1, 2)))
         first, second = (event.answer for event in wait_for(trusted, 2))
     assert (first["policy"], first["saturation"]) == ("hpm-a", None)
@@ -215,7 +215,7 @@ def check_one_value(deployment: Deployment) -> None:
     shown = reader_of(deployment).estimate("wage")
     numbers = (shown.value, shown.lower, shown.upper)
     assert numbers == tuple(event.answer[key] for key in ("value", "lower", "upper"))
-    assert deployment.store.publishing()[1]["final"] == 1
+    assert deployment.store.registry.publishing()[1]["final"] == 1
 
 
 KEPT = [step for step in STEPS if step not in ("nothing drawn", "drawn and not kept")]

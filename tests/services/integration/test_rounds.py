@@ -96,7 +96,7 @@ def test_redis_that_is_emptied_goes_on_from_the_topic(searching: Deployment) -> 
     client: Any = searching.store.client
 
     def decided() -> int:
-        asked = reader.asked(searching.store.rounds(), metric)
+        asked = reader.asked(searching.store.registry.rounds(), metric)
         return 0 if asked is None else len(asked.decisions)
 
     with searching.worker(), coordinating(searching):
@@ -141,7 +141,7 @@ def test_a_round_waits_for_answers_that_nobody_has_counted_yet(
     metric, reader = deployment.metrics["longest"], reader_of(deployment)
 
     def decided() -> Sequence[Decision]:
-        asked = reader.asked(deployment.store.rounds(), metric)
+        asked = reader.asked(deployment.store.registry.rounds(), metric)
         return () if asked is None else asked.progress.decisions
 
     def answers(number: int) -> bytes:
@@ -149,7 +149,9 @@ def test_a_round_waits_for_answers_that_nobody_has_counted_yet(
 
     with deployment.store:
         with coordinating(deployment):
-            wait_until(lambda: bool(deployment.store.rounds()), "the first round is opened")
+            wait_until(
+                lambda: bool(deployment.store.registry.rounds()), "the first round is opened"
+            )
         with deployment.worker():
             deployment.produce([(0, answers(200))])
             deployment.wait_until_counted()

@@ -55,7 +55,7 @@ def secrets(deployment: Deployment) -> dict[str, list[bytes]]:
         for partition in range(deployment.partitions):
             prefix = tag(deployment.topic, partition)
             for grain in ("pane", *GRAINS_MS, "total"):
-                for start in deployment.store.panes(partition, grain, key, None, None):
+                for start in deployment.store.panes.starts(partition, grain, key, None, None):
                     place = PaneKey(grain, key, start)
                     raw: Any = deployment.store.client.get(f"{prefix}:{place}")
                     vector = np.frombuffer(raw, "<i8")
@@ -164,7 +164,7 @@ def test_no_sum_leaves_but_in_a_release(trusted: Deployment, metrics_file: Path)
     trusted.produce([*reports(trusted), (0, b"no batch")])
 
     def released() -> bool:
-        return trusted.store.publishing()[1]["final"] >= 2 * (PANES - 1)
+        return trusted.store.registry.publishing()[1]["final"] >= 2 * (PANES - 1)
 
     def answers() -> bool:
         with contextlib.suppress(httpx.TransportError):

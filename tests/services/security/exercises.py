@@ -24,10 +24,11 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesQuery, SeriesReader
 from aggregator.rounds.coordinator import Coordinator
 from aggregator.state.watermark import CONFIRMING_BATCHES
+from aggregator.storage.connection import connect
 from aggregator.storage.eviction import refuse_eviction
 from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import coordinator_key, publisher_key, tag
-from aggregator.storage.store import Store, connect
+from aggregator.storage.store import Store
 from estimators import Metric
 from producers import Reporter, Rounds
 from tests.support.reports.messages import EPOCH, batch, log
@@ -177,31 +178,31 @@ def keep(settings: Settings, metrics: Metrics) -> None:
     with open_store(settings) as store:
         refuse_eviction(store.client)
         number = 0
-        snapshot = store.acquire(number, "worker")
+        snapshot = store.partition.acquire(number, "worker")
         assert not snapshot.open
         epoch = int(snapshot.owner["epoch"])
         partition = snapshot.partition(metrics, FUTURE_MS)
         partition.count(log(batch(metrics["delay"], [1.0], seed=1)))
-        store.commit(number, epoch, -1, partition, {"high": 1})
-        again = store.acquire(number, "worker")
+        store.partition.commit(number, epoch, -1, partition, {"high": 1})
+        again = store.partition.acquire(number, "worker")
         assert again.open
         hours = range(1, 3 + CONFIRMING_BATCHES)
         later = [batch(metrics["delay"], [1.0], 1, EPOCH + i * HOUR, i) for i in hours]
         partition.count(log(*later, first=1))
-        store.commit(number, epoch + 1, 1, partition, {"high": 1 + len(later)})
-        store.keep_definitions("digest", b"{}")
+        store.partition.commit(number, epoch + 1, 1, partition, {"high": 1 + len(later)})
+        store.registry.keep_definitions("digest", b"{}")
         store.owner(number)
-        store.count_death()
-        store.tell_stuck("worker", "counting", 1.0, 0)
-        store.tell_stuck("worker", "counting", 0.0, 0)
+        store.registry.count_death()
+        store.registry.tell_stuck("worker", "counting", 1.0, 0)
+        store.registry.tell_stuck("worker", "counting", 0.0, 0)
         _find_faults(store, number)
 
 
 def _find_faults(store: Store, number: int) -> None:
     """Ask what is asked after a script failed: whether a key is there, and of which type."""
     prefix = tag(store.topic, number)
-    store._appeared(prefix, f"{prefix}:owner")
-    store._blamed(prefix, redis.ResponseError("WRONGTYPE"))
+    store.partition._appeared(prefix, f"{prefix}:owner")
+    store.partition._blamed(prefix, redis.ResponseError("WRONGTYPE"))
 
 
 def read(settings: Settings, metrics: Metrics) -> None:
@@ -216,12 +217,12 @@ def read(settings: Settings, metrics: Metrics) -> None:
         numbers = list(overview.partitions)
         metric = metrics["delay"]
         key = f"delay@{metric.revision:08x}"
-        store.extent(key, numbers)
-        store.publishing()
+        store.panes.extent(key, numbers)
+        store.registry.publishing()
         store.client.info("memory")
-        store.coordinating()
-        store.deaths()
-        store.stuck(0)
+        store.registry.coordinating()
+        store.registry.deaths()
+        store.registry.stuck(0)
 
 
 def lead(settings: Settings, metrics: Metrics) -> None:
@@ -264,13 +265,13 @@ class _OnTopic:
 
 def answer_probes(settings: Settings, _: Metrics) -> None:
     with open_store(settings) as store:
-        store.rounds()
+        store.registry.rounds()
 
 
 def weigh(settings: Settings, _: Metrics) -> None:
     with open_store(settings) as store:
-        store.set_policy("delay", "uniform")
-        assert store.policies()["delay"] == "uniform"
+        store.registry.set_policy("delay", "uniform")
+        assert store.registry.policies()["delay"] == "uniform"
 
 
 ON_KAFKA: dict[str, Callable[[Settings, Metrics], None]] = {

@@ -11,8 +11,10 @@ import pytest
 from aggregator import Reader
 from aggregator.errors import StoreUnreachable
 from aggregator.state.partition import Partition
+from aggregator.storage.connection import connect
+from aggregator.storage.progress import UNSET
 from aggregator.storage.redis_keys import tag
-from aggregator.storage.store import UNSET, Store, connect
+from aggregator.storage.store import Store
 from tests.support.reports.messages import batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
 from tests.support.running.redis_nodes import RedisCluster, RedisNode, RedisSentinel, wait_for
@@ -84,10 +86,10 @@ def place(request: pytest.FixtureRequest) -> str:
 
 def commit(store: Store, number: int, state: Partition | None, first: int = 0) -> Partition:
     """Take a partition up, count ten more batches and commit them."""
-    snapshot = store.acquire(number, "worker")
+    snapshot = store.partition.acquire(number, "worker")
     state = state or snapshot.partition(METRICS, FUTURE_MS)
     state.count(log(*BATCHES[first : first + 10], first=first))
-    store.commit(number, int(snapshot.owner["epoch"]), first or UNSET, state, {})
+    store.partition.commit(number, int(snapshot.owner["epoch"]), first or UNSET, state, {})
     return state
 
 
@@ -114,7 +116,7 @@ def test_slots_of_a_cluster_move_between_nodes(
         cluster.move_keys(source, target, source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1_000))
         commit(store, 0, state, 10)
         cluster.end_move(source, target, slot)
-        assert int(store.acquire(0, "heir").owner["next"]) == 20
+        assert int(store.partition.acquire(0, "heir").owner["next"]) == 20
         assert Reader(store, METRICS).estimate("delay").reports == 40
 
 

@@ -21,7 +21,7 @@ from aggregator.errors import (
     StoreUnreachable,
 )
 from aggregator.kafka import clients, topic_admin
-from aggregator.storage.store import connect
+from aggregator.storage.connection import connect
 from producers import Reporter
 from producers.kafka.kafka_errors import DeliveryError
 from tests.services.security.conftest import Places

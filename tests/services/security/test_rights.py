@@ -57,8 +57,8 @@ def prepared(role: str, places: Places, counted: Places) -> Places:
         exercises.publish(counted.administration(), counted.metrics)
         forget_published(counted)
         with exercises.open_store(counted.administration()) as store:
-            others = {"optimal", "uniform"} - {store.policies().get("delay", "optimal")}
-            store.set_policy("delay", others.pop())
+            others = {"optimal", "uniform"} - {store.registry.policies().get("delay", "optimal")}
+            store.registry.set_policy("delay", others.pop())
     if role in ("respondent", "coordinator"):  # the topic has something, but not all
         counted.settings.topics.rounds = f"rounds-{uuid.uuid4().hex[:8]}"
         settings = counted.administration()

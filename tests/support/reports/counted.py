@@ -17,7 +17,8 @@ from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.reader import Reader
 from aggregator.state.partition import CONFIRMING_BATCHES, Partition
-from aggregator.storage.store import Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
 from aggregator.web import application
 from estimators import Metric
 from producers.wire.reports_pb2 import ReportBatch
@@ -80,7 +81,7 @@ class Counting:
 
     def count(self, partition: int, *contents: ReportBatch | bytes, **facts: str | int) -> None:
         """Take a partition over, count batches after what is there, and commit."""
-        snapshot = self.store.acquire(partition, "test")
+        snapshot = self.store.partition.acquire(partition, "test")
         state = snapshot.partition(self.metrics, 10 * MINUTE)
         self._owned[partition] = int(snapshot.owner["epoch"]), state
         self._commit(partition, snapshot.next_offset, contents, facts)
@@ -101,7 +102,7 @@ class Counting:
         state.count(log(*contents, first=first))
         known: dict[str, str | int] = {"high": first + len(contents), "updated": ARRIVAL}
         known |= {"partitions": partition + 1, **facts}
-        self.store.commit(partition, epoch, expected, state, known)
+        self.store.partition.commit(partition, epoch, expected, state, known)
 
     def batch(
         self, name: str, answers: Sequence[Any], minute: float = 0, epsilon: float = 1.0

@@ -23,7 +23,8 @@ from aggregator.config.settings import Redis as RedisSettings
 from aggregator.config.settings import Settings, Topics
 from aggregator.counting.verify import Verification, verify
 from aggregator.counting.worker import Worker
-from aggregator.storage.store import Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
 from estimators import Metric, load_metrics
 from tests.support.running.servers import Kafka
 

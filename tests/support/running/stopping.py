@@ -22,7 +22,8 @@ from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
 from aggregator.reading.reader import Reader
-from aggregator.storage.store import Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
 from estimators import load_metrics
 from producers.kafka.kafka_errors import ExplainingProducer
 

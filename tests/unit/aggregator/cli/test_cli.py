@@ -25,9 +25,10 @@ from aggregator.cli.commands.watch import changes
 from aggregator.cli.main import COMMANDS, cli, main
 from aggregator.local.embedded import EmbeddedUnavailableError
 from aggregator.reading.reader import Reader
+from aggregator.storage.connection import connect
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
-from aggregator.storage.store import Store, connect
+from aggregator.storage.store import Store
 from estimators import Metric, load_metrics
 from estimators.rounding import at_most
 from tests.support.paths import ROOT
@@ -592,10 +593,10 @@ def test_a_command_that_fails_leaves_no_connection_open(redis_url: str) -> None:
 def count_one(redis_url: str, metric: Metric, values: Sequence[Any]) -> None:
     """Count one batch of a metric at epsilon = 8 into the store."""
     with Store(connect(redis_url), "dither.reports") as store:
-        snapshot = store.acquire(0, "test")
+        snapshot = store.partition.acquire(0, "test")
         partition = snapshot.partition({metric.name: metric}, 60_000)
         partition.count(log(batch(metric, values, 8)))
-        store.commit(0, int(snapshot.owner["epoch"]), -1, partition, {})
+        store.partition.commit(0, int(snapshot.owner["epoch"]), -1, partition, {})
 
 
 def test_whoever_watches_is_told_once_when_nobody_counts(

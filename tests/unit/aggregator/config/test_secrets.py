@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from aggregator.config.settings import in_force, load_settings
 from aggregator.errors import DitherError
 from aggregator.storage import connection
-from aggregator.storage.store import connect
+from aggregator.storage.connection import connect
 
 PIECES = ("hunterone", "huntertwo", "hunterthree")
 HOLDERS = (

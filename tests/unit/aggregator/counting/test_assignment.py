@@ -17,7 +17,8 @@ from aggregator.counting.assignment import AssignedPartition, take
 from aggregator.counting.continuity import Log, Mark, Remembered
 from aggregator.counting.measurements import Measurements
 from aggregator.errors import Fenced
-from aggregator.storage.store import Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
 from tests.support.reports.messages import LogMessage, batch, log
 from tests.support.reports.partitions import DELAY, METRICS
 
@@ -82,7 +83,7 @@ def test_an_idle_partition_can_be_committed_again_and_again(store: Store) -> Non
     owned = taken(store, 0, 0)
     for _ in range(3):
         owned.commit(store, high=0)
-    assert store.snapshot(0).next_offset == 0
+    assert store.partition.snapshot(0).next_offset == 0
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_a_log_that_does_not_go_on_halts_the_partition_with_what_to_do(
     assert "aggregate.on_gap=skip" in halted.halted
     halted.commit(store, high)
     assert store.owner(0)["halted"] == halted.halted
-    assert store.snapshot(0).next_offset == 3
+    assert store.partition.snapshot(0).next_offset == 3
     assert store.owner(0)["topic_id"] == "A"
 
 
@@ -121,7 +122,7 @@ def test_a_gap_that_is_accepted_is_recorded_and_adds_up(store: Store) -> None:
     third = taken(store, 16, 20, on_gap="skip")
     third.commit(store, high=20)
     assert store.owner(0)["gap"] == str(7 + 5)
-    assert store.snapshot(0).next_offset == 16
+    assert store.partition.snapshot(0).next_offset == 16
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_a_log_that_was_truncated_halts_however_far_it_grew_and_skipping_goes_on
     assert "truncated" in halted.halted
     assert "aggregate.on_gap=skip" in halted.halted
     halted.commit(store, high)
-    assert store.snapshot(0).next_offset == 10
+    assert store.partition.snapshot(0).next_offset == 10
     before = sum(store.counts(0).values())
     skipping = taken(store, low, high, on_gap="skip", messages=now)
     assert skipping.is_counting

@@ -15,7 +15,9 @@ from aggregator.counting.continuity import Log
 from aggregator.counting.recount import UNDER_WAY, delete
 from aggregator.errors import Fenced
 from aggregator.state.partition import Partition
-from aggregator.storage.store import TORN, UNSET, Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.progress import TORN, UNSET
+from aggregator.storage.store import Store
 from tests.support.reports.messages import EPOCH, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS, MINUTE
 
@@ -32,11 +34,11 @@ def store(redis_url: str) -> Iterator[Store]:
 
 def counted(store: Store, number: int, panes: int = PANES) -> tuple[int, Partition]:
     """Count a partition from the beginning of its log; return the epoch and its state."""
-    snapshot = store.acquire(number, "one")
+    snapshot = store.partition.acquire(number, "one")
     assert snapshot.next_offset == UNSET
     partition = snapshot.partition(METRICS, FUTURE_MS)
     partition.count(log(*(batch(DELAY, [1.0], 1, EPOCH + i * MINUTE, i) for i in range(panes))))
-    store.commit(number, int(snapshot.owner["epoch"]), UNSET, partition, FACTS)
+    store.partition.commit(number, int(snapshot.owner["epoch"]), UNSET, partition, FACTS)
     return int(snapshot.owner["epoch"]), partition
 
 
@@ -69,7 +71,7 @@ def test_nothing_is_counted_while_it_is_deleted_whoever_tries(
         assert store.owner(0)["next"] == str(TORN)
         partition.count(log(batch(DELAY, [1.0], 1, EPOCH, 10**6), first=PANES))
         with pytest.raises(Fenced):
-            store.commit(0, epoch, PANES, partition, FACTS)
+            store.partition.commit(0, epoch, PANES, partition, FACTS)
         owned = take(store, 0, "two", Log(lambda: (0, PANES)), "", METRICS, Aggregate())
         assert owned.halted == UNDER_WAY
         owned.commit(store, PANES)  # of what is halted: nothing

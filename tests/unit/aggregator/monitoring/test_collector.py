@@ -28,6 +28,7 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Frame, Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import NEVER
+from aggregator.storage.connection import connect
 from aggregator.storage.lease import Lease
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import (
@@ -38,7 +39,7 @@ from aggregator.storage.redis_keys import (
     rounds_key,
     tag,
 )
-from aggregator.storage.store import Store, connect
+from aggregator.storage.store import Store
 from aggregator.web import application
 from estimators import Metric
 from estimators.extremes import Decision, Progress
@@ -128,7 +129,7 @@ def client(store: Store) -> Client:
 def count_something(store: Store) -> None:
     """Two partitions with reports of two metrics, a copy, and two kinds of bad batches."""
     for number in (0, 1):
-        snapshot = store.acquire(number, "test")
+        snapshot = store.partition.acquire(number, "test")
         partition = snapshot.partition(METRICS, 10 * MINUTE)
         seed = 100 * number
         one = batch(DELAY, [4.0] * 200, 1, EPOCH, seed + 1)
@@ -151,7 +152,7 @@ def count_something(store: Store) -> None:
             "gap": 5,
         }
         facts |= MEASURED.facts()
-        store.commit(number, int(snapshot.owner["epoch"]), -1, partition, facts)
+        store.partition.commit(number, int(snapshot.owner["epoch"]), -1, partition, facts)
 
 
 def search_something(store: Store) -> None:
@@ -168,7 +169,7 @@ def search_something(store: Store) -> None:
 def wages(store: Store) -> None:
     """Count two panes that are over, and an open one, in every partition."""
     for number in store.partitions() or [0]:
-        snapshot = store.acquire(number, "test")
+        snapshot = store.partition.acquire(number, "test")
         partition = snapshot.partition({**METRICS, WAGE.name: WAGE}, 10 * MINUTE)
         batches = [
             batch(WAGE, [4.0] * 25, epsilon, EPOCH + pane * WAGE.pane_ms, 900 + 8 * pane + place)
@@ -178,7 +179,7 @@ def wages(store: Store) -> None:
         before = snapshot.next_offset
         partition.count(log(*batches, first=max(0, before)))
         facts: dict[str, str | int] = {"updated": ARRIVAL}
-        store.commit(number, int(snapshot.owner["epoch"]), before, partition, facts)
+        store.partition.commit(number, int(snapshot.owner["epoch"]), before, partition, facts)
 
 
 def release(store: Store, start: int) -> None:
@@ -194,10 +195,10 @@ def release(store: Store, start: int) -> None:
 
 
 def count_vectors(store: Store) -> None:
-    snapshot = store.acquire(7, "test")
+    snapshot = store.partition.acquire(7, "test")
     partition = snapshot.partition(METRICS, 10 * MINUTE)
     partition.count(log(batch(PLACE, [[0.1, -1.5, 0, 0.5, 0]] * 2000, 8)))
-    store.commit(7, int(snapshot.owner["epoch"]), -1, partition, {"updated": ARRIVAL})
+    store.partition.commit(7, int(snapshot.owner["epoch"]), -1, partition, {"updated": ARRIVAL})
 
 
 def families(text: str) -> dict[str, Family]:
@@ -238,11 +239,11 @@ def test_a_vector_is_exported_by_its_longest_coordinates_and_its_radius(
 
 
 def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store, client: Client) -> None:
-    snapshot = store.acquire(0, "test")
+    snapshot = store.partition.acquire(0, "test")
     partition = snapshot.partition(METRICS, 10 * MINUTE)
     values = ["sun"] * 300 + ["rain"] * 700
     partition.count(log(*(batch(metric, values, 8) for metric in (WORDS, UNWATCHED))))
-    store.commit(0, int(snapshot.owner["epoch"]), -1, partition, {"updated": ARRIVAL})
+    store.partition.commit(0, int(snapshot.owner["epoch"]), -1, partition, {"updated": ARRIVAL})
     text = scrape(client)
     shown = samples(text, "dither_estimate")
     assert shown.keys() == {("words", "sun"), ("words", "snow")}
@@ -258,7 +259,7 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     wages(store)
     release(store, EPOCH)
     client = Client(store, metrics={**METRICS, YOUNGEST.name: YOUNGEST, WAGE.name: WAGE})
-    store.tell_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
+    store.registry.tell_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
     kinds = {"info": "gauge"}
     suffix = {"info": "_info"}
     declared = {
@@ -359,7 +360,7 @@ def test_running_totals_have_bounds_for_all_times_and_the_policy_in_force(
     assert expected.upper > reader.estimate("delay", bound="fixed").upper
     pvalues = samples(text, "dither_level_heterogeneity_pvalue")
     assert pvalues == {("delay",): expected.heterogeneity}, "carrier has one level"
-    store.set_policy("delay", "uniform")
+    store.registry.set_policy("delay", "uniform")
     changed = samples(scrape(client), "dither_level_weight")
     assert changed["delay", "0.5"] == pytest.approx(1 / 3)
 
@@ -482,10 +483,10 @@ def test_workers_that_own_partitions_or_died_are_told(store: Store, client: Clie
     owners = samples(text, "dither_partition_owner_info")
     assert owners == {("0", "test"): 1, ("1", "test"): 1}
     assert samples(text, "dither_worker_deaths_total") == {(): 0}
-    store.count_death()
+    store.registry.count_death()
     assert samples(scrape(client), "dither_worker_deaths_total") == {(): 1}
     assert samples(text, "dither_worker_stuck_seconds") == {}
-    store.tell_stuck("host:7", "committing", 61.0, time.time_ns() // 10**6)
+    store.registry.tell_stuck("host:7", "committing", 61.0, time.time_ns() // 10**6)
     stuck = samples(scrape(client), "dither_worker_stuck_seconds")
     assert stuck == {("host:7", "committing"): 61}
 
@@ -513,18 +514,18 @@ def test_an_estimate_is_computed_again_only_when_something_was_counted_or_its_we
     again = scraped()
     assert asked == []
     assert again["dither_estimate"] == first["dither_estimate"]
-    store.set_policy("delay", "uniform")
+    store.registry.set_policy("delay", "uniform")
     assert scraped()["dither_level_weight"] != first["dither_level_weight"]
     assert asked == ["delay"]
     count_vectors(store)
     scraped()
     assert asked == list(METRICS), "a partition more"
-    snapshot = store.acquire(7, "test")
+    snapshot = store.partition.acquire(7, "test")
     scraped()
     assert asked == list(METRICS), "another owner: Redis may have lost something meanwhile"
     partition = snapshot.partition(METRICS, 10 * MINUTE)
     partition.count(log(batch(DELAY, [4.0] * 9, seed=77), first=snapshot.next_offset))
-    store.commit(7, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {})
+    store.partition.commit(7, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {})
     scraped()
     assert asked == ["delay"]
 

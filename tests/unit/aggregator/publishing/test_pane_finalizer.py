@@ -23,6 +23,7 @@ from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import CONFIRMING_BATCHES
 from aggregator.storage.lease import Lease
+from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store
 from estimators import Metric
@@ -112,14 +113,14 @@ def test_what_redis_lost_while_it_was_looked_through_is_due_when_it_is_counted_a
     due = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1)]
     counting.count(0, *batches, *beats(metrics["delay"], 2))
-    first_panes = Store.first_panes
+    first = PaneIndex.first
 
-    def lost(self: Store, *arguments: Any) -> Any:
+    def lost(self: PaneIndex, *arguments: Any) -> Any:
         emptied(store)
-        return first_panes(self, *arguments)
+        return first(self, *arguments)
 
     with monkeypatch.context() as torn:
-        torn.setattr(Store, "first_panes", lost)
+        torn.setattr(PaneIndex, "first", lost)
         assert list(due.finals(store.overview(), 1)) == []
     counting.count(0, *batches, *beats(metrics["delay"], 2))
     (batch,) = due.finals(store.overview(), 1)
@@ -137,9 +138,9 @@ def test_sums_that_were_read_while_they_were_counted_anew_are_not_published(
     batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1, 1)]
     closing = beats(metrics["delay"], 2)
     counting.count(0, *batches, *closing)
-    statistics = Store.statistics
+    statistics = PaneIndex.statistics
 
-    def counted_by_half(self: Store, *arguments: Any) -> Any:
+    def counted_by_half(self: PaneIndex, *arguments: Any) -> Any:
         emptied(store)
         counting.count(0, *batches[:2])
         found = statistics(self, *arguments)
@@ -147,7 +148,7 @@ def test_sums_that_were_read_while_they_were_counted_anew_are_not_published(
         return found
 
     with monkeypatch.context() as torn:
-        torn.setattr(Store, "statistics", counted_by_half)
+        torn.setattr(PaneIndex, "statistics", counted_by_half)
         assert list(due.finals(store.overview(), 1)) == []
     (batch,) = due.finals(store.overview(), 1)
     assert [json.loads(event.data)["reports"] for event in batch] == [20, 40]
@@ -182,11 +183,11 @@ def test_a_pane_that_has_expired_in_one_partition_is_passed_by(
     assert minutes(batch) == ["00:01:00Z"]
     assert json.loads(batch[0].data)["reports"] == 40
     key = metric_key("delay", metrics["delay"].revision)
-    assert store.expired([key]) == [1]
+    assert store.registry.expired([key]) == [1]
     published.note(batch, {})
     again = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     assert list(again.finals(store.overview(), 2)) == []
-    assert store.expired([key]) == [1], "counted once, whoever publishes"
+    assert store.registry.expired([key]) == [1], "counted once, whoever publishes"
 
 
 def test_a_pane_that_was_deleted_is_no_part_of_a_final_event(

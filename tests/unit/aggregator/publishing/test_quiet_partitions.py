@@ -113,11 +113,11 @@ class Topic:
         if self.counted.get(number) == len(self.logs[number]):
             return
         self.counted[number] = len(self.logs[number])
-        snapshot = self.store.acquire(number, "test")
+        snapshot = self.store.partition.acquire(number, "test")
         state = snapshot.partition(self.metrics, 10 * MINUTE)
         state.count(self.logs[number])
         epoch = int(snapshot.owner["epoch"])
-        self.store.commit(number, epoch, snapshot.next_offset, state, {"halted": ""})
+        self.store.partition.commit(number, epoch, snapshot.next_offset, state, {"halted": ""})
 
     def wait(self, seconds: float, every: Callable[[], None] = lambda: None) -> list[Beat]:
         """Let time pass, looking every second; return what was sent."""

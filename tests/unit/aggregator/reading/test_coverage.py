@@ -144,18 +144,18 @@ def test_a_store_notes_when_weights_were_changed(store: Store, metrics: dict[str
         return store.overview().changed_ms("delay")
 
     assert changed() is None
-    store.set_policy("delay", "optimal", now_ms=1)
+    store.registry.set_policy("delay", "optimal", now_ms=1)
     assert changed() is None, "they were in force"
-    store.set_policy("delay", "uniform", now_ms=2)
-    store.set_policy("delay", "uniform", now_ms=3)
+    store.registry.set_policy("delay", "uniform", now_ms=2)
+    store.registry.set_policy("delay", "uniform", now_ms=3)
     assert changed() == 2
     assert store.overview().changed_ms("carrier") is None
-    store.set_policy("delay", "optimal", now_ms=4)
+    store.registry.set_policy("delay", "optimal", now_ms=4)
     assert changed() == 4
     reader = Reader(store, metrics)
     first = reader.frame(store.overview(), "delay").version
-    store.set_policy("delay", "uniform", now_ms=5)
-    store.set_policy("delay", "optimal", now_ms=6)
+    store.registry.set_policy("delay", "uniform", now_ms=5)
+    store.registry.set_policy("delay", "optimal", now_ms=6)
     assert reader.frame(store.overview(), "delay").version != first, "its bounds are others"
     assert reader.estimate("delay").chosen_among == distinct_policies(metrics["delay"])
 
@@ -172,7 +172,7 @@ def test_points_of_a_series_hold_by_themselves_or_together(counting: Counting) -
     for one, all_of_them in zip(alone.points, together.points, strict=True):
         assert one.value == all_of_them.value
         assert all_of_them.lower < one.lower < one.upper < all_of_them.upper  # type: ignore[operator]
-    counting.store.set_policy("delay", "uniform")
+    counting.store.registry.set_policy("delay", "uniform")
     changed = historian.series(SeriesQuery(metric="delay", **day))
     assert [point.chosen_among for point in changed.points] == [3] * 6
 

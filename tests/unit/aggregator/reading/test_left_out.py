@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aggregator.cli.main import cli
-from aggregator.storage.store import Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
 from estimators import Metric, load_metrics
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.messages import ARRIVAL, batch, log
@@ -52,10 +53,10 @@ def define(text: str) -> Metric:
 def count(redis_url: str, metrics: Mapping[str, Metric], *batches: ReportBatch) -> None:
     """Count batches into the store, after those that are there."""
     with Store(connect(redis_url), "dither.reports") as store:
-        snapshot = store.acquire(0, "test")
+        snapshot = store.partition.acquire(0, "test")
         partition = snapshot.partition(metrics, 60_000)
         partition.count(log(*batches, first=partition.next_offset))
-        store.commit(
+        store.partition.commit(
             0, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {"partitions": 1}
         )
 

@@ -19,7 +19,9 @@ from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
 from aggregator.reading.windows import Frame, Window
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import CONFIRMING_BATCHES, Partition
-from aggregator.storage.store import Store, connect
+from aggregator.storage.commands import Commands
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
 from estimators import Metric
 from estimators.estimate import Counts
 from producers.wire.batch import heartbeat
@@ -76,7 +78,7 @@ class Counted:
             self._count(number, mine, commit_every)
 
     def _count(self, number: int, reports: Sequence[Report], commit_every: int) -> None:
-        snapshot = self.store.acquire(number, "test")
+        snapshot = self.store.partition.acquire(number, "test")
         partition = snapshot.partition(METRICS, FUTURE_MS)
         epoch, expected = int(snapshot.owner["epoch"]), snapshot.next_offset
         panes = self.panes.setdefault(number, {})
@@ -90,7 +92,7 @@ class Counted:
             panes |= statistics(partition)
             if offset % commit_every == 0 or offset == len(reports) - 1:
                 facts = {"high": len(reports) * self.batches, "partitions": self.partitions}
-                self.store.commit(number, epoch, expected, partition, facts)
+                self.store.partition.commit(number, epoch, expected, partition, facts)
                 expected = partition.next_offset
 
     def by_hand(self, metric: Metric, start: int | None, end: int | None) -> Counts:
@@ -186,13 +188,13 @@ def test_complete_days_and_hours_are_read_instead_of_their_panes(
 ) -> None:
     counted = Counted(store, every_minute(0, range(0, 3 * 24 * 60, 10)), commit_every=50)
     read: list[PaneKey] = []
-    statistics = store.statistics
+    statistics = store.panes.statistics
 
     def noted(keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
         read.extend(key for _, key in keys)
         return statistics(keys)
 
-    monkeypatch.setattr(store, "statistics", noted)
+    monkeypatch.setattr(store.panes, "statistics", noted)
     start, end = EPOCH - 5 * MINUTE, EPOCH + 2 * DAY + 3 * HOUR + 25 * MINUTE
     found = reader_of(store).window("delay", seconds(start), seconds(end)).statistic
     assert found.tolist() == counted.by_hand(DELAY, start, end).tolist()
@@ -313,9 +315,9 @@ def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else
     before = version()
     assert before == version()
     assert before == reader_of(store).frame(store.overview(), "delay", None).version
-    store.set_policy("awkward", "uniform")
+    store.registry.set_policy("awkward", "uniform")
     assert version() == before
-    store.set_policy("delay", "uniform")
+    store.registry.set_policy("delay", "uniform")
     assert version() != before
 
 
@@ -371,10 +373,10 @@ def test_a_running_total_of_which_the_closed_panes_were_deleted_is_named(store: 
 
 def test_what_expired_before_a_retention_was_taken_away_has_expired_after_it(store: Store) -> None:
     kept = dataclasses.replace(DELAY, retention="1h")  # the reports arrived long ago
-    partition = store.acquire(0, "test").partition({"delay": kept}, FUTURE_MS)
+    partition = store.partition.acquire(0, "test").partition({"delay": kept}, FUTURE_MS)
     minutes = [one for minute in (0, 30) for one in agreeing(kept, EPOCH + minute * MINUTE, minute)]
     partition.count(log(*minutes))
-    store.commit(0, 1, -1, partition, {"partitions": 1})
+    store.partition.commit(0, 1, -1, partition, {"partitions": 1})
     found = reader_of(store).estimate("delay", seconds(EPOCH), seconds(EPOCH + MINUTE))
     assert found.status == "expired"
 
@@ -444,7 +446,7 @@ def test_a_policy_is_in_force_from_the_next_read(store: Store) -> None:
     Counted(store, every_minute(0, range(100)))
     reader = reader_of(store)
     assert reader.estimate("delay").policy == "optimal"
-    store.set_policy("delay", "uniform")
+    store.registry.set_policy("delay", "uniform")
     assert reader.estimate("delay").policy == "uniform"
     assert reader.answer(reader.window("delay")).policy == "uniform"
     assert reader.estimate("delay", weights="paper").policy == "paper"
@@ -473,11 +475,13 @@ def facts_of(store: Store, partition: int, **facts: int) -> None:
 
 def beat(store: Store, number: int, time_ms: int) -> None:
     """Count heartbeats of `delay` in a partition."""
-    snapshot = store.acquire(number, "test")
+    snapshot = store.partition.acquire(number, "test")
     partition = snapshot.partition(METRICS, FUTURE_MS)
     for offset in range(snapshot.next_offset, snapshot.next_offset + CONFIRMING_BATCHES):
         partition.count([LogMessage(offset, heartbeat(DELAY, time_ms))])
-    store.commit(number, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {})
+    store.partition.commit(
+        number, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {}
+    )
 
 
 def status(store: Store, end: int | None = END) -> str:
@@ -546,7 +550,7 @@ def test_a_partition_without_the_metric_holds_a_window_back_until_a_heartbeat(st
 def test_a_partition_that_was_taken_but_never_committed_holds_a_window_back(store: Store) -> None:
     Counted(store, every_minute(0, range(SETTLED + 1)), partitions=2)
     assert status(store) == "provisional"
-    store.acquire(1, "new")
+    store.partition.acquire(1, "new")
     assert status(store) == "provisional"
     Counted(store, every_minute(1, range(SETTLED + 1)))
     assert status(store) == "final"
@@ -635,13 +639,13 @@ def test_running_totals_of_many_metrics_are_read_in_as_many_round_trips_as_of_on
     frames = [reader.frame(overview, name) for name in METRICS]
     single = [reader.look(frame) for frame in frames]
     trips: list[int] = []
-    asked = Store._asked
+    asked = Commands.replies
 
-    def counted(self: Store, commands: Any) -> Any:
+    def counted(self: Commands, commands: Any) -> Any:
         trips.append(len(commands))
         return asked(self, commands)
 
-    monkeypatch.setattr(Store, "_asked", counted)
+    monkeypatch.setattr(Commands, "replies", counted)
     assert next(reader.totals(frames[:1])) is not None
     of_one = len(trips)
     together = [*reader.totals(frames)]

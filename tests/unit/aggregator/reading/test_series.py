@@ -16,6 +16,7 @@ from aggregator.reading.estimate_cache import EstimateCache
 from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesQuery, SeriesReader
 from aggregator.reading.steps import duration
+from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.store import Store
 from aggregator.timestamps import iso
 from estimators import Metric, load_metrics
@@ -227,13 +228,13 @@ def test_memory_is_bounded_by_reading_a_group_of_steps_at_a_time(
     counting.some(90)
     expected = ask(reader, step="1m")
     most = []
-    statistics = Store.statistics
+    statistics = PaneIndex.statistics
 
-    def noted(self: Store, keys: Any) -> Any:
+    def noted(self: PaneIndex, keys: Any) -> Any:
         most.append(len(keys))
         return statistics(self, keys)
 
-    monkeypatch.setattr(Store, "statistics", noted)
+    monkeypatch.setattr(PaneIndex, "statistics", noted)
     for name, value in (("PANES_AT_ONCE", 14), ("BYTES_AT_ONCE", 5 * 32)):
         monkeypatch.setattr(f"aggregator.reading.series.{name}", value)
         most.clear()
@@ -262,7 +263,7 @@ def test_a_final_point_is_estimated_once(
     assert estimated == []
     historian.series(SeriesQuery(metric="delay", step="10m", beta=0.1))
     assert len(estimated) == 9
-    counting.store.set_policy("delay", "uniform")
+    counting.store.registry.set_policy("delay", "uniform")
     assert historian.series(question).policy == "uniform"
     assert len(estimated) == 9 + 9
 
@@ -274,16 +275,16 @@ def test_points_that_were_read_while_redis_was_emptied_are_not_final_and_not_kep
     counting.count(0, *batches)
     historian = SeriesReader(reader)
     question = SeriesQuery(metric="delay", step="1m", start=at(0), end=at(5))
-    find = Store.find
+    find = PaneIndex.find
 
-    def emptied_meanwhile(self: Store, *arguments: Any) -> Any:
+    def emptied_meanwhile(self: PaneIndex, *arguments: Any) -> Any:
         reader.store.client.flushdb()
         found = find(self, *arguments)
         counting.count(0, *batches)
         return found
 
     with monkeypatch.context() as torn:
-        torn.setattr(Store, "find", emptied_meanwhile)
+        torn.setattr(PaneIndex, "find", emptied_meanwhile)
         points = historian.series(question).points
     assert {(p.reports, p.status) for p in points} == {(0, "too_few_reports")}
     assert {(p.reports, p.status) for p in historian.series(question).points} == {(20, "final")}
@@ -294,7 +295,7 @@ def test_a_point_that_may_still_grow_is_estimated_again_when_it_has(
 ) -> None:
     counting.some(90)
     store = reader.store
-    store.acquire(2, "a partition without a commit holds every window back")
+    store.partition.acquire(2, "a partition without a commit holds every window back")
     historian = SeriesReader(reader)
     question = SeriesQuery(metric="delay", step="10m")
     first = historian.series(question)

@@ -19,10 +19,11 @@ from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Pane, Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage import commit_writes as writes_module
-from aggregator.storage import store as store_module
+from aggregator.storage import partition_store
 from aggregator.storage.commit_writes import MOST_WORDS, keys_of, writes
+from aggregator.storage.connection import connect
 from aggregator.storage.lease import Lease
-from aggregator.storage.store import Store, connect
+from aggregator.storage.store import Store
 from estimators import Metric
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.messages import EPOCH, batch, log
@@ -134,14 +135,14 @@ def test_ten_thousand_metrics_are_counted_also_where_an_older_version_has_torn_t
             mark.take(EPOCH + 7_200_000)
     again.state.count(later)
     again.commit(store, len(messages))
-    assert store.snapshot(0).counts.keys() == counts.keys()
+    assert store.partition.snapshot(0).counts.keys() == counts.keys()
     assert client.scard(f"{{dither:{TOPIC}:0}}:open") == 3 * MANY, "each its pane, day and total"
 
 
 def test_a_commit_that_redis_would_not_take_is_refused_before_anything_is_written(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "MOST_ARGUMENTS", 100)
+    monkeypatch.setattr(partition_store, "MOST_ARGUMENTS", 100)
     owned = take(store, 0, "one", Log(lambda: (0, 20)), "", METRICS, Aggregate())
     messages = (batch(DELAY, [1.0], seed=at, time_ms=EPOCH + at * 3_600_000) for at in range(20))
     owned.state.count(log(*messages))
@@ -153,15 +154,15 @@ def test_a_commit_that_redis_would_not_take_is_refused_before_anything_is_writte
 
 def test_a_write_that_is_too_long_all_the_same_marks_and_writes_nothing(store: Store) -> None:
     client: Any = store.client
-    snapshot = store.acquire(0, "one")
+    snapshot = store.partition.acquire(0, "one")
     owner = f"{{dither:{TOPIC}:0}}:owner"
     before = client.hgetall(owner)
     words: list[str | int] = ["SADD", f"{{dither:{TOPIC}:0}}:open", *range(MOST_WORDS)]
-    token = store._tokens[0][1]
+    token = store.partition._tokens[0][1]
     head: list[str | int] = [snapshot.owner["epoch"], -1, 5, token]
     head += [3, "SET", f"{owner}x", 1]
     with pytest.raises(Exception, match="at most 4000"):
-        store._commit([owner, str(words[1])], [*head, len(words), *words])
+        store.partition._commit([owner, str(words[1])], [*head, len(words), *words])
     assert client.hgetall(owner) == before
     assert not client.exists(str(words[1]), f"{owner}x")
     lease = Lease(client, "{test}", "me", 10.0, time.monotonic)

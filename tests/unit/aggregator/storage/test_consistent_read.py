@@ -39,16 +39,16 @@ class Interleaved:
 
 def close_and_open(counting: Counting) -> None:
     """Count batches by which a pane is closed and another one opened."""
-    first = counting.store.snapshot(0).next_offset * HOUR
+    first = counting.store.partition.snapshot(0).next_offset * HOUR
     counting.count(0, *(counting.batch("delay", [9.0] * 7, first + at) for at in (1, 5 * HOUR)))
 
 
 def total(store: Store, metric: Metric) -> Any:
-    return sorted(store.running([0, 1], metric_key(metric.name, metric.revision)))
+    return sorted(store.panes.running([0, 1], metric_key(metric.name, metric.revision)))
 
 
 def state(store: Store, _: Metric) -> Any:
-    found = store.snapshot(0)
+    found = store.partition.snapshot(0)
     panes = {str(key): (first, value, seen) for key, (first, value, seen) in found.open.items()}
     return found.next_offset, found.counts, found.watermarks, panes
 

@@ -16,8 +16,10 @@ from aggregator.monitoring.collector import Exporter
 from aggregator.reading import status
 from aggregator.reading.reader import Reader
 from aggregator.state.partition import Partition
+from aggregator.storage.connection import connect
 from aggregator.storage.failures import AWAY, CONDITIONS, condition, told
-from aggregator.storage.store import UNSET, Store, connect
+from aggregator.storage.progress import UNSET
+from aggregator.storage.store import Store
 from aggregator.web.http.problem_responses import as_problem
 from tests.support.paths import ROOT
 from tests.support.reports.messages import batch, log
@@ -138,10 +140,10 @@ def store(node: RedisNode) -> Iterator[Store]:
 
 def begun(store: Store) -> tuple[int, Partition]:
     """Count and commit a message; return the epoch and the state."""
-    snapshot = store.acquire(0, "one")
+    snapshot = store.partition.acquire(0, "one")
     partition = snapshot.partition(METRICS, FUTURE_MS)
     partition.count(log(batch(DELAY, [1.0], seed=1)))
-    store.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
+    store.partition.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
     return int(snapshot.owner["epoch"]), partition
 
 
@@ -153,13 +155,13 @@ def test_a_commit_is_refused_whole_with_what_to_do_and_made_afterwards(
     partition.count(log(batch(DELAY, [2.0], seed=2), first=1))
     with TROUBLES[section](node):
         with pytest.raises(redis.RedisError) as refused:
-            store.commit(0, epoch, 1, partition, {"high": 2})
+            store.partition.commit(0, epoch, 1, partition, {"high": 2})
         assert condition(refused.value).section == section
         with pytest.raises(redis.RedisError) as again:
-            store.acquire(0, "another")
+            store.partition.acquire(0, "another")
         assert condition(again.value).section == section
     assert int(store.owner(0)["next"]) == 1, "nothing was written, and nothing is torn"
-    store.commit(0, epoch, 1, partition, {"high": 2})
+    store.partition.commit(0, epoch, 1, partition, {"high": 2})
     assert int(store.owner(0)["next"]) == 2
     assert store.counts(0) == {"accepted:delay": 2}
 
@@ -190,11 +192,11 @@ def test_forgotten_scripts_are_sent_again(node: RedisNode, store: Store) -> None
     epoch, partition = begun(store)
     partition.count(log(batch(DELAY, [2.0], seed=2), first=1))
     node.ask("SCRIPT", "FLUSH")
-    store.commit(0, epoch, 1, partition, {})
+    store.partition.commit(0, epoch, 1, partition, {})
     node.ask("SCRIPT", "FLUSH")
-    assert store.snapshot(0).next_offset == 2
+    assert store.partition.snapshot(0).next_offset == 2
     node.ask("SCRIPT", "FLUSH")
-    assert len(store.running([0], f"delay@{DELAY.revision:08x}")) > 0
+    assert len(store.panes.running([0], f"delay@{DELAY.revision:08x}")) > 0
 
 
 @pytest.mark.parametrize("url", ["redis://nobody:secret@{}/0", "redis://:secret@{}/0"])
@@ -221,7 +223,7 @@ def test_a_key_of_another_type_is_named(node: RedisNode, store: Store, what: str
     client.delete(key)
     client.rpush(key, "a list")
     with pytest.raises(StateUnreadable, match=re.escape(key)) as unreadable:
-        store.acquire(0, "one").partition(METRICS, FUTURE_MS)
+        store.partition.acquire(0, "one").partition(METRICS, FUTURE_MS)
     assert "`dither recount 0`" in str(unreadable.value)
 
 

@@ -12,7 +12,9 @@ import pytest
 from aggregator.errors import Fenced, PartialCommit, StoreUnreachable
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
-from aggregator.storage.store import TORN, UNSET, Store, connect
+from aggregator.storage.connection import connect
+from aggregator.storage.progress import TORN, UNSET
+from aggregator.storage.store import Store
 from estimators import Metric
 from tests.support.reports.messages import ARRIVAL, EPOCH, agreeing, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, HOUR, METRICS, MINUTE
@@ -27,7 +29,7 @@ def store(redis_url: str) -> Iterator[Store]:
 
 
 def acquired(store: Store, worker: str = "one") -> tuple[int, int, Partition]:
-    snapshot = store.acquire(0, worker)
+    snapshot = store.partition.acquire(0, worker)
     return (
         int(snapshot.owner["epoch"]),
         snapshot.next_offset,
@@ -46,7 +48,7 @@ def test_a_partition_comes_back_as_it_was_committed(store: Store) -> None:
     assert expected == UNSET
     messages = [batch(DELAY, [1.0, 2.0], 1, EPOCH + i * 7 * MINUTE, i) for i in range(20)]
     partition.count(log(*messages, b"bad"))
-    store.commit(0, epoch, expected, partition, {"high": 21})
+    store.partition.commit(0, epoch, expected, partition, {"high": 21})
     later, next_offset, restored = acquired(store, "two")
     assert later == epoch + 1
     assert next_offset == restored.next_offset == 21
@@ -65,7 +67,7 @@ def test_an_owner_of_an_older_epoch_is_fenced_and_changes_nothing(store: Store) 
     acquired(store, "new")
     before = contents(store)
     with pytest.raises(Fenced) as fence:
-        store.commit(0, epoch, expected, old, {})
+        store.partition.commit(0, epoch, expected, old, {})
     assert fence.value.has_other_owner
     assert contents(store) == before
 
@@ -73,22 +75,22 @@ def test_an_owner_of_an_older_epoch_is_fenced_and_changes_nothing(store: Store) 
 def test_a_store_that_went_back_in_time_fences_its_own_worker(store: Store) -> None:
     epoch, expected, partition = acquired(store)
     partition.count(log(batch(DELAY, [1.0], seed=1)))
-    store.commit(0, epoch, expected, partition, {})
+    store.partition.commit(0, epoch, expected, partition, {})
     store.client.hset(f"{{dither:{TOPIC}:0}}:owner", "next", 0)
     partition.count(log(batch(DELAY, [1.0], seed=2), first=1))
     with pytest.raises(Fenced) as fence:
-        store.commit(0, epoch, 1, partition, {})
+        store.partition.commit(0, epoch, 1, partition, {})
     assert not fence.value.has_other_owner
 
 
 def test_a_commit_whose_reply_was_lost_is_recognised(store: Store) -> None:
     epoch, expected, partition = acquired(store)
     partition.count(log(batch(DELAY, [1.0], seed=1)))
-    store.commit(0, epoch, expected, partition, {})
+    store.partition.commit(0, epoch, expected, partition, {})
     after = contents(store)
-    store.commit(0, epoch, expected, partition, {})
+    store.partition.commit(0, epoch, expected, partition, {})
     assert contents(store) == after
-    assert store.snapshot(0).next_offset == 1
+    assert store.partition.snapshot(0).next_offset == 1
 
 
 def test_a_commit_to_the_offset_that_is_stored_may_run_twice(
@@ -97,18 +99,18 @@ def test_a_commit_to_the_offset_that_is_stored_may_run_twice(
     """Where the topic was made anew, the new one's next offset may be that of the old one."""
     epoch, expected, partition = acquired(store)
     partition.count(log(batch(DELAY, [1.0], seed=1)))
-    store.commit(0, epoch, expected, partition, {})
-    run: Any = store._commit
+    store.partition.commit(0, epoch, expected, partition, {})
+    run: Any = store.partition._commit
 
     def twice(*arguments: Any) -> Any:
         run(*arguments)
         return run(*arguments)
 
-    monkeypatch.setattr(store, "_commit", twice)
+    monkeypatch.setattr(store.partition, "_commit", twice)
     partition.next_offset = 0
     partition.count(log(batch(DELAY, [1.0], seed=2)))
-    store.commit(0, epoch, 1, partition, {})
-    (seen,) = (seen for _, _, seen in store.snapshot(0).open.values())
+    store.partition.commit(0, epoch, 1, partition, {})
+    (seen,) = (seen for _, _, seen in store.partition.snapshot(0).open.values())
     (pane,) = partition.panes.values()
     assert len(seen) == 2
     assert seen == pane.seen
@@ -119,14 +121,14 @@ def test_a_flushed_store_fences_until_the_partition_is_taken_again(store: Store)
     store.client.flushdb()
     partition.count(log(batch(DELAY, [1.0], seed=1)))
     with pytest.raises(Fenced):
-        store.commit(0, epoch, expected, partition, {})
+        store.partition.commit(0, epoch, expected, partition, {})
 
 
 def test_thousands_of_batches_fit_into_one_commit(store: Store) -> None:
     epoch, expected, partition = acquired(store)
     partition.count(log(*(batch(DELAY, [1.0], seed=i) for i in range(9_000))))
-    store.commit(0, epoch, expected, partition, {})
-    (seen,) = (seen for _, _, seen in store.snapshot(0).open.values())
+    store.partition.commit(0, epoch, expected, partition, {})
+    (seen,) = (seen for _, _, seen in store.partition.snapshot(0).open.values())
     assert len(seen) == 9_000
 
 
@@ -134,8 +136,8 @@ def test_the_running_total_is_the_closed_panes_and_the_open_ones(store: Store) -
     epoch, expected, partition = acquired(store)
     messages = [batch(DELAY, [1.0, 2.0], 1, EPOCH + i * 20 * MINUTE, i) for i in range(12)]
     partition.count(log(*messages))
-    store.commit(0, epoch, expected, partition, {})
-    found = store.running([0], metric_key(DELAY.name, DELAY.revision))
+    store.partition.commit(0, epoch, expected, partition, {})
+    found = store.panes.running([0], metric_key(DELAY.name, DELAY.revision))
     total = sum((np.frombuffer(one, "<i8") for _, one in found), start=DELAY.zero())
     assert DELAY.counts(total).sum() == 24
 
@@ -150,11 +152,11 @@ def test_expired_panes_leave_by_themselves(store: Store) -> None:
         pane="1m",
         retention="1h",
     )
-    snapshot = store.acquire(0, "one")
+    snapshot = store.partition.acquire(0, "one")
     partition = snapshot.partition({"kept": kept}, FUTURE_MS)
     hours = [one for i in range(3) for one in agreeing(kept, EPOCH + i * HOUR, 10 * i)]
     partition.count(log(*hours))
-    store.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
+    store.partition.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
     key = f"{{dither:{TOPIC}:0}}:pane:{metric_key(kept.name, kept.revision)}:"
     client: Any = store.client
     assert client.exists(f"{key}{EPOCH}") == 0, "closed, and its hour has long passed"
@@ -173,17 +175,17 @@ def test_a_commit_that_fails_half_way_is_marked_as_torn(store: Store) -> None:
     partition.count(log(batch(DELAY, [1.0], seed=1)))
     store.client.set(f"{{dither:{TOPIC}:0}}:open", "not a set")
     with pytest.raises(PartialCommit, match=rf"SADD {{dither:{TOPIC}:0}}:open: WRONGTYPE"):
-        store.commit(0, epoch, expected, partition, {})
+        store.partition.commit(0, epoch, expected, partition, {})
     assert store.owner(0)["next"] == str(TORN)
     with pytest.raises(Fenced):
-        store.commit(0, epoch, expected, partition, {})
+        store.partition.commit(0, epoch, expected, partition, {})
 
 
 def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(store: Store) -> None:
     limited = {"delay": dataclasses.replace(DELAY, max_key_reports=10_000)}
 
     def owner() -> tuple[int, int, Partition]:
-        snapshot = store.acquire(0, "one")
+        snapshot = store.partition.acquire(0, "one")
         return (
             int(snapshot.owner["epoch"]),
             snapshot.next_offset,
@@ -195,28 +197,31 @@ def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(store: Store)
     for message in messages:
         message.about = b"%d" % (message.at % 2_300)
     partition.count(messages[:2_500])
-    store.commit(0, epoch, expected, partition, {})
+    store.partition.commit(0, epoch, expected, partition, {})
     ((key, pane),) = partition.panes.items()
     assert sorted(pane.used.values()) == [2] * 2_100 + [4] * 200
     epoch, expected, restored = owner()
     assert restored.panes[key].used == pane.used
     restored.count(messages[2_500:])
-    store.commit(0, epoch, expected, restored, {})
-    assert store.snapshot(0).used[key] == restored.panes[key].used
+    store.partition.commit(0, epoch, expected, restored, {})
+    assert store.partition.snapshot(0).used[key] == restored.panes[key].used
     assert sum(restored.panes[key].used.values()) == 5_200
     restored.count(log(*agreeing(DELAY, EPOCH + HOUR, 9_000), first=2_600))
-    store.commit(0, epoch, 2_600, restored, {})
+    store.partition.commit(0, epoch, 2_600, restored, {})
     client: Any = store.client
     assert len(list(client.scan_iter(match="*:keys:*"))) == 1, "that of the open pane"
 
 
 def test_a_worker_is_stuck_until_it_gets_on_or_is_silent(store: Store) -> None:
-    store.tell_stuck("host:7", "committing", 61.4, now_ms=1_000_000)
-    store.tell_stuck("host:8", "taking over", 70.0, now_ms=1_000_000)
-    assert store.stuck(1_010_000) == {"host:7": ("committing", 61), "host:8": ("taking over", 70)}
-    store.tell_stuck("host:8", "consuming", 0.0, now_ms=1_010_000)
-    assert store.stuck(1_010_000) == {"host:7": ("committing", 61)}
-    assert store.stuck(1_070_000) == {}, "it has ended"
+    store.registry.tell_stuck("host:7", "committing", 61.4, now_ms=1_000_000)
+    store.registry.tell_stuck("host:8", "taking over", 70.0, now_ms=1_000_000)
+    assert store.registry.stuck(1_010_000) == {
+        "host:7": ("committing", 61),
+        "host:8": ("taking over", 70),
+    }
+    store.registry.tell_stuck("host:8", "consuming", 0.0, now_ms=1_010_000)
+    assert store.registry.stuck(1_010_000) == {"host:7": ("committing", 61)}
+    assert store.registry.stuck(1_070_000) == {}, "it has ended"
 
 
 @pytest.mark.parametrize("most", [None, 100])
@@ -230,15 +235,15 @@ def test_a_pane_that_is_closed_stays_closed_when_more_lateness_is_allowed(
     hour_later = agreeing(punctual, EPOCH + HOUR, 100)
     stragglers = [batch(punctual, [1.0], 1, EPOCH + at, at) for at in (1, HOUR + 1)]
     messages = log(batch(punctual, [1.0]), *hour_later, *stragglers)
-    snapshot = store.acquire(0, "one")
+    snapshot = store.partition.acquire(0, "one")
     partition = snapshot.partition({"delay": punctual}, FUTURE_MS)
     assert partition.count(messages[:9]) == []
-    store.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
+    store.partition.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
     before = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key_of(punctual)}:{EPOCH}")
-    snapshot = store.acquire(0, "two")
+    snapshot = store.partition.acquire(0, "two")
     partition = snapshot.partition({"delay": patient}, FUTURE_MS)
     assert [refusal.reason for refusal in partition.count(messages[9:])] == ["late"]
-    store.commit(0, int(snapshot.owner["epoch"]), 9, partition, {})
+    store.partition.commit(0, int(snapshot.owner["epoch"]), 9, partition, {})
     after = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key_of(punctual)}:{EPOCH}")
     assert before == after is not None
 

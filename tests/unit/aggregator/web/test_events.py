@@ -115,7 +115,7 @@ def test_a_client_gets_all_there_is_and_then_what_changes(
             new = client.seen[11:]
             assert {data.get("metric") for kind, _, data in new if kind == "estimate"} == {"delay"}
             assert changed["value"] == Reader(store, metrics).estimate("delay").value
-            await asyncio.to_thread(store.set_policy, "carrier", "uniform")
+            await asyncio.to_thread(store.registry.set_policy, "carrier", "uniform")
             await client.until(
                 lambda seen: any(
                     kind == "policy" and data == {"metric": "carrier", "policy": "uniform"}

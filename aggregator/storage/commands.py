@@ -1,0 +1,110 @@
+"""Commands to Redis, many in one round trip, with replies that are what they are for."""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+
+from aggregator.errors import StateUnreadable
+from aggregator.storage.connection import LAYOUT_LOST, ClusterClient
+
+Command = tuple[str | int, ...]
+
+
+class Commands:
+    """Runs commands.
+
+    Parameters
+    ----------
+    client : redis.Redis
+    """
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.client = client
+
+    def ask(self, commands: Sequence[Command]) -> list[Any]:
+        """Run commands in one round trip, of each node of a Redis Cluster.
+
+        Raises
+        ------
+        StateUnreadable
+            If a key is of another type than the command is for.
+        """
+        return [readable(reply) for reply in self.replies(commands)]
+
+    def replies(self, commands: Sequence[Command]) -> list[Any]:
+        """Return the replies to commands; one that found a key of another type is StateUnreadable.
+
+        Any other failure is raised.
+        """
+        if not commands:
+            return []
+        found: list[Any] = []
+        for command, reply in zip(commands, run(self.client, commands), strict=True):
+            if isinstance(reply, redis.ResponseError) and "WRONGTYPE" in str(reply):
+                key, name = str(command[1]), str(command[0])
+                found.append(StateUnreadable(key, "another type", f"what {name} can be done with"))
+            elif isinstance(reply, Exception):
+                raise reply
+            else:
+                found.append(reply)
+        return found
+
+    def members(self, key: str) -> set[bytes]:
+        """Return the members of a set."""
+        (found,) = self.ask([("SMEMBERS", key)])
+        return set(found)
+
+    def hash(self, key: str) -> dict[bytes, bytes]:
+        """Return the fields of a hash."""
+        (found,) = self.ask([("HGETALL", key)])
+        return dict(found)
+
+
+def readable(reply: Any) -> Any:
+    """Return a reply of :meth:`Commands.replies`; raise the error that it is."""
+    if isinstance(reply, StateUnreadable):
+        raise reply
+    return reply
+
+
+def script(name: str) -> str:
+    """Return the text of a Lua script, which Redis runs whole."""
+    return importlib.resources.files("aggregator").joinpath(f"storage/lua/{name}.lua").read_text()
+
+
+def run(client: redis.Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
+    """Run commands in one round trip, of each node of a Redis Cluster; they may run twice.
+
+    Returns
+    -------
+    list
+        Replies in the order of the commands; where Redis refused one, its error.
+
+    Raises
+    ------
+    redis.RedisError
+        If there is no connection.
+    """
+    if len(commands) == 1:
+        return [_alone(client, commands[0])]
+    with client.pipeline(transaction=False) as pipeline:
+        run_later: Any = pipeline.execute_command
+        for command in commands:
+            run_later(*command)
+        try:
+            return list(pipeline.execute(raise_on_error=False))
+        except (*LAYOUT_LOST, AttributeError):
+            if not isinstance(client, ClusterClient):
+                raise
+    return [_alone(client, command) for command in commands]  # nodes joined, or left
+
+
+def _alone(client: Any, command: Sequence[Any]) -> Any:
+    try:
+        return client.execute_command(*command)
+    except redis.ResponseError as error:
+        return error

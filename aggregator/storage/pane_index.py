@@ -1,0 +1,177 @@
+"""Which panes there are of a metric, and what is in them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+
+from aggregator.errors import StateUnreadable
+from aggregator.state.pane_cover import Span
+from aggregator.state.pane_keys import PaneKey
+from aggregator.storage import consistent_read, parsing
+from aggregator.storage.commands import Command, Commands
+from aggregator.storage.redis_keys import tag
+
+
+class PaneIndex:
+    """Finds and reads the panes of a topic's partitions.
+
+    Parameters
+    ----------
+    commands : Commands
+    topic : str
+        The reports topic.
+    """
+
+    def __init__(self, commands: Commands, topic: str) -> None:
+        self._commands, self._topic = commands, topic
+
+    def starts(
+        self, partition: int, grain: str, metric: str, start: int | None, end: int | None
+    ) -> dict[int, int]:
+        """Return the panes of a metric that begin in [start, end), and their first offsets."""
+        low = "-inf" if start is None else start
+        high = "+inf" if end is None else f"({end}"
+        key = self._index(partition, grain, metric)
+        (found,) = self._commands.ask([("ZRANGEBYSCORE", key, low, high)])
+        return dict(parsing.start(key, member) for member in found)
+
+    def find(self, metric: str, spans: Sequence[tuple[int, Span]]) -> list[tuple[int, PaneKey]]:
+        """Return a metric's panes in spans of partitions: in one round trip, in their order.
+
+        Raises
+        ------
+        StateUnreadable
+            If an index is gone of which there were panes.
+        """
+        commands: list[Command] = []
+        for partition, span in spans:
+            low = "-inf" if span.start is None else span.start
+            high = "+inf" if span.end is None else f"({span.end}"
+            key = self._index(partition, span.grain, metric)
+            commands += [
+                ("SISMEMBER", f"{tag(self._topic, partition)}:indexed", f"{span.grain}:{metric}"),
+                ("EXISTS", key),
+                ("ZRANGEBYSCORE", key, low, high),
+            ]
+        replies, found = self._commands.ask(commands), list[tuple[int, PaneKey]]()
+        for place, (partition, span) in enumerate(spans):
+            key = self._index(partition, span.grain, metric)
+            is_indexed, exists, members = replies[3 * place : 3 * place + 3]
+            if is_indexed and not exists:
+                raise StateUnreadable(key, "nothing", "an index of panes that were counted")
+            starts = (parsing.start(key, member)[0] for member in members)
+            found += [(partition, PaneKey(span.grain, metric, start)) for start in starts]
+        return found
+
+    def extent(self, metric: str, partitions: Sequence[int]) -> tuple[int, int] | None:
+        """Return where a metric's first and last pane begin, in ms since the epoch; None: none."""
+        keys = [self._index(partition, "pane", metric) for partition in partitions]
+        found = self._starts([("ZRANGE", key, end, end) for key in keys for end in (0, -1)])
+        starts = [start for starts in found for start in starts]
+        return (min(starts), max(starts)) if starts else None
+
+    def latest(self, metric: str, partitions: Sequence[int], last: int | None = None) -> int | None:
+        """Return where a metric's newest pane begins, up to `last`; None: there is none."""
+        keys = [self._index(partition, "pane", metric) for partition in partitions]
+        highest = "+inf" if last is None else last
+        newest = (highest, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
+        found = self._starts([("ZRANGE", key, *newest) for key in keys])
+        return max((start for starts in found for start in starts), default=None)
+
+    def first(
+        self, metric: str, partitions: Sequence[int], first: int, last: int, limit: int
+    ) -> list[int]:
+        """Return where a metric's panes begin, in [first, last]: of each partition the first ones.
+
+        At most `limit` of a partition, in ms since the epoch, one partition after the other.
+        """
+        keys = [self._index(partition, "pane", metric) for partition in partitions]
+        some = ("LIMIT", 0, limit)
+        found = self._starts([("ZRANGEBYSCORE", key, first, last, *some) for key in keys])
+        return [start for starts in found for start in starts]
+
+    def indexed(self, partition: int) -> list[tuple[str, str]]:
+        """Return the (grain, metric key) pairs of which a partition ever had a pane."""
+        key = f"{tag(self._topic, partition)}:indexed"
+        return sorted(parsing.indexed(key, member) for member in self._commands.members(key))
+
+    def expires(self, partition: int, metric: str) -> bool:
+        """Return whether a partition ever had a pane of a metric that was to expire."""
+        (is_one,) = self._commands.ask(
+            [("SISMEMBER", f"{tag(self._topic, partition)}:expiring", metric)]
+        )
+        return bool(is_one)
+
+    def statistics(self, keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
+        """Return the statistics of partitions' panes as bytes, in one round trip.
+
+        None where there is none (any more).
+        """
+        places: defaultdict[int, list[int]] = defaultdict(list)
+        for place, (partition, _) in enumerate(keys):
+            places[partition].append(place)
+        commands = []
+        for partition, mine in places.items():
+            prefix = tag(self._topic, partition)
+            commands.append(("MGET", *(f"{prefix}:{keys[place][1]}" for place in mine)))
+        values: list[bytes | None] = [None] * len(keys)
+        for mine, those in zip(places.values(), self._commands.ask(commands), strict=True):
+            for place, value in zip(mine, those, strict=True):
+                values[place] = value
+        return values
+
+    def running(self, partitions: Sequence[int], metric: str) -> list[tuple[str, bytes]]:
+        """Return the statistics that make up a metric's running total, with their keys."""
+        (found,) = self.totals([(metric, partitions)])
+        return found
+
+    def totals(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> list[list[tuple[str, bytes]]]:
+        """Return what makes up the running totals of several metrics.
+
+        In a few round trips, and each partition is asked for its open panes once.
+
+        Parameters
+        ----------
+        wanted : sequence of (str, sequence of int)
+            Metric keys, each once, and the partitions of which to add them up.
+        """
+        asked: defaultdict[int, list[str]] = defaultdict(list)
+        for metric, partitions in wanted:
+            for number in partitions:
+                asked[number].append(metric)
+        plans = [self._running(tag(self._topic, n), metrics) for n, metrics in asked.items()]
+        found: dict[str, list[tuple[str, bytes]]] = {metric: [] for metric, _ in wanted}
+        for plan, piece in zip(plans, consistent_read.read(self._commands.ask, plans), strict=True):
+            opened = {one.rpartition(b":")[0].decode(errors="replace") for one in piece.opened}
+            for (_, place), value in zip(plan.reads(piece.opened), piece.replies, strict=True):
+                key = str(place).removeprefix(f"{plan.prefix}:")
+                if value is not None or key in opened:
+                    found[PaneKey.parse(key).metric].append((str(place), value or b""))
+        return [*found.values()]
+
+    def _running(self, prefix: str, metrics: Sequence[str]) -> consistent_read.Plan:
+        """Return what makes up running totals of metrics: closed panes, and open ones."""
+
+        def reads(opened: Collection[bytes]) -> list[Command]:
+            panes: dict[bytes, list[bytes]] = {metric.encode(): [] for metric in metrics}
+            for member in sorted(opened):
+                grain, _, rest = member.partition(b":")
+                if grain == b"pane" and (mine := panes.get(rest.partition(b":")[0])) is not None:
+                    mine.append(member)
+            commands: list[Command] = []
+            for metric, members in zip(metrics, panes.values(), strict=True):
+                keys = (parsing.opened(f"{prefix}:open", member)[0] for member in members)
+                commands.append(("GET", f"{prefix}:total:{metric}:0"))
+                commands += [("GET", f"{prefix}:{key}") for key in keys]
+            return commands
+
+        return consistent_read.Plan(prefix, reads)
+
+    def _index(self, partition: int, grain: str, metric: str) -> str:
+        return f"{tag(self._topic, partition)}:index:{grain}:{metric}"
+
+    def _starts(self, commands: Sequence[Command]) -> list[list[int]]:
+        """Return where the panes begin that commands find in indexes."""
+        found = zip(commands, self._commands.ask(commands), strict=True)
+        return [[parsing.start(str(c[1]), member)[0] for member in members] for c, members in found]

@@ -1,0 +1,213 @@
+"""A partition's state as its owner keeps it: taken over, committed, halted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import redis
+
+from aggregator.errors import CommitTooLarge, Fenced, OtherGroup, PartialCommit, StateUnreadable
+from aggregator.state.partition import Partition
+from aggregator.storage import consistent_read, parsing
+from aggregator.storage.commands import Command, Commands, script
+from aggregator.storage.commit_writes import MOST_ARGUMENTS, keys_of, writes
+from aggregator.storage.progress import TORN
+from aggregator.storage.redis_keys import partitions_key, tag
+from aggregator.storage.snapshot import Snapshot
+
+LOOKS = 3
+"""How often a partition is read again whose panes came while it was read."""
+TYPES = {b"owner": b"hash", b"watermarks": b"hash", b"counts": b"hash", b"open": b"set"}
+"""What is at the keys of a partition without which nothing of it can be read."""
+TOKEN_BYTES = 8
+
+
+class PartitionStore:
+    """Writes and reads the state of partitions, each in one piece.
+
+    Parameters
+    ----------
+    commands : Commands
+    topic : str
+        The reports topic.
+    """
+
+    def __init__(self, commands: Commands, topic: str) -> None:
+        self._commands, self._topic = commands, topic
+        self._tokens: dict[int, tuple[int, str]] = {}  # by partition: epoch, token
+        self._snapshot = commands.client.register_script(script("snapshot"))
+        self._commit = commands.client.register_script(script("commit"))
+
+    def acquire(self, partition: int, worker: str, group: str = "") -> Snapshot:
+        """Become a partition's owner: whoever owned it is fenced from now on.
+
+        Parameters
+        ----------
+        group : str
+            The worker's consumer group; empty: whichever it is.
+
+        Raises
+        ------
+        OtherGroup
+            If another consumer group counts it here. Nothing was changed.
+        StateUnreadable
+            If what is stored of the partition cannot be counted on from.
+        """
+        self._enlist(partition)
+        token = os.urandom(TOKEN_BYTES).hex()
+        snapshot = self._take(partition, worker, token, group)
+        other = snapshot.owner.get("group", "")
+        if group and other != group:
+            raise OtherGroup(tag(self._topic, partition), group, other, snapshot.owner["worker"])
+        self._tokens[partition] = int(snapshot.owner["epoch"]), token
+        return snapshot
+
+    def snapshot(self, partition: int) -> Snapshot:
+        """Look at a partition's open state without touching its ownership."""
+        prefix = tag(self._topic, partition)
+        hashes: list[Command] = [
+            ("HGETALL", f"{prefix}:{name}") for name in ("owner", "watermarks", "counts")
+        ]
+
+        def reads(opened: Collection[bytes]) -> list[Command]:
+            commands = list(hashes)
+            for member in sorted(opened):
+                key, _ = parsing.opened(f"{prefix}:open", member)
+                commands += [("GET", f"{prefix}:{key}"), ("GET", f"{prefix}:seen:{key}")]
+                commands += [("HGETALL", f"{prefix}:keys:{key}")]
+            return commands
+
+        (found,) = consistent_read.read(self._commands.ask, [consistent_read.Plan(prefix, reads)])
+        values = iter(found.replies[len(hashes) :])
+        panes = [[member, *(next(values) for _ in range(3))] for member in sorted(found.opened)]
+        snapshot = Snapshot.of(prefix, [*found.replies[: len(hashes)], panes])
+        if snapshot.gone and snapshot.next_offset != TORN:
+            raise _gone(snapshot)
+        return snapshot
+
+    def commit(
+        self,
+        number: int,
+        epoch: int,
+        expected: int,
+        partition: Partition,
+        facts: Mapping[str, str | int],
+    ) -> int | None:
+        """Write what changed in a partition and its next offset, together or not at all.
+
+        Parameters
+        ----------
+        number : int
+            The partition's number.
+        epoch : int
+            From :meth:`acquire`.
+        expected : int
+            The next offset in the store on which this state was built.
+        partition : Partition
+            Told that it is saved when it is.
+        facts : mapping
+            Further fields of the owner's hash, for people and readers.
+
+        Returns
+        -------
+        int or None
+            Bytes of panes and batch ids that were written; None if this very commit was made before
+            and its reply was lost, so that nothing, facts included, was written now.
+
+        Raises
+        ------
+        Fenced
+            If the store is not where this state came from. Nothing was written.
+        PartialCommit
+            If a write failed after others were made.
+        CommitTooLarge
+            If Redis would not take it in one call. Nothing was written.
+        """
+        prefix = tag(self._topic, number)
+        owner, name = f"{prefix}:owner", f"{self._topic}:{number}"
+        taken, token = self._tokens.get(number, (epoch, ""))
+        words: list[Any] = [epoch, expected, partition.next_offset]
+        words.append(token if taken == epoch else "")
+        mark = f"{prefix}:committed"
+        words += [5, "SET", mark, 1, "PX", parsing.LAST_COMMIT_MS]
+        keys = {owner: None, mark: None}
+        for command in writes(prefix, partition, facts):
+            words += [len(command), *command]
+            keys.update(dict.fromkeys(keys_of(command)))
+        if len(keys) + len(words) > MOST_ARGUMENTS:
+            raise CommitTooLarge(name, sum(pane.changed for pane in partition.panes.values()))
+        self._enlist(number)  # a Redis Cluster may have lost that, and nothing else
+        try:
+            outcome, stored_epoch, rest = self._commit([*keys], words)
+        except redis.ResponseError as error:
+            raise self._blamed(prefix, error) from None
+        if outcome == b"torn":
+            torn = PartialCommit(name, epoch, expected, rest.decode(errors="replace"), prefix)
+            self.halt(number, str(torn))
+            raise torn
+        if outcome == b"fenced":
+            now = parsing.integer(f"{owner}, field epoch", stored_epoch, 0)
+            following = parsing.integer(f"{owner}, field next", rest, TORN)
+            raise Fenced(name, epoch, now, expected, following)
+        partition.saved()
+        if outcome == b"known":
+            return None
+        return sum(len(word) for word in words if isinstance(word, bytes | memoryview))
+
+    def halt(self, partition: int, reason: str) -> None:
+        """Show why a partition is not counted, if Redis lets us: its owner could not write it."""
+        with contextlib.suppress(redis.RedisError):
+            self._commands.client.hset(f"{tag(self._topic, partition)}:owner", "halted", reason)
+
+    def _enlist(self, partition: int) -> None:
+        """Add a partition to those that readers look at."""
+        key = partitions_key(self._topic)
+        self._commands.ask([("SADD", key, partition)])
+
+    def _take(self, partition: int, worker: str, token: str, group: str) -> Snapshot:
+        prefix = tag(self._topic, partition)
+        keys = [f"{prefix}:{name.decode()}" for name in TYPES]
+        for _ in range(LOOKS):
+            try:
+                found = self._snapshot(keys, [worker, token, group])
+            except redis.ResponseError as error:
+                raise self._blamed(prefix, error) from None
+            snapshot = Snapshot.of(prefix, found)
+            if not snapshot.gone or snapshot.next_offset == TORN:
+                return snapshot
+            if not self._appeared(prefix, snapshot.gone):
+                raise _gone(snapshot)
+        raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
+
+    def _appeared(self, prefix: str, key: str) -> bool:
+        """Return whether a key is there after all: a Redis Cluster was moving it.
+
+        While it still does, Redis refuses to say.
+        """
+        (there,) = self._commands.ask([("EXISTS", f"{prefix}:open", key)])
+        return bool(there == 2)
+
+    def _blamed(self, prefix: str, error: redis.ResponseError) -> Exception:
+        """Return what a script that reads a partition has failed at, naming the key."""
+        if "not an integer" in str(error):
+            return StateUnreadable(f"{prefix}:owner, field epoch", str(error), "a whole number")
+        if "WRONGTYPE" not in str(error):
+            return error
+        types = {f"{prefix}:{name.decode()}": kind for name, kind in TYPES.items()}
+        with contextlib.suppress(redis.ResponseError):
+            for member in self._commands.members(f"{prefix}:open"):
+                name = member.rpartition(b":")[0].decode(errors="replace")
+                types |= {f"{prefix}:{name}": b"string", f"{prefix}:seen:{name}": b"string"}
+                types[f"{prefix}:keys:{name}"] = b"hash"
+        for key, kind in types.items():
+            (found,) = self._commands.ask([("TYPE", key)])
+            if found not in (kind, b"none"):
+                return StateUnreadable(key, f"a {found.decode()}", f"a {kind.decode()}")
+        return error
+
+
+def _gone(snapshot: Snapshot) -> StateUnreadable:
+    return StateUnreadable(snapshot.gone, "nothing", "what belongs to a pane that is open")

@@ -1,0 +1,137 @@
+"""How far a topic is counted, as the store says."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from aggregator.errors import StateUnreadable
+from aggregator.state.watermark import NEVER, Watermark
+from aggregator.storage import parsing
+from aggregator.storage.parsing import TORN, UNSET
+from aggregator.storage.redis_keys import changed_field
+
+__all__ = ["TORN", "UNSET", "PartitionProgress", "TopicProgress"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PartitionProgress:
+    """How far a partition is counted: its owner's facts, watermarks and counts.
+
+    `age_ms` is how long ago it was committed, by Redis's clock; None where Redis does not know.
+    """
+
+    owner: dict[str, str]
+    watermarks: dict[str, Watermark]
+    counts: dict[str, int]
+    age_ms: int | None = None
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether nothing of the partition is counted until somebody acts."""
+        return bool(self.owner.get("halted")) or int(self.owner.get("next", UNSET)) == TORN
+
+    def idle_ms(self, now_ms: int) -> int | None:
+        """Return how long ago the last commit was; None if there was none.
+
+        The worker's own clock decides only where Redis has forgotten: after a week.
+        """
+        if self.age_ms is None and "updated" in self.owner:
+            return max(0, now_ms - int(self.owner["updated"]))
+        return self.age_ms
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether something was counted, and every commit was applied as a whole."""
+        whole = self.owner.get("begun") == self.owner.get("done")
+        return whole and self.next_offset >= 0
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset that is not counted, UNSET or TORN."""
+        return int(self.owner.get("next", UNSET))
+
+    def goes_on_in(self, later: PartitionProgress | None) -> bool:
+        """Return whether another look found this state or one counted on from it."""
+        if later is None or not later.is_whole:
+            return False
+        same_owner = self.owner.get("token") == later.owner.get("token")
+        return same_owner and self.next_offset <= later.next_offset
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicProgress:
+    """How far all partitions are counted, and the policies of weights that were set.
+
+    Attributes
+    ----------
+    rounds : dict of str to bytes
+        The rounds that were published last, by metric key:
+        :func:`aggregator.storage.parsing.asked` reads them.
+    unreadable : dict of int to StateUnreadable
+        The partitions of which this cannot be said. No estimate is right without them.
+    """
+
+    partitions: dict[int, PartitionProgress]
+    policies: dict[str, str]
+    rounds: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    unreadable: dict[int, StateUnreadable] = dataclasses.field(default_factory=dict)
+
+    def changed_ms(self, metric: str) -> int | None:
+        """Return when a metric's policy of weights was changed last; None: never."""
+        field = changed_field(metric)
+        found = self.policies.get(field)
+        return None if found is None else parsing.integer(f"policies, field {field}", found, 0)
+
+    def check(self) -> None:
+        """Raise StateUnreadable if a partition is left out."""
+        for error in self.unreadable.values():
+            raise error
+
+    def whole(self, partitions: int | None = None) -> list[PartitionProgress]:
+        """Return the standings of all of the topic's partitions; none if one of them is missing.
+
+        Parameters
+        ----------
+        partitions : int, optional
+            How many the topic has, for a caller that asked Kafka. By default what the workers said
+            last; where none of them did, it is not known.
+        """
+        if partitions is None:
+            told = [int(one.owner.get("partitions", 0)) for one in self.partitions.values()]
+            partitions = max(*told, 1 + max(self.partitions)) if any(told) else 0
+        found = [self.partitions.get(number) for number in range(partitions)]
+        whole = [one for one in found if one is not None and one.is_whole]
+        return whole if len(whole) == partitions else []
+
+    def closed(self, key: str, partitions: int | None = None) -> int:
+        """Return the event time in ms before which the log has closed every pane of a metric.
+
+        In all of the topic's partitions, and in what is committed of them: no report of these panes
+        will ever be counted again, whatever is replayed. No clock decides it, nor any silence.
+
+        Parameters
+        ----------
+        key : str
+            From :func:`aggregator.state.pane_keys.metric_key`.
+        partitions : int, optional
+            See :meth:`whole`.
+
+        Returns
+        -------
+        int
+            NEVER if a partition is not there, not whole, or has closed nothing.
+        """
+        marks = (one.watermarks.get(key) for one in self.whole(partitions))
+        return min((NEVER if mark is None else mark.closed for mark in marks), default=NEVER)
+
+    def goes_on_in(self, later: TopicProgress) -> bool:
+        """Return whether what was read between two looks is of one history.
+
+        Not if Redis was emptied, restored or failed over meanwhile: sums may then have been read
+        that were still being counted anew. A change of owner cannot be told from that.
+        """
+        return all(
+            one.goes_on_in(later.partitions.get(number))
+            for number, one in self.partitions.items()
+            if one.is_whole
+        )

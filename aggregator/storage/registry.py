@@ -1,0 +1,123 @@
+"""What is kept of a topic beside its sums: weights, rounds, definitions, who is at work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from aggregator.storage import parsing
+from aggregator.storage.commands import Commands
+from aggregator.storage.redis_keys import (
+    CHANGED,
+    changed_field,
+    coordinator_key,
+    deaths_key,
+    definitions_key,
+    expired_key,
+    policies_key,
+    publisher_key,
+    rounds_key,
+    stuck_key,
+)
+from estimators.weights import DEFAULT_POLICY
+
+STUCK_MS = 60_000
+"""A worker that was said to be stuck so long ago has ended."""
+
+
+class Registry:
+    """The facts of a topic that are not of one partition.
+
+    Parameters
+    ----------
+    commands : Commands
+    topic : str
+        The reports topic.
+    """
+
+    def __init__(self, commands: Commands, topic: str) -> None:
+        self._commands, self._topic = commands, topic
+
+    def policies(self) -> dict[str, str]:
+        """Return the policies of weights that were set, by metric name."""
+        key = policies_key(self._topic)
+        found = parsing.texts(key, self._commands.hash(key))
+        return {name: policy for name, policy in found.items() if not name.endswith(CHANGED)}
+
+    def set_policy(self, metric: str, policy: str, now_ms: int | None = None) -> None:
+        """Set a metric's policy of weights: in force from the next read; note when it changed."""
+        words: list[str | int] = [metric, policy]
+        if self.policies().get(metric, DEFAULT_POLICY) != policy:
+            now = time.time_ns() // 10**6 if now_ms is None else now_ms
+            words += [changed_field(metric), now]
+        self._commands.ask([("HSET", policies_key(self._topic), *words)])
+
+    def rounds(self) -> dict[str, bytes]:
+        """Return the rounds that were published last, by metric key; see `stored.asked`."""
+        key = rounds_key(self._topic)
+        return parsing.names(key, self._commands.hash(key))
+
+    def definitions(self) -> dict[str, bytes]:
+        """Return all definitions by which anything was counted, by their digest."""
+        key = definitions_key(self._topic)
+        return parsing.names(key, self._commands.hash(key))
+
+    def keep_definitions(self, digest: str, document: bytes) -> None:
+        """Keep definitions, before anything is counted by them."""
+        self._commands.ask([("HSET", definitions_key(self._topic), digest, document.decode())])
+
+    def publishing(self) -> tuple[bool, dict[str, int]]:
+        """Return whether somebody has the lease to publish, and how many events there are by type.
+
+        The types are ``final`` and ``provisional``.
+        """
+        key = publisher_key(self._topic)
+        held, events = self._commands.ask(
+            [("EXISTS", f"{key}:lease"), ("HGETALL", f"{key}:events")]
+        )
+        counts = parsing.counts(f"{key}:events", events)
+        found = {name.rpartition(".")[2]: count for name, count in counts.items()}
+        return bool(held), {"final": 0, "provisional": 0} | found
+
+    def expired(self, metrics: Sequence[str]) -> list[int]:
+        """Return how many panes of each metric had expired before their final event."""
+        key = publisher_key(self._topic)
+        return [
+            int(n)
+            for n in self._commands.ask([("ZCARD", expired_key(key, one)) for one in metrics])
+        ]
+
+    def coordinating(self) -> bool:
+        """Return whether somebody has the lease to open and decide rounds."""
+        (held,) = self._commands.ask([("EXISTS", f"{coordinator_key(self._topic)}:lease")])
+        return bool(held)
+
+    def deaths(self) -> int:
+        """Return how many workers died and were started again."""
+        key = deaths_key(self._topic)
+        (found,) = self._commands.ask([("GET", key)])
+        return parsing.integer(key, found or b"0", 0)
+
+    def count_death(self) -> None:
+        """Count a worker that died."""
+        self._commands.client.incr(deaths_key(self._topic))
+
+    def stuck(self, now_ms: int) -> dict[str, tuple[str, float]]:
+        """Return the workers that are stuck: in which step, and for how many seconds."""
+        key = stuck_key(self._topic)
+        found = {}
+        for worker, text in parsing.texts(key, self._commands.hash(key)).items():
+            told_ms, _, rest = text.partition(":")
+            seconds, _, step = rest.partition(":")
+            if told_ms.isdecimal() and now_ms - int(told_ms) < STUCK_MS and seconds.isdecimal():
+                found[worker] = step, float(seconds)
+        return found
+
+    def tell_stuck(self, worker: str, step: str, seconds: float, now_ms: int) -> None:
+        """Note for how long a worker is stuck in a step; 0: no longer."""
+        key = stuck_key(self._topic)
+        if seconds:
+            self._commands.ask([("HSET", key, worker, f"{now_ms}:{seconds:.0f}:{step}")])
+        else:
+            self._commands.ask([("HDEL", key, worker)])
+        self._commands.ask([("PEXPIRE", key, STUCK_MS)])

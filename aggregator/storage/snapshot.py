@@ -1,0 +1,122 @@
+"""A partition's state as the store has it, checked as a whole."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from aggregator.errors import StateUnreadable
+from aggregator.state.admission import Uses
+from aggregator.state.pane_keys import PaneKey, counted_keys
+from aggregator.state.partition import ANY_AGE, Partition
+from aggregator.state.watermark import Watermark
+from aggregator.storage import parsing
+from aggregator.storage.progress import TORN, UNSET
+from estimators import Metric
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A partition's state as the store has it, in one consistent piece.
+
+    Attributes
+    ----------
+    prefix : str
+        Of the partition's keys.
+    owner : dict of str to str
+        ``epoch``, ``next``, ``begin``, ``topic_id``, ``worker``, ``high``, ``halted``, ``gap``,
+        ``partitions``.
+    watermarks : dict of str to Watermark
+        By metric key.
+    counts : dict of str to int
+        Reports by ``outcome:metric``.
+    open : dict of PaneKey to (int, bytes, set of bytes)
+        First offset, statistic and counted batch ids of each open pane.
+    used : dict of PaneKey to dict of bytes to int
+        How many reports of each message key were counted in it, where the metric has a limit.
+    gone : str
+        The key of an open pane's statistic, or of its batch ids, that is not there.
+    """
+
+    prefix: str
+    owner: dict[str, str]
+    watermarks: dict[str, Watermark]
+    counts: dict[str, int]
+    open: dict[PaneKey, tuple[int, bytes, set[bytes]]]
+    used: dict[PaneKey, Uses] = dataclasses.field(default_factory=dict)
+    gone: str = ""
+
+    @classmethod
+    def of(cls, prefix: str, found: Any) -> Snapshot:
+        """Return what ``snapshot.lua`` has read."""
+        facts, marks, numbers, panes = found
+        kept, used, gone = {}, {}, ""
+        for member, value, seen, uses in panes:
+            key, first = parsing.opened(f"{prefix}:open", member)
+            if key in kept:
+                raise StateUnreadable(f"{prefix}:open", f"two of {key}", "every open pane once")
+            ids = set() if seen is None else parsing.batch_ids(f"{prefix}:seen:{key}", seen)
+            kept[key] = first, value or b"", ids
+            if value is None:
+                gone = f"{prefix}:{key}"
+            elif key.grain == "pane" and seen is None:
+                gone = f"{prefix}:seen:{key}"
+            place = f"{prefix}:keys:{key}"
+            used[key] = {
+                name: parsing.integer(place, count, 1) for name, count in _pairs(uses).items()
+            }
+        snapshot = cls(
+            prefix,
+            parsing.owner(f"{prefix}:owner", _pairs(facts)),
+            parsing.watermarks(f"{prefix}:watermarks", _pairs(marks)),
+            parsing.counts(f"{prefix}:counts", _pairs(numbers)),
+            kept,
+            used,
+            gone,
+        )
+        if snapshot.next_offset != TORN:
+            snapshot._check()
+        return snapshot
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset that is not counted, UNSET or TORN."""
+        if self.owner.get("begun") != self.owner.get("done"):
+            return TORN
+        return int(self.owner.get("next", UNSET))
+
+    def partition(
+        self, metrics: Mapping[str, Metric], future_ms: int, past_ms: int = ANY_AGE
+    ) -> Partition:
+        """Return the partition in memory, ready to count on from here."""
+        partition = Partition(metrics, future_ms, max(0, self.next_offset), past_ms)
+        partition.watermarks.update(self.watermarks)
+        partition.counts.update(self.counts)
+        for key, (first_offset, value, seen) in self.open.items():
+            metric = metrics.get(key.metric.partition("@")[0])
+            if metric is not None and key.metric in counted_keys(metric):
+                parsing.statistic(f"{self.prefix}:{key}", value, metric)
+                partition.restore(key, first_offset, value, seen, dict(self.used.get(key, {})))
+        return partition
+
+    def _check(self) -> None:
+        """See whether a key is gone: what the others say of it would be counted twice, or lost."""
+        if self.next_offset == UNSET and (self.open or self.watermarks or self.counts):
+            raise StateUnreadable(f"{self.prefix}:owner", "no field next", "the next offset")
+        accepted = {n for n, v in self.counts.items() if n.startswith("accepted:") and v}
+        if accepted and not self.open:
+            expected = "the panes that are open, of which there always are some"
+            raise StateUnreadable(f"{self.prefix}:open", "nothing", expected)
+        for key in self.open:
+            if key.metric not in self.watermarks:
+                place = f"{self.prefix}:watermarks"
+                raise StateUnreadable(place, f"no field {key.metric}", "that of an open pane")
+            if (name := f"accepted:{key.metric.partition('@')[0]}") not in accepted:
+                raise StateUnreadable(f"{self.prefix}:counts", f"no field {name}", "its reports")
+
+
+def _pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    if isinstance(flat, Mapping):
+        return flat
+    return dict(zip(flat[::2], flat[1::2], strict=True))
