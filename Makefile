@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 # Tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test lint audit bench slow faults soak lock proto screenshots reproduction kafka clean
+.PHONY: help setup demo test lint docs audit bench slow faults soak lock proto screenshots reproduction kafka clean
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,9 @@ lint: setup      ## ruff, mypy --strict, and which room may import which
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 	@$(BIN)/mypy
+
+docs: setup      ## build the site of docs/ into ./site, and check every link; to look: python3 -m http.server -d site
+	@PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build
 
 audit: setup     ## ask the advisory database about every pinned dependency
 	@$(BIN)/python deploy/audit.py
@@ -68,4 +71,4 @@ reproduction: setup ## run the commands of docs/reproduction.md again, figures t
 	@$(BIN)/python deploy/reproduction.py $(ARGS)
 
 clean:           ## remove the virtual environment, caches and Kafka's jars
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis deploy/kafka/jars deploy/kafka/target
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis site deploy/kafka/jars deploy/kafka/target
