@@ -28,3 +28,13 @@ def prose(page: Path) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_no_line_of_prose_is_too_wide(page: Path) -> None:
     assert [line for line in prose(page) if len(line) > WIDEST] == []
+
+
+def test_the_glossary_has_each_term_once_in_order() -> None:
+    _, found, glossary = (ROOT / "CONTRIBUTING.md").read_text().partition("## Glossary\n")
+    assert found
+    rows = re.findall(r"^\| ([^|]+) \| (.+) \|$", glossary, re.MULTILINE)[1:]
+    terms = [term for term, _ in rows]
+    assert len(terms) > 50
+    assert terms == sorted(set(terms))
+    assert [term for term, meaning in rows if not re.search(r"[.)]$", meaning)] == []
