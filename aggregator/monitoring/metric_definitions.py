@@ -53,26 +53,29 @@ ESTIMATE = Exported(
     "dither_estimate",
     "gauge",
     "Estimate over everything counted so far, clipped into its bounds, in the metric's unit; a "
-    "frequency is a share. Of a minimum or maximum it is the middle of what the rounds have left, "
-    "and no more than a guess.",
+    "frequency is a share. For a minimum or maximum: the middle of the range that the rounds have "
+    "left, only a guess.",
     ("metric", "category"),
 )
 UNBIASED = Exported(
     "dither_estimate_unbiased",
     "gauge",
-    "The estimate before it is clipped into its bounds: for sums and means of several estimates.",
+    "The estimate before it is clipped into its bounds; use it for sums and means of several "
+    "estimates.",
     ("metric", "category"),
 )
 LOWER = Exported(
     "dither_estimate_lower",
     "gauge",
-    "Lower confidence bound of the estimate: holds at all times from the first report on, at once.",
+    "Lower confidence bound of the estimate; it holds at all times at once, from the first report "
+    "on.",
     ("metric", "category"),
 )
 UPPER = Exported(
     "dither_estimate_upper",
     "gauge",
-    "Upper confidence bound of the estimate: holds at all times from the first report on, at once.",
+    "Upper confidence bound of the estimate; it holds at all times at once, from the first report "
+    "on.",
     ("metric", "category"),
 )
 RADIUS = Exported(
@@ -90,13 +93,14 @@ LAST_UPDATE = Exported(
 EVENT_TIME = Exported(
     "dither_event_time_timestamp_seconds",
     "gauge",
-    "Latest event time that was counted of the metric.",
+    "Latest counted event time of the metric.",
     ("metric",),
 )
 CATEGORIES_LEFT_OUT = Exported(
     "dither_categories_left_out",
     "gauge",
-    "Categories or coordinates that are not exported: they are not among the largest.",
+    "Number of categories or coordinates that are not exported, because they are not among the "
+    "largest.",
     ("metric",),
 )
 EFFECTIVE_REPORTS = Exported(
@@ -117,8 +121,8 @@ LEVEL_WEIGHT = Exported(
 HETEROGENEITY = Exported(
     "dither_level_heterogeneity_pvalue",
     "gauge",
-    "P-value of the values being independent of the privacy level (Cochran's Q): if it is tiny, "
-    "only uniform weights estimate the mean of all reports.",
+    "P-value of the test that values do not depend on the privacy level (Cochran's Q). If it is "
+    "tiny, only uniform weights estimate the mean of all reports.",
     ("metric",),
 )
 METRIC = Exported(
@@ -130,56 +134,56 @@ METRIC = Exported(
 WEIGHTS = Exported(
     "dither_weights",
     "info",
-    "Policy of weights that is in force for a metric.",
+    "Weights' policy in force for a metric.",
     ("metric", "policy"),
 )
 UNREADABLE = Exported(
     "dither_metric_unreadable",
     "gauge",
-    "1 if there is no estimate of a metric because something else is in Redis than was written.",
+    "1 if a metric has no estimate because a value in Redis is missing or cannot be read.",
     ("metric",),
 )
 LEVEL_LOSS = Exported(
     "dither_level_loss",
     "gauge",
-    "Privacy, in epsilon, that the latest release cost a report of a level; only of metrics that "
-    "are collected in trust.",
+    "Privacy loss, in epsilon, of a report of a level in the latest release; only with trusted "
+    "collection.",
     ("metric", "level"),
 )
 SATURATION = Exported(
     "dither_release_saturation",
     "gauge",
-    "Epsilon above which a privacy level bought nothing in the latest release; not there where its "
+    "Epsilon above which a privacy level bought nothing in the latest release; absent if its "
     "weights have no such threshold.",
     ("metric",),
 )
 RELEASED = Exported(
     "dither_release_timestamp_seconds",
     "gauge",
-    "End, in event time, of the pane that was released last.",
+    "End, in event time, of the last released pane.",
     ("metric",),
 )
 RELEASE_DUE = Exported(
     "dither_release_due_timestamp_seconds",
     "gauge",
-    "End, in event time, of the oldest pane with reports that is over and not released yet; not "
-    "there if there is none.",
+    "End, in event time, of the oldest pane with reports that is over and not yet released; absent "
+    "if there is none.",
     ("metric",),
 )
 SEARCH_ROUND = Exported(
     "dither_search_round",
     "gauge",
-    "Round of a minimum or maximum that is open, or was the last one.",
+    "Number of the open round of a minimum or maximum, or of the last one.",
     ("metric",),
 )
 SEARCH_ROUNDS = Exported(
-    "dither_search_rounds", "gauge", "Rounds of a minimum or maximum in all.", ("metric",)
+    "dither_search_rounds", "gauge", "Total number of rounds of a minimum or maximum.", ("metric",)
 )
 SEARCH_OVER = Exported("dither_search_over", "gauge", "1 once all rounds are decided.", ("metric",))
 SEARCH_THRESHOLD = Exported(
     "dither_search_threshold",
     "gauge",
-    "What the open round asks about, in the metric's unit; not there at the end.",
+    "Threshold of the open round, in the metric's unit; absent when all rounds are decided.",
     ("metric",),
 )
 SEARCH_ANSWERS = Exported(
@@ -194,35 +198,35 @@ SEARCH_OPENED = Exported(
 SEARCH_DUE = Exported(
     "dither_search_round_due_timestamp_seconds",
     "gauge",
-    "When the open round closes, unless it has all its answers before, or too few even then; not "
-    "there at the end.",
+    "When the open round closes. It closes earlier if it has all answers, later if it has too few. "
+    "Absent when all rounds are decided.",
     ("metric",),
 )
 SEARCH_CERTIFIED = Exported(
     "dither_search_certified",
     "gauge",
-    "What somebody's value reaches, with probability 1 - beta in all rounds at once: a minimum is "
-    "at_most it, a maximum at_least. Nothing is certain about the other side.",
+    "Certified bound of a search, with probability 1 - beta in all rounds at once: a minimum is at "
+    "most this, a maximum at least this. Nothing is certain about the other side.",
     ("metric", "side"),
 )
 SEARCH_LOW = Exported(
     "dither_search_bisection_low",
     "gauge",
-    "Lower end of what the rounds have left of the range. No confidence bound: see "
-    "dither_search_certified.",
+    "Lower end of the range that the rounds have left; not a confidence bound (see "
+    "dither_search_certified).",
     ("metric",),
 )
 SEARCH_HIGH = Exported(
     "dither_search_bisection_high",
     "gauge",
-    "Upper end of what the rounds have left of the range. No confidence bound: see "
-    "dither_search_certified.",
+    "Upper end of the range that the rounds have left; not a confidence bound (see "
+    "dither_search_certified).",
     ("metric",),
 )
 SEARCH_ALPHA = Exported(
     "dither_search_tail_alpha",
     "gauge",
-    "Exponent of the tail towards the extreme; not there where the run does not show it.",
+    "Exponent of the tail towards the extreme; absent if the rounds do not show it.",
     ("metric",),
 )
 COORDINATOR_LEADER = Exported(
@@ -234,20 +238,20 @@ REPORTS = Exported(
     "dither_reports",
     "counter",
     "Reports by outcome: accepted, duplicate, or the reason for a dead letter (late, future, "
-    "malformed, ...). Reports whose metric is not known have no metric.",
+    "malformed, ...). Reports of unknown metrics have an empty metric.",
     ("metric", "outcome"),
 )
 DEADLETTERS = Exported(
     "dither_deadletters",
     "counter",
-    "Messages that were sent to the dead-letter topic instead of being counted, by reason.",
+    "Messages sent to the dead-letter topic instead of being counted, by reason.",
     ("reason",),
 )
 CONSUMER_LAG = Exported(
     "dither_consumer_lag",
     "gauge",
-    "Messages of a partition that are not counted yet: where its log ends now, as Kafka says, less "
-    "what is counted; NaN where Kafka does not say.",
+    "Messages of a partition that are not counted yet, up to the end of its log in Kafka; NaN if "
+    "Kafka does not answer.",
     ("partition",),
 )
 END_TO_END_LATENCY = Exported(
@@ -259,95 +263,96 @@ END_TO_END_LATENCY = Exported(
 COMMIT_DURATION = Exported(
     "dither_commit_duration_seconds",
     "histogram",
-    "Time that writing a partition's sums and its next offset to Redis took, waiting for Redis "
-    "included. A commit is counted by the one that follows it.",
+    "Duration of a commit (a partition's sums and next offset) to Redis, waiting included. Each "
+    "commit is counted by the next one.",
     buckets=COMMIT_BUCKETS,
 )
 COMMIT_BYTES = Exported(
     "dither_commit_bytes",
     "counter",
-    "Bytes of panes and batch ids that were written to Redis by these commits.",
+    "Bytes of panes and batch ids that commits wrote to Redis.",
 )
 LAST_COMMIT = Exported(
     "dither_last_commit_timestamp_seconds",
     "gauge",
-    "When a partition's sums were last committed; how long ago that is, Redis's clock says.",
+    "Time of a partition's last commit; its age is measured by Redis's clock.",
     ("partition",),
 )
 WORKERS = Exported(
     "dither_workers",
     "gauge",
-    "Workers that have committed a partition within the last minute; 0 when nobody counts.",
+    "Workers that committed a partition within the last minute; 0 if no worker counts.",
 )
 KAFKA_UP = Exported(
     "dither_kafka_up",
     "gauge",
-    "1 while Kafka tells this server where the partitions of the reports topic end; else their lag "
-    "is not known.",
+    "1 while Kafka answers this server's queries for the ends of the reports topic; otherwise the "
+    "lag is unknown.",
 )
 DEFINITIONS_UNUSABLE = Exported(
     "dither_definitions_unusable",
     "gauge",
-    "1 while the file of definitions of this server, or of a worker, was changed and cannot be "
-    "used: the definitions before it stay in force. `/readyz` and `/v1/status` say why.",
+    "1 while the metrics.toml of this server or of a worker cannot be used after a change; the "
+    "previous definitions stay in force. `/readyz` and `/v1/status` say why.",
 )
 HALTED = Exported(
     "dither_partition_halted",
     "gauge",
-    "1 if a partition is not counted until somebody looks: its log does not go on from its sums, "
-    "or a limit of what may be refused or open was reached.",
+    "1 if a partition is not counted until somebody acts: its log does not continue where its sums "
+    "end, an offset cannot be counted, or a limit on refused messages or open panes was reached.",
     ("partition",),
 )
 GAP = Exported(
     "dither_gap_offsets",
     "gauge",
-    "Offsets of a partition that were lost before they were counted, and accepted as lost.",
+    "Offsets of a partition that were skipped without being counted, because a setting accepted "
+    "their loss.",
     ("partition",),
 )
 EPOCH = Exported(
-    "dither_partition_epoch", "gauge", "Changes of owner of a partition.", ("partition",)
+    "dither_partition_epoch", "gauge", "Number of changes of a partition's owner.", ("partition",)
 )
 OWNER = Exported(
     "dither_partition_owner",
     "info",
-    "The worker that took a partition last, as its host and process.",
+    "The worker that last took a partition, as its host and process.",
     ("partition", "worker"),
 )
 WORKER_DEATHS = Exported(
     "dither_worker_deaths",
     "counter",
-    "Workers that ended without being asked and were started again by `dither aggregate`.",
+    "Workers that ended unexpectedly and were restarted by `dither aggregate`.",
 )
 WORKER_STUCK = Exported(
     "dither_worker_stuck_seconds",
     "gauge",
-    "Time for which a worker has been in one step; only of workers that are stuck.",
+    "Time that a stuck worker has spent in its current step; only stuck workers have it.",
     ("worker", "step"),
 )
 PUBLISHED = Exported(
     "dither_published_events",
     "counter",
-    "Events that are committed to the estimates topic, by type: `final` for each closed pane once, "
-    "`provisional` for a running total that has changed.",
+    "Events committed to the estimates topic, by type: one `final` for each closed pane, "
+    "`provisional` for a changed running total.",
     ("type",),
 )
 EXPIRED = Exported(
     "dither_expired_panes",
     "gauge",
-    "Panes that will never have a final event: some of them had expired, by the metric's "
-    "`retention`, before every partition had closed them.",
+    "Panes that will never have a final event, because a part expired (the metric's `retention`) "
+    "before every partition had closed it.",
     ("metric",),
 )
 PUBLISHER_LEADER = Exported(
     "dither_publisher_leader",
     "gauge",
-    "1 while one of the servers has the lease to publish events.",
+    "1 while a server has the lease to publish events.",
 )
 REQUESTS = Exported(
     "dither_http_requests",
     "counter",
-    "Answers of this server by route, method and class of status; the route is empty where the "
-    "path has none.",
+    "Answers of this server by route, method and class of status; the route is empty for unknown "
+    "paths.",
     ("route", "method", "status"),
 )
 REQUEST_DURATION = Exported(
@@ -360,7 +365,7 @@ REQUEST_DURATION = Exported(
 COLLECTION_DURATION = Exported(
     "dither_collection_duration_seconds",
     "gauge",
-    "Time that reading and estimating took for this scrape.",
+    "Time to read and estimate for this scrape.",
 )
 BUILD = Exported("dither_build", "info", "The version of this server.", ("version",))
 
@@ -422,23 +427,22 @@ ALL = tuple(itertools.chain.from_iterable(SECTIONS.values()))
 LABELS = {
     "side": "`at_least` of a maximum, `at_most` of a minimum",
     "metric": "name of a metric in `metrics.toml`",
-    "category": "a category of a frequency or a coordinate of a vector, of which at most the "
+    "category": "a category of a frequency or a coordinate of a vector; at most the "
     "`serve.top_categories` largest are exported; empty for a mean",
     "level": "the epsilon of a privacy level",
-    "outcome": "what became of reports",
-    "reason": "why a message could not be counted: docs/data-model.md lists the reasons",
+    "outcome": "`accepted`, `duplicate`, or the reason of a dead letter",
+    "reason": "why a message could not be counted; docs/data-model.md lists the reasons",
     "partition": "number of a partition of the reports topic",
-    "worker": "host and process of a worker; as many as there are partitions at any time",
+    "worker": "host and process of a worker; at any time at most as many as partitions",
     "step": "what a worker does: consuming, counting, committing, sending dead letters, taking "
     "over, leaving",
     "type": "`final` or `provisional`",
     "route": "template of a path",
     "method": "HTTP method",
     "status": "`2xx`, `3xx`, `4xx` or `5xx`",
-    "policy": "`optimal`, `paper`, `proportional` or `uniform`; of a metric that is collected in "
-    "trust one of docs/trusted.md",
-    "description": "from the metric's definition, like the kind, mechanism, unit, levels and "
-    "revision beside it",
+    "policy": "`optimal`, `paper`, `proportional` or `uniform`; with trusted collection one of "
+    "docs/trusted.md",
+    "description": "from the metric's definition, like kind, mechanism, unit, levels and revision",
     "version": "of Dither",
 }
 """What the values of each label are, by its name."""
@@ -446,12 +450,15 @@ LABELS = {
 HEAD = """\
 # Exported metrics
 
-What `dither serve` exports at `/metrics`, in Prometheus' text format or OpenMetrics. Estimates,
-reports and counting are read from Redis at each scrape, so that every `dither serve` of a
-deployment exports the same: take the maximum over instances before you sum. Counters of reports,
-messages and commits go on across restarts and changes of owner, as they are committed together with
-what they count; they go back only when Redis itself lost writes. [monitoring.md](monitoring.md)
-says how to have them scraped, and [operations.md](operations.md) what the alerts mean.
+This page lists every metric that `dither serve` exports at `/metrics`, in Prometheus' text format
+or OpenMetrics. It is for people who write queries, dashboards and alerts:
+[monitoring.md](monitoring.md) shows how to scrape them, and [operations.md](operations.md) what the
+alerts mean.
+
+Estimates, reports and progress are read from Redis at each scrape, so all servers of a deployment
+export the same values: take the maximum over instances before you sum. Counters of reports,
+messages and commits survive restarts and changes of owner, because they are committed together with
+what they count. They decrease only if Redis lost writes.
 
 Generated from `aggregator/monitoring/metric_definitions.py`:
 `python -m aggregator.monitoring.metric_definitions > docs/metrics.md`.
