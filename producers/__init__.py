@@ -1,6 +1,6 @@
-"""The edge: reports randomized on the device, batched, and handed to Kafka.
+"""The device side: randomize reports, batch them, and send them to Kafka.
 
-Names are imported on first use, so that a part of this package costs only what it needs.
+Names are imported on first use, so that each part of this package loads only what it needs.
 """
 
 from __future__ import annotations

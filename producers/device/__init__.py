@@ -1,1 +1,1 @@
-"""What an application on a device talks to."""
+"""The interface for an application on a device."""

@@ -1,4 +1,4 @@
-"""Randomized reports wait here, by pane, until a batch is full, old, or its pane is over."""
+"""Buffers randomized reports by pane until a batch is full or old, or its pane is over."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Pane:
 
 
 class PaneBuffer:
-    """The reports that are waiting, by pane.
+    """Randomized reports that wait for their batch, by pane.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class PaneBuffer:
     batch_reports : int
         A pane with this many reports gives a batch.
     batch_age : float
-        A batch leaves this many seconds after its first report came.
+        A batch is sent this many seconds after its first report.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class PaneBuffer:
         return sum(pane.count for pane in self._panes.values())
 
     def add(self, columns: Columns, now: float) -> list[Columns]:
-        """Add reports; return the batches that leave, each within one pane, in order of event time.
+        """Add reports; return the batches to send, each within one pane, in order of event time.
 
-        Those that are full, and those of panes that the new reports will make whoever counts close:
-        they have to be there first.
+        These are the full batches, and those of panes that the new reports will close on the
+        workers: they must arrive first.
 
         Parameters
         ----------

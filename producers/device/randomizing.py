@@ -1,4 +1,4 @@
-"""From what an application gives to what leaves the device: checked, paid for, and randomized."""
+"""Checks an application's values, charges the ledger, and randomizes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
-    """Return what was given as an array of values, or of rows.
+    """Return the application's values as an array of values, or of rows.
 
     Raises
     ------
@@ -57,14 +57,14 @@ def randomized(
     changes: int,
     bits: Bits | None,
 ) -> Reports:
-    """Return the reports of values; with a ledger, once they are paid for.
+    """Return the reports of values; with a ledger, after charging it.
 
     Raises
     ------
     ValueError
         If a value, or `permanent`, cannot be used.
     BudgetSpent, DefinitionChanged, AlreadyAnswered, LedgerError
-        As the ledger has it.
+        As for the ledger.
     """
     if permanent is not None and (ledger is None or not metric.memoized):
         raise ValueError(

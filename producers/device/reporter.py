@@ -1,4 +1,4 @@
-"""The reporter: what an application on the device talks to."""
+"""The reporter: the interface for an application on a device."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _MESSAGE_OVERHEAD = 512  # bytes for everything in a batch but its two columns
 
 
 class Reporter:
-    """Randomizes values of one metric on the spot and sends the reports to Kafka.
+    """Randomizes values of one metric at once and sends the reports to Kafka.
 
-    A raw value is never kept: it is randomized before `report` returns, and only the report waits
+    It never stores a raw value: `report` randomizes it before it returns, and only the report waits
     for its batch. All methods may be called from any thread.
 
     Parameters
@@ -47,21 +47,22 @@ class Reporter:
         librdkafka's properties, or a connection that several reporters share.
     topic : str
     batch_reports : int
-        A batch leaves with this many reports (fewer where Kafka's message size asks for it, or the
-        metric's `max_batch_reports`).
+        A batch is sent with this many reports (fewer if Kafka's message size or the metric's
+        `max_batch_reports` requires it).
     batch_age : float
-        Or this many seconds after its first report, or as soon as a report of a later pane comes.
+        A batch is also sent this many seconds after its first report, or when a report of a later
+        pane arrives.
     key : bytes, optional
         The Kafka key of every batch, for metrics with a limit per key (`max_key_reports`): a random
-        pseudonym of the device, or of many. Whoever reads the log can tell which batches share it;
-        by default each has a random one of its own, its id.
+        pseudonym of the device, or of several. A reader of the log can see which batches share a
+        key; by default each batch has a random key, its id.
     trusted : bool
-        Needed for a metric with ``trust = "central"``: **the collector may see true values**. It is
-        for the application to say so, not for a definition that somebody sent.
+        Needed for a metric with ``trust = "central"``: **the collector may see true values**. The
+        application decides this, not a definition that somebody sent.
     bits : Bits, optional
-        The randomness of the reports; the operating system's by default.
+        The source of randomness; the operating system's by default.
     clock : callable
-        Seconds since the epoch: the event time of reports that name none.
+        Seconds since the epoch: the event time of reports without one.
     timer : callable
         Monotonic seconds: the age of batches.
 
@@ -168,35 +169,34 @@ class Reporter:
         value : scalar or array_like, shape (n,); for a vector mean (d,) or (n, d)
             Numbers for a mean; category names or indices for a frequency; vectors.
         epsilon : float or array_like of float, shape (n,)
-            The privacy each owner demands; rounded down to one of the metric's levels.
+            The largest epsilon each owner allows; rounded down to one of the metric's levels.
         time : None, float, datetime, datetime64, or n of these
             When it happened; None: now. See :func:`producers.device.times.event_times`.
         ledger : Ledger, optional
-            The account of the person whose values these are, all of them. The levels that are
-            reported at are spent there, on disk, before anything is randomized. Of a memoized
-            metric, answers are kept there and repeated. Of a trusted one, each report is sent by
-            itself, under the device's pseudonym in its pane, and at most one a pane.
+            The account of the one person who owns all these values. The reporter charges each
+            report's level there, on disk, before it randomizes anything. For a memoized metric, it
+            stores answers there and repeats them. For a trusted one, it sends each report by
+            itself, under the device's pseudonym in its pane, at most one a pane.
         permanent : float, optional
             With a ledger and a memoized metric: the epsilon of the permanent answers, from which
-            each report is drawn anew at `epsilon`. By default reports are the permanent answers.
+            each report is drawn again at `epsilon`. By default reports are the permanent answers.
             See :class:`estimators.memoization.Memoization`.
         changes : int
             With a ledger and a memoized metric: how often the answer may change in a period of the
-            ledger. The period is charged for that many answers and one, whatever the values do; a
-            value beyond is answered with the answer before it.
+            ledger. The ledger charges that many answers plus one, whatever the values are; a
+            further value gets the previous answer.
 
         Raises
         ------
         ValueError
             If a value, an epsilon or a time cannot be used. Nothing is reported then.
         DefinitionChanged
-            If the ledger remembers answers of another definition of that name. Nothing is reported
-            then.
+            If the ledger has answers of another definition of that name. Nothing is reported then.
         BudgetSpent
-            If it would cost more than is left in the ledger. Nothing is reported then.
+            If the cost exceeds what is left in the ledger. Nothing is reported then.
         AlreadyAnswered
-            If the metric is memoized or trusted, and the ledger knows of a report in the same pane
-            or in a later one. Nothing is reported then.
+            If the metric is memoized or trusted, and the ledger has a report in the same pane or in
+            a later one. Nothing is reported then.
         LedgerError
             If the ledger's file cannot be used. Nothing is reported then.
         DeliveryError
@@ -240,20 +240,20 @@ class Reporter:
     ) -> int:
         """Answer a round of a minimum or maximum at random, and send the answers.
 
-        With a ledger, a device answers each round at most once, and where the users are split over
-        the rounds only the one that it drew for itself when it was first asked: other calls answer
-        nothing. What it draws and answers is on disk before anything is sent.
+        With a ledger, a device answers each round at most once. If the users are split over the
+        rounds, it answers only the round that it drew for itself when it was first asked. Other
+        calls answer nothing. The draw and the answer are on disk before anything is sent.
 
         Parameters
         ----------
         asked : Round
             From :class:`producers.device.rounds.Rounds`, or `GET /v1/metrics/NAME/round`.
         value : float or array_like, shape (n,)
-            Of a device, one number that does not change between rounds.
+            For a device, one number that does not change between rounds.
         epsilon : float or array_like of float, shape (n,)
         ledger : Ledger, optional
-            The account of the person whose value this is. Without one, it is for the caller to see
-            that nobody answers twice, and who answers which round
+            The account of the person who owns this value. Without one, the caller has to ensure
+            that nobody answers twice, and decide who answers which round
             (:meth:`estimators.extremes.Search.own_round`).
 
         Returns
@@ -264,10 +264,10 @@ class Reporter:
         Raises
         ------
         ValueError
-            If a value or an epsilon cannot be used, or the round is not one that the metric's
-            definition allows: another number, or a threshold that its search cannot come to.
+            If a value or an epsilon cannot be used, or the metric's definition does not allow the
+            round: another number, or a threshold that its search cannot reach.
         DefinitionChanged
-            If the ledger knows a search of this name by another definition.
+            If the ledger has a search of this name with another definition.
         BudgetSpent, LedgerError
             As for :meth:`report`. Nothing is answered then.
         DeliveryError
@@ -312,7 +312,7 @@ class Reporter:
             )
 
     def _entrust(self, ledger: Ledger, columns: Columns) -> None:
-        """Send one person's true values, each in a batch of its own, once a pane."""
+        """Send one person's true values, each in a batch of its own, at most one a pane."""
         from producers.device.true_values import entrusted
 
         if self._outbox.key is not None:
@@ -329,7 +329,7 @@ class Reporter:
         self._outbox.send()
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Take in acknowledgements, waiting up to `timeout` seconds, and send batches by age.
+        """Process acknowledgements, waiting up to `timeout` seconds, and send batches by age.
 
         Only needed with ``Connection(..., background=False)``; otherwise a thread does it.
         """
@@ -342,7 +342,7 @@ class Reporter:
         self._outbox.send()
 
     def flush(self, timeout: float = 30.0) -> None:
-        """Send everything, also what has failed before, and wait for Kafka's acknowledgement.
+        """Send everything, including failed batches, and wait for Kafka's acknowledgement.
 
         Parameters
         ----------
@@ -352,7 +352,7 @@ class Reporter:
         Raises
         ------
         DeliveryError
-            If something is not acknowledged. It is kept: the next `flush` tries again.
+            If something is not acknowledged. The next `flush` sends it again.
         """
         deadline = clocks.monotonic() + timeout
         with self._lock:
@@ -364,7 +364,7 @@ class Reporter:
     def close(self, timeout: float = 30.0) -> None:
         """Flush, and accept no more reports.
 
-        In a process that was forked from the reporter's, nothing is sent: that is the parent's.
+        In a forked process nothing is sent, because the reports belong to the parent.
 
         Raises
         ------

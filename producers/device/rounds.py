@@ -1,4 +1,4 @@
-"""Rounds: what a minimum or maximum asks its devices now, followed on a compacted topic."""
+"""Rounds: the open questions of minimum and maximum metrics, read from a compacted topic."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ MESSAGES = 1_000
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """The round of a metric that is open, and the decisions that led to it.
+    """The open round of a metric, and the decisions that led to it.
 
     The latest one on the topic under a metric's key counts. `number` counts from 1; `threshold` is
-    what is asked about, in the metric's unit, and null once all rounds are decided (`number` is
-    then that of the last one). Of a minimum: "is your value at most this?"; of a maximum, at least.
+    the value in the question, in the metric's unit; it is null once all rounds are decided
+    (`number` is then that of the last round). A minimum asks "is your value at most this?", a
+    maximum "at least this?".
     """
 
     metric: str
@@ -48,7 +49,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, metric: Metric, progress: Progress, opened_ms: int) -> Round:
-        """Return the round that follows from the decisions so far."""
+        """Return the next round after the decisions so far."""
         search = metric.search
         over = search.finished(progress)
         return cls(
@@ -63,24 +64,24 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def progress(self) -> Progress:
-        """Where the search stands."""
+        """The progress of the search."""
         return Progress(self.decisions)
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing left to ask."""
+        """Whether all rounds are decided."""
         return self.threshold is None
 
     def extends(self, other: Round) -> bool:
-        """Return whether this one follows from another by one decision or more."""
+        """Return whether this round follows from another by at least one decision."""
         known = len(other.decisions)
         return len(self.decisions) > known and self.decisions[:known] == other.decisions
 
     def fault(self, metric: Metric) -> str:
-        """Return why no device answers this as a round of a metric; empty if it may.
+        """Return why devices must not answer this round of a metric; empty if they may.
 
-        A device knows the definition and believes nobody else: not the coordinator, nor Kafka, nor
-        who serves it over HTTP. What it does not see is whether earlier rounds were decided so.
+        A device trusts its own definition only, and not the coordinator, Kafka or an HTTP server.
+        It cannot check whether earlier rounds were decided that way.
         """
         search = metric.search
         told = (
@@ -107,17 +108,17 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(asked: Round) -> bytes:
-    """Return a round as it is on the topic: JSON."""
+    """Return a round as JSON, the format of the topic."""
     return msgspec.json.encode(asked)
 
 
 def decode(text: bytes) -> Round:
-    """Read back what `encode` wrote.
+    """Parse the output of `encode`.
 
     Raises
     ------
     ValueError
-        If it is none.
+        If it is not a round.
     """
     found = msgspec.json.decode(text, type=Round)
     decided = len(found.decisions)
@@ -143,7 +144,7 @@ class Rounds:
 
     Examples
     --------
-    A device that answers its round when it is opened::
+    A device answers its round when it is opened::
 
         with Reporter(metric, config) as reporter, Rounds(config) as rounds:
             for asked in rounds.follow(metric):  # ends with the search
@@ -181,12 +182,12 @@ class Rounds:
         self.close()
 
     def close(self) -> None:
-        """Let go of Kafka; nothing in a process that was forked from the one it was opened in."""
+        """Close the Kafka client; do nothing in a forked process."""
         if self._process == os.getpid():
             self._consumer.close()
 
     def latest(self, metric: Metric) -> Round | None:
-        """Return the newest round of a metric that was read so far."""
+        """Return the newest round of a metric read so far."""
         return self._latest.get((metric.name, metric.revision))
 
     def follow(
@@ -197,15 +198,15 @@ class Rounds:
     ) -> Iterator[Round]:
         """Yield each round of a metric as it is opened, from the one that is open now.
 
-        Ends when the last round is decided. What is no round of the metric is logged and passed
-        over.
+        Ends when the last round is decided. A message that is not a round of the metric is logged
+        and skipped.
 
         Parameters
         ----------
         timeout : float, optional
-            Give up after so many seconds without another round; wait for ever by default.
+            Stop after this many seconds without another round; wait for ever by default.
         stop : threading.Event, optional
-            Once set, ends this, too.
+            Once set, it also ends the iteration.
 
         Raises
         ------
@@ -233,7 +234,7 @@ class Rounds:
             self.poll(POLL_SECONDS if timeout is None else min(POLL_SECONDS, timeout / 4))
 
     def poll(self, timeout: float = 0.0) -> int:
-        """Read what is new, waiting up to `timeout` seconds; return the number of messages."""
+        """Read new messages, waiting up to `timeout` seconds; return their number."""
         if not self._assigned:
             try:
                 self._assign()
@@ -247,9 +248,9 @@ class Rounds:
         return len(messages)
 
     def read_to_end(self, timeout: float = 30.0) -> None:
-        """Read all that is on the topic now, and was committed.
+        """Read all committed messages that are on the topic now.
 
-        What somebody else has under way there must not hide what is committed behind it.
+        Another producer's open transaction must not hide the committed messages behind it.
 
         Raises
         ------
@@ -273,19 +274,19 @@ class Rounds:
                 raise TimeoutError(f"topic {self.topic!r}: partitions {sorted(left)} go on")
 
     def _warn(self, told: str) -> None:
-        """Log what is wrong, once for as long as it is."""
+        """Log a problem once for as long as it lasts."""
         if told != self._warned:
             logger.warning("topic %s: %s", self.topic, told)
         self._warned = told
 
     def _assign(self) -> None:
-        """Begin at the beginning."""
+        """Read from the beginning."""
         places = self._partitions(self._consumer)
         self._consumer.assign([TopicPartition(self.topic, number, 0) for number in places])
         self._assigned = True
 
     def _ends(self) -> dict[int, int]:
-        """Return where the partitions that have something end, transactions under way included."""
+        """Return the ends of non-empty partitions, including open transactions."""
         properties = {**self._properties, "isolation.level": "read_uncommitted"}
         asker = Consumer(properties, logger=LIBRDKAFKA)
         try:
@@ -306,7 +307,7 @@ class Rounds:
         return list(about.partitions)
 
     def _take(self, message: Any) -> int:
-        """Note what a message says; return the offset that follows it."""
+        """Store a message's round; return the next offset."""
         error = message.error()
         if error is not None:
             if error.code() != KafkaError._PARTITION_EOF:

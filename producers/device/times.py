@@ -1,4 +1,4 @@
-"""Event times as people write them, turned into milliseconds since the epoch."""
+"""Converts event times to milliseconds since the epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def event_times(time: Times, count: int, now: float) -> NDArray[np.int64]:
     ----------
     time : None, number, datetime, datetime64, or an array or sequence of these
         None stands for `now`; numbers are seconds since the epoch; datetime64 is read as UTC. One
-        time serves all reports. Arrays of numbers and of datetime64 are converted without a loop.
+        time applies to all reports. Arrays of numbers and of datetime64 are converted without a
+        loop.
     count : int
         The number of reports.
     now : float

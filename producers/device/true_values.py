@@ -1,8 +1,8 @@
-"""True values of one person, for a collector that is trusted: one a pane, under a pseudonym.
+"""True values of one person for a trusted collector: one a pane, under a pseudonym.
 
-A release is private for one report in it. So that this is one person, their device sends one report
-a pane, and under an id that it cannot choose anew: a second one, of a ledger that was copied or put
-back, has the id of the first, and the collector counts it once.
+A release is private for one report in it. To make that one person, their device sends one report a
+pane, under an id that it cannot choose again. A second report, from a copied or restored ledger,
+has the same id, and the collector counts it once.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _SCHEMAS = (
 def entrusted(
     ledger: Ledger, metric: Metric, level: NDArray[np.uint8], times: NDArray[np.int64]
 ) -> list[bytes]:
-    """Return the ids of one person's reports, once they are noted and charged; or none of them.
+    """Return the ids of one person's reports after recording and charging them, all or none.
 
-    Each costs its level's epsilon: what its pane's release says about it at most.
+    Each costs its level's epsilon, the most that its pane's release reveals about it.
 
     Parameters
     ----------
     ledger : Ledger
     metric : Metric
-        Of a trusted collection.
+        With ``trust = "central"``.
     level, times : ndarray, shape (n,)
         Levels, and event times in ms; each in a later pane than the one before.
 
@@ -78,13 +78,13 @@ def entrusted(
 
 
 def pseudonym(secret: bytes, metric: str, start: int) -> bytes:
-    """Return a device's id in a pane: the same within it, and like a random one in any other."""
+    """Return a device's id: fixed within a pane, and like random bytes in another pane."""
     said = f"{metric} {start}".encode()
     return hashlib.blake2b(said, digest_size=BATCH_ID_BYTES, key=secret).digest()
 
 
 def _secret(database: sqlite3.Connection) -> bytes:
-    """Return what a device's pseudonyms are made of, drawn once."""
+    """Return the secret of a device's pseudonyms, drawn once."""
     found = database.execute("SELECT word FROM secret").fetchone()
     if found is None:
         found = (os.urandom(SECRET_BYTES),)

@@ -1,8 +1,8 @@
-"""Reports over HTTP, for devices that speak no Kafka: `POST /v1/reports`.
+"""Reports over HTTP, for devices without a Kafka client: `POST /v1/reports`.
 
-The path of a post: :mod:`~producers.gateway.clients` (is its sender within its rate?),
-:mod:`~producers.gateway.bodies` (is it a batch of this metric's reports?),
-:mod:`~producers.gateway.sender` (to Kafka, until Kafka has acknowledged it).
+A post passes :mod:`~producers.gateway.clients` (is its sender within its rate?),
+:mod:`~producers.gateway.bodies` (is it a batch of this metric's reports?) and
+:mod:`~producers.gateway.sender` (to Kafka, until Kafka acknowledges it).
 """
 
 from producers.gateway.gateway import Gateway

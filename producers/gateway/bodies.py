@@ -1,6 +1,6 @@
-"""What may be posted: a serialized ``ReportBatch``, or the same as JSON for people with curl.
+"""Parses posts: a serialized ``ReportBatch``, or the same as JSON (for instance from curl).
 
-Both carry answers that were randomized on the device. A gateway never sees what a person holds.
+Both contain answers that were randomized on the device. A gateway never sees a raw value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHOWN = "docs/gateway.md shows what a body looks like"
 
 @dataclasses.dataclass(frozen=True)
 class Times:
-    """Which event times are taken: what workers would refuse, nobody need write to Kafka.
+    """The event times that the gateway accepts: those that workers would count.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ ANY_TIME = Times()
 
 
 class JsonReport(msgspec.Struct, forbid_unknown_fields=True):
-    """What the mechanism made of a value, at a level or, which is the same, the level's epsilon."""
+    """A randomized value, with its level or the level's epsilon."""
 
     report: Annotated[
         int | list[int], Meta(description="Of the shape that the metric's mechanism has.")
@@ -108,7 +108,7 @@ _decoder = msgspec.json.Decoder(JsonBatch)
 def read_batch(
     media_type: str, body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME
 ) -> Batch:
-    """Return a body as what goes to Kafka.
+    """Return the batch for Kafka that a body describes.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def read_batch(
     Raises
     ------
     Problem
-        400, naming what was wrong, with the value and what was expected.
+        400, with the error, the value and what was expected.
     """
     try:
         if media_type == PROTOBUF:
@@ -134,7 +134,7 @@ def read_batch(
 
 
 def from_protobuf(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME) -> Batch:
-    """Return a serialized ``ReportBatch``, without anything in it that its definition lacks.
+    """Return a serialized ``ReportBatch``, without fields that its definition lacks.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
 
 
 def _level(offered: Sequence[float], index: int, given: JsonReport) -> int:
-    """Return the level of a report, which is given by its index or by its epsilon."""
+    """Return the level of a report from its index or its epsilon."""
     if (given.level is None) == (given.epsilon is None):
         raise ReportError("bad_level", f"reports[{index}]: expected one of level and epsilon")
     if given.level is not None:
@@ -220,7 +220,7 @@ def _level(offered: Sequence[float], index: int, given: JsonReport) -> int:
 
 
 def _misshapen(metric: Metric, index: int, report: int | list[int]) -> ReportError:
-    """Return what is wrong with a report that has not the shape of the metric's."""
+    """Return the error for a report that does not have the shape of the metric's."""
     shape = metric.randomizer.shape
     expected = f"a list of {shape[0]} integers" if shape else "an integer"
     shown = f"a list of {len(report)} integers" if isinstance(report, list) else "an integer"
@@ -239,7 +239,7 @@ def _batch_id(text: str) -> bytes:
 
 
 def _time_ms(time: float | str | None) -> int:
-    """Return milliseconds since the epoch; 0, for Kafka's timestamp, where none is given."""
+    """Return milliseconds since the epoch; 0, for Kafka's timestamp, if there is none."""
     if time is None:
         return 0
     moment: Any = time

@@ -1,4 +1,4 @@
-"""How much each client may post: posts, bytes and reports in a time, counted in bounded memory."""
+"""Rate limits of each client, for posts, bytes and reports, in bounded memory."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ CLOSES_ABOVE = 65_536
 
 
 class Client(NamedTuple):
-    """Who asks. A token and an address are never the same client, whatever they are called.
+    """The sender of a request. A token and an address are never the same client.
 
     Attributes
     ----------
     kind : str
-        ``"token"``, ``"address"``, or ``"unknown"`` where there is no address: these share one.
+        ``"token"``, ``"address"``, or ``"unknown"`` if there is no address: these share one client.
     name : str
     """
 
@@ -38,7 +38,7 @@ class Client(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        """Return it as messages call it."""
+        """Return the client's name in messages."""
         return self.name if self.kind == "address" else f"{self.kind} {self.name}"
 
 
@@ -46,11 +46,11 @@ UNKNOWN = Client("unknown", "address")
 
 
 def client_of(scope: MutableMapping[str, Any]) -> Client:
-    """Return who asks: a token's name, or else a network address.
+    """Return the sender of a request: a token's name, or else a network address.
 
-    Who checks tokens leaves the caller in the scope, as ``dither.caller``. An IPv4 address that is
-    mapped into IPv6 is the IPv4 address; of other IPv6 addresses the /64 network counts, because
-    whoever has one address of it has them all.
+    The token check stores the caller in the scope, as ``dither.caller``. An IPv4 address that is
+    mapped into IPv6 is the IPv4 address; for other IPv6 addresses the client is the /64 network,
+    because the owner of one address has them all.
 
     Examples
     --------
@@ -76,10 +76,10 @@ def client_of(scope: MutableMapping[str, Any]) -> Client:
 
 
 class Allowance:
-    """What each client may use in a time that begins with its first use.
+    """The allowance of each client for a period that begins with its first use.
 
-    A use is admitted while the client has something left. One that is larger than what is left
-    also takes from the times that follow, so that the rate holds in the long run.
+    A use is admitted while the client has something left. A use that exceeds what is left is also
+    charged to the following periods, so that the rate holds in the long run.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class Allowance:
         Raises
         ------
         Problem
-            429, with the time until it may go on.
+            429, with the time until it may continue.
         """
         used, began = self._used.get(client, (0, 0.0))
         if used < self.limit.amount:
@@ -154,7 +154,7 @@ class Clients:
     Parameters
     ----------
     posts, sizes, reports : str
-        Of posts, bytes and reports, as the limits package writes rates: ``"100/second"`` or
+        Rates of posts, bytes and reports, as the limits package writes them: ``"100/second"`` or
         ``"6000 per hour"``; empty: no limit.
     most : int
         How many clients are counted at a time.
@@ -185,7 +185,7 @@ class Clients:
         self._reports = allowance("rate_limit_reports", reports, "reports")
 
     def admit(self, scope: MutableMapping[str, Any], length: int = 0) -> Client:
-        """Count a post, and as many bytes as it announces; return its client.
+        """Count a post and the bytes that it announces; return its client.
 
         Raises
         ------
@@ -223,7 +223,7 @@ class Clients:
         Raises
         ------
         Problem
-            429, as of :meth:`admit`; then the batch must go no further.
+            429, as of :meth:`admit`; then the batch must not be sent.
         """
         _use(self._reports, client, amount)
 
@@ -235,7 +235,7 @@ def _use(limit: Allowance | None, client: Client, amount: int) -> None:
 
 
 def rate_limit(rate: str, name: str = "rate_limit") -> RateLimitItem | None:
-    """Return a rate as the limits package knows it; None if it is empty.
+    """Return a rate of the limits package; None if it is empty.
 
     Examples
     --------

@@ -52,8 +52,8 @@ SAME_BATCH = "post the same batch again, with the same batch_id and time: it is 
 class Gateway:
     """Takes reports over HTTP and hands them to Kafka.
 
-    A post is answered 202 when Kafka has acknowledged its batch (acks=all, idempotent), and not
-    before. Every other answer is a problem (RFC 9457) that says what to do.
+    A post is answered 202 only after Kafka has acknowledged its batch (acks=all, idempotent). Every
+    other answer is a problem (RFC 9457) that says what to do.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ class Gateway:
         librdkafka's properties.
     topic : str
     rate_limit, rate_limit_bytes, rate_limit_reports : str
-        Of one client: posts, bytes and reports, as in ``"100/second"``; empty: no limit.
+        Limits for one client, on posts, bytes and reports, as in ``"100/second"``; empty: no limit.
     max_body : int
-        Bytes of a post.
+        The largest post, in bytes.
     max_in_flight : int
         Bytes of all posts that Kafka has not acknowledged yet, 4 KiB more for each; above it a post
         is answered 503.
@@ -73,14 +73,14 @@ class Gateway:
     trusted_without_tls : bool
         Whether true values (metrics with ``trust = "central"``) may come over plain HTTP.
     times : Times
-        Which event times are taken.
+        The event times that it accepts.
     prepare : callable, optional
         Called in a thread until it does not raise, before anything is sent: to create the topic.
 
     Attributes
     ----------
     in_flight : int
-        Bytes of posts that are not through yet, 4 KiB more for each.
+        Bytes of posts in progress, 4 KiB more for each.
 
     Raises
     ------
@@ -128,11 +128,11 @@ class Gateway:
 
     @property
     def routes(self) -> list[Route]:
-        """What to mount."""
+        """The routes to mount."""
         return [Route(PATH, _Endpoint(self), methods=["POST"], name="reports")]
 
     def start(self) -> None:
-        """Begin to connect, in the running event loop; Kafka need not be there."""
+        """Start connecting in the running event loop; Kafka need not be reachable."""
         self._checking = ThreadPoolExecutor(1, thread_name_prefix="dither-check")
         self._sender.start()
 
@@ -213,7 +213,7 @@ class Gateway:
         return await asyncio.get_running_loop().run_in_executor(self._checking, read)
 
     def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> Batch:
-        """Return a body as what goes to Kafka; true values only if nobody can have listened."""
+        """Return the batch for Kafka; refuse true values that came without TLS."""
         batch = read_batch(media_type, body, self.metrics, self._times)
         if not (is_secret or self._trusted_without_tls):
             metric = self.metrics.get(parse_batch(batch.payload).metric)
@@ -280,7 +280,7 @@ class Gateway:
             ) from None
 
     def busy(self) -> Problem:
-        """Return what a post is told for which there is no room."""
+        """Return the answer to a post for which there is no memory."""
         return Problem(
             HTTPStatus.SERVICE_UNAVAILABLE,
             f"{self.in_flight} bytes of reports wait for Kafka, which is slow or away",
@@ -290,7 +290,7 @@ class Gateway:
 
 
 class _Hold:
-    """What one post takes of the gateway's memory."""
+    """The memory that one post occupies in the gateway."""
 
     __slots__ = ("bytes", "gateway")
 
@@ -323,12 +323,12 @@ class _Endpoint:
 
 
 def _headers(scope: MutableMapping[str, Any]) -> tuple[str, int]:
-    """Return a post's media type and length; 0 where it does not say.
+    """Return a post's media type and length; 0 if it announces none.
 
     Raises
     ------
     Problem
-        415 if it is nothing that can be read; 400 if its length is told in two ways.
+        415 if the type is not supported; 400 if it announces its length in two ways.
     """
     media_type, length = "", 0
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
@@ -368,7 +368,7 @@ def _too_large_for_kafka() -> Problem:
 
 
 def _not_acknowledged(batch: Batch, error: KafkaError, seconds: float) -> Problem:
-    """Return what is told of a batch that may or may not be in Kafka."""
+    """Return the answer for a batch that may or may not be in Kafka."""
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return _too_large_for_kafka()
     name = batch.key.hex()

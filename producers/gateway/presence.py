@@ -1,4 +1,4 @@
-"""Whether Kafka answers: asked where there is reason to doubt it."""
+"""Checks whether Kafka answers, when there is reason to doubt it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ goes to a broker drawn at random, and only one of several may be frozen."""
 
 
 class Presence:
-    """Asks Kafka, in a thread of its own, as soon as somebody doubts that it is there.
+    """Checks Kafka in a thread of its own after a call of `doubt`.
 
     Parameters
     ----------
     ask : callable
         Returns whether Kafka answers, within about a second.
     left : callable
-        Called, in that thread, when Kafka turns out to be away.
+        Called in that thread when Kafka does not answer.
 
     Attributes
     ----------
     is_away : bool
-        What is known now.
+        The result of the last check.
     """
 
     def __init__(self, ask: Callable[[], bool], left: Callable[[], object]) -> None:
@@ -41,23 +41,22 @@ class Presence:
         self._thread = threading.Thread(target=self._run, name="dither-presence", daemon=True)
 
     def start(self) -> None:
-        """Begin to listen to doubts."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
 
     def doubt(self, *, is_sure: bool = False) -> None:
-        """Have Kafka asked.
+        """Request a check of Kafka.
 
         Parameters
         ----------
         is_sure : bool
-            Kafka's client says that no broker is there: then one question without an answer is
-            enough.
+            Kafka's client says that no broker is reachable: then one failed check is enough.
         """
         with self._changed:
             if not is_sure and time.monotonic() - self._answered_at < SETTLED_SECONDS:
@@ -67,7 +66,7 @@ class Presence:
             self._changed.notify_all()
 
     def look(self, seconds: float) -> bool:
-        """Return whether Kafka is away, asked now, or so many seconds later known as before."""
+        """Return whether Kafka is away; a result is reused for some seconds."""
         self.doubt()
         with self._changed:
             answers, settled = self._answers, self._answered_at

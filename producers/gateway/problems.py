@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 
 
 class Problem(Exception):  # noqa: N818
-    """A request that cannot be answered: the response says why, and what to do.
+    """A refused request: the response says why, and what to do.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Problem(Exception):  # noqa: N818
         super().__init__(detail)
 
     def response(self, instance: str) -> JSONResponse:
-        """Return the response; `instance` is the path that was asked for."""
+        """Return the response; `instance` is the path of the request."""
         body: dict[str, Any] = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,

@@ -1,4 +1,4 @@
-"""From the event loop to Kafka, and Kafka's acknowledgements back to it."""
+"""Sends batches from the event loop to Kafka, and returns Kafka's acknowledgements to it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Outcome = KafkaError | None
 
 
 class Sender:
-    """Batches on their way to Kafka, each with a future of its acknowledgement.
+    """Batches in flight to Kafka, each with a future of its acknowledgement.
 
     All methods belong to the event loop; librdkafka's deliveries come from the connection's thread.
 
@@ -49,14 +49,14 @@ class Sender:
         librdkafka's properties.
     topic : str
     timeout : float
-        Seconds until a batch that Kafka has not acknowledged is given up.
+        Seconds to wait for Kafka's acknowledgement of a batch.
     prepare : callable, optional
         Called in a thread until it does not raise, before anything is sent: to create the topic.
 
     Attributes
     ----------
     is_stalled : bool
-        Whether Kafka has not acknowledged the batch whose time was over last, and none since.
+        Whether the last batch timed out, and Kafka has acknowledged none since.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Sender:
         self._sweeper: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to connect; Kafka need not be there."""
+        """Start connecting; Kafka need not be reachable."""
         self._loop = asyncio.get_running_loop()
         self._closing.clear()
         self._connection = Connection(self._config)
@@ -117,7 +117,7 @@ class Sender:
 
     @property
     def obstacle(self) -> str:
-        """Why nothing can be sent now; empty if it can. The log has more: this is for devices."""
+        """Why nothing can be sent now, for devices; empty if it can. The log has details."""
         if not self.ready:
             return "Kafka does not answer yet"
         return "Kafka does not answer" if self.presence.is_away else ""
@@ -129,8 +129,8 @@ class Sender:
         ----------
         batch : Batch
         done : callable
-            Called when librdkafka is through with the batch and has let go of its bytes, which may
-            be later than the future is given up.
+            Called when librdkafka has finished with the batch and freed its bytes, which may be
+            after the future timed out.
 
         Returns
         -------
@@ -159,7 +159,7 @@ class Sender:
         return future
 
     def replace_failed(self) -> None:
-        """Go on with a new producer after an error from which librdkafka's does not recover."""
+        """Continue with a new producer after an error from which librdkafka does not recover."""
         failed = self._connection
         if failed is None or failed.closed:
             return
@@ -178,7 +178,7 @@ class Sender:
         error: Outcome,
         _message: Any,
     ) -> None:
-        """Take in a delivery, in the connection's thread: one wake-up for all that come at once."""
+        """Process a delivery in the connection's thread; wake the loop once for several."""
         self._arrived.append((future, done, error))
         if not self._is_settling:
             self._is_settling = True
@@ -196,7 +196,7 @@ class Sender:
                 future.set_result(error)
 
     def _sweep(self) -> None:
-        """Give up what has waited for too long, which is what waits longest."""
+        """Time out batches that have waited for too long, the oldest first."""
         assert self._loop is not None  # noqa: S101
         now = self._loop.time()
         overdue = now - self.timeout
@@ -210,7 +210,7 @@ class Sender:
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep) if again else None
 
     def _complained(self, error: KafkaError) -> None:
-        """Take in what Kafka's client says of the brokers."""
+        """Process an error about the brokers from Kafka's client."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.presence.doubt(is_sure=True)  # or one has just closed an idle connection
         if self._told is not None:
@@ -228,7 +228,7 @@ class Sender:
         return True
 
     def _left(self) -> None:
-        """Give up what waits for a Kafka that is away: whoever posted it can post it again."""
+        """Fail the batches that wait while Kafka is away: their senders can post them again."""
         logger.warning("Kafka does not answer: posts are refused until it does")
         if self._loop is not None and not self._closing.is_set():
             self._loop.call_soon_threadsafe(self._give_up_all)
@@ -262,12 +262,12 @@ def _give_up(future: asyncio.Future[Outcome], why: KafkaError = TIMED_OUT) -> No
 
 
 def _abandon(connection: Connection, seconds: float) -> None:
-    """Close a connection whose batches cannot be sent: each is delivered as an error."""
+    """Close a connection whose batches cannot be sent; each is reported as an error."""
     connection.producer.purge()
     connection.producer.flush(seconds)
     connection.close()
 
 
 def is_fatal(error: KafkaException) -> bool:
-    """Return whether a producer that raised this can send nothing more."""
+    """Return whether a producer that raised this can send nothing any more."""
     return bool(error.args[0].fatal())

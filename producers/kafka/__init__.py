@@ -1,1 +1,1 @@
-"""One Kafka producer, batches on their way, and Kafka's failures in words."""
+"""One Kafka producer, its batches in flight, and explanations of Kafka's errors."""

@@ -1,4 +1,4 @@
-"""One Kafka producer that any number of reporters share, and the thread that serves it."""
+"""One Kafka producer that any number of reporters share, and its thread."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SERVERS = ("bootstrap.servers", "metadata.broker.list", "test.mock.num.brokers"
 
 
 class Served(Protocol):
-    """What a connection's thread calls: a reporter."""
+    """The interface of a reporter for the connection's thread."""
 
     def send_aged(self) -> None:
         """Send the batches that are old enough."""
@@ -57,11 +57,11 @@ class Connection:
     Parameters
     ----------
     config : mapping
-        librdkafka's properties; they go before the defaults (idempotent, acks=all, 5 ms of linger,
-        zstd, messages of at most 250,000 bytes). ``bootstrap.servers`` is needed.
+        librdkafka's properties; they override the defaults (idempotent, acks=all, 5 ms of linger,
+        zstd, messages of at most 250,000 bytes). ``bootstrap.servers`` is required.
     background : bool
-        A daemon thread sends batches by age and takes in acknowledgements. Without it the
-        application calls ``Reporter.poll`` every now and then.
+        A daemon thread sends batches by age and processes acknowledgements. Without it the
+        application calls ``Reporter.poll`` regularly.
 
     Raises
     ------
@@ -117,23 +117,23 @@ class Connection:
 
     @property
     def message_max_bytes(self) -> int:
-        """The largest message that librdkafka takes."""
+        """The largest message that librdkafka accepts."""
         return int(self.config.get("message.max.bytes", LARGEST_MESSAGE))
 
     def add(self, served: Served) -> None:
-        """Serve a reporter from now on."""
+        """Start serving a reporter."""
         if self.closed:
             raise ValueError("this connection is closed: open a new one")
         with self._lock:
             self._served.add(served)
 
     def remove(self, served: Served) -> None:
-        """Serve a reporter no longer."""
+        """Stop serving a reporter."""
         with self._lock:
             self._served.discard(served)
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Take in acknowledgements, waiting up to `timeout` seconds, and send batches by age."""
+        """Process acknowledgements, waiting up to `timeout` seconds, and send batches by age."""
         self.producer.poll(timeout)
         with self._lock:
             served = tuple(self._served)
@@ -146,7 +146,7 @@ class Connection:
         Raises
         ------
         DeliveryError
-            If reports of theirs were not acknowledged.
+            If some of their reports were not acknowledged.
         """
         if self.closed:
             return

@@ -1,4 +1,4 @@
-"""Batches on their way to Kafka: which are under way, which arrived, which failed and are kept."""
+"""Tracks batches on their way to Kafka: in flight, acknowledged, or failed and stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLUSH_WAIT = 0.01  # seconds between two looks at what is still under way
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Batch:
-    """One Kafka message: its key is the batch id, so that it goes to the same partition again."""
+    """One Kafka message; with the batch id as its key, a retry goes to the same partition."""
 
     key: bytes
     payload: bytes
@@ -31,7 +31,7 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Delivered:
-    """What Kafka has acknowledged so far; `bytes` before compression."""
+    """Totals that Kafka has acknowledged so far; `bytes` before compression."""
 
     reports: int = 0
     batches: int = 0
@@ -41,15 +41,15 @@ class Delivered:
 class Outbox:
     """The batches of one reporter, from the moment they are sealed until Kafka acknowledges them.
 
-    They leave in the order in which they were put, whichever threads send: an older batch that came
-    behind a newer one could be late.
+    They are sent in the order of `put`, whichever threads send them: an older batch behind a newer
+    one could be late.
 
     Parameters
     ----------
     connection : Connection
     topic : str
     key : bytes, optional
-        Of every message, instead of the batch's id.
+        The key of every message, instead of the batch's id.
     """
 
     def __init__(self, connection: Connection, topic: str, key: bytes | None = None) -> None:
@@ -64,17 +64,18 @@ class Outbox:
         self._first_error = ""
 
     def check(self, most_bytes: int) -> None:
-        """Say what has failed for good, before more is taken.
+        """Raise an error for batches that failed for good, before accepting more.
 
         Parameters
         ----------
         most_bytes : int
-            Of failed batches: above it nothing is taken until a flush has sent them.
+            The limit for failed batches: above it nothing is accepted until a flush has sent them.
 
         Raises
         ------
         DeliveryError
-            If batches have failed of which no error has told yet, or above `most_bytes`.
+            If batches have failed that no error has reported yet, or more than `most_bytes` of
+            them.
         """
         if not self._failed:
             return
@@ -87,18 +88,18 @@ class Outbox:
             raise error
 
     def put(self, batch: Batch) -> None:
-        """Line a batch up for `send`: from here on it is under way, and `wait` waits for it."""
+        """Queue a batch for `send`: from now on it is in flight, and `wait` waits for it."""
         with self._lock:
             self._under_way[batch.key] = batch
             self._sealed.append(batch)
 
     def send(self, deadline: float | None = None) -> None:
-        """Hand what is lined up to librdkafka, in order; waits while its queue is full.
+        """Pass the queued batches to librdkafka in order; wait while its queue is full.
 
         Parameters
         ----------
         deadline : float, optional
-            On the monotonic clock: a batch that found no room until then has failed.
+            On the monotonic clock: a batch without room in the queue until then fails.
         """
         if not self._sealed:
             return
@@ -112,7 +113,7 @@ class Outbox:
             self._sending.release()
 
     def resend(self, deadline: float) -> None:
-        """Send again what has failed."""
+        """Send the failed batches again."""
         with self._lock:
             self._under_way |= self._failed
             self._sealed.extend(self._failed.values())
@@ -127,7 +128,7 @@ class Outbox:
         Raises
         ------
         DeliveryError
-            If something failed, or is still under way at the deadline.
+            If something failed, or is still in flight at the deadline.
         """
         with self._lock:
             awaited = set(self._under_way)
@@ -142,7 +143,7 @@ class Outbox:
             raise self.error(missing)
 
     def error(self, missing: list[Batch] | None = None, *, kept: bool = True) -> DeliveryError:
-        """Return the error that says what is missing; by default, everything not acknowledged."""
+        """Return the error for missing batches; by default, all that are not acknowledged."""
         with self._lock:
             if missing is None:
                 missing = [*self._under_way.values(), *self._failed.values()]

@@ -1,4 +1,4 @@
-"""Kafka's refusals in words: what was refused, and what to do."""
+"""Explains Kafka's errors: what failed, and what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSALS = frozenset(REMEDIES)
 
 
 def explained(error: Any) -> str:
-    """Return what Kafka's client says of an error, and what to do where that is known.
+    """Return the message of Kafka's client for an error, and what to do if that is known.
 
     Parameters
     ----------
@@ -41,17 +41,17 @@ def explained(error: Any) -> str:
 
 
 class ExplainingProducer(Producer):
-    """A producer that says what it died of; Kafka's client says "fatal error" from then on."""
+    """A producer that reports its fatal error; Kafka's client only repeats "fatal error"."""
 
     _cause: KafkaException | None = None
 
     def poll(self, timeout: float = -1) -> int:
-        """Serve what is due; see :meth:`confluent_kafka.Producer.poll`.
+        """Serve callbacks; see :meth:`confluent_kafka.Producer.poll`.
 
         Raises
         ------
         confluent_kafka.KafkaException
-            Once, when the producer dies.
+            Once, after a fatal error of the producer.
         """
         try:
             return super().poll(timeout)
@@ -65,7 +65,7 @@ class ExplainingProducer(Producer):
         Raises
         ------
         confluent_kafka.KafkaException
-            If it is refused: with the first cause if the producer is dead.
+            If it is refused; after a fatal error, with its cause.
         """
         try:
             super().produce(*arguments, **options)
@@ -79,17 +79,16 @@ class ExplainingProducer(Producer):
 
 
 class DeliveryError(RuntimeError):
-    """Reports that Kafka has not acknowledged.
+    """Raised for reports that Kafka has not acknowledged.
 
     Attributes
     ----------
     reports, batches : int
         How many are not acknowledged.
     first_error : str
-        What Kafka's client said first.
+        The first message of Kafka's client.
     kept : bool
-        True: they are kept, and ``flush()`` sends them again. False: the reporter is closed, and
-        they are lost.
+        True: ``flush()`` sends them again. False: the reporter is closed, and they are lost.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""What a device keeps: the budget that it has spent, and the answers that it repeats."""
+"""A device's storage: the budget that it has spent, and the answers that it repeats."""

@@ -1,4 +1,4 @@
-"""What a ledger tells: its accounts, and the refusal of what is over budget."""
+"""The accounts of a ledger, and the error for reports above the budget."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 
 
 class BudgetSpent(RuntimeError):  # noqa: N818
-    """A report that would cost more than is left: it was refused, and nothing was randomized.
+    """Raised if a report costs more than is left; nothing was randomized.
 
     Attributes
     ----------
     metric : str
     asked, left, budget : Fraction
-        Epsilon. Of the budget that is the tightest: the metric's own, or that of all metrics.
+        Epsilon, for the tighter budget: the metric's own, or that of all metrics.
     of_metric : bool
         Whether that is the metric's own.
     free_at : datetime or None
-        When enough will be left; None if the whole budget is less than what was asked.
+        When enough will be left; None if `asked` exceeds the whole budget.
     """
 
     def __init__(
@@ -57,23 +57,23 @@ class Account:
     metric : str
         Empty for all metrics together.
     budget : Fraction or None
-        Epsilon per period; None: not limited.
+        Epsilon per period; None: no limit.
     spent : Fraction
         Epsilon in the last period.
     left : Fraction or None
-        Of the budget; at least 0. None: not limited.
+        The rest of the budget, at least 0. None: no limit.
     reports : int
         Randomized reports in the last period.
     permanent : int
-        How many permanent answers are charged among them: as many as there may have been, whatever
-        the values were.
+        How many permanent answers are charged among them: the largest possible number, whatever the
+        values were.
     ever_spent, ever_reports : Fraction, int
-        Since the ledger began; an answer that is repeated costs once.
+        Since the ledger was created; a repeated answer costs once.
     more_at : datetime or None
         When some of what was spent is free again; None if nothing was spent.
     trusted : bool
-        Whether its reports are true values, for a collector that is trusted: what was spent then
-        counts what releases may tell others.
+        Whether its reports are true values for a trusted collector: `spent` then counts what
+        releases may reveal to others.
     """
 
     metric: str
@@ -94,7 +94,7 @@ def moment(time_ms: int) -> datetime.datetime:
 
 
 def number(epsilon: Fraction) -> str:
-    """Return an epsilon as people write it; a ledger's have four decimals, and are exact.
+    """Return an epsilon as decimal text; a ledger's have four decimals, and are exact.
 
     Examples
     --------

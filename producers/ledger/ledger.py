@@ -1,7 +1,7 @@
-"""The privacy ledger: what a person's device has given away, and what it may still give.
+"""The privacy ledger: the epsilon that a person's device has spent, and what is left.
 
-A SQLite file on the device. Epsilon is spent there first, durably, and only then is a value
-randomized and reported: a crash between the two loses the report, never the account.
+A SQLite file on the device. Epsilon is charged there first, durably, and only then is a value
+randomized and reported. A crash between the two loses the report, never the charge.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ Recent = tuple[int, int, int, int | None]
 class Ledger:
     """One person's account of epsilon, on their device.
 
-    In **any** stretch of time as long as the period, reports cost at most the budget in all: the
-    period slides, and what was spent is free again one period later. Costs add up (basic
-    composition), over metrics and over time; the guarantee is that of the sum.
+    In **any** interval as long as the period, reports cost at most the budget in all. The period
+    slides: a charge expires one period later. Costs add up (basic composition), over metrics and
+    over time; the guarantee is for the sum.
 
-    Any number of processes and threads may share a file. It holds one person's account: a process
+    Any number of processes and threads may share a file. It has one person's account: a process
     that reports for many people opens a file for each.
 
     Parameters
     ----------
     path : path
-        Of the file. It is made, readable by its owner alone, if it does not exist.
+        The file. If it does not exist, it is created, readable by its owner alone.
     budget : number or str, optional
-        Epsilon per period, over all metrics, with at most 4 decimal digits. What is given replaces
-        what the file says, for every process from the next report on; None leaves it. Needed to
-        begin a file.
+        Epsilon per period, over all metrics, with at most 4 decimal digits. It replaces the budget
+        in the file, for every process from the next report on; None keeps it. Required to create a
+        file.
     period : str, optional
-        A duration such as ``"1d"``, the default. It is fixed when the file is made.
+        A duration such as ``"1d"``, the default. It is fixed when the file is created.
     metrics : mapping of str to number or str, optional
-        Budgets of single metrics, beside the common one.
+        Budgets of single metrics, in addition to the common one.
     clock : callable
-        Seconds since the epoch. Time does not go back: while the clock is behind the latest time
-        that the ledger has seen, that time stands, and nothing becomes free.
+        Seconds since the epoch. Time does not go back: while the clock is behind the latest time in
+        the ledger, the ledger uses that time, and no charge expires.
 
     Raises
     ------
@@ -118,13 +118,13 @@ class Ledger:
         *,
         fingerprint: bytes | None = None,
     ) -> None:
-        """Spend epsilon on reports of a metric; on disk when this returns.
+        """Charge epsilon for reports of a metric; it is on disk when this returns.
 
         Parameters
         ----------
         metric : str
         epsilon : number or str
-            Of all these reports together, with at most 4 decimal digits.
+            The cost of all these reports together, with at most 4 decimal digits.
         reports : int
         fingerprint : bytes, optional
             Of the metric's definition.
@@ -132,9 +132,9 @@ class Ledger:
         Raises
         ------
         DefinitionChanged
-            If the ledger remembers answers of another definition of that name.
+            If the ledger has answers of another definition of that name.
         BudgetSpent
-            If it is more than is left. Nothing is spent then.
+            If it is more than is left. Nothing is charged then.
         LedgerError
             If the file cannot be used. Nothing may be reported then.
         """
@@ -147,9 +147,9 @@ class Ledger:
             total(database, now, metric, parts, reports)
 
     def left(self, metric: str = ALL) -> Fraction | None:
-        """Return the epsilon that a report of a metric may cost now; None: not limited.
+        """Return the epsilon that a report of a metric may cost now; None: no limit.
 
-        Without a metric, what is left for all of them together.
+        Without a metric, return what is left for all of them together.
         """
         accounts = self.accounts()
         whole, own = accounts[ALL].left, None
@@ -159,7 +159,7 @@ class Ledger:
         return min(known, default=None)
 
     def accounts(self) -> dict[str, Account]:
-        """Return what was spent, by metric, that of all metrics first under the empty name."""
+        """Return the accounts by metric; the first, with the empty name, is that of all metrics."""
         with transaction(self.path, write=False) as database:
             now = max(self._now(), _setting(database, "latest_ms"))
             budgets = dict(database.execute("SELECT metric, parts FROM budgets"))
@@ -191,7 +191,7 @@ class Ledger:
         }
 
     def summary(self) -> str:
-        """Say in plain words what was given away, and what it means.
+        """Return a plain summary of what was spent and what it means.
 
         Examples
         --------
@@ -211,7 +211,7 @@ class Ledger:
     # -- Within a transaction ---------------------------------------------------------------------
 
     def advance(self, database: sqlite3.Connection) -> int:
-        """Return the time in ms, never before the latest that was seen; forget what is free."""
+        """Return the time in ms, never before the latest known; delete expired charges."""
         now = max(self._now(), _setting(database, "latest_ms"))
         database.execute("UPDATE settings SET value = ? WHERE name = 'latest_ms'", (now,))
         database.execute("DELETE FROM spent WHERE time_ms <= ?", (now - self.period_ms,))
@@ -226,7 +226,7 @@ class Ledger:
         reports: int,
         answer: int | None = None,
     ) -> None:
-        """Spend, or raise BudgetSpent; `answer` marks what is reserved for a permanent answer."""
+        """Charge, or raise BudgetSpent; `answer` marks charges for a permanent answer."""
         self._require(database, now, metric, parts)
         database.execute(
             "INSERT INTO spent VALUES (?, ?, ?, ?, ?)", (now, metric, parts, reports, answer)
@@ -263,7 +263,7 @@ class Ledger:
         )
 
     def _free_at(self, database: sqlite3.Connection, name: str, missing: int) -> datetime.datetime:
-        """Return when `missing` parts more are free than now."""
+        """Return when `missing` more parts will be free."""
         rows = database.execute(
             "SELECT time_ms, parts FROM spent WHERE ? IN ('', metric) ORDER BY time_ms", (name,)
         )
@@ -310,12 +310,12 @@ class Ledger:
 
 
 def parts_of(number: Number, what: str) -> int:
-    """Return epsilon in whole ten-thousandths.
+    """Return epsilon in units of one ten-thousandth.
 
     Raises
     ------
     ValueError
-        If it is not above 0, or has more decimal digits.
+        If it is not above 0, or has more than 4 decimals.
 
     Examples
     --------
@@ -335,7 +335,7 @@ def parts_of(number: Number, what: str) -> int:
 
 
 def total(database: sqlite3.Connection, now: int, metric: str, parts: int, reports: int) -> None:
-    """Add to what a metric has cost since the ledger began."""
+    """Add to a metric's total since the ledger was created."""
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?, ?) ON CONFLICT (metric) DO UPDATE SET "
         "parts = parts + excluded.parts, reports = reports + excluded.reports",
@@ -353,7 +353,7 @@ def _spent(database: sqlite3.Connection, horizon: int) -> dict[str, Recent]:
 
 
 def true_values_of(database: sqlite3.Connection) -> set[str]:
-    """Return the metrics of which true values were reported, to a collector that is trusted."""
+    """Return the metrics with reports of true values to a trusted collector."""
     if not has_table(database, "trusted"):
         return set()
     return {name for (name,) in database.execute("SELECT metric FROM trusted")}

@@ -1,8 +1,8 @@
 """The ledger's file: one SQLite database on the device, safe against crashes, threads and forks.
 
-A connection lives for one transaction. Nothing is carried over a fork that way, except a fork in
-the middle of a transaction of another thread, which waits (:data:`_ONE_AT_A_TIME`): SQLite's own
-notes about its locks must not be copied into a child that does not hold them.
+A connection lives for one transaction, so a fork copies no connection. A fork during another
+thread's transaction waits (:data:`_ONE_AT_A_TIME`), because SQLite's record of its locks must not
+be copied into a child that does not hold them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ os.register_at_fork(
 
 
 class LedgerError(RuntimeError):
-    """A ledger that cannot be used: nothing was reported.
+    """Raised if the ledger cannot be used; nothing was reported.
 
     Attributes
     ----------
@@ -69,12 +69,12 @@ class LedgerError(RuntimeError):
 
 
 def create(path: Path, period_ms: int, now_ms: int) -> None:
-    """Make an empty ledger, unless the file exists; whole or not at all.
+    """Create an empty ledger, unless the file exists; atomically.
 
     Raises
     ------
     LedgerError
-        If the file cannot be made.
+        If the file cannot be created.
     """
     if path.exists():
         return
@@ -110,7 +110,7 @@ def create(path: Path, period_ms: int, now_ms: int) -> None:
 
 @contextmanager
 def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
-    """Hand out the database for one transaction: on disk when this returns, or undone.
+    """Provide the database for one transaction: on disk at the end, or rolled back.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
 
 
 def has_table(database: sqlite3.Connection, name: str) -> bool:
-    """Return whether a ledger has a table: some are made when they are first needed."""
+    """Return whether a ledger has a table: some are created on first use."""
     found = database.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)
     ).fetchone()

@@ -1,4 +1,4 @@
-"""At most one report of a device in a pane: kept in its ledger, whatever restarts."""
+"""Allows at most one report of a device in a pane; its ledger records this over restarts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ NO_THRESHOLD = b""
 
 
 class AlreadyAnswered(RuntimeError):  # noqa: N818
-    """A second report of a metric in a pane, or one of an earlier pane: it was refused.
+    """Raised for a second report of a metric in a pane, or a report in an earlier pane.
 
-    Of a memoized metric, reports of one pane have to come from different devices, or bounds would
-    be too narrow; of a trusted one, a person would lose more than the release says.
+    Reports of a memoized metric in one pane must come from different devices, or bounds would be
+    too narrow. With two reports to a trusted metric, a person would lose more than the release
+    states.
 
     Attributes
     ----------
     metric : str
     next_ms : int
-        Where the next pane begins, in ms since the epoch.
+        The start of the next pane, in ms since the epoch.
     """
 
     def __init__(self, metric: str, next_ms: int) -> None:
@@ -36,12 +37,12 @@ class AlreadyAnswered(RuntimeError):  # noqa: N818
 
 
 def answer_once(database: sqlite3.Connection, metric: Metric, times: Sequence[int]) -> None:
-    """Note the panes of event times in ms as answered.
+    """Record the panes of event times in ms as answered.
 
     Raises
     ------
     AlreadyAnswered
-        Unless each is later than all before.
+        Unless each is later than all recorded panes.
     """
     key = (metric.name, metric.revision)
     found = database.execute(

@@ -1,14 +1,13 @@
-"""Permanent answers on the device: drawn once for each value, kept in its ledger, and repeated.
+"""Permanent answers: drawn once for each value, stored in the device's ledger, and repeated.
 
-What they cost is what `estimators.memoization` proves: the permanent epsilon once for each distinct
-value, however often it is reported, in each period in which the answer is used, because whoever
-sees only that period learns it there.
+`estimators.memoization` proves their cost: the permanent epsilon once for each distinct value,
+however often it is reported. The ledger charges it in each period in which the answer is used,
+because somebody who sees only that period learns the answer there.
 
-**No value decides what is charged, or whether a report appears.** A period has room for a number of
-different answers that is fixed beforehand, two unless the application says otherwise: the value
-that was held, and one change. The first reports of a period are charged for them, repeated or not,
-until that room is paid for. A value for which there is no room left is answered with the answer
-that was sent last; once an earlier one has not been used for a period, there is room again.
+**No value decides what is charged, or whether a report appears.** A period has room for a fixed
+number of different answers, two by default: the current value, and one change. The ledger charges
+the first reports of a period for this room, repeated or not. A value without room gets the last
+answer. There is room again when an answer has not been used for a period.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ def remembered(
     changes: int,
     bits: Bits | None,
 ) -> Reports:
-    """Return one report for each value, made from permanent answers; all of them, or none.
+    """Return one report for each value, from permanent answers; all of them, or none.
 
-    The answers that are new, and what is charged, are on disk when this returns.
+    New answers and charges are on disk when this returns.
 
     Parameters
     ----------
@@ -58,11 +57,12 @@ def remembered(
     metric : Metric
         With ``memoized``.
     values, level, times : ndarray, shape (n,)
-        As reported, levels and event times in ms; each time in a later pane than the one before.
+        The values, their levels and event times in ms; each time in a later pane than the one
+        before.
     permanent : Fraction, optional
         The epsilon of the answers; by default that of each level.
     changes : int
-        How many different answers a period has room for beside the first; all of them are charged.
+        How many different answers a period has room for after the first; all are charged.
     bits : Bits, optional
         The source of randomness; the operating system's by default.
 
@@ -132,7 +132,7 @@ def _answer(
     room: int,
     bits: Bits,
 ) -> Reports:
-    """Return the permanent answer to a value, or the last one if there is no room for it."""
+    """Return the permanent answer to a value, or the last answer if there is no room."""
     assert way.epsilon is not None  # noqa: S101
     parts = int(way.epsilon * PARTS)
     (number,) = database.execute("SELECT coalesce(max(number), 0) + 1 FROM uses").fetchone()
@@ -159,9 +159,10 @@ def _reserve(
     room: int,
     number: int,
 ) -> None:
-    """Charge a report until all the room of a period is paid for; then only move the oldest charge.
+    """Charge a report until the room of a period is paid for; then only renew the oldest charge.
 
-    So n reports within a period are charged min(n, room) times, and the latest ones say until when.
+    So n reports within a period are charged min(n, room) times, and the latest determine when the
+    charges expire.
     """
     charged = database.execute(
         "SELECT rowid FROM spent WHERE metric = ? AND parts = ? AND answer IS NOT NULL "
@@ -179,9 +180,9 @@ def _reserve(
 def _recent(
     database: sqlite3.Connection, metric: Metric, parts: int, value: int, since: int, room: int
 ) -> Kept | None:
-    """Return the value's answer if it was used in this period, the last used if there is no room.
+    """Return the value's answer if it was used in this period; without room, the last answer.
 
-    None if there is room for the value's own.
+    Return None if there is room for a new answer.
     """
     recent = database.execute(
         "SELECT id, report, value FROM answers JOIN uses ON answer = id "
@@ -195,7 +196,7 @@ def _recent(
 def _kept(
     database: sqlite3.Connection, way: Memoization, parts: int, value: int, bits: Bits
 ) -> tuple[Kept, bool]:
-    """Return the permanent answer to a value, and whether it was drawn just now."""
+    """Return the permanent answer to a value, and whether it is new."""
     metric = way.metric
     key = (metric.name, metric.revision, parts, value)
     found = database.execute(

@@ -1,10 +1,9 @@
-"""Pinned definitions: a search, or a repeated answer, is of one definition of its name for ever.
+"""Pinned definitions: searches and repeated answers keep the first definition of a name.
 
-A server may send any definition, and another one tomorrow. Whatever a device remembers about a
-metric must not be forgotten because its definition changed: which rounds it has answered, which
-answers it repeats, the threshold that it drew for itself. So the ledger keeps the first definition
-under which it remembers something, by the SHA-256 of all that the definition means, and refuses any
-other of the same name.
+A server may send any definition, and another one tomorrow. A changed definition must not make a
+device forget which rounds it has answered, which answers it repeats, or the threshold that it drew
+for itself. So the ledger stores the SHA-256 of the meaning of the first definition under a name,
+and refuses any other definition of that name.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _KNOWN_BEFORE = (
 
 
 class DefinitionChanged(ValueError):  # noqa: N818
-    """Another definition of a metric than the one that the ledger has answered: it was refused.
+    """Raised for another definition of a metric than the one that the ledger has answered.
 
     Attributes
     ----------
@@ -43,12 +42,12 @@ class DefinitionChanged(ValueError):  # noqa: N818
 
 
 def pin(database: sqlite3.Connection, metric: Metric) -> None:
-    """Keep a metric's definition, if none of its name is kept yet.
+    """Store a metric's definition, if none of its name is stored yet.
 
     Raises
     ------
     DefinitionChanged
-        If another one is, or was answered.
+        If another one is stored or was answered.
     """
     database.execute(_SCHEMA)
     kept = database.execute(
@@ -62,7 +61,7 @@ def pin(database: sqlite3.Connection, metric: Metric) -> None:
 
 
 def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> None:
-    """Raise DefinitionChanged if another definition of a name is kept."""
+    """Raise DefinitionChanged if another definition of a name is stored."""
     if not has_table(database, "pins"):
         return
     kept = database.execute("SELECT fingerprint FROM pins WHERE metric = ?", (name,)).fetchone()

@@ -1,7 +1,7 @@
-"""Which rounds a device answers, and has answered: kept in its ledger, whatever restarts.
+"""Records in the ledger which rounds a device answers, and has answered, over restarts.
 
-Whoever asks is not believed: a search has the rounds of the definition that was answered first, and
-no other definition of its name begins it anew.
+The device does not trust the sender of a round: a search has the rounds of the definition that it
+answered first, and no other definition of that name starts it again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ EVERY = 0
 def claim_round(
     ledger: Ledger, metric: Metric, number: int, level: int, bits: Bits | None = None
 ) -> bool:
-    """Return whether this device answers a round now; on disk, and paid for, if it does.
+    """Return whether this device answers a round now; if so, this is charged and on disk.
 
-    A crash after that loses the answer: it is never given twice. Where the users are split over the
+    A crash after that loses the answer: it is never given twice. If the users are split over the
     rounds, the device draws its own round when it is first asked.
 
     Parameters
@@ -40,8 +40,8 @@ def claim_round(
     number : int
         The round, from 1 on.
     level : int
-        At which it would be answered. Where the budget is split an answer costs epsilon / rounds,
-        rounded up to what the ledger counts in.
+        The level of the answer. If the budget is split, an answer costs epsilon / rounds, rounded
+        up to the ledger's unit.
     bits : Bits, optional
         The source of randomness; the operating system's by default.
 
@@ -50,7 +50,7 @@ def claim_round(
     ValueError
         If the metric has no such round.
     DefinitionChanged
-        If the device has a turn in a search of this name by another definition.
+        If the ledger has a search of this name with another definition.
     BudgetSpent, LedgerError
         As for :meth:`Ledger.spend`. The round is not answered then.
 
@@ -85,7 +85,7 @@ def claim_round(
 
 
 def _turn(database: sqlite3.Connection, metric: Metric, bits: Bits | None) -> tuple[int, int]:
-    """Return the device's own round, drawn once for a metric, and the last one it answered."""
+    """Return the device's own round, drawn once for a metric, and its last answered round."""
     database.execute(_SCHEMA)
     key = (metric.name, metric.revision)
     found = database.execute(

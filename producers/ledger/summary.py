@@ -1,4 +1,4 @@
-"""A ledger's accounts in plain words."""
+"""Plain summaries of a ledger's accounts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds
 
 
 def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.datetime) -> str:
-    """Return one paragraph for the person whose ledger it is."""
+    """Return one paragraph for the ledger's owner."""
     whole, *metrics = accounts.values()
     repeated = [each.metric for each in metrics if each.permanent]
     of_what = "which values you had" if repeated else "anything about you"
@@ -81,7 +81,7 @@ def _answers(count: int) -> str:
 
 
 def times(epsilon: Fraction) -> str:
-    """Return e^epsilon, rounded up to two digits or more.
+    """Return e^epsilon, rounded up to at least two digits.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""CSV files, plain or inside a zip: which encoding and delimiter they have, and their columns."""
+"""Reads CSV files, plain or in a zip: detects encoding and delimiter, and reads columns."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _CHUNK = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class CsvFormat:
-    """How a CSV file is written.
+    """The format of a CSV file.
 
     Attributes
     ----------
     encoding : str
-        A codec of Python's: UTF-8, UTF-16 where the file begins with its mark, else Windows-1252.
+        A codec of Python: UTF-8, UTF-16 if the file begins with its mark, else Windows-1252.
     delimiter : str
     """
 
@@ -39,20 +39,20 @@ class CsvFormat:
     delimiter: str = ","
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return a description."""
         return f"{ENCODINGS[self.encoding]}, separated by {DELIMITERS[self.delimiter]}"
 
 
 def detect_format(path: str | Path, names: Sequence[str]) -> CsvFormat:
     """Return the format of a file with columns of these names.
 
-    The delimiter is the first one with which the header has all of the names; if there is none, the
-    first one with which it has them but for upper and lower case and spaces around.
+    The delimiter is the first one with which the header has all of the names. If there is none, it
+    is the first one with which it has them, ignoring case and surrounding spaces.
 
     Raises
     ------
     ValueError
-        If no delimiter gives these names, or the bytes are no text.
+        If no delimiter gives these names, or the bytes are not text.
     """
     path = Path(path)
     encoding = _detect_encoding(path)
@@ -67,14 +67,14 @@ def detect_format(path: str | Path, names: Sequence[str]) -> CsvFormat:
 
 
 class NoColumnError(ValueError):
-    """A CSV file has no column of a name.
+    """Raised if a CSV file has no column of a name.
 
     Parameters
     ----------
     path : Path
     name : str
     header : sequence of str
-        The names that there are.
+        The names in the header.
     """
 
     def __init__(self, path: Path, name: str, header: Sequence[str]) -> None:
@@ -87,7 +87,7 @@ def _exact(header: Sequence[str], name: str) -> list[int]:
 
 
 def _places(header: Sequence[str], name: str) -> list[int]:
-    """Return where a column of this name stands, else one that differs in case or spaces alone."""
+    """Return the positions of columns with this name, or else one that differs in case."""
     folded = name.strip().casefold()
     others = (place for place, found in enumerate(header) if found.strip().casefold() == folded)
     return _exact(header, name) or list(others)
@@ -107,7 +107,7 @@ def _place(path: Path, header: Sequence[str], name: str) -> int:
 
 
 def header_names(path: str | Path, names: Sequence[str], form: CsvFormat) -> list[str]:
-    """Return columns' names as the file writes them: they may differ in case and spaces.
+    """Return columns' names as in the file: they may differ in case and spaces.
 
     Raises
     ------
@@ -157,13 +157,13 @@ def read_columns(
     path : path
     names : sequence of str
     form : CsvFormat, optional
-        By default what :func:`detect_format` finds.
+        By default the result of :func:`detect_format`.
 
     Raises
     ------
     ValueError
         If a column is missing or there are two, a row has another length than the header, or the
-        bytes are no text.
+        bytes are not text.
     """
     path = Path(path)
     form = form or detect_format(path, names)
@@ -219,7 +219,7 @@ def open_table(path: Path, encoding: str = UTF_8) -> Iterator[TextIO]:
     Raises
     ------
     ValueError
-        If a zip does not hold exactly one.
+        If a zip does not contain exactly one.
     """
     with _open_bytes(path) as raw, io.TextIOWrapper(raw, encoding=encoding, newline="") as text:
         yield text

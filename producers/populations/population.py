@@ -1,4 +1,4 @@
-"""A population of simulated devices: who would report what, and when."""
+"""A population of simulated devices: their values and event times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Population:
         By metric name: float64 values or vectors (NaN: this device has nothing to report), int64
         indices of categories (-1: nothing), or strings of an open vocabulary ("": nothing).
     skipped : int
-        Rows of the source that were left out because they have no event time.
+        Rows of the source without an event time, which were left out.
     notes : tuple of str
         How the source was read, for people.
 
@@ -42,7 +42,7 @@ class Population:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse columns that do not belong together."""
+        """Check that the columns fit together."""
         for name, column in self.columns.items():
             if column.shape[:1] != self.time_ms.shape:
                 raise ValueError(
@@ -56,7 +56,7 @@ class Population:
     def by_time(
         cls, time_ms: NDArray[np.int64], columns: Mapping[str, Column], skipped: int = 0
     ) -> Self:
-        """Return the population with its rows put in order of event time.
+        """Return the population with its rows sorted by event time.
 
         Examples
         --------
@@ -74,7 +74,7 @@ class Population:
 
     @property
     def seconds(self) -> float:
-        """Event time from the first device to the last."""
+        """Seconds of event time from the first device to the last."""
         return float(self.time_ms[-1] - self.time_ms[0]) / 1000 if len(self) else 0.0
 
     def present(self, name: str) -> NDArray[np.bool_]:
@@ -94,9 +94,9 @@ class Population:
         return len(self) - int(self.present(name).sum())
 
     def clipped(self, metric: Metric) -> int:
-        """Return how many values a metric's device changes, since they are out of its range.
+        """Return how many values are outside a metric's range, so that devices clip them.
 
-        Of a vector mean: vectors longer than the radius. A frequency has none.
+        For a vector mean, count vectors longer than the radius. A frequency has none.
 
         Examples
         --------
@@ -146,7 +146,7 @@ class Arrivals:
     per_second: float = 1000.0
 
     def __post_init__(self) -> None:
-        """Refuse a rate that is none."""
+        """Check the rate."""
         if not 0 < self.per_second < float("inf"):
             raise ValueError(f"per_second = {self.per_second}: expected a rate above 0")
         if self.start_ms <= 0:

@@ -1,4 +1,4 @@
-"""A population reports to Kafka from beginning to end."""
+"""Lets a whole population report to Kafka."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from producers.populations.truth import Truth
 
 @dataclasses.dataclass(frozen=True)
 class Produced:
-    """What a run has put into Kafka, all of it acknowledged.
+    """The result of a run; Kafka has acknowledged everything.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class Produced:
 def open_reporters(
     metrics: Mapping[str, Metric], config: Mapping[str, Any], **options: Any
 ) -> Iterator[dict[str, Reporter]]:
-    """Open a reporter for each metric, all over one Kafka producer; flush them at the end.
+    """Open a reporter for each metric, with one Kafka producer; flush them at the end.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Plays a population: its devices report in order of event time, at a chosen speed."""
+"""Replays a population: its devices report in order of event time, at a chosen speed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TICK = 0.05  # seconds: devices that come due within it report together
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a replay has come.
+    """The progress of a replay.
 
     Attributes
     ----------
     devices, of_devices : int
-        Played so far, and in all.
+        Devices so far, and in all.
     reports : int
-        One for each metric that a device had something for.
+        Reports so far: one for each metric and device with a value.
     time_ms : int
         The event time reached, ms since the epoch; 0 before the first device.
     seconds : float
@@ -47,26 +47,26 @@ class Replay:
     ----------
     population : Population
     reporters : mapping of str to Reporter
-        One for each metric that is to be reported; each has a column in the population.
+        One for each metric to report; each has a column in the population.
     mix : LevelDistribution
-        How many devices ask for which epsilon. A device asks the same for all its metrics.
+        The share of devices with each epsilon. A device has the same for all its metrics.
     speed : float, optional
         Seconds of event time per second.
     seconds : float, optional
-        Or: how long the whole is to take. With neither, it goes as fast as it can.
+        Or the duration of the whole replay. With neither, it runs at full speed.
     seed : int
-        Of the devices' choice of epsilon. Which reports they send is up to the reporters' bits.
+        The seed of the devices' epsilons. The reporters' bits determine the reports.
     chunk : int
-        The most devices that report at once.
+        The largest number of devices that report at once.
     stop : threading.Event, optional
-        Once set, the replay ends after the devices it is busy with.
+        Once set, the replay ends after the current devices.
     timer, sleep : callable
         Monotonic seconds, and a pause of some seconds; by default a pause ends when `stop` is set.
 
     Attributes
     ----------
     truth : dict of str to RunningTruth
-        What was really reported, by metric; may be read from any thread while the replay runs.
+        The true values of the reports, by metric; any thread may read it while the replay runs.
 
     Raises
     ------
@@ -104,7 +104,7 @@ class Replay:
         self._timer, self._sleep = timer, self.stop.wait if sleep is None else sleep
 
     def run(self, progress: Callable[[Progress], object] | None = None) -> Progress:
-        """Let all devices report, or as many as come before `stop` is set.
+        """Let all devices report, until `stop` is set.
 
         Parameters
         ----------
@@ -114,12 +114,12 @@ class Replay:
         Returns
         -------
         Progress
-            At the end. Batches may still be under way: flush or close the reporters.
+            The final progress. Batches may still be in flight: flush or close the reporters.
 
         Raises
         ------
         DeliveryError
-            If a reporter takes no more because too much has failed.
+            If a reporter accepts no more because too much has failed.
         """
         started, done, reports = self._timer(), 0, 0
         while done < len(self.population) and not self.stop.is_set():

@@ -1,4 +1,4 @@
-"""A population answers the rounds of a minimum or maximum, as they are opened."""
+"""Lets a population answer the rounds of a minimum or maximum."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ def respond(
     stop: threading.Event | None = None,
     progress: Callable[[Round, int], object] | None = None,
 ) -> Produced:
-    """Let each device of a population answer: its own round, or all, until the search is over.
+    """Let each device of a population answer its own round, or all, until the search ends.
 
-    A simulation: it forgets at its end who has answered. A device keeps that in a ledger.
+    This is a simulation, which does not store who has answered. A device stores that in a ledger.
 
     Parameters
     ----------
     metric : Metric
         With rounds, and a column in the population.
     population : Population
-        Event times do not matter: all devices are there from the beginning.
+        Event times are ignored: all devices are present from the beginning.
     config : mapping
         librdkafka's properties.
     mix, seed
         See :class:`producers.populations.replay.Replay`.
     topic, rounds_topic : str
     round_seconds : float
-        How long it takes until all devices of a round have answered.
+        The time over which the devices of a round answer.
     stop : threading.Event, optional
-        Once set, nobody answers any more.
+        Once set, no device answers any more.
     progress : callable, optional
-        Called with a round and how many answers were given to it so far, a part of them at a time.
+        Called with a round and its number of answers so far, after each part of them.
 
     Raises
     ------

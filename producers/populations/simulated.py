@@ -1,4 +1,4 @@
-"""Populations drawn from a distribution."""
+"""Draws populations from a distribution."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _numbers(
 
 
 def _words(metric: Metric) -> NDArray[Any]:
-    """Return what devices say where nobody lists it: the strings on watch, then invented words."""
+    """Return strings for an open vocabulary: the strings on watch, then invented words."""
     invented = (f"word {number}" for number in range(1, WORDS + 1))
     return np.array([*metric.labels, *invented][:WORDS], dtype=object)
 

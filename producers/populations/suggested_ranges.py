@@ -1,4 +1,4 @@
-"""Ranges for the mean of a column: what each would cost, in clipped values and in wider bounds."""
+"""Suggests ranges for the mean of a column, with their cost in clipped values and wider bounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_ROWS = 20_000
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """A range, and what it would cost on the values of a file.
+    """A range, and its cost on the values of a file.
 
     Attributes
     ----------
@@ -33,9 +33,10 @@ class Range:
     inside : float
         The share of values that it does not clip.
     shift : float
-        By how much clipping moves the mean.
+        The change of the mean by clipping.
     width : float
-        Of the 95% bounds of the mean from as many reports as there are values, levels alike.
+        The width of the mean's 95% bounds from one report for each value, with equal shares of
+        levels.
     """
 
     low: float
@@ -46,22 +47,22 @@ class Range:
 
     @property
     def edges(self) -> tuple[float, float]:
-        """The range as a definition has it."""
+        """The range in a definition."""
         return self.low, self.high
 
     @property
     def error(self) -> float:
-        """How far from the file's mean an end of the bounds is at most, when they hold."""
+        """The largest distance of an end of the bounds from the file's mean, if the bounds hold."""
         return abs(self.shift) + self.width / 2
 
 
 def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequence[float]) -> Range:
-    """Return what a range costs on some values: clipping exactly, bounds by trying.
+    """Return the cost of a range on some values: clipping exactly, bounds by simulation.
 
     Raises
     ------
     ValueError
-        If it is none, or the levels are none.
+        If the range or the levels are invalid.
     """
     clipped = np.clip(numbers, low, high)
     inside = float(((numbers >= low) & (numbers <= high)).mean())
@@ -70,7 +71,7 @@ def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequen
 
 
 def gives_away(numbers: NDArray[np.float64]) -> bool:
-    """Return whether a range around values would tell some of them: few, or hardly different."""
+    """Return whether a range would reveal some of the values: they are few, or hardly differ."""
     return len(np.unique(numbers)) < FEWEST_VALUES
 
 
@@ -118,7 +119,7 @@ def _width(clipped: NDArray[np.float64], low: float, high: float, levels: Sequen
 
 
 def _rounded(low: float, high: float) -> tuple[float, float]:
-    """Return a range around another one, with ends that a person would have chosen.
+    """Return a range around another one, with rounded ends.
 
     >>> _rounded(3.2, 488.1), _rounded(-0.013, 0.041), _rounded(7, 7)
     ((0.0, 500.0), (-0.015, 0.045), (7.0, 7.1))

@@ -1,7 +1,7 @@
-"""A metric's definition suggested from a column of a CSV file.
+"""Suggests a metric's definition for a column of a CSV file.
 
-Everybody can read a definition, so no value of the file gets into one unless its user says so: a
-range comes from rounded quantiles, and categories are listed only on demand.
+A definition is public, so it contains no value of the file unless the user says so: a range comes
+from rounded quantiles, and categories are listed only on demand.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ NUMERIC = re.compile(r"[-+]?[0-9][0-9.,' ]*([eE][-+]?[0-9]+)?\s*[^\s0-9]{0,6}")
 
 @dataclasses.dataclass(frozen=True)
 class Suggestion:
-    """A definition, and what was decided for it.
+    """A suggested definition, and the decisions in it.
 
     Attributes
     ----------
     text : str
         A table of ``metrics.toml``.
     notes : list of str
-        For whoever asked: they may quote the file.
+        Notes for the user; they may quote the file.
     """
 
     text: str
@@ -87,34 +87,34 @@ def suggest(
 ) -> Suggestion:
     """Suggest a metric that fits a column of a CSV file.
 
-    A column of numbers becomes a mean, one of strings a frequency: of the categories that are named
-    or listed, or of an open vocabulary.
+    A column of numbers becomes a mean. A column of strings becomes a frequency, of named or listed
+    categories or of an open vocabulary.
 
     Parameters
     ----------
     path : path
         A CSV file with a header, plain or zipped; encoding and delimiter are detected.
     column : str
-        Of the values.
+        The column of the values.
     name : str, optional
-        Of the metric; by default the column's, with underscores for what a name cannot have.
+        The metric's name; by default the column's, with underscores for invalid characters.
     kind : str, optional
-        ``mean`` or ``frequency``; by default what the cells are.
+        ``mean`` or ``frequency``; by default it follows from the cells.
     time : sequence of str, optional
-        The columns of event times: panes are then so wide that there are at most 400 of them, and
-        that all of them together fit into 64 MB.
+        The columns of event times. Panes are then wide enough that there are at most 400, and that
+        all of them fit into 64 MB.
     time_format, time_zone : str, optional
-        As :func:`producers.populations.tables.read_population` has them.
+        As for :func:`producers.populations.tables.read_population`.
     within : (float, float), optional
         The range of a mean; by default rounded quantiles of the file.
     categories : sequence of str
-        All that a frequency counts.
+        The categories of a frequency.
     list_categories : bool
         Whether to write the file's distinct strings into the definition.
     is_open : bool
-        Whether to count strings that nobody lists.
+        Whether the vocabulary is open.
     missing : sequence of str
-        Further cells that mean: no value.
+        Further cells that mean "no value".
     levels : sequence of float
         The epsilons on offer.
 
@@ -122,7 +122,7 @@ def suggest(
     ------
     ValueError
         If there is no such column, or no value in it; if some of its cells are numbers and others
-        are not; if nobody said what to do with strings; or as :class:`estimators.Metric` has it.
+        are not; if no option says what to do with strings; or as for :class:`estimators.Metric`.
     """
     if kind not in (None, *KINDS):
         raise ValueError(f"kind {kind!r}: expected mean or frequency")
@@ -219,7 +219,7 @@ def _number(value: str) -> float:
 def _vocabulary(
     values: Sequence[str], place: str, categories: Sequence[str], *, list_all: bool, is_open: bool
 ) -> dict[str, object]:
-    """Return the keys of a frequency: what it counts, as somebody said it."""
+    """Return the keys of a frequency that say what it counts."""
     distinct = sorted(set(values))
     if categories:
         if strange := sorted(set(distinct).difference(categories)):
@@ -246,7 +246,7 @@ def _vocabulary(
 
 
 def _pane(times: NDArray[np.int64], metric: Metric) -> tuple[str, str]:
-    """Return the narrowest pane that is not too costly, and what it costs in words."""
+    """Return the narrowest pane that is not too costly, and a description of its cost."""
     known = times[times >= 0]
     for pane in PANES:
         panes, stored = _count_panes(known, milliseconds(pane))
@@ -261,7 +261,7 @@ def _pane(times: NDArray[np.int64], metric: Metric) -> tuple[str, str]:
 
 
 def _count_panes(times: NDArray[np.int64], width_ms: int) -> tuple[int, int]:
-    """Return how many panes times span, and how many statistics are stored of them."""
+    """Return how many panes the times span, and how many statistics they need."""
     if not times.size:
         return 0, 0
     spanned = -(-int(times.max() - times.min()) // width_ms) or 1

@@ -1,4 +1,4 @@
-"""Populations read from CSV files, plain or inside a zip."""
+"""Reads populations from CSV files, plain or in a zip."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ def read_population(
     Parameters
     ----------
     path : path
-        A CSV file with a header, or a zip with exactly one CSV file in it.
+        A CSV file with a header, or a zip with exactly one such file.
     metrics : mapping of str to Metric
         By name.
     columns : mapping of str to str or sequence of str
-        The CSV column of each metric; of a vector mean, one for each coordinate. Where no column
-        has this name, one is taken that differs in case alone. Empty cells, NA, NaN and null mean:
-        nothing to report.
+        The CSV column of each metric; for a vector mean, one for each coordinate. If no column has
+        this name, a column that differs in case alone is used. Empty cells, NA, NaN and null mean
+        "nothing to report".
     time : str or sequence of str
         The column of event times. Several columns, a date and a time for instance, are joined with
-        a space. Rows without one are left out and counted in `Population.skipped`.
+        a space. Rows without a time are left out and counted in `Population.skipped`.
     time_format : str, optional
-        As `strptime` has it; by default the format that all cells have: ISO 8601, seconds or
-        milliseconds since the epoch, or a usual way to write a date.
+        As for `strptime`; by default the format of all cells: ISO 8601, seconds or milliseconds
+        since the epoch, or a common way to write a date.
     time_zone : str
-        The IANA name of the zone of times that name none.
+        The IANA name of the zone for times without one.
     arrivals : Arrivals, optional
-        The event times, where no column holds them.
+        The event times, if no column contains them.
     missing : iterable of str
-        Further cells that mean: nothing to report.
+        Further cells that mean "nothing to report".
 
     Raises
     ------
     ValueError
-        Naming the file, the line or column, what was found and what was expected.
+        With the file, the line or column, what was found and what was expected.
     FileNotFoundError
         If there is no such file.
     """
@@ -123,12 +123,12 @@ def _read(
 def read_values(
     metric: Metric, cells: Sequence[str], place: str, missing: frozenset[str] = MISSING
 ) -> Column:
-    """Return cells as a metric's column of a population, or as a coordinate of its vectors.
+    """Convert cells to a metric's column of a population, or to a coordinate of its vectors.
 
     Raises
     ------
     ValueError
-        Naming the place, the cell that is not a number, or the category that the metric lacks.
+        With the place, and the cell that is not a number or not a category of the metric.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Event times read from the cells of a table, in the format and zone that they are written in."""
+"""Reads event times from the cells of a table, in their format and time zone."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ UTC = "UTC"
 
 @dataclasses.dataclass(frozen=True)
 class TimeFormat:
-    """How event times are written.
+    """The format of event times.
 
     Attributes
     ----------
     form : str
         `STANDARD`, `MILLISECONDS`, `MAIL`, or a format of `strptime`.
     zone : str
-        The IANA name of the time zone of times that name none themselves.
+        The IANA name of the time zone for times without one.
     """
 
     form: str = STANDARD
     zone: str = UTC
 
     def __post_init__(self) -> None:
-        """Refuse a zone that is not known here."""
+        """Check that the zone is known."""
         try:
             zoneinfo.ZoneInfo(self.zone)
         except (ValueError, zoneinfo.ZoneInfoNotFoundError):
@@ -56,18 +56,18 @@ class TimeFormat:
             ) from None
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return a description."""
         if self.form == MILLISECONDS:
             return self.form
         return f"{self.form}; times that name no zone are taken as {self.zone}"
 
     def parse(self, cell: str) -> int:
-        """Return a cell's time in ms since the epoch; -1 where it is missing.
+        """Return a cell's time in ms since the epoch; -1 if it is missing.
 
         Raises
         ------
         ValueError
-            If it is none of this format.
+            If it does not have this format.
         """
         if any(part in MISSING for part in cell.split(" ")):
             return -1
@@ -99,12 +99,12 @@ class TimeFormat:
 
 
 def detect_time_format(cells: Sequence[str], place: str, zone: str = UTC) -> TimeFormat:
-    """Return the format that all cells have; of cells that have none, the standard one.
+    """Return the format of all cells; the standard one if all are empty.
 
     Raises
     ------
     ValueError
-        If they fit two formats that differ, as 01/02/2013 does: somebody has to say which it is.
+        If they fit two formats that differ, as 01/02/2013 does, so that the user has to choose.
     """
     distinct = {cell.strip() for cell in cells}
     standard = TimeFormat(zone=zone)
@@ -134,20 +134,20 @@ def _is_milliseconds(cell: str) -> bool:
 def read_times(
     cells: Sequence[str], place: str, form: TimeFormat | None = None
 ) -> NDArray[np.int64]:
-    """Return event times in ms since the epoch; -1 where a cell is missing.
+    """Return event times in ms since the epoch; -1 for a missing cell.
 
     Parameters
     ----------
     cells : sequence of str
     place : str
-        Of the cells, for errors.
+        The place of the cells, for errors.
     form : TimeFormat, optional
-        By default what :func:`detect_time_format` finds.
+        By default the result of :func:`detect_time_format`.
 
     Raises
     ------
     ValueError
-        Naming the place, the row and the cell that is not a time.
+        With the place, the row and the cell that is not a time.
 
     Examples
     --------

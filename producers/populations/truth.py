@@ -1,4 +1,4 @@
-"""What a simulated population really reported: the truth that an estimate is compared with."""
+"""The true values of a simulated population, for comparison with its estimate."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ MOST_FREQUENT = 10
 
 @dataclasses.dataclass(frozen=True)
 class Truth:
-    """The truth over everything reported so far.
+    """The truth for all reports so far.
 
     Attributes
     ----------
     reports : int
     value : float, or ndarray of float64 of shape (categories,) or (dimension,)
-        The mean of what devices hold after clipping to the metric's range or ball, or the
-        categories' frequencies, or the smallest or largest; NaN as long as there are no reports.
+        The mean of the values after clipping to the metric's range or ball, or the categories'
+        frequencies, or the smallest or largest value; NaN without reports.
     levels : ndarray of int64, shape (levels,)
         Reports at each of the metric's levels.
     labels : tuple of str
-        What the numbers are called, as in an estimate; of an open vocabulary without a watch, the
+        The names of the numbers, as in an estimate; for an open vocabulary without a watch, the
         most frequent strings.
     """
 
@@ -42,7 +42,7 @@ class Truth:
 
 
 class RunningTruth:
-    """Keeps the truth of one metric; may be read while another thread adds to it.
+    """Accumulates the truth of one metric; another thread may read it meanwhile.
 
     Examples
     --------
@@ -60,13 +60,13 @@ class RunningTruth:
         self._tally = _tally(metric)
 
     def add(self, values: NDArray[Any], level: NDArray[Any]) -> None:
-        """Add what was reported, rows of a population's column, and their levels."""
+        """Add reported rows of a population's column, and their levels."""
         with self._lock:
             self._levels += np.bincount(level, minlength=self._levels.size)
             self._tally.add(values)
 
     def now(self) -> Truth:
-        """Return the truth of everything added so far."""
+        """Return the truth of all added reports."""
         with self._lock:
             reports = int(self._levels.sum())
             value, labels = self._tally.mean(reports)
@@ -74,13 +74,13 @@ class RunningTruth:
 
 
 class _Tally(Protocol):
-    """Sums up what one kind of metric is about."""
+    """Accumulates the truth of one kind of metric."""
 
     def add(self, values: NDArray[Any]) -> None:
         """Add the values of some devices."""
 
     def mean(self, reports: int) -> tuple[float | NDArray[np.float64], tuple[str, ...]]:
-        """Return the sums over the number of reports, and what they are called."""
+        """Return the sums divided by the number of reports, and their names."""
 
 
 def _tally(metric: Metric) -> _Tally:
@@ -119,7 +119,7 @@ class _Extreme:
         self.found = float(self.pick.reduce(inside, initial=self.found))
 
     def mean(self, reports: int) -> tuple[float, tuple[str, ...]]:
-        """Return the extreme: nothing is divided."""
+        """Return the extreme value, without division."""
         return self.found, ()
 
 
@@ -170,7 +170,7 @@ class _Strings:
 
 
 def _precise_sum(numbers: list[float]) -> list[float]:
-    """Return the sum, rounded once, and what the rounding lost: about 100 bits in all."""
+    """Return the sum, rounded once, and the rounding error: about 100 bits in all."""
     total = math.fsum(numbers)
     rest = math.fsum([*numbers, -total])
     return [total, rest] if rest else [total]

@@ -1,1 +1,1 @@
-"""What is on the wire: the report batch."""
+"""The wire format: the report batch."""

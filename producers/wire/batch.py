@@ -1,4 +1,4 @@
-"""The report batch on the wire: reports of one metric and one pane, in columns."""
+"""The wire format of a report batch: reports of one metric and one pane, in columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGEST_BYTES = 33_554_432
 
 
 def new_batch_id() -> bytes:
-    """Return 16 random bytes: they name a batch, and say nothing about who sent it."""
+    """Return 16 random bytes that identify a batch and not its sender."""
     return os.urandom(BATCH_ID_BYTES)
 
 
@@ -47,7 +47,7 @@ def encode_batch(
     batch_id : bytes, optional
         16 bytes under which the batch is counted once; random by default.
     number : int
-        The round that is answered, from 1 on, of a metric that has rounds; else 0.
+        The round that the reports answer, from 1 on, for a metric with rounds; else 0.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def encode_batch(
 
 
 def parse_batch(message: bytes) -> ReportBatch:
-    """Return the batch that a message's bytes are.
+    """Parse a message's bytes as a batch.
 
     Raises
     ------
@@ -111,10 +111,10 @@ def parse_batch(message: bytes) -> ReportBatch:
 
 
 def heartbeat(metric: Metric, time_ms: int) -> bytes:
-    """Return a batch without reports, as bytes: it says how far event time has come, and no more.
+    """Return a batch without reports, as bytes; it only advances event time.
 
-    Whoever publishes writes it to a partition that gets no reports of the metric, so that the log
-    closes its panes there too; see docs/architecture.md.
+    A publisher writes it to a partition without reports of the metric, so that the log closes its
+    panes there, too; see docs/architecture.md.
     """
     batch = ReportBatch(
         metric=metric.name, revision=metric.revision, batch_id=new_batch_id(), time_ms=time_ms
@@ -125,20 +125,20 @@ def heartbeat(metric: Metric, time_ms: int) -> bytes:
 def check_batch(
     batch: ReportBatch, metrics: Mapping[str, Metric], *, heartbeats: bool = False
 ) -> Metric:
-    """Return the metric of a batch whose reports can be counted; its time is not looked at.
+    """Return the metric of a batch whose reports can be counted; ignore its time.
 
     Parameters
     ----------
     batch : ReportBatch
     metrics : mapping of str to Metric
     heartbeats : bool
-        Whether a batch may be without reports, of a metric without rounds: see :func:`heartbeat`.
-        Devices send none.
+        Whether a batch of a metric without rounds may have no reports: see :func:`heartbeat`.
+        Devices send no such batches.
 
     Raises
     ------
     ReportError
-        Naming the reason under which the batch is refused.
+        With the reason for the rejection.
     """
     metric = metrics.get(batch.metric)
     if metric is None:
