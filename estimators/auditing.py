@@ -153,7 +153,11 @@ def largest_leak(
 
     Parameters
     ----------
+    metric : Metric
+        Whose randomizer is attacked.
     level : int
+    level : int
+        Its index.
     first, second : Trials
         Under the two :func:`opposite_values`; the reports beside and across are of the first one.
     confidence : float

@@ -98,6 +98,13 @@ def interval(numbers: Sequence[float], places: int | None = None) -> tuple[str, 
 def search_decimals(low: float, high: float, rounds: int) -> int:
     """Return the decimals of what a search finds: two significant digits of its last step.
 
+    Parameters
+    ----------
+    low, high : float
+        The interval that is searched.
+    rounds : int
+        How often it is halved.
+
     Examples
     --------
     >>> search_decimals(0, 1440, 12), search_decimals(0, 2**24, 24), search_decimals(0, 2**24, 10)
@@ -109,6 +116,14 @@ def search_decimals(low: float, high: float, rounds: int) -> int:
 
 def certified(kind: str, low: float, high: float, rounds: int, x: float) -> str:
     """Return what is certain of a minimum ("at most") or maximum ("at least"), never more than it.
+
+    Parameters
+    ----------
+    kind : {"minimum", "maximum"}
+    low, high, rounds
+        As in :func:`search_decimals`.
+    x : float
+        The number that is certain.
 
     Examples
     --------

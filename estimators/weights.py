@@ -93,6 +93,15 @@ def total_weight(policy: str, counts: Counts, facts: LevelFacts) -> float:
     unit is the largest standard deviation of one weighted report, over all levels of the metric
     whether in use or not, so that the total is about the number of noisiest reports.
 
+    Parameters
+    ----------
+    policy : str
+        One of :data:`POLICIES`.
+    counts : ndarray, shape (levels,)
+        Reports of each level.
+    facts : LevelFacts
+        Of all levels of the metric.
+
     Examples
     --------
     >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))

@@ -30,7 +30,13 @@ FEWEST = 2**15
 
 
 def read_salaries(path: Path) -> Records:
-    """Read the Californian Controller's export of what an employer paid, one row a person."""
+    """Read the Californian Controller's export of what an employer paid, one row a person.
+
+    Raises
+    ------
+    DitherError
+        If nobody is paid.
+    """
     paid = _numbers(read_columns(path, ["TotalWages"])["TotalWages"], path, "TotalWages")
     paid = paid[paid > 0]
     if not paid.size:
@@ -39,7 +45,13 @@ def read_salaries(path: Path) -> Records:
 
 
 def read_cancers(path: Path) -> Records:
-    """Read BYAREA.TXT of the U.S. Cancer Statistics: the ten most frequent sites in Colorado."""
+    """Read BYAREA.TXT of the U.S. Cancer Statistics: the ten most frequent sites in Colorado.
+
+    Raises
+    ------
+    DitherError
+        If the file is another table.
+    """
     names = ["AREA", "YEAR", "EVENT_TYPE", "RACE", "SITE", "COUNT"]
     columns = read_columns(path, names, CsvFormat(delimiter="|"))
     sites: dict[str, int] = {}
@@ -61,7 +73,13 @@ def read_cancers(path: Path) -> Records:
 
 
 def read_movielens(path: Path) -> Records:
-    """Read MovieLens' ratings.csv: of each user the average rating, and how many there are."""
+    """Read MovieLens' ratings.csv: of each user the average rating, and how many there are.
+
+    Raises
+    ------
+    DitherError
+        If there are no ratings.
+    """
     total, number = np.zeros(0), np.zeros(0, dtype=np.int64)
     with open_table(path) as lines:
         header = lines.readline().strip().split(",")
@@ -98,7 +116,13 @@ def _pieces(
 
 
 def read_purchases(path: Path) -> Records:
-    """Read orders, one row each: user, age, amount, category (the paper's were never published)."""
+    """Read orders, one row each: user, age, amount, category (the paper's were never published).
+
+    Raises
+    ------
+    DitherError
+        If an age is impossible.
+    """
     names = ["user", "age", "amount", "category"]
     columns = read_columns(path, names)
     age, amount = (_numbers(columns[name], path, name) for name in ("age", "amount"))

@@ -15,6 +15,15 @@ COLOURS, BESIDE = 10, 3.0
 def draw(outcome: Outcome, title: str, file: Path) -> None:
     """Draw an outcome's plot.
 
+    Parameters
+    ----------
+    outcome : Outcome
+        With its plot.
+    title : str
+        What stands above it.
+    file : Path
+        Its ending says the format.
+
     Raises
     ------
     DitherError

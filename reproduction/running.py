@@ -47,6 +47,17 @@ def outcomes(
     """Run experiments so often, up to so many at a time, and give their outcomes in their order.
 
     The numbers are the same for every number of jobs: each experiment has its own generators.
+
+    Parameters
+    ----------
+    repeats : mapping of str to int
+        Runs of each experiment, by its key.
+    seed : int
+        Of all of them.
+    records : Records
+        For experiments that take some.
+    jobs : int
+        Processes.
     """
     if len(repeats) == 1 or jobs == 1:
         for key, runs in repeats.items():
@@ -89,7 +100,21 @@ def _end_with_parent() -> None:
 def run(
     key: str, runs: int, seed: int, records: Records, tick: Tick = lambda share: None
 ) -> Outcome:
-    """Run an experiment: on the records, if it takes any of them."""
+    """Run an experiment: on the records, if it takes any of them.
+
+    Parameters
+    ----------
+    key : str
+        One of :data:`reproduction.experiments.EXPERIMENTS`.
+    runs : int
+        Repetitions.
+    seed : int
+        The same seed and runs give the same numbers.
+    records : Records
+        Used where the experiment takes some of them.
+    tick : Tick
+        Is told how far it has come.
+    """
     experiment = EXPERIMENTS[key]
     if experiment.run_on is None or not records.held & set(experiment.takes):
         return experiment.run(runs, seed, tick)

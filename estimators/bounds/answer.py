@@ -194,6 +194,15 @@ def normal(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
     Its variance is the largest that the estimated mean leaves possible: exact for signs with one
     common mean.
 
+    Parameters
+    ----------
+    law : Law
+        Of the weighted mean.
+    observed : ndarray of float64, shape (k,)
+        The weighted mean, in [-1, 1].
+    log_p : float
+        ln p, the failure probability of one side.
+
     Examples
     --------
     >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))

@@ -82,12 +82,14 @@ class Collisions:
         ----------
         law : DifferenceLaw
             Of f + b, signed.
-        scatter : ndarray of float64, shape (k,)
-            As in :func:`estimators.bounds.own_signs.own_sign_limits`.
         observed : ndarray of float64, shape (k,)
             S, for each of k strings.
+        scatter : ndarray of float64, shape (k,)
+            As in :func:`estimators.bounds.own_signs.own_sign_limits`.
         sizes, total
             As in :func:`estimators.bounds.self_normalised.self_normalised_interval`.
+        question : Question
+            Which bound is asked for, and what it may miss with which probability.
         own : bool
             Whether users may have values, or distributions, of their own.
 

@@ -181,7 +181,15 @@ def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_
 def laplace_noise_deviation(
     counts: Floats, coefficient: Floats, rate: Floats, unit: float, log_p: float
 ) -> float:
-    """Bound discrete Laplace noise and the rounding to its grid: see :class:`LaplaceNoise`."""
+    """Bound discrete Laplace noise and the rounding to its grid: see :class:`LaplaceNoise`.
+
+    Parameters
+    ----------
+    counts, coefficient, rate, unit
+        As of :class:`LaplaceNoise`.
+    log_p : float
+        ln p, the failure probability of one side.
+    """
     return LaplaceNoise(counts, coefficient, rate, unit).deviation(log_p)
 
 

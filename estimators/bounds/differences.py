@@ -81,9 +81,16 @@ def difference_limits(
     log_p: float,
     total: float,
 ) -> tuple[Floats, Floats]:
-    """Return bounds on f as the question asks for them; `total` as in `answer.limits`.
+    """Return bounds on f as the question asks for them.
 
-    `sums`, `sizes` and `log_p` as in :func:`difference_interval`.
+    Parameters
+    ----------
+    law, sums, sizes, log_p
+        As in :func:`difference_interval`.
+    question : Question
+        Its `bound` says which interval.
+    total : float
+        As in :func:`estimators.bounds.self_normalised.self_normalised_interval`.
     """
     if question.bound == "normal":
         observed = law.coefficient @ sums

@@ -83,7 +83,15 @@ def self_normalised_interval(
 def exponents(
     law: DifferenceLaw, tilt: Floats, sums: Floats, sizes: Floats
 ) -> tuple[Floats, Floats]:
-    """Return sum x D - sum abs(D) ln cosh x for D and for -D, each of shape (tilts, k)."""
+    """Return sum x D - sum abs(D) ln cosh x for D and for -D, each of shape (tilts, k).
+
+    Parameters
+    ----------
+    law, sums, sizes
+        As in :func:`self_normalised_interval`.
+    tilt : ndarray of float64, shape (tilts,)
+        As in :meth:`DifferenceLaw.tilts`.
+    """
     plus, minus = law.tilts(tilt)
     above, spent = plus @ sums, log_cosh(plus) @ sizes
     if minus is plus:

@@ -100,7 +100,17 @@ class TrueValues(Mechanism):
 
     @abstractmethod
     def law(self, counts: Floats, coefficient: Floats, free: bool) -> Law:
-        """Return the law of the weighted mean of values as numbers in [-1, 1], without noise."""
+        """Return the law of the weighted mean of values as numbers in [-1, 1], without noise.
+
+        Parameters
+        ----------
+        counts : ndarray of float64, shape (levels,)
+            Reports of each level in use.
+        coefficient : ndarray of float64, shape (levels,)
+            Of each report in the weighted mean.
+        free : bool
+            Whether users may have distributions of their own.
+        """
 
     def release(
         self,

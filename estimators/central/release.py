@@ -46,7 +46,17 @@ class Noise:
 
     @classmethod
     def of(cls, epsilons: Sequence[Fraction], per_report: Floats, sensitivity: int) -> Noise:
-        """Return the noise for real weights, rounded down to LARGEST steps of the largest one."""
+        """Return the noise for real weights, rounded down to LARGEST steps of the largest one.
+
+        Parameters
+        ----------
+        epsilons : sequence of Fraction
+            Of the levels with reports.
+        per_report : ndarray of float64, shape (levels,)
+            The weight of a report of each.
+        sensitivity : int
+            How much a changed value of a report that counts 1 can move the sums, in l1.
+        """
         steps = np.floor(per_report * (LARGEST / per_report.max()))
         weights = tuple(max(1, min(LARGEST, int(step))) for step in steps.tolist())
         return cls(tuple(epsilons), weights, sensitivity)

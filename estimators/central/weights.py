@@ -48,6 +48,13 @@ def noise_scale(epsilons: Floats, per_report: Floats) -> float:
 def capped(epsilons: Floats, counts: Floats, threshold: float) -> Floats:
     """Return w_l ~ min(e_l, T), with sum n_l w_l = 1.
 
+    Parameters
+    ----------
+    epsilons, counts : ndarray of float64, shape (levels,)
+        The levels e_l, and their reports n_l.
+    threshold : float
+        T, above which a larger epsilon adds no weight.
+
     Examples
     --------
     >>> capped(np.array([1.0, 2.0, 9.0]), np.array([1.0, 1.0, 1.0]), 2.0)
@@ -199,7 +206,15 @@ def affine(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
 
 
 def affine_error(epsilons: Floats, counts: Floats, per_report: Floats) -> float:
-    """Return ADPM's objective, a bound on the mean squared error in a domain of width 1."""
+    """Return ADPM's objective, a bound on the mean squared error in a domain of width 1.
+
+    Parameters
+    ----------
+    epsilons, counts : ndarray of float64, shape (levels,)
+        The levels with reports, and how many.
+    per_report : ndarray of float64, shape (levels,)
+        The weight of a report of each.
+    """
     return float(counts @ per_report**2) / 4 + 2 * noise_scale(epsilons, per_report) ** 2
 
 
@@ -215,6 +230,7 @@ def uniform_minimum(epsilons: Floats, counts: Floats, log_term: float) -> Report
 
 
 Policy = Callable[[Floats, Floats, float], ReportWeights]
+"""Takes the levels in use (epsilons, ascending), their reports, and the logarithm ln(k / beta)."""
 _FAMILY: dict[str, Policy] = {
     "a": heuristic,
     "c": correlated,

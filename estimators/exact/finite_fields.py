@@ -78,6 +78,15 @@ class FiniteField:
     def orbit(self, start: NDArray[Any], step: Matrix, count: int) -> Matrix:
         """Return start, start step, start step^2, ... as `count` rows; by doubling.
 
+        Parameters
+        ----------
+        start : ndarray of int, shape (degree,)
+            An element, as coefficients.
+        step : ndarray of int64, shape (degree, degree)
+            The matrix of the element to multiply by.
+        count : int
+            Rows, at least 1.
+
         Examples
         --------
         >>> field = FiniteField(3, 2)

@@ -33,6 +33,11 @@ def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
     lower, upper : Fraction
         ``lower <= e^x <= upper``, equal only for x = 0.
 
+    Raises
+    ------
+    ValueError
+        If x is negative.
+
     Notes
     -----
     With ``y = x / 2**halvings <= 1/2`` the Taylor series of e^y is summed in fixed point, every

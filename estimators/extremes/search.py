@@ -335,6 +335,15 @@ class Search:
     def accumulate(self, statistic: Counts, level: ArrayLike, reports: ArrayLike) -> None:
         """Add answers to the statistic of their round, in place.
 
+        Parameters
+        ----------
+        statistic : ndarray of int64
+            Answers and "yes" answers, per level; changed in place.
+        level : array_like of int, shape (n,)
+            Index of each answer's level.
+        reports : array_like of int, shape (n,)
+            The answers, 0 or 1.
+
         Raises
         ------
         ReportError

@@ -261,7 +261,17 @@ class CountSketch(Mechanism):
         return value, scatter, found
 
     def law(self, counts: Counts, shares: Floats, question: Question) -> DifferenceLaw:
-        """Return the law of the weighted mean of unbiased reports; some count is above zero."""
+        """Return the law of the weighted mean of unbiased reports; some count is above zero.
+
+        Parameters
+        ----------
+        counts : ndarray of int64, shape (levels,)
+            Reports of each level.
+        shares : ndarray of float64, shape (levels,)
+            Each level's share of the weights; the sum is 1.
+        question : Question
+            What the bounds are to hold for.
+        """
         used = counts > 0
         n, contrast, other = counts[used], self.contrast[used], self.other[used]
         return DifferenceLaw(
@@ -275,7 +285,17 @@ class CountSketch(Mechanism):
         )
 
     def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
-        """Return which reports have, in their row and with their r, the key's own symbol."""
+        """Return which reports have, in their row and with their r, the key's own symbol.
+
+        Parameters
+        ----------
+        reports : ndarray of int, shape (n,)
+            Of one level.
+        level : int
+            Its index.
+        key : int
+            The 64-bit key of a string.
+        """
         place, sign = np.divmod(reports.astype(np.int64), 2)
         row, within = np.divmod(place, self.buckets)
         block, r = np.divmod(within, self.buckets // self.blocks[level])

@@ -194,7 +194,13 @@ class Laplace(ScalarMean):
 
 
 def check_grid(grid: int) -> None:
-    """Raise ValueError unless the grid is a power of two."""
+    """Raise ValueError unless the grid is a power of two.
+
+    Raises
+    ------
+    ValueError
+        If it is not.
+    """
     if grid < 1 or grid & (grid - 1):
         raise ValueError(f"grid = {grid}: expected a power of two")
 

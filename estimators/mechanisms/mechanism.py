@@ -90,11 +90,31 @@ class Mechanism(ABC):
 
     @abstractmethod
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
-        """Return one private report for each value; `level` has shape (n,), `values` n rows."""
+        """Return one private report for each value; `level` has shape (n,), `values` n rows.
+
+        Parameters
+        ----------
+        values : ndarray, n rows
+            In the mechanism's own units.
+        level : ndarray of int, shape (n,)
+            Index of each value's level.
+        bits : Bits
+            The randomness that is spent.
+        """
 
     @abstractmethod
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports to a statistic's table, shape (levels, columns), in place."""
+        """Add reports to a statistic's table, shape (levels, columns), in place.
+
+        Parameters
+        ----------
+        table : ndarray of int64, shape (levels, columns)
+            Changed in place.
+        level : ndarray of int, shape (n,)
+            Index of each report's level.
+        reports : ndarray, shape (n, *shape)
+            Reports that :meth:`check` accepts.
+        """
 
     @abstractmethod
     def estimate(self, table: Counts, question: Question) -> Estimate:
@@ -218,6 +238,11 @@ class Mechanism(ABC):
             One level index per report.
         values : bytes
             The reports, `width` bytes each.
+
+        Raises
+        ------
+        ReportError
+            If the sizes do not match, a level does not exist, or a report is impossible.
         """
         if len(values) != len(levels) * self.width:
             raise ReportError(

@@ -137,6 +137,15 @@ def uniform_subsets(bits: Bits, n: int, total: int, size: int) -> Bools:
 
     Member by member: an integer up to the last one allowed, or that last one if it is in already.
 
+    Parameters
+    ----------
+    bits : Bits
+        The randomness that is spent.
+    n : int
+        Rows.
+    total, size : int
+        Columns, and how many of them are true in each row.
+
     Examples
     --------
     >>> from estimators.exact.randomness import SeededBits

@@ -66,6 +66,8 @@ class PaneBuffer:
 
         Parameters
         ----------
+        columns : Columns
+            The reports, with their levels and event times.
         now : float
             Seconds on the clock of `aged`.
         """

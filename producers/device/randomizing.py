@@ -59,6 +59,25 @@ def randomized(
 ) -> Reports:
     """Return the reports of values; with a ledger, after charging it.
 
+    Parameters
+    ----------
+    metric : Metric
+        The question.
+    values : ndarray, n rows
+        As the metric's domain takes them.
+    level : ndarray of uint8, shape (n,)
+        Index of each value's level.
+    times : ndarray of int64, shape (n,)
+        Event times in ms since the epoch.
+    ledger : Ledger, optional
+        What pays; without one nothing is charged or remembered.
+    permanent : float, optional
+        The epsilon of the permanent answers; for memoized metrics, with a ledger.
+    changes : int
+        How often a permanent answer may change in a period of the ledger.
+    bits : Bits, optional
+        The randomness; the operating system's by default.
+
     Raises
     ------
     ValueError

@@ -49,7 +49,17 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, metric: Metric, progress: Progress, opened_ms: int) -> Round:
-        """Return the next round after the decisions so far."""
+        """Return the next round after the decisions so far.
+
+        Parameters
+        ----------
+        metric : Metric
+            A minimum or maximum.
+        progress : Progress
+            The decisions so far.
+        opened_ms : int
+            When the round was opened, in ms since the epoch.
+        """
         search = metric.search
         over = search.finished(progress)
         return cls(
@@ -203,6 +213,8 @@ class Rounds:
 
         Parameters
         ----------
+        metric : Metric
+            A minimum or maximum.
         timeout : float, optional
             Stop after this many seconds without another round; wait for ever by default.
         stop : threading.Event, optional

@@ -78,7 +78,17 @@ def entrusted(
 
 
 def pseudonym(secret: bytes, metric: str, start: int) -> bytes:
-    """Return a device's id: fixed within a pane, and like random bytes in another pane."""
+    """Return a device's id: fixed within a pane, and like random bytes in another pane.
+
+    Parameters
+    ----------
+    secret : bytes
+        The device's own, from its ledger.
+    metric : str
+        The metric's name.
+    start : int
+        The pane's start, in ms since the epoch.
+    """
     said = f"{metric} {start}".encode()
     return hashlib.blake2b(said, digest_size=BATCH_ID_BYTES, key=secret).digest()
 

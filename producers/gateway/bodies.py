@@ -52,7 +52,13 @@ class Times:
     past: float = math.inf
 
     def check(self, time_ms: int) -> None:
-        """Raise ReportError for a time that is too far from now; 0 stands for Kafka's timestamp."""
+        """Raise ReportError for a time that is too far from now; 0 stands for Kafka's timestamp.
+
+        Raises
+        ------
+        ReportError
+            With the reason ``future`` or ``too_old``.
+        """
         after = time_ms / 1000 - clock.time()
         if time_ms and after > self.future:
             raise ReportError(
@@ -136,6 +142,15 @@ def read_batch(
 def from_protobuf(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME) -> Batch:
     """Return a serialized ``ReportBatch``, without fields that its definition lacks.
 
+    Parameters
+    ----------
+    body : bytes
+        As it was posted.
+    metrics : mapping of str to Metric
+        By name.
+    times : Times
+        Which event times are near enough.
+
     Raises
     ------
     ReportError, ValueError
@@ -155,6 +170,15 @@ def from_protobuf(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY
 
 def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME) -> Batch:
     """Return the batch that a JSON body describes.
+
+    Parameters
+    ----------
+    body : bytes
+        As it was posted.
+    metrics : mapping of str to Metric
+        By name.
+    times : Times
+        Which event times are near enough.
 
     Raises
     ------

@@ -237,6 +237,11 @@ def _use(limit: Allowance | None, client: Client, amount: int) -> None:
 def rate_limit(rate: str, name: str = "rate_limit") -> RateLimitItem | None:
     """Return a rate of the limits package; None if it is empty.
 
+    Raises
+    ------
+    ValueError
+        If it is no rate.
+
     Examples
     --------
     >>> rate_limit("100/second")

@@ -121,7 +121,13 @@ class Connection:
         return int(self.config.get("message.max.bytes", LARGEST_MESSAGE))
 
     def add(self, served: Served) -> None:
-        """Start serving a reporter."""
+        """Start serving a reporter.
+
+        Raises
+        ------
+        ValueError
+            If the connection is closed.
+        """
         if self.closed:
             raise ValueError("this connection is closed: open a new one")
         with self._lock:

@@ -226,7 +226,28 @@ class Ledger:
         reports: int,
         answer: int | None = None,
     ) -> None:
-        """Charge, or raise BudgetSpent; `answer` marks charges for a permanent answer."""
+        """Charge, or raise BudgetSpent; `answer` marks charges for a permanent answer.
+
+        Parameters
+        ----------
+        database : sqlite3.Connection
+            In a transaction.
+        now : int
+            Ms since the epoch.
+        metric : str
+            Whose reports they are.
+        parts : int
+            Their cost, in the ledger's parts of an epsilon.
+        reports : int
+            How many are paid for.
+        answer : int, optional
+            The permanent answer for which it is reserved.
+
+        Raises
+        ------
+        BudgetSpent
+            If too little is left.
+        """
         self._require(database, now, metric, parts)
         database.execute(
             "INSERT INTO spent VALUES (?, ?, ?, ?, ?)", (now, metric, parts, reports, answer)
@@ -335,7 +356,21 @@ def parts_of(number: Number, what: str) -> int:
 
 
 def total(database: sqlite3.Connection, now: int, metric: str, parts: int, reports: int) -> None:
-    """Add to a metric's total since the ledger was created."""
+    """Add to a metric's total since the ledger was created.
+
+    Parameters
+    ----------
+    database : sqlite3.Connection
+        In a transaction.
+    now : int
+        Ms since the epoch; kept where the metric has no entry yet.
+    metric : str
+        Whose reports they are.
+    parts : int
+        Their cost, in the ledger's parts of an epsilon.
+    reports : int
+        How many.
+    """
     database.execute(
         "INSERT INTO totals VALUES (?, ?, ?, ?) ON CONFLICT (metric) DO UPDATE SET "
         "parts = parts + excluded.parts, reports = reports + excluded.reports",

@@ -71,6 +71,15 @@ class LedgerError(RuntimeError):
 def create(path: Path, period_ms: int, now_ms: int) -> None:
     """Create an empty ledger, unless the file exists; atomically.
 
+    Parameters
+    ----------
+    path : Path
+        Of the ledger.
+    period_ms : int
+        The period of its budget.
+    now_ms : int
+        When it begins, in ms since the epoch.
+
     Raises
     ------
     LedgerError

@@ -39,6 +39,15 @@ class AlreadyAnswered(RuntimeError):  # noqa: N818
 def answer_once(database: sqlite3.Connection, metric: Metric, times: Sequence[int]) -> None:
     """Record the panes of event times in ms as answered.
 
+    Parameters
+    ----------
+    database : sqlite3.Connection
+        In a transaction.
+    metric : Metric
+        Whose panes they are.
+    times : sequence of int
+        Event times in ms since the epoch, one report each.
+
     Raises
     ------
     AlreadyAnswered

@@ -61,7 +61,22 @@ def pin(database: sqlite3.Connection, metric: Metric) -> None:
 
 
 def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> None:
-    """Raise DefinitionChanged if another definition of a name is stored."""
+    """Raise DefinitionChanged if another definition of a name is stored.
+
+    Parameters
+    ----------
+    database : sqlite3.Connection
+        Of the ledger.
+    name : str
+        The metric's.
+    fingerprint : bytes
+        SHA-256 of its definition now.
+
+    Raises
+    ------
+    DefinitionChanged
+        If the kept fingerprint is another one.
+    """
     if not has_table(database, "pins"):
         return
     kept = database.execute("SELECT fingerprint FROM pins WHERE metric = ?", (name,)).fetchone()

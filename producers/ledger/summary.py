@@ -18,7 +18,17 @@ _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds
 
 
 def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.datetime) -> str:
-    """Return one paragraph for the ledger's owner."""
+    """Return one paragraph for the ledger's owner.
+
+    Parameters
+    ----------
+    accounts : mapping of str to Account
+        The whole ledger's first, then each metric's.
+    period_ms : int
+        Of the budget.
+    began : datetime
+        When the ledger began.
+    """
     whole, *metrics = accounts.values()
     repeated = [each.metric for each in metrics if each.permanent]
     of_what = "which values you had" if repeated else "anything about you"

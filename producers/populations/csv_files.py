@@ -109,6 +109,15 @@ def _place(path: Path, header: Sequence[str], name: str) -> int:
 def header_names(path: str | Path, names: Sequence[str], form: CsvFormat) -> list[str]:
     """Return columns' names as in the file: they may differ in case and spaces.
 
+    Parameters
+    ----------
+    path : path
+        A CSV file with a header.
+    names : sequence of str
+        As they were asked for.
+    form : CsvFormat
+        The file's encoding and delimiter.
+
     Raises
     ------
     ValueError

@@ -82,7 +82,13 @@ class LevelDistribution:
         return cls(tuple(float(level) for level in metric.levels), (1 / count,) * count)
 
     def check(self, metric: Metric) -> None:
-        """Raise ValueError if one of these epsilons is below the metric's lowest level."""
+        """Raise ValueError if one of these epsilons is below the metric's lowest level.
+
+        Raises
+        ------
+        ValueError
+            Naming the epsilon.
+        """
         try:
             metric.level_of(self.epsilons)
         except ValueError as error:

@@ -59,6 +59,15 @@ class Range:
 def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequence[float]) -> Range:
     """Return the cost of a range on some values: clipping exactly, bounds by simulation.
 
+    Parameters
+    ----------
+    numbers : ndarray of float64
+        The values.
+    low, high : float
+        The range.
+    levels : sequence of float
+        The epsilons on offer, used alike.
+
     Raises
     ------
     ValueError
@@ -89,7 +98,19 @@ def rank_ranges(numbers: NDArray[np.float64], levels: Sequence[float]) -> list[R
 
 
 def describe(ranges: Sequence[Range], chosen: Range, rows: int, unit: str) -> list[str]:
-    """Return a table of ranges in words, with the one that was chosen."""
+    """Return a table of ranges in words, with the one that was chosen.
+
+    Parameters
+    ----------
+    ranges : sequence of Range
+        All that were assessed.
+    chosen : Range
+        The one that is marked, among them or not.
+    rows : int
+        Reports that the widths are for.
+    unit : str
+        Of the values, or empty.
+    """
     lines = [
         f"range: what each costs with {rows:,} reports, levels alike"
         + (f", in {unit}" if unit else ""),

@@ -98,6 +98,8 @@ def suggest(
         The column of the values.
     name : str, optional
         The metric's name; by default the column's, with underscores for invalid characters.
+    unit : str
+        Of the values, for people.
     kind : str, optional
         ``mean`` or ``frequency``; by default it follows from the cells.
     time : sequence of str, optional
@@ -123,6 +125,8 @@ def suggest(
     ValueError
         If there is no such column, or no value in it; if some of its cells are numbers and others
         are not; if no option says what to do with strings; or as for :class:`estimators.Metric`.
+    DefinitionError
+        If the metric cannot be defined so.
     """
     if kind not in (None, *KINDS):
         raise ValueError(f"kind {kind!r}: expected mean or frequency")

@@ -125,6 +125,17 @@ def read_values(
 ) -> Column:
     """Convert cells to a metric's column of a population, or to a coordinate of its vectors.
 
+    Parameters
+    ----------
+    metric : Metric
+        Or one with the same domain.
+    cells : sequence of str
+        One a row.
+    place : str
+        File and column, for errors.
+    missing : frozenset of str
+        Cells that mean "no value".
+
     Raises
     ------
     ValueError

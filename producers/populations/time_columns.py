@@ -101,6 +101,15 @@ class TimeFormat:
 def detect_time_format(cells: Sequence[str], place: str, zone: str = UTC) -> TimeFormat:
     """Return the format of all cells; the standard one if all are empty.
 
+    Parameters
+    ----------
+    cells : sequence of str
+        One a row.
+    place : str
+        File and column, for errors.
+    zone : str
+        Of times that say none.
+
     Raises
     ------
     ValueError

@@ -160,7 +160,13 @@ def check_batch(
 
 
 def check_round(metric: Metric, number: int) -> None:
-    """Raise ReportError("bad_round") for a round that the metric does not have."""
+    """Raise ReportError("bad_round") for a round that the metric does not have.
+
+    Raises
+    ------
+    ReportError
+        With the reason ``bad_round``.
+    """
     if metric.rounds is None:
         if number:
             raise ReportError("bad_round", f"round {number}: {metric.name} has no rounds")
@@ -173,7 +179,13 @@ def check_round(metric: Metric, number: int) -> None:
 
 
 def check_size(metric: Metric, reports: int) -> None:
-    """Raise ReportError("too_many_reports") for a batch that is larger than its metric allows."""
+    """Raise ReportError("too_many_reports") for a batch that is larger than its metric allows.
+
+    Raises
+    ------
+    ReportError
+        With the reason ``too_many_reports``.
+    """
     if metric.max_batch_reports is not None and reports > metric.max_batch_reports:
         raise ReportError(
             "too_many_reports",

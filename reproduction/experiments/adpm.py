@@ -47,7 +47,17 @@ def trusted(levels: Any, **domain: Any) -> Metric:
 
 
 def collected(metric: Metric, values: Any, level: Any) -> Any:
-    """Return the statistic of true values."""
+    """Return the statistic of true values.
+
+    Parameters
+    ----------
+    metric : Metric
+        Collected in trust.
+    values : array_like, n rows
+        Within its domain.
+    level : array_like of int, shape (n,)
+        Index of each value's level.
+    """
     statistic = metric.zero()
     metric.accumulate(statistic, level, metric.randomize(values, level))
     return statistic
@@ -114,6 +124,8 @@ def errors_beyond_sampling(
     """Return numbers of users, and MSE - 1/(12 n) for each by method.
 
     Epsilon is 0.1 and 0.15, half each; values are even on [-1/2, 1/2].
+
+    Parameters as of :func:`reproduction.running.run`.
     """
     metric = trusted((0.1, 0.15), range=(-0.5, 0.5))
     sizes = [100, 300, 1000, 3000, 10_000]

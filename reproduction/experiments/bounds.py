@@ -81,7 +81,17 @@ class Case:
         return np.bincount(values, minlength=k) / values.size if self.own else np.full(k, 1 / k)
 
     def seen(self, values: Any, rng: np.random.Generator, bits: SeededBits) -> Seen:
-        """Return reports in random order of levels, as many at each."""
+        """Return reports in random order of levels, as many at each.
+
+        Parameters
+        ----------
+        values : array_like, n rows
+            One a user.
+        rng : Generator
+            Of the levels.
+        bits : SeededBits
+            Of the reports.
+        """
         level = rng.permutation(np.arange(len(values)) % len(LEVELS)).astype(np.uint8)
         reports, statistic = self.metric.randomize(values, level, bits), self.metric.zero()
         self.metric.accumulate(statistic, level, reports)

@@ -79,6 +79,15 @@ def central_demands(bins: NDArray[np.int64], number: int, rng: np.random.Generat
 
     For twelve bins the paper's law: ln epsilon = -abs(i - 6.5) + uniform on [-3, 3], i from 1.
     Other numbers of bins are stretched to the same ends.
+
+    Parameters
+    ----------
+    bins : ndarray of int64, shape (users,)
+        Each user's bin, from 0.
+    number : int
+        How many bins there are.
+    rng : Generator
+        Of the uniform part.
     """
     middle = (number - 1) / 2
     away = np.abs(bins - middle) * ((BINS - 1) / 2 / middle)
@@ -87,7 +96,17 @@ def central_demands(bins: NDArray[np.int64], number: int, rng: np.random.Generat
 
 
 def salaries(records: Records, seed: int, *, mean: bool = False) -> tuple[Population, str]:
-    """Return the salaries of 50,000, with the demands of their bins."""
+    """Return the salaries of 50,000, with the demands of their bins.
+
+    Parameters
+    ----------
+    records : Records
+        Whose wages count, where there are some.
+    seed : int
+        Of who is drawn, and of the demands.
+    mean : bool
+        Whether values are salaries over the domain, for a mean; bins otherwise.
+    """
     rng = np.random.default_rng([4, seed])
     paid, told = wages(records, rng)
     bins = bins_of(paid)
@@ -108,6 +127,15 @@ def synthetic(bins: int | None, seed: int, *, correlated: bool) -> Population:
     """Return 10,000 users: bins with shares 1/i, or uniform values (the paper does not say which).
 
     The demands are those of salaries and of cancers; a mean's go with ten equal bins of its values.
+
+    Parameters
+    ----------
+    bins : int, optional
+        How many; without, values are uniform, for a mean.
+    seed : int
+        Of values and demands.
+    correlated : bool
+        Whether demands go with the values.
     """
     rng, users = np.random.default_rng([6, bins or 0, seed]), 10_000
     if bins is None:
@@ -170,6 +198,12 @@ def largest_errors(
     ----------
     method : str
         One of :data:`METHODS`, or a policy of releases, as ``"hpf-ct"``.
+    population : Population
+        Its values stay, where demands go with them; else they are shuffled.
+    runs : int
+        Repetitions.
+    seed : int
+        Of shuffling and noise.
     mse : bool
         Whether HP has the weights for a small square; for a small 95% quantile otherwise.
     """

@@ -50,14 +50,38 @@ def zipf(categories: int, alpha: float) -> Floats:
 
 
 def histogram(mechanism: str, categories: int, epsilon: float) -> Metric:
-    """Return a metric of one privacy level."""
+    """Return a metric of one privacy level.
+
+    Parameters
+    ----------
+    mechanism : str
+        Its name.
+    categories : int
+        k.
+    epsilon : float
+        The one level.
+    """
     return Metric(
         name="m", kind="frequency", mechanism=mechanism, categories=categories, levels=[epsilon]
     )
 
 
 def largest_errors(metric: Metric, frequencies: Floats, users: int, runs: int, seed: int) -> Floats:
-    """Return the largest error over all categories in each run, for users drawn anew."""
+    """Return the largest error over all categories in each run, for users drawn anew.
+
+    Parameters
+    ----------
+    metric : Metric
+        With one level.
+    frequencies : ndarray of float64, shape (k,)
+        The law of the users' categories.
+    users : int
+        In each run.
+    runs : int
+        Repetitions.
+    seed : int
+        Of users and reports.
+    """
     rng, found = np.random.default_rng(seed), np.empty(runs)
     level = np.zeros(users, np.uint8)
     for run in range(runs):

@@ -76,7 +76,17 @@ def exact_bound(epsilon: float) -> float:
 
 
 def point_mass_errors(metric: Metric, runs: int, seed: int) -> Floats:
-    """Return the largest error in each run, all users holding the first category."""
+    """Return the largest error in each run, all users holding the first category.
+
+    Parameters
+    ----------
+    metric : Metric
+        A `rappor` of one level.
+    runs : int
+        Repetitions.
+    seed : int
+        Of the sums, which are drawn from their law.
+    """
     rng, found = np.random.default_rng(seed), np.empty(runs)
     flip = flip_chance(float(metric.levels[0]))
     held = np.zeros(CATEGORIES)

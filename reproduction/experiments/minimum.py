@@ -46,7 +46,19 @@ def minimum(levels: tuple[float, ...], **changes: Any) -> Search:
 def searched(
     search: Search, users: int, share_beyond: Callable[[float], float], rng: np.random.Generator
 ) -> Progress:
-    """Run a search among users of whom a known share is at or beyond a threshold, levels alike."""
+    """Run a search among users of whom a known share is at or beyond a threshold, levels alike.
+
+    Parameters
+    ----------
+    search : Search
+        What is searched for.
+    users : int
+        Who answer every round, or are split over the rounds.
+    share_beyond : callable
+        Takes a threshold; returns the share of users at or beyond it.
+    rng : Generator
+        Of the answers.
+    """
     flip = 1 / (1 + np.exp([float(epsilon) for epsilon in search.randomizer.epsilons]))
     asked = users if search.split == "budget" else users // search.rounds
     answers = np.full(flip.size, asked // flip.size)
@@ -68,7 +80,17 @@ def evenly_from(start: float) -> Callable[[float], float]:
 
 
 def worst_error(search: Search, users: int, runs: int, seed: int = 1) -> tuple[float, float]:
-    """Return the mean absolute error at the worst of the places, and its standard error."""
+    """Return the mean absolute error at the worst of the places, and its standard error.
+
+    Parameters
+    ----------
+    search, users
+        As in :func:`searched`.
+    runs : int
+        Repetitions at each place.
+    seed : int
+        Of the answers.
+    """
     rng = np.random.default_rng([seed, users])
 
     def error(start: float) -> float:

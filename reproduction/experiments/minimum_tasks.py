@@ -42,7 +42,21 @@ def sizes(task: Task) -> list[int]:
 def task_error(
     task: Task, search: Search, sample: Floats, runs: int, seed: int
 ) -> tuple[float, float]:
-    """Return the mean absolute error among these users, and its standard error."""
+    """Return the mean absolute error among these users, and its standard error.
+
+    Parameters
+    ----------
+    task : Task
+        Its extreme value is the truth.
+    search : Search
+        What is searched for.
+    sample : ndarray of float64, shape (users,)
+        The values of those who answer.
+    runs : int
+        Repetitions.
+    seed : int
+        Of the answers.
+    """
     users, ordered = sample.size, np.sort(sample)
     extreme = float(task.values.min() if task.kind == "minimum" else task.values.max())
 

@@ -160,6 +160,8 @@ def slope(
 
     Parameters
     ----------
+    x, y : sequence of float
+        Points, above zero.
     errors : sequence of float, optional
         Standard errors of y; without them y is exact.
 

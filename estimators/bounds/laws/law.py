@@ -317,6 +317,13 @@ def tilted_sign_extremes(z: Floats, offset: Floats, contrast: Floats) -> tuple[F
 
     Under the law tilted by z, of signs with mean `offset` + or - `contrast`; the third moment, 1 -
     m^4 at mean m, is absolute and central. Shapes as `z`.
+
+    Parameters
+    ----------
+    z : ndarray of float64
+        The exponents of the tilt.
+    offset, contrast : ndarray of float64
+        Of the signs' means, in shapes that broadcast with `z`.
     """
     means = [tilted_signs(z, offset + sign * contrast)[1] for sign in (1, -1)]
     square = np.square(means)

@@ -105,7 +105,17 @@ class BlockDifferences(ReportedSymbols):
 
     @abstractmethod
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
-        """Return which of a level's reports are +1 for a category, shape (n,)."""
+        """Return which of a level's reports are +1 for a category, shape (n,).
+
+        Parameters
+        ----------
+        reports : ndarray of int, shape (n,)
+            Of one level.
+        level : int
+            Its index.
+        category : int
+            An index, or the key of a string.
+        """
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the logarithm of the largest ratio for a report that is +1 for the category."""
@@ -135,7 +145,10 @@ class BlockDifferences(ReportedSymbols):
         return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst), apart)
 
     def law(self, counts: Counts, shares: Floats, question: Question) -> DifferenceLaw:
-        """Return the law of the weighted mean of unbiased reports; some count is above zero."""
+        """Return the law of the weighted mean of unbiased reports; some count is above zero.
+
+        Parameters are as in :meth:`estimators.mechanisms.count_sketch.CountSketch.law`.
+        """
         used = counts > 0
         n, contrast, other = counts[used], self.contrast[used], self.other[used]
         known = self._block_counts[used] == 1  # all categories are in the one block: g = 1
@@ -151,7 +164,17 @@ class BlockDifferences(ReportedSymbols):
 
 
 def even_variance(categories: int, blocks: int, own: Fraction, other: Fraction) -> Fraction:
-    """Return the variance of a report where all frequencies are 1/k, averaged over categories."""
+    """Return the variance of a report where all frequencies are 1/k, averaged over categories.
+
+    Parameters
+    ----------
+    categories : int
+        k.
+    blocks : int
+        Over which they are spread as evenly as possible.
+    own, other : Fraction
+        p and u, as in :class:`BlockDifferences`.
+    """
     small, larger = divmod(categories, blocks)
     squares = larger * (small + 1) ** 2 + (blocks - larger) * small**2
     block = Fraction(squares, categories**2)

@@ -73,7 +73,17 @@ class SupportCounts(Mechanism):
 
     @abstractmethod
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
-        """Return which of a level's reports support a category, shape (n,)."""
+        """Return which of a level's reports support a category, shape (n,).
+
+        Parameters
+        ----------
+        reports : ndarray, n rows
+            Of one level.
+        level : int
+            Its index.
+        category : int
+            An index.
+        """
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the logarithm of the largest ratio for a report that supports the category."""

@@ -36,6 +36,15 @@ class ScalarMean(Mechanism):
         """Return the law of the weighted mean of unbiased reports; some count is above zero.
 
         Without a question, that of users from one population.
+
+        Parameters
+        ----------
+        counts : ndarray of int64, shape (levels,)
+            Reports of each level.
+        shares : ndarray of float64, shape (levels,)
+            Each level's share of the weights; the sum is 1.
+        question : Question, optional
+            What the bounds are to hold for.
         """
 
     def noise(self, law: Law, counts: Counts) -> Noise | None:

@@ -47,6 +47,8 @@ class ReportedSigns:
         """Return the law of the weighted mean of unbiased signs; some count is above zero.
 
         Without a question, that of users from one population.
+
+        Parameters are as in :meth:`estimators.mechanisms.shared.means.ScalarMean.law`.
         """
         used, question = counts > 0, question or Question()
         n, contrast = counts[used].astype(np.float64), self.contrast[used]

@@ -45,7 +45,13 @@ class ReportedSymbols(Mechanism):
 
 
 def index_dtype(symbols: int) -> np.dtype[np.integer[Any]]:
-    """Return the smallest unsigned little-endian integer for indices below `symbols`."""
+    """Return the smallest unsigned little-endian integer for indices below `symbols`.
+
+    Raises
+    ------
+    ValueError
+        If four bytes are too few.
+    """
     for code in ("<u1", "<u2", "<u4"):
         dtype: np.dtype[np.integer[Any]] = np.dtype(code)
         if symbols <= 256**dtype.itemsize:
