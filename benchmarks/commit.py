@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from aggregator.counting.assignment import AssignedPartition
+from aggregator.counting.assigned_partition import AssignedPartition
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Pane, Partition
 from aggregator.storage.connection import connect

@@ -1,303 +1,200 @@
-"""What a worker holds of a partition that it owns, and how it takes one over."""
+"""The partitions that the consumer group has assigned to a worker: acquired, sought, given back."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
 
-from aggregator.clock import SYSTEM, Clock
-from aggregator.config.live_metrics import UNUSABLE
-from aggregator.config.settings import Aggregate
-from aggregator.counting.continuity import Log, Mark, Remembered, broken, is_another
-from aggregator.counting.measurements import Measurements
-from aggregator.counting.rejection_limits import RejectionWindow
-from aggregator.errors import Fenced, OtherGroup, StateUnreadable, recount_command
-from aggregator.kafka.obstacles import SKIPPED, Obstacle, Trouble
-from aggregator.state import definition_history
-from aggregator.state.decoder import Rejection
-from aggregator.state.definition_history import Definitions, rules
-from aggregator.state.partition import Partition
-from aggregator.storage.progress import TORN, UNSET
+import structlog
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from aggregator.clock import Clock
+from aggregator.config.settings import Settings
+from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
+from aggregator.counting.backoff import TRANSIENT, Backoff
+from aggregator.counting.log_inspector import LogInspector
+from aggregator.counting.watchdog import Watchdog
+from aggregator.kafka import worker_clients
 from aggregator.storage.store import Store
 from estimators import Metric
-from estimators.durations import milliseconds
 
-REMEDIES = (
-    "Bring the log back, or accept the loss with `dither aggregate --set aggregate.on_gap=skip`",
-    "Restore Redis from a backup, or accept the loss, and count what the log still has, with "
-    "`dither aggregate --set aggregate.on_gap=skip`",
-)
-"""Where Redis has the partition's sums, and where it does not."""
-SEEN_BYTES = 150
-"""Of the id of a counted batch in an open pane: measured, CPython 3.11."""
+LOOK_AGAIN_SECONDS = 15.0
+"""At a partition whose stored state could not be read: somebody may have mended it."""
+
+log = structlog.get_logger("dither.worker")
 
 
-@dataclasses.dataclass
-class AssignedPartition:
-    """A partition in a worker's hands.
-
-    Attributes
-    ----------
-    epoch : int
-        Raised at every change of owner; the store refuses commits of an older one.
-    state : Partition
-        The sums in memory.
-    committed : int
-        The next offset in the store.
-    facts : dict
-        What else the store should know of this partition: where counting began, lost offsets, and
-        the last message that was counted, by which the log is known again.
-    begin : int
-        The first offset that was ever counted.
-    measured : Measurements
-        How counting it went so far, under whichever owner.
-    halted : str
-        Why nothing is counted, for a person to act on; empty when all is well.
-    fences : int
-        How often in a row another owner took it.
-    refusals : list of Refusal
-        What could not be counted since the last commit: sent to the dead letters just before the
-        next one, so that nothing is diverted that is not passed.
-    refused_bytes : int
-        Their size.
-    refused : RejectionWindow
-        How much was refused lately.
-    excess : str
-        Why the next owner, if it is this worker, must not go on: a limit was reached.
-    must_seek : bool
-        Whether the consumer is still to be sent to the next offset.
-    trouble : Trouble
-        What was met in the log that cannot be counted.
-    """
-
-    number: int
-    epoch: int
-    state: Partition
-    committed: int
-    facts: dict[str, str | int]
-    begin: int = 0
-    measured: Measurements = dataclasses.field(default_factory=Measurements)
-    halted: str = ""
-    fences: int = 0
-    retake_at: float = 0.0
-    is_fenced: bool = False
-    refusals: list[Rejection] = dataclasses.field(default_factory=list)
-    refused_bytes: int = 0
-    refused: RejectionWindow = dataclasses.field(default_factory=RejectionWindow)
-    excess: str = ""
-    must_seek: bool = False
-    trouble: Trouble = dataclasses.field(default_factory=Trouble)
-    _expects: bool = True
-    _last: Any = None
-
-    @property
-    def is_unreadable(self) -> bool:
-        """Whether what the store has cannot be counted on from, until somebody mends it."""
-        return self.committed == TORN
-
-    @property
-    def is_counting(self) -> bool:
-        """Whether messages may be counted."""
-        return not (self.halted or self.is_fenced or self.trouble.is_wall)
-
-    @property
-    def position(self) -> int:
-        """Where to fetch from."""
-        return max(0, self.state.next_offset)
-
-    @property
-    def remembered(self) -> tuple[Remembered, ...]:
-        """How far it was counted, should Redis forget: nothing if nothing was committed."""
-        if self.committed < 0:
-            return ()
-        return (Remembered(self.begin, self.committed, str(self.facts.get("topic_id", ""))),)
-
-    @property
-    def open_bytes(self) -> int:
-        """About how much memory the open panes and what waits for the next commit take."""
-        panes = [pane for pane in self.state.panes.values() if not pane.closed]
-        seen = sum(len(pane.seen) for pane in panes)
-        sums = sum(pane.statistic.nbytes for pane in panes)
-        return sums + SEEN_BYTES * seen + self.refused_bytes
-
-    def count(self, messages: Sequence[Any], settings: Aggregate) -> list[Rejection]:
-        """Count messages; return those that could not be, which are then kept for the dead letters.
-
-        Where a limit is reached, `excess` says so: what is in memory must then be dropped.
-        """
-        before = len(self.state.arrivals)
-        if messages[-1].offset() >= self.state.next_offset:
-            self._last = messages[-1]
-        refusals = self.state.count(messages)
-        passed = len(self.state.arrivals) - before
-        found: list[tuple[int, str]] = []
-        if refusals:
-            fresh = messages[len(messages) - passed :]
-            index = {message.offset(): i for i, message in enumerate(fresh)}
-            found = [(index.get(r.message.offset(), 0), r.reason) for r in refusals]
-        if passed:
-            self.excess = self.refused.add(self.state.arrivals[before:], found, settings)
-        self.refusals += refusals
-        for refusal in refusals:
-            self.refused_bytes += len(refusal.message.value() or b"")
-            self.measured = self.measured.refused(refusal.reason)
-        return refusals
-
-    def jumped(self, first: int, last: int) -> bool:
-        """Whether the first messages after taking over are further on than they should be.
-
-        Offsets have gaps (transactions, compaction), so only asking again from the expected offset
-        can tell a gap from messages that were still queued for an earlier assignment.
-        """
-        if not self._expects or last < self.state.next_offset:
-            return False
-        self._expects = False
-        return first > self.state.next_offset
-
-    def unconfirm(self) -> None:
-        """Check the next message's offset again."""
-        self._expects = True
-
-    def pass_over(self, obstacle: Obstacle) -> None:
-        """Go on behind what cannot be counted; the next commit says which offsets were given up."""
-        last = obstacle.first if obstacle.last is None else obstacle.last
-        lost = last + 1 - obstacle.first
-        self.facts["gap"] = int(self.facts.get("gap", 0)) + lost
-        passed = f"{obstacle.first}-{last}"
-        self.facts[SKIPPED] = f"{self.facts.get(SKIPPED, '')},{passed}".lstrip(",")
-        self.state.next_offset = last + 1
-        self.trouble = Trouble()
-        self.unconfirm()
-
-    def fence(self, retake_at: float) -> None:
-        """Stop counting until `retake_at` (monotonic seconds)."""
-        self.is_fenced, self.retake_at = True, retake_at
-
-    def commit(self, store: Store, high: int, clock: Clock = SYSTEM) -> int:
-        """Write everything counted so far; return the bytes written.
-
-        Parameters
-        ----------
-        high : int
-            The end of the partition's log, so that readers can show the lag.
-        clock : Clock
-
-        Raises
-        ------
-        Fenced
-            If the store is not where this state came from.
-        """
-        if self.is_unreadable:
-            self._check_unreadable(store)
-            return 0
-        now = clock.now_ms()
-        if self._last is not None:
-            self.facts["last"], self._last = str(Mark.of(self._last)), None
-        measured = self.measured.arrived(self.state.arrivals, now)
-        halted = self.halted or self.trouble.shown
-        facts = {**self.facts, "halted": halted, "high": high, "updated": now}
-        facts |= measured.facts() | self.refused.facts()
-        written = store.partition.commit(self.number, self.epoch, self.committed, self.state, facts)
-        if written is None:  # what an earlier attempt measured is in the store
-            measured = Measurements.stored(store.owner(self.number))
-        self.measured = measured
-        self.committed, self.fences = self.state.next_offset, 0
-        return written or 0
-
-    def _check_unreadable(self, store: Store) -> None:
-        """Raise Fenced once the keys were deleted, or Redis went back to before the commit."""
-        try:
-            owner = store.owner(self.number)
-        except StateUnreadable:
-            return
-        epoch, stored = int(owner.get("epoch", 0)), int(owner.get("next", UNSET))
-        if (epoch, stored) != (self.epoch, TORN):
-            raise Fenced(f"{store.topic}:{self.number}", self.epoch, epoch, TORN, stored)
-
-
-def take(
-    store: Store,
-    number: int,
-    worker: str,
-    log: Log,
-    topic_id: str,
-    metrics: Mapping[str, Metric],
-    settings: Aggregate,
-) -> AssignedPartition:
-    """Take a partition over and decide where counting goes on.
+class Assignment:
+    """Acquires what the group assigns, and has it fetched from where counting stands.
 
     Parameters
     ----------
-    log : Log
-        What can be asked about the partition's log.
-    topic_id : str
-        Kafka's id of the topic; empty where the cluster does not tell.
+    settings : Settings
+    store : Store
+    worker : str
+        Shown as the owner of its partitions.
+    clients : worker_clients.Clients
+    definitions : callable
+        Returns the metrics that are counted now.
+    commit : callable
+        Commits partitions that are about to be revoked.
+    backoff : Backoff
+    watchdog : Watchdog
+    clock : Clock
 
-    Returns
-    -------
-    Owned
-        Halted, with the reason, if the log no longer has what comes next and the settings say
-        ``on_gap = "stop"``; or if what is stored cannot be counted on from.
+    Attributes
+    ----------
+    owned : dict of int to AssignedPartition
     """
-    future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
-    try:
-        snapshot = store.partition.acquire(number, worker, settings.group)
-        state = snapshot.partition(metrics, future_ms, past_ms)
-    except (OtherGroup, StateUnreadable) as error:
-        if isinstance(error, StateUnreadable):
-            store.partition.halt(number, str(error))
-        return AssignedPartition(
-            number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error)
-        )
-    topic_id = topic_id or snapshot.owner.get("topic_id", "")
-    facts: dict[str, str | int] = {"topic_id": topic_id, UNUSABLE: ""}
-    facts |= {key: snapshot.owner[key] for key in ("gap", SKIPPED) if key in snapshot.owner}
-    begin = int(snapshot.owner.get("begin", 0))
-    halted = ""
-    if snapshot.next_offset == TORN:
-        halted = snapshot.owner.get("halted") or (
-            "a commit was applied by half, so the sums in Redis cannot be trusted. Run "
-            f"`{recount_command(f'{store.topic}:{number}')}` to have the partition counted again "
-            "from its log"
-        )
-    else:
-        low, high = log.range()
-        problem = broken(snapshot, log, low, high, topic_id)
-        if problem is not None and settings.on_gap != "skip":
-            state.next_offset = snapshot.next_offset
-            facts["topic_id"] = snapshot.owner.get("topic_id", "")
-            halted = f"{problem.reason}. {REMEDIES[snapshot.next_offset == UNSET]}"
-        elif problem is not None:
-            facts["gap"] = int(snapshot.owner.get("gap", 0)) + problem.missing
-            facts["last"] = ""  # the next message that is counted will be the last
-            if is_another(snapshot.owner.get("topic_id", ""), topic_id):
-                facts[SKIPPED] = ""
-                facts |= definition_history.forgotten(snapshot.owner)
-            state.next_offset = problem.resume
-        if snapshot.next_offset == UNSET and not halted:
-            facts["begin"] = begin = state.next_offset = low
-    if not halted:
-        facts |= _keep_definitions(store, snapshot.owner | facts, state, settings)
-    return AssignedPartition(
-        number=number,
-        epoch=int(snapshot.owner["epoch"]),
-        state=state,
-        committed=snapshot.next_offset,
-        facts=facts,
-        begin=begin,
-        measured=Measurements.stored(snapshot.owner),
-        refused=RejectionWindow.stored(snapshot.owner),
-        halted=halted,
-    )
 
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        worker: str,
+        clients: worker_clients.Clients,
+        definitions: Callable[[], Mapping[str, Metric]],
+        commit: Callable[[Collection[AssignedPartition]], None],
+        backoff: Backoff,
+        watchdog: Watchdog,
+        clock: Clock,
+    ) -> None:
+        self.owned: dict[int, AssignedPartition] = {}
+        self._settings, self._store, self._worker = settings.aggregate, store, worker
+        self._topic, self._topic_id = settings.topics.reports, clients.topic_id
+        self._consumer, self._definitions, self._commit = clients.consumer, definitions, commit
+        self._inspector = LogInspector(clients.inspector, settings, clock.monotonic)
+        self._backoff, self._watchdog, self._clock = backoff, watchdog, clock
+        self._pending: set[int] = set()  # assigned by the group, while the store was away
 
-def _keep_definitions(
-    store: Store, owner: Mapping[str, Any], state: Partition, settings: Aggregate
-) -> dict[str, str]:
-    """Have the store keep the definitions, and return what to say of them with the next commit."""
-    definitions = Definitions(state.metrics, rules(settings))
-    said = definition_history.changed(owner, state.next_offset, definitions.digest)
-    if said:
-        store.registry.keep_definitions(definitions.digest, definitions.encode())
-    return said
+    def subscribe(self) -> None:
+        """Join the group."""
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
+
+    def close(self) -> None:
+        """Leave the group; what is still owned is committed first."""
+        self._consumer.close()
+        self._inspector.close()
+
+    def acquire_pending(self) -> None:
+        """Acquire what the group has assigned and the store did not give so far."""
+        if not self._pending:
+            return
+        positions, failure = [], None
+        for number in sorted(self._pending):
+            try:
+                owned = self._acquire(number)
+            except TRANSIENT as error:
+                failure = error
+                break
+            self.owned[number] = owned
+            positions.append(TopicPartition(self._topic, number, owned.position))
+        self._pending -= {position.partition for position in positions}
+        self._consumer.incremental_assign(positions)
+        halted = [p for p in positions if self.owned[p.partition].halted]
+        if halted:
+            self._consumer.pause(halted)
+        counting = [p for p in positions if p not in halted]
+        if counting:  # paused when it was revoked, a partition comes back paused
+            self._consumer.resume(counting)
+        if failure is not None:
+            raise failure
+
+    def reacquire_fenced(self) -> None:
+        """Acquire again what was fenced, unless the group has revoked it meanwhile."""
+        for owned in list(self.owned.values()):
+            if owned.is_fenced and self._clock.monotonic() >= owned.retry_at:
+                self._reacquire(owned)
+
+    def pause(self, numbers: Collection[int]) -> None:
+        """Fetch nothing of these partitions for now."""
+        self._consumer.pause([TopicPartition(self._topic, number) for number in numbers])
+
+    def resume(self) -> None:
+        """Fetch again, from where counting stands, what was paused while Redis was away."""
+        for owned in self.owned.values():
+            if owned.is_counting:
+                self._consumer.resume([TopicPartition(self._topic, owned.number)])
+                self.seek(owned)
+
+    def seek(self, owned: AssignedPartition) -> None:
+        """Fetch a partition from where counting stands."""
+        position = TopicPartition(self._topic, owned.number, owned.position)
+        try:
+            self._consumer.seek(position)
+        except KafkaException as error:
+            log.debug("seek failed", partition=owned.number, error=str(error))
+            owned.unconfirm()
+            owned.must_seek = True
+        else:
+            owned.must_seek = False
+
+    def seek_again(self) -> None:
+        """Repeat what failed: an idle partition has no message that would show the wrong place."""
+        for owned in self.owned.values():
+            if owned.must_seek and owned.is_counting:
+                self.seek(owned)
+
+    def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        """Acquire partitions; those for which Redis does not answer now, as soon as it does."""
+        self._pending.update(assigned.partition for assigned in partitions)
+        try:
+            self.acquire_pending()
+        except TRANSIENT as error:
+            self._backoff.fail(error)
+        if partitions:
+            log.info("assigned", partitions=[p.partition for p in partitions])
+
+    def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        numbers = [p.partition for p in partitions]
+        try:
+            self._commit([self.owned[n] for n in numbers if n in self.owned])
+        except TRANSIENT as error:
+            self._backoff.fail(error)
+            log.warning("revoked uncommitted", partitions=numbers)  # they will be read again
+        self._drop(partitions)
+        if partitions:
+            log.info("revoked", partitions=numbers)
+
+    def _lost(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._drop(partitions)
+        log.warning("lost", partitions=[p.partition for p in partitions])
+
+    def _drop(self, partitions: list[TopicPartition]) -> None:
+        fetched = [p for p in partitions if p.partition not in self._pending]
+        for dropped in partitions:
+            self._pending.discard(dropped.partition)
+            self.owned.pop(dropped.partition, None)
+        self._consumer.incremental_unassign(fetched)
+
+    def _acquire(self, number: int) -> AssignedPartition:
+        self._watchdog.enter("taking over", number)
+        known = self.owned.get(number)
+        owned = acquire_partition(
+            self._store,
+            number,
+            self._worker,
+            self._inspector.log(number, known.progress if known else ()),
+            self._topic_id(),
+            self._definitions(),
+            self._settings,
+        )
+        if known is not None and known.excess:
+            owned.excess, owned.halted = known.excess, owned.halted or known.excess
+        if owned.halted and (known is None or known.halted != owned.halted):
+            log.error("halted", partition=number, reason=owned.halted)
+        if owned.is_unreadable:
+            owned.fence(self._clock.monotonic() + LOOK_AGAIN_SECONDS)
+        return owned
+
+    def _reacquire(self, owned: AssignedPartition) -> None:
+        fresh = self._acquire(owned.number)
+        fresh.fences, fresh.trouble = owned.fences + 1, owned.trouble
+        self.owned[owned.number] = fresh
+        position = [TopicPartition(self._topic, owned.number)]
+        if fresh.halted:
+            self._consumer.pause(position)
+        else:
+            self._consumer.resume(position)
+            self.seek(fresh)

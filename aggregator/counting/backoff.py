@@ -10,7 +10,7 @@ from aggregator.dead_letters.writer import DeadLettersUndelivered
 from aggregator.errors import BrokerUnreachable
 from aggregator.storage.failures import explained
 
-AWAY = (redis.RedisError, BrokerUnreachable, DeadLettersUndelivered)
+TRANSIENT = (redis.RedisError, BrokerUnreachable, DeadLettersUndelivered)
 """Failures that may pass."""
 FIRST_RETRY_SECONDS = 0.2
 LAST_RETRY_SECONDS = 5.0
@@ -21,7 +21,7 @@ log = structlog.get_logger("dither.worker")
 
 
 class Backoff:
-    """Something that a worker needs is away, or not.
+    """When to try again what failed.
 
     Parameters
     ----------
@@ -38,34 +38,33 @@ class Backoff:
         self.retry_at = float("-inf")
         self._began: float | None = None
         self._delay = FIRST_RETRY_SECONDS
-        self._said, self._said_at = "", float("-inf")
+        self._logged, self._logged_at = "", float("-inf")
 
     @property
-    def is_on(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether the last attempt failed."""
         return self._began is not None
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to try, or nothing is away."""
+        """Whether it is time to try, or nothing failed."""
         return self._clock.monotonic() >= self.retry_at
 
-    def failed(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Note that an attempt failed: the next one is later, and later still."""
         now = self._clock.monotonic()
         why = explained(error)
-        if why != self._said or now >= self._said_at + REPEAT_SECONDS:
+        if why != self._logged or now >= self._logged_at + REPEAT_SECONDS:
             log.warning("waiting", error=why, seconds=round(now - (self._began or now), 1))
-            self._said, self._said_at = why, now
+            self._logged, self._logged_at = why, now
         if self._began is None:
             self._began = now
         self.retry_at = now + self._delay
         self._delay = min(2 * self._delay, LAST_RETRY_SECONDS)
 
-    def passed(self) -> None:
+    def recover(self) -> None:
         """Note that an attempt succeeded."""
         if self._began is not None:
-            seconds = round(self._clock.monotonic() - self._began, 1)
-            log.info("goes on", after_seconds=seconds)
+            log.info("recovered", after_seconds=round(self._clock.monotonic() - self._began, 1))
         self._began, self.retry_at = None, float("-inf")
-        self._delay, self._said = FIRST_RETRY_SECONDS, ""
+        self._delay, self._logged = FIRST_RETRY_SECONDS, ""

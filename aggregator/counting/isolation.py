@@ -10,7 +10,7 @@ import structlog
 
 from aggregator.clock import Clock
 from aggregator.config.settings import Aggregate, place
-from aggregator.counting.assignment import AssignedPartition
+from aggregator.counting.assigned_partition import AssignedPartition
 from aggregator.kafka.obstacles import Obstacle, Probe, Stall, Trouble
 from aggregator.state.decoder import Rejection
 from producers.kafka.kafka_errors import explained
@@ -22,7 +22,7 @@ DEFECT = "this is a defect of Dither, to be reported with the log of the worker"
 log = structlog.get_logger("dither.worker")
 
 
-class Careful:
+class Isolator:
     """Counts the messages of partitions, and finds out what cannot be counted.
 
     Parameters
@@ -48,15 +48,15 @@ class Careful:
             first = piece[0].offset()
             culprit = owned.trouble.culprit
             if culprit is not None and owned.state.next_offset <= culprit.first == first:
-                if self._passes(owned, culprit):
+                if self._pass_named(owned, culprit):
                     continue
-                self._show(owned, culprit)
+                self._halt(owned, culprit)
                 owned.trouble.is_wall = True
                 return False
             try:
                 owned.count(piece, self._settings)
             except Exception as error:
-                self._failed(owned, first, piece[-1].offset(), error)
+                self._drop_failed(owned, first, piece[-1].offset(), error)
                 return False
             if owned.excess:
                 owned.fence(self._clock.monotonic())  # dropped, taken again, and halted
@@ -66,7 +66,9 @@ class Careful:
             owned.trouble = Trouble(culprit=trouble.culprit)
         return True
 
-    def _failed(self, owned: AssignedPartition, first: int, last: int, error: Exception) -> None:
+    def _drop_failed(
+        self, owned: AssignedPartition, first: int, last: int, error: Exception
+    ) -> None:
         """Drop what was counted since the last commit, in part or whole, and know better."""
         trouble = owned.trouble
         place = {"partition": owned.number, "first": first, "last": last}
@@ -77,7 +79,9 @@ class Careful:
         trouble.wary = max(trouble.wary, last)
         owned.fence(self._clock.monotonic())
 
-    def not_put_aside(self, owned: AssignedPartition, refusal: Rejection, error: Exception) -> None:
+    def block_unsendable(
+        self, owned: AssignedPartition, refusal: Rejection, error: Exception
+    ) -> None:
         """Stop before a message that can neither be counted nor made a dead letter of."""
         offset = refusal.message.offset()
         log.error("no dead letter", partition=owned.number, offset=offset, stack=_stack(error))
@@ -85,7 +89,7 @@ class Careful:
         owned.trouble.culprit = Obstacle(offset, offset, why)
         owned.fence(self._clock.monotonic())
 
-    def stalled(self, owned: AssignedPartition, message: Any) -> bool:
+    def pass_stall(self, owned: AssignedPartition, message: Any) -> bool:
         """Note that Kafka's client cannot read what stands at an offset, for now.
 
         Returns
@@ -109,14 +113,14 @@ class Careful:
         if probe is None or (probe.is_over and probe.last is None):
             probe = trouble.probe = self._probe(owned.number, base)
         obstacle = Obstacle(max(base, at), probe.last, stall.why)
-        if probe.last is not None and self._passes(owned, obstacle):
+        if probe.last is not None and self._pass_named(owned, obstacle):
             return True
         if stall.is_lasting(now):
-            self._show(owned, obstacle)
+            self._halt(owned, obstacle)
         return False
 
-    def _passes(self, owned: AssignedPartition, obstacle: Obstacle) -> bool:
-        """Go on behind an obstacle if the settings name it."""
+    def _pass_named(self, owned: AssignedPartition, obstacle: Obstacle) -> bool:
+        """Skip an obstacle if the settings name it; return whether they do."""
         if not obstacle.may_pass(owned.number, self._settings.skip):
             return False
         owned.pass_over(obstacle)
@@ -129,7 +133,7 @@ class Careful:
         )
         return True
 
-    def _show(self, owned: AssignedPartition, obstacle: Obstacle) -> None:
+    def _halt(self, owned: AssignedPartition, obstacle: Obstacle) -> None:
         reason = obstacle.reason(owned.number)
         if reason != owned.trouble.shown:
             log.error("halted", partition=owned.number, reason=reason)

@@ -13,7 +13,7 @@ from typing import Self
 import structlog
 
 TICK_SECONDS = 1.0
-TELL_SECONDS = 10.0
+REPEAT_SECONDS = 10.0
 EXIT_CODE = 70
 """Of a process that was ended for being stuck (EX_SOFTWARE)."""
 
@@ -31,9 +31,9 @@ class Watchdog:
     after, end_after : float
         Seconds in one step until it is logged, with the stack, and until the process ends.
         0: never.
-    tell : callable
-        Told the step and the seconds in it, again and again while it is stuck, and (step, 0) when
-        it gets on.
+    report : callable
+        Called with the step and the seconds in it, again and again while it is stuck, and with
+        (step, 0) when it resumes.
     end : callable
         Ends the process.
     """
@@ -42,19 +42,19 @@ class Watchdog:
         self,
         after: float,
         end_after: float,
-        tell: Callable[[str, float], object] = lambda *_: None,
+        report: Callable[[str, float], object] = lambda *_: None,
         end: Callable[[int], object] = os._exit,
     ) -> None:
         self._after, self._end_after = after, end_after
-        self._tell, self._end = tell, end
+        self._report, self._end = report, end
         self._step: tuple[str, int | None, int | None] = ("starting", None, None)
         self._beats = 0
         self._done = threading.Event()
         self._watched = 0
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
-    def at(self, step: str, partition: int | None = None, offset: int | None = None) -> None:
-        """Say what is done now: the worker gets on."""
+    def enter(self, step: str, partition: int | None = None, offset: int | None = None) -> None:
+        """Say which step begins now."""
         self._step = step, partition, offset
         self._beats += 1
 
@@ -72,28 +72,28 @@ class Watchdog:
             self._thread.join(TICK_SECONDS)
 
     def _watch(self) -> None:
-        beats, silent, told_at, last = self._beats, 0.0, 0.0, time.monotonic()
+        beats, silent, reported_at, last = self._beats, 0.0, 0.0, time.monotonic()
         while not self._done.wait(TICK_SECONDS):
             now = time.monotonic()
             ran, last = min(now - last, 2 * TICK_SECONDS), now  # more: this process was stopped
             step, partition, offset = self._step
             if beats != self._beats:
-                if told_at:
-                    log.warning("gets on", step=step, after_seconds=round(silent, 1))
-                    self._tell(step, 0.0)
-                beats, silent, told_at = self._beats, 0.0, 0.0
+                if reported_at:
+                    log.warning("resumed", step=step, after_seconds=round(silent, 1))
+                    self._report(step, 0.0)
+                beats, silent, reported_at = self._beats, 0.0, 0.0
                 continue
             silent += ran
             place = {"step": step, "partition": partition, "offset": offset}
             if self._end_after and silent >= self._end_after:
-                log.error("ends, being stuck", **place, seconds=round(silent), stack=self._stack())
+                log.error("stuck, stopped", **place, seconds=round(silent), stack=self._stack())
                 self._end(EXIT_CODE)
                 return
-            if self._after and silent >= self._after and silent >= told_at + TELL_SECONDS:
-                if not told_at:
+            if self._after and silent >= self._after and silent >= reported_at + REPEAT_SECONDS:
+                if not reported_at:
                     log.error("stuck", **place, seconds=round(silent), stack=self._stack())
-                told_at = silent
-                self._tell(step, silent)
+                reported_at = silent
+                self._report(step, silent)
 
     def _stack(self) -> str:
         frame = sys._current_frames().get(self._watched)

@@ -59,7 +59,7 @@ MANDATORY: dict[str, Any] = {
     "partition.assignment.strategy": "cooperative-sticky",
 }
 """What exactness rests on: offsets live beside the sums, and an offset never jumps in silence."""
-AWAY = (
+TRANSIENT = (
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,

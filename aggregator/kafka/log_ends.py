@@ -29,7 +29,7 @@ CERTAIN_SECONDS = 0.5
 """After which Kafka's client is believed that no broker is there: it tries each address once."""
 
 SPECS: Any = OffsetSpec
-AWAY = "Kafka does not answer"
+NO_ANSWER = "Kafka does not answer"
 EARLY = "Kafka has not answered yet"
 UNSEEN = "Kafka shows no such topic: it is missing, or this user lacks the permission to see it"
 REFUSED = "Kafka refuses to say where the log ends"
@@ -47,7 +47,7 @@ class LogEnds:
     """
 
     ranges: Mapping[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
-    unknown: str = AWAY
+    unknown: str = NO_ANSWER
 
     def lag(self, partition: int, next_offset: int) -> int | None:
         """Return how many messages of a partition are not counted; None if that is not known.
@@ -185,8 +185,8 @@ class KafkaLog:
 def _in_words(error: Exception) -> str:
     """Return why Kafka has not said it; addresses and users are nobody's business outside."""
     code = error.args[0].code() if isinstance(error, KafkaException) else KafkaError._TIMED_OUT
-    if code in clients.AWAY or code == KafkaError._ALL_BROKERS_DOWN:
-        return UNSEEN if code == KafkaError.UNKNOWN_TOPIC_OR_PART else AWAY
+    if code in clients.TRANSIENT or code == KafkaError._ALL_BROKERS_DOWN:
+        return UNSEEN if code == KafkaError.UNKNOWN_TOPIC_OR_PART else NO_ANSWER
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return UNSEEN
     return f"{REFUSED}: {KafkaError(code).str()}"

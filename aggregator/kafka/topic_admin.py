@@ -18,7 +18,7 @@ from aggregator.errors import (
     DitherError,
     TopicGone,
 )
-from aggregator.kafka.clients import ANSWER_SECONDS, AWAY, admin
+from aggregator.kafka.clients import ANSWER_SECONDS, TRANSIENT, admin
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka.kafka_errors import explained
 
@@ -121,7 +121,7 @@ class TopicId:
             raise BrokerUnreachable(servers, "no answer in time") from None
         except KafkaException as error:
             code = error.args[0].code()
-            if code in (*AWAY, *NO_TOPIC):
+            if code in (*TRANSIENT, *NO_TOPIC):
                 self._client = None
                 if code in NO_TOPIC:
                     raise TopicGone(self._topic) from None
@@ -143,13 +143,13 @@ def partition_count(settings: Settings, topic: str) -> int:
 class PartitionCount:
     """Asks how many partitions a topic has, of a client that is there for questions."""
 
-    def __init__(self, asker: Consumer, topic: str) -> None:
-        self._asker, self._topic = asker, topic
+    def __init__(self, consumer: Consumer, topic: str) -> None:
+        self._consumer, self._topic = consumer, topic
 
     def __call__(self) -> int:
         """Return the number; 0 if no broker says."""
         try:
-            about = self._asker.list_topics(self._topic, timeout=COUNT_SECONDS)
+            about = self._consumer.list_topics(self._topic, timeout=COUNT_SECONDS)
         except KafkaException:
             return 0
         return len(about.topics[self._topic].partitions)

@@ -167,8 +167,8 @@ class Clients:
     ----------
     consumer : ReportsConsumer
         Fetches the partitions that the group hands out.
-    asker : ReportsConsumer
-        Fetches nothing: questions would queue behind a fetch that waits.
+    inspector : ReportsConsumer
+        Looks at logs: questions would queue behind a fetch that waits.
     producer : confluent_kafka.Producer
         Takes the dead letters.
     topic_id : callable
@@ -183,7 +183,7 @@ class Clients:
     """
 
     consumer: ReportsConsumer
-    asker: ReportsConsumer
+    inspector: ReportsConsumer
     producer: Producer
     topic_id: Callable[[], str]
     probe: Callable[[int, int], Probe]
@@ -196,7 +196,7 @@ class Clients:
         group = settings.aggregate.group
         chosen = {k: settings.kafka[k] for k in LETTERS_MAY if k in settings.kafka}
         unset = {k: v for k, v in received(settings).items() if k not in settings.kafka}
-        asker = consumer(settings, group, **FRESH, **SINGLE)
+        inspector = consumer(settings, group, **FRESH, **SINGLE)
         return cls(
             consumer(
                 settings,
@@ -207,13 +207,13 @@ class Clients:
                 **FRESH,
                 **unset,
             ),
-            asker,
+            inspector,
             producer(settings, **LETTERS | chosen),
             TopicId(settings, settings.topics.reports),
             prober(
                 lambda: consumer(settings, group, **{"enable.partition.eof": True}, **unset),
                 settings.topics.reports,
             ),
-            PartitionCount(asker, settings.topics.reports),
+            PartitionCount(inspector, settings.topics.reports),
             CompactionWatch(settings),
         )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aggregator.config.settings import Aggregate
-from aggregator.counting.assignment import take
+from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.errors import DitherError, Fenced, StateUnreadable
 from aggregator.monitoring.collector import Exporter
@@ -129,7 +129,7 @@ def count_on(spoilt: Spoilt) -> str:
     """Take the partition over and count the rest of its log; return what became of it."""
     store = spoilt.store
     end = len(MESSAGES)
-    owned = take(store, 0, "two", Log(lambda: (0, end)), "", METRICS, Aggregate())
+    owned = acquire_partition(store, 0, "two", Log(lambda: (0, end)), "", METRICS, Aggregate())
     if owned.halted:
         return "halted"
     at = owned.state.next_offset

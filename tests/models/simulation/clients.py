@@ -238,7 +238,7 @@ class PartitionCountModel:
         return self._cluster.partitions if is_there else 0
 
 
-class AskerModel(ConsumerModel):
+class InspectorModel(ConsumerModel):
     """The consumer that answers questions about the log."""
 
     def __init__(self, cluster: Cluster, process: Process, ledger: Asked) -> None:

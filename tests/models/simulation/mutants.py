@@ -10,9 +10,10 @@ from unittest.mock import patch
 
 from confluent_kafka import TopicPartition
 
-from aggregator.counting import assignment
-from aggregator.counting.assignment import AssignedPartition
-from aggregator.counting.log_questions import Asker
+from aggregator.counting.assigned_partition import AssignedPartition
+from aggregator.counting.assignment import Assignment
+from aggregator.counting.committer import Committer
+from aggregator.counting.log_inspector import LogInspector
 from aggregator.counting.worker import Worker
 from aggregator.errors import Fenced
 from aggregator.storage import commands, partition_store
@@ -54,7 +55,7 @@ def _without(text: str) -> Callable[[str], str]:
     return script
 
 
-_script, _partition, _take = commands.script, Snapshot.partition, assignment.take
+_script, _partition, _commit = commands.script, Snapshot.partition, Committer._commit
 
 TOKENS = " or (stored[5] or '') ~= ARGV[4]"
 EPOCHS = f"if epoch ~= ARGV[1]{TOKENS} then return {{'fenced', epoch, next_offset}} end"
@@ -71,7 +72,7 @@ _patched(
     "script",
     lambda name: _script(name).replace(STALE, "end\nlocal i"),
 )
-_patched("what the group remembers is not asked for", Asker, "_committed", lambda *_: ())
+_patched("what the group remembers is not asked for", LogInspector, "_committed", lambda *_: ())
 _patched(
     "messages of an earlier assignment are believed", AssignedPartition, "jumped", lambda *_: False
 )
@@ -94,32 +95,29 @@ _patched(
 )
 
 
-@_worker("a fenced worker keeps its state")
-class _Keeps(Worker):
-    def _fenced(self, owned: AssignedPartition, fence: Fenced) -> None:
-        owned.epoch, owned.committed = fence.stored_epoch, fence.stored
+def _keep_state(_: Committer, owned: AssignedPartition, fence: Fenced) -> None:
+    owned.epoch, owned.committed = fence.stored_epoch, fence.stored
 
 
-@_worker("what it took back is not sought")
-class _StaysWhereItIs(Worker):
-    def _seek(self, owned: AssignedPartition) -> None:
-        pass
+def _seek_to_the_end(self: Assignment, owned: AssignedPartition) -> None:
+    position = TopicPartition(self._topic, owned.number)
+    _, high = self._consumer.get_watermark_offsets(position, cached=True)
+    owned.jumped(0, high)
+    self._consumer.seek(TopicPartition(self._topic, owned.number, high))
 
 
-@_worker("it seeks to the end of the log")
-class _SeeksWrongly(Worker):
-    def _seek(self, owned: AssignedPartition) -> None:
-        high = self._high(owned)
-        owned.jumped(0, high)
-        self._consumer.seek(TopicPartition(self.topic, owned.number, high))
+def _flush_late(self: Committer, owned: AssignedPartition) -> None:
+    with patch.object(self._dead_letters, "flush", lambda _: None):
+        _commit(self, owned)
+    self._dead_letters.flush(10.0)
 
 
-@_worker("dead letters are flushed after the commit that passes them")
-class _FlushesLate(Worker):
-    def _commit(self, owned: AssignedPartition) -> None:
-        with patch.object(self._deadletters, "flush", lambda _: None):
-            super()._commit(owned)
-        self._deadletters.flush(10.0)
+_patched("a fenced worker keeps its state", Committer, "_fence", _keep_state)
+_patched("what it took back is not sought", Assignment, "seek", lambda *_: None)
+_patched("it seeks to the end of the log", Assignment, "seek", _seek_to_the_end)
+_patched(
+    "dead letters are flushed after the commit that passes them", Committer, "_commit", _flush_late
+)
 
 
 @_worker("the topic's id is asked for once")

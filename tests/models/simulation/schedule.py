@@ -12,15 +12,15 @@ from unittest.mock import patch
 from confluent_kafka import KafkaException
 
 from aggregator.config.settings import Aggregate, Settings, Topics
-from aggregator.counting import backoff
+from aggregator.counting import assignment, backoff, committer
 from aggregator.counting import worker as worker_module
 from aggregator.counting.worker import Worker
 from aggregator.kafka import worker_clients
 from aggregator.storage.progress import TORN
 from aggregator.storage.store import Store
 from tests.models.simulation.clients import (
-    AskerModel,
     ConsumerModel,
+    InspectorModel,
     PartitionCountModel,
     ProducerModel,
     TopicIdModel,
@@ -151,12 +151,19 @@ class Schedule:
         def main(process: Process) -> None:
             consumer = ConsumerModel(self.cluster, process)
             clients.append(consumer)
-            asker = AskerModel(self.cluster, process, self.ledger)
+            inspector = InspectorModel(self.cluster, process, self.ledger)
             producer = ProducerModel(self.cluster, process)
             store = Store(RedisClient(self.redis, process), TOPIC)
             topic_id = TopicIdModel(self.cluster, process)
             count = PartitionCountModel(self.cluster, process)
-            mine = worker_clients.Clients(consumer, asker, producer, topic_id, unreadable, count)  # type: ignore[arg-type]
+            mine = worker_clients.Clients(
+                consumer,  # type: ignore[arg-type]
+                inspector,
+                producer,  # type: ignore[arg-type]
+                topic_id,
+                unreadable,
+                count,
+            )
             worker = self._worker(settings, METRICS, store, name, mine, ProcessClock(process))
             made.append(worker)
             worker.run()
@@ -261,8 +268,10 @@ class Schedule:
         violation = ""
         with (
             patch.object(worker_module, "log", TraceLog(world)),
+            patch.object(assignment, "log", TraceLog(world)),
+            patch.object(committer, "log", TraceLog(world)),
             patch.object(backoff, "log", TraceLog(world)),
-            patch.object(worker_module, "random", world.rng),
+            patch.object(committer, "random", world.rng),
             patch.object(worker_module, "SLICE_MESSAGES", self.slice_messages),
             patch.object(worker_module, "MANY_PANES", self.many_panes),
         ):

@@ -18,7 +18,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from aggregator.counting.assignment import take
+from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.local.embedded import EmbeddedRedis
 from aggregator.publishing import events
@@ -380,7 +380,7 @@ def replayed(deployment: Deployment, logs: Logs) -> dict[str, Any]:
     with other.store:
         for number, messages in logs.items():
             end = messages[-1].offset() + 1 if messages else 0
-            owned = take(
+            owned = acquire_partition(
                 other.store,
                 number,
                 "replay",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aggregator.config.settings import Aggregate
-from aggregator.counting.assignment import take
+from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.local.embedded import EmbeddedRedis, valkey_binary
 from aggregator.state.partition import Partition
@@ -85,6 +85,8 @@ def test_after_two_power_failures_a_commit_is_whole_or_gone_or_marked(
         then = store.partition.snapshot(0)
         assert then.next_offset == TORN or (then.next_offset, then.open) == (2, now.open)
         if then.next_offset == TORN:
-            taken = take(store, 0, "next", Log(lambda: (0, 3)), "", {"delay": DELAY}, Aggregate())
+            taken = acquire_partition(
+                store, 0, "next", Log(lambda: (0, 3)), "", {"delay": DELAY}, Aggregate()
+            )
             assert "applied by half" in taken.halted
             assert store.owner(0)["next"] == str(TORN), "for those who watch"

@@ -11,7 +11,7 @@ import threading
 import pytest
 from structlog.testing import capture_logs
 
-from aggregator.counting import assignment
+from aggregator.counting import assigned_partition
 from tests.support.reports.traffic import traffic
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.servers import Redis
@@ -43,7 +43,7 @@ def test_a_long_outage_costs_neither_the_place_in_the_group_nor_a_report(
     events = [line["event"] for line in logged]
     assert "lost" not in events
     assert 1 <= events.count("waiting") <= 5, "it says so, and does not repeat itself"
-    assert "goes on" in events
+    assert "recovered" in events
     outcome = strict.verify()
     assert outcome.verified, outcome.differences
 
@@ -81,7 +81,7 @@ def test_partitions_are_handed_over_while_redis_is_away(
     assert outcome.verified, outcome.differences
 
 
-def test_a_worker_that_hangs_with_redis_says_where_and_gets_on(
+def test_a_worker_that_hangs_with_redis_says_where_and_resumes(
     deployment: Deployment, redis_server: Redis
 ) -> None:
     deployment.settings.aggregate.stuck_after = "1s"
@@ -93,7 +93,7 @@ def test_a_worker_that_hangs_with_redis_says_where_and_gets_on(
             wait_until(lambda: any(line["event"] == "stuck" for line in logged), "it is noticed")
         finally:
             os.kill(redis_server.server.pid, signal.SIGCONT)
-        wait_until(lambda: any(line["event"] == "gets on" for line in logged), "it gets on")
+        wait_until(lambda: any(line["event"] == "resumed" for line in logged), "it resumes")
         deployment.produce(traffic(deployment, 5, seed=1))
         deployment.wait_until_counted()
         stuck = next(line for line in logged if line["event"] == "stuck")
@@ -127,4 +127,8 @@ print((rss() - before) / 299_000)
     told = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert 0.4 * assignment.SEEN_BYTES < float(told.stdout) <= 1.1 * assignment.SEEN_BYTES
+    assert (
+        0.4 * assigned_partition.SEEN_BYTES
+        < float(told.stdout)
+        <= 1.1 * assigned_partition.SEEN_BYTES
+    )

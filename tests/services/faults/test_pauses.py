@@ -16,7 +16,7 @@ def test_partitions_that_go_and_come_back_while_redis_is_away_are_counted_afterw
     with deployment.worker("one") as one:
         wait_until(lambda: len(one.owned) == deployment.partitions, "one owns all")
         redis_server.kill()
-        wait_until(lambda: one._outage.is_on, "one waits for Redis")
+        wait_until(lambda: one._backoff.is_waiting, "one waits for Redis")
         with deployment.worker("two"):
             wait_until(lambda: len(one.owned) < deployment.partitions, "one gave some away")
         redis_server.restart()

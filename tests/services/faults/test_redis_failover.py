@@ -236,7 +236,7 @@ def test_a_redis_that_is_full_pauses_counting_and_tears_nothing(
 def test_a_partition_whose_state_is_spoilt_halts_alone_and_goes_on_when_it_is_mended(
     on_node: Deployment, node: RedisNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aggregator.counting.worker.LOOK_AGAIN_SECONDS", 0.3)
+    monkeypatch.setattr("aggregator.counting.assignment.LOOK_AGAIN_SECONDS", 0.3)
     deployment = on_node
     prefix = tag(deployment.topic, 0)
     deployment.produce(traffic(deployment, 40))

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from aggregator.config.settings import Settings
-from aggregator.kafka.log_ends import AWAY, FRESH_SECONDS, UNSEEN, KafkaLog, LogEnds
+from aggregator.kafka.log_ends import FRESH_SECONDS, NO_ANSWER, UNSEEN, KafkaLog, LogEnds
 from aggregator.reading.status import Rates, status
 from tests.support.running.deployment import Deployment, wait_until
 
@@ -46,7 +46,7 @@ def test_an_answer_is_kept_for_a_second_and_renewed_beside_whoever_asks(
 
 
 @pytest.mark.parametrize(
-    ("topic", "servers", "why"), [("nowhere", "", UNSEEN), ("reports", NOWHERE, AWAY)]
+    ("topic", "servers", "why"), [("nowhere", "", UNSEEN), ("reports", NOWHERE, NO_ANSWER)]
 )
 def test_what_is_not_known_says_why_and_holds_up_nobody(
     deployment: Deployment, topic: str, servers: str, why: str

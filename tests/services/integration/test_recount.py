@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aggregator.counting import worker
+from aggregator.counting import assignment
 from tests.services.integration.test_broken_logs import cut
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.running.deployment import Deployment, wait_until
@@ -25,7 +25,7 @@ def filled(deployment: Deployment) -> None:
 def test_a_partition_is_counted_again_while_its_worker_runs(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(assignment, "LOOK_AGAIN_SECONDS", 0.1)
     filled(deployment)
     with deployment.worker():
         deployment.wait_until_counted()

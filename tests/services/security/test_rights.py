@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 
 from aggregator.cli.roles import Role, roles
 from aggregator.config.settings import Settings
-from aggregator.counting import worker
+from aggregator.counting import committer, worker
 from aggregator.errors import DitherError
 from aggregator.kafka import clients, topic_admin
 from producers.kafka.kafka_errors import DeliveryError
@@ -44,7 +44,7 @@ def each_right(of: Callable[[Role], Sequence[object]]) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "DEAD_LETTER_SECONDS", 0.5)
+    monkeypatch.setattr(committer, "DEAD_LETTER_SECONDS", 0.5)
     monkeypatch.setattr(worker, "LEAVE_SECONDS", 0.0)
 
 

@@ -25,7 +25,7 @@ def sleeping_deeply():
     print("sleeps", flush=True)
     time.sleep(60)
 with watchdog.Watchdog(0.2, float(sys.argv[1])) as dog:
-    dog.at("counting", 3, 17)
+    dog.enter("counting", 3, 17)
     sleeping_deeply()
 """
 
@@ -40,9 +40,9 @@ def test_a_stuck_thread_is_told_of_with_its_step_and_its_stack_until_it_gets_on(
     gone_on = threading.Event()
     with capture_logs() as logged:
         with Watchdog(0.1, 0, lambda step, seconds: told.append((step, seconds))) as dog:
-            dog.at("committing", 3, 17)
+            dog.enter("committing", 3, 17)
             wait_until(lambda: bool(told), "it is told")
-            dog.at("consuming")
+            dog.enter("consuming")
             wait_until(lambda: len(told) > 1, "it is told again")
         gone_on.set()
     assert told[0][0] == "committing"
@@ -58,7 +58,7 @@ def test_a_thread_that_gets_on_is_left_alone_however_long_it_runs() -> None:
     with Watchdog(0.2, 0.4, lambda step, _: told.append(step), lambda _: told.append("end")) as dog:
         until = time.monotonic() + 1
         while time.monotonic() < until:
-            dog.at("consuming")
+            dog.enter("consuming")
             threading.Event().wait(0.01)
     assert not told
 
@@ -66,7 +66,7 @@ def test_a_thread_that_gets_on_is_left_alone_however_long_it_runs() -> None:
 def test_one_that_stays_stuck_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
     with Watchdog(0.05, 0.2, end=ended.append) as dog:
-        dog.at("taking over", 1)
+        dog.enter("taking over", 1)
         wait_until(lambda: bool(ended), "it is ended")
     assert ended == [EXIT_CODE]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregator.config.settings import Aggregate
-from aggregator.counting.assignment import take
+from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.errors import CommitTooLarge
 from aggregator.state.pane_keys import PaneKey
@@ -114,7 +114,9 @@ def test_ten_thousand_metrics_are_counted_also_where_an_older_version_has_torn_t
     client.sadd(f"{{dither:{TOPIC}:0}}:open", "left by half a commit")
 
     def taken() -> Any:
-        return take(store, 0, "one", Log(lambda: (0, len(messages))), "", metrics, Aggregate())
+        return acquire_partition(
+            store, 0, "one", Log(lambda: (0, len(messages))), "", metrics, Aggregate()
+        )
 
     halted = taken().halted
     assert f"{{dither:{TOPIC}:0}}:" in halted
@@ -143,7 +145,7 @@ def test_a_commit_that_redis_would_not_take_is_refused_before_anything_is_writte
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition_store, "MOST_ARGUMENTS", 100)
-    owned = take(store, 0, "one", Log(lambda: (0, 20)), "", METRICS, Aggregate())
+    owned = acquire_partition(store, 0, "one", Log(lambda: (0, 20)), "", METRICS, Aggregate())
     messages = (batch(DELAY, [1.0], seed=at, time_ms=EPOCH + at * 3_600_000) for at in range(20))
     owned.state.count(log(*messages))
     with pytest.raises(CommitTooLarge, match="wider panes") as refused:

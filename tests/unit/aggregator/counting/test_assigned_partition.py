@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aggregator.config.settings import Aggregate
-from aggregator.counting.assignment import AssignedPartition, take
+from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
 from aggregator.counting.continuity import Log, Mark, Remembered
 from aggregator.counting.measurements import Measurements
 from aggregator.errors import Fenced
@@ -46,7 +46,9 @@ def taken(
         return next((Mark.of(found) for found in messages if found.offset() >= offset), None)
 
     asked = Log(lambda: (low, high), mark, lambda: remembered)
-    return take(store, 0, worker, asked, topic_id, METRICS, Aggregate(on_gap=on_gap, group=group))
+    return acquire_partition(
+        store, 0, worker, asked, topic_id, METRICS, Aggregate(on_gap=on_gap, group=group)
+    )
 
 
 def written(first: int, last: int, epoch: int = 0, seed: int = 0) -> list[LogMessage]:
@@ -202,7 +204,7 @@ def test_a_partition_that_redis_forgot_halts_if_the_log_has_not_all_that_was_cou
     skipping.commit(store, 30)
     owner = store.owner(0)
     assert (owner["gap"], owner["begin"], owner["halted"]) == (str(lost), str(low), "")
-    assert skipping.remembered == (Remembered(low, low + 1, "A"),)
+    assert skipping.progress == (Remembered(low, low + 1, "A"),)
 
 
 def test_what_the_group_remembers_is_read_as_it_was_written() -> None:

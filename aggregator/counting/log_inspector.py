@@ -15,7 +15,7 @@ from aggregator.kafka import clients, topic_admin, worker_clients
 from producers.kafka.kafka_errors import explained
 
 
-class Asker:
+class LogInspector:
     """Asks through a consumer of its own: questions would queue behind a fetch that waits.
 
     Every question raises :class:`BrokerUnreachable` where no broker answers it in time.

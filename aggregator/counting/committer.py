@@ -1,0 +1,229 @@
+"""Commits: what is checked before them, the dead letters, then the sums and the next offset."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+
+import structlog
+from confluent_kafka import KafkaException, TopicPartition
+
+from aggregator.clock import Clock
+from aggregator.config.settings import Settings
+from aggregator.counting.assigned_partition import AssignedPartition
+from aggregator.counting.continuity import is_another
+from aggregator.counting.isolation import Isolator
+from aggregator.counting.watchdog import Watchdog
+from aggregator.dead_letters.writer import DeadLetters
+from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
+from aggregator.kafka import worker_clients
+from aggregator.state.definition_history import Definitions, rules
+from aggregator.storage.eviction import EvictionWatch
+from aggregator.storage.store import Store
+from estimators import Metric
+
+DEAD_LETTER_SECONDS = 10.0
+KEEP_SECONDS = 30.0
+"""The definitions in force are written again so often: somebody may have deleted them."""
+
+log = structlog.get_logger("dither.worker")
+
+
+class Committer:
+    """Commits the partitions of a worker.
+
+    Parameters
+    ----------
+    settings : Settings
+    store : Store
+    clients : worker_clients.Clients
+    definitions : callable
+        Returns the metrics that are counted now.
+    isolator : Isolator
+    watchdog : Watchdog
+    clock : Clock
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        clients: worker_clients.Clients,
+        definitions: Callable[[], Mapping[str, Metric]],
+        isolator: Isolator,
+        watchdog: Watchdog,
+        clock: Clock,
+    ) -> None:
+        self._settings, self._store = settings.aggregate, store
+        self._topic, self._clients, self._definitions = (
+            settings.topics.reports,
+            clients,
+            definitions,
+        )
+        self._dead_letters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
+        self._eviction = EvictionWatch(store.client, clock.monotonic)
+        self._isolator, self._watchdog, self._clock = isolator, watchdog, clock
+        self._keep_at = float("-inf")
+
+    def commit_all(self, partitions: Collection[AssignedPartition]) -> None:
+        """Check what a commit relies on, then commit everything that a worker owns."""
+        self._check_memory(partitions)
+        self._check_topic(partitions)
+        self._check_eviction(partitions)
+        if total := self._clients.partitions():  # readers must know whether all are there
+            for owned in partitions:
+                owned.facts["partitions"] = total
+        for owned in partitions:
+            self._commit(owned)
+        if partitions:
+            self._keep_definitions()
+
+    def commit_revoked(self, partitions: Collection[AssignedPartition]) -> None:
+        """Commit partitions that are about to be given back."""
+        self._check_topic(partitions)
+        for owned in partitions:
+            self._commit(owned)
+
+    def check_eviction_again(self) -> None:
+        """Look at Redis before the next commit: it was away, and may be another one."""
+        self._eviction.look_again()
+
+    # -- Checks -------------------------------------------------------------------------------
+
+    def _check_memory(self, partitions: Collection[AssignedPartition]) -> None:
+        """Halt the partition with the largest open panes if all together are too large."""
+        sizes = {owned.number: (owned.open_bytes, owned) for owned in partitions}
+        share = worker_clients.QUEUE_SHARE
+        allowed = self._settings.memory * (share - 1) // share
+        if (total := sum(size for size, _ in sizes.values())) > allowed:
+            _, largest = max(sizes.values(), key=lambda one: one[0])
+            if largest.is_counting:
+                largest.excess = (
+                    f"the open panes of this worker take {total >> 20} MB, and aggregate.memory "
+                    f"leaves {allowed >> 20} MB for them. Start more workers, let devices send "
+                    "larger batches or the metric have narrower panes or a shorter lateness, or "
+                    "allow more memory; then restart the workers"
+                )
+                largest.fence(self._clock.monotonic())
+
+    def _check_topic(self, partitions: Collection[AssignedPartition]) -> None:
+        """Fence what was counted if the topic was made anew, before it is committed.
+
+        Kafka's client goes on in the new topic as if it were the same: whatever it brought was
+        brought before this look. A topic that is compacted by now halts its partitions.
+        """
+        counting = [owned for owned in partitions if owned.is_counting]
+        if not counting:
+            return
+        identity, compacted = self._clients.topic_id(), self._clients.compaction()
+        for owned in counting:
+            if compacted:
+                owned.excess = compacted
+            if compacted or is_another(str(owned.facts.get("topic_id", "")), identity):
+                owned.fence(self._clock.monotonic())
+
+    def _check_eviction(self, partitions: Collection[AssignedPartition]) -> None:
+        """Halt what is counted if Redis may evict it by now."""
+        counting = [owned for owned in partitions if owned.is_counting]
+        if counting and (why := self._eviction()):
+            for owned in counting:
+                owned.excess = why
+                owned.fence(self._clock.monotonic())
+
+    # -- One partition ------------------------------------------------------------------------
+
+    def _commit(self, owned: AssignedPartition) -> None:
+        """Write a partition's sums and next offset; on a fence drop them.
+
+        Raises
+        ------
+        TRANSIENT
+            If Redis, or the dead-letter topic, does not answer: nothing is lost, try again.
+        """
+        if owned.is_fenced or not self._send_dead_letters(owned):
+            return
+        self._watchdog.enter("committing", owned.number, owned.state.next_offset)
+        started = self._clock.monotonic()
+        try:
+            written = owned.commit(self._store, self._log_end(owned), self._clock)
+        except Fenced as fence:
+            self._fence(owned, fence)
+            return
+        except (CommitTooLarge, StateUnreadable) as error:  # halted when it is acquired again
+            if isinstance(error, CommitTooLarge):
+                owned.excess = str(error)
+            owned.fence(self._clock.monotonic())
+            return
+        seconds = self._clock.monotonic() - started
+        owned.measured = owned.measured.committed(seconds, written)
+        log.debug(
+            "committed",
+            partition=owned.number,
+            next=owned.committed,
+            bytes=written,
+            seconds=round(seconds, 4),
+        )
+        self._commit_to_group(owned)
+
+    def _send_dead_letters(self, owned: AssignedPartition) -> bool:
+        """Send what was refused since the last commit, and wait until it is safe.
+
+        Returns whether all of it could be sent: else the partition is fenced.
+        """
+        if owned.refusals:
+            first, reasons = owned.refusals[0], Counter(r.reason for r in owned.refusals)
+            log.warning(
+                "refused",
+                partition=owned.number,
+                reasons=dict(reasons),
+                first_offset=first.message.offset(),
+                detail=f"{first.reason}: {first.detail}",
+            )
+            for refusal in owned.refusals:
+                try:
+                    self._dead_letters.send(refusal)
+                except Exception as error:
+                    self._isolator.block_unsendable(owned, refusal, error)
+                    return False
+            owned.refusals, owned.refused_bytes = [], 0
+        self._watchdog.enter("sending dead letters", owned.number)
+        self._dead_letters.flush(DEAD_LETTER_SECONDS)
+        return True
+
+    def _commit_to_group(self, owned: AssignedPartition) -> None:
+        """Write Kafka's own committed offset: for lag tools, and should Redis forget."""
+        if owned.committed >= 0 and not owned.halted:
+            try:
+                (known,) = owned.progress
+                position = TopicPartition(self._topic, owned.number, known.next, known.metadata)
+                self._clients.consumer.commit(offsets=[position], asynchronous=True)
+            except KafkaException as error:
+                log.debug("group commit failed", partition=owned.number, error=str(error))
+
+    def _log_end(self, owned: AssignedPartition) -> int:
+        position = TopicPartition(self._topic, owned.number)
+        marks = self._clients.consumer.get_watermark_offsets(position, cached=True)
+        return max(marks[1], owned.position) if marks else owned.position
+
+    def _fence(self, owned: AssignedPartition, fence: Fenced) -> None:
+        """Drop what was counted; acquire it again later if another worker has it now."""
+        log.warning(
+            "fenced",
+            partition=owned.number,
+            detail=str(fence),
+            other_owner=fence.has_other_owner,
+        )
+        pause = random.uniform(1, 2) * 2**owned.fences if fence.has_other_owner else 0  # noqa: S311
+        owned.fence(self._clock.monotonic() + pause)
+
+    def _keep_definitions(self) -> None:
+        """Have the store keep the definitions in force, for `dither verify`."""
+        if self._clock.monotonic() < self._keep_at:
+            return
+        definitions = Definitions(self._definitions(), rules(self._settings))
+        try:
+            self._store.registry.keep_definitions(definitions.digest, definitions.encode())
+        except StateUnreadable as error:  # counting goes on
+            log.warning("definitions not kept", error=str(error))
+        self._keep_at = self._clock.monotonic() + KEEP_SECONDS
