@@ -85,7 +85,13 @@ def embedded_topic() -> Iterator[Scratch]:
 
 @contextlib.contextmanager
 def kafka_topic(settings: Settings) -> Iterator[Scratch]:
-    """Make a topic in the deployment's Kafka, and delete it at the end."""
+    """Make a topic in the deployment's Kafka, and delete it at the end.
+
+    Raises
+    ------
+    DitherError
+        If the topic may not be made.
+    """
     if not settings.topics.managed:
         raise DitherError(
             "topics.managed = false: Dither may not make the topic that an attack needs; leave out "

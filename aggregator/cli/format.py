@@ -37,8 +37,20 @@ def as_text(
 ) -> str:
     """Return an estimate for people, the nearest distribution beside it.
 
-    `window` is what was read: it says which pane a release is of, and where a search stands; `told`
-    are lines on what it does not contain.
+    Parameters
+    ----------
+    metric : Metric
+        The question.
+    found : Estimate
+        Its answer.
+    top : int
+        How many categories or coordinates to show at most.
+    nearest : ndarray of float64, optional
+        The nearest probability distribution.
+    window : Window, optional
+        What was read: it says which pane a release is of, and where a search stands.
+    told : sequence of str
+        Lines on what the answer does not contain.
     """
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",

@@ -154,6 +154,13 @@ def _levels(found: Estimate) -> Table:
 def band(low: float, high: float, value: float, lower: float, upper: float) -> Text:
     """Return where a value and its bounds are between `low` and `high`, as a line of cells.
 
+    Parameters
+    ----------
+    low, high : float
+        The ends of the line.
+    value, lower, upper : float
+        What is drawn on it; NaN where it is unknown.
+
     Examples
     --------
     >>> band(0, 1, 0.5, 0.25, 0.75).plain

@@ -263,6 +263,11 @@ def values(settings: Settings) -> Iterator[tuple[str, Any]]:
 def publish_since_ms(text: str) -> int:
     """Return `publish.since` in ms since the epoch; 0 where it is empty.
 
+    Raises
+    ------
+    ValueError
+        If it is no time.
+
     Examples
     --------
     >>> publish_since_ms("2013-01-01"), publish_since_ms("")

@@ -14,7 +14,13 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def check_origins(origins: list[str]) -> None:
-    """Refuse what is no origin."""
+    """Refuse what is no origin.
+
+    Raises
+    ------
+    ValueError
+        If one is none.
+    """
     if not all(ORIGIN.fullmatch(origin) for origin in origins):
         raise ValueError(
             "origins as browsers send them, as in https://app.example or "
@@ -23,7 +29,13 @@ def check_origins(origins: list[str]) -> None:
 
 
 def check_hosts(hosts: list[str]) -> None:
-    """Refuse what no request can name as its host."""
+    """Refuse what no request can name as its host.
+
+    Raises
+    ------
+    ValueError
+        If one is none.
+    """
     if not all(HOST.fullmatch(host) for host in hosts):
         raise ValueError(
             "host names without scheme and port, as in dither.example, 127.0.0.1 or [::1]; "

@@ -164,6 +164,8 @@ def replay(
 
     Parameters
     ----------
+    settings : Settings
+        Where Kafka is.
     letters : iterable of DeadLetter
     forecast : Forecast
     handled : Handled or None

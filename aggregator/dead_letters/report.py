@@ -26,6 +26,8 @@ def facts(
 
     Parameters
     ----------
+    letter : DeadLetter
+        As it was read.
     metrics : mapping of str to Metric
         As they are defined now.
     refused : (str, str) or None

@@ -75,6 +75,15 @@ def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
     The second keeps the key and the beginning of the payload, the last one nothing but the reason
     and the place of the original. Headers that cannot be read are left out, and a header says so.
     What is larger than any message that is looked at is not kept whole.
+
+    Parameters
+    ----------
+    message : RefusedMessage
+        As it was consumed.
+    reason : str
+        One of those in `aggregator.dead_letters.reasons`.
+    detail : str
+        What was found in it, and what was expected.
     """
     key, value, headers = message.key(), message.value(), read(message)
     arrived = max(0, message.timestamp()[1])  # 0: now

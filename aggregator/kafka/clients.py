@@ -72,7 +72,17 @@ CONSUMER_ONLY = (*CONSUMER, *MANDATORY)
 
 
 def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
-    """Return a consumer of the deployment's cluster."""
+    """Return a consumer of the deployment's cluster.
+
+    Parameters
+    ----------
+    settings : Settings
+        Where Kafka is, and librdkafka's properties.
+    group : str
+        The consumer group.
+    **properties
+        Of librdkafka, above all others.
+    """
     own = {k: v for k, v in settings.kafka.items() if k not in PRODUCER_ONLY}
     own["message.max.bytes"] = 1_000  # a producer's, and fetch.max.bytes may not be below it
     config = {**CONSUMER, **own, "group.id": group, **MANDATORY, **properties}
@@ -102,6 +112,8 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
 
     Parameters
     ----------
+    settings : Settings
+        Where Kafka is.
     topics : str
         Must be there, and this user have rights on them.
 
@@ -113,6 +125,8 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
         If one turns us away: wrong password, certificate, and so on.
     SettingsError
         If a file that a property names cannot be read.
+    DitherError
+        If one of the topics is not there, or may not be described.
     """
     _check_files(settings)
     errors: list[KafkaError] = []

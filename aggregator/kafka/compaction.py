@@ -24,6 +24,11 @@ def refuse_compaction(settings: Settings) -> None:
 
     It does not if it must not be asked (``topics.managed = false``), or if this user lacks
     DescribeConfigs on the topic.
+
+    Raises
+    ------
+    TopicCompacted
+        If it is.
     """
     watch = CompactionWatch(settings)
     watch()

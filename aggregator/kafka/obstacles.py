@@ -119,6 +119,13 @@ def spans(owner: Mapping[str, str]) -> list[tuple[int, int]]:
 def between(begin: int, end: int, passed: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield the stretches [start, stop) of [begin, end) that were not passed.
 
+    Parameters
+    ----------
+    begin, end : int
+        Offsets; `end` is the first one outside.
+    passed : iterable of (int, int)
+        First and last offset of each stretch that was passed, ascending.
+
     Examples
     --------
     >>> list(between(0, 20, [(5, 9), (19, 30)]))
@@ -152,6 +159,19 @@ def last_offset(
 
     The client tells where a batch begins, not where it ends: reading is tried from offsets up to
     the end of the log, by bisection. None if the broker does not answer.
+
+    Parameters
+    ----------
+    consumer : Reads
+        A consumer with no other use; it is assigned the partition.
+    topic : str
+        Its name.
+    partition : int
+        Its number.
+    base : int
+        Where the batch begins.
+    now : callable
+        Returns monotonic seconds.
     """
     end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PROBE_SECONDS)
     inside, outside = base, int(end[1])

@@ -38,6 +38,8 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
 
     Parameters
     ----------
+    settings : Settings
+        Where Kafka is, and what its topics are called.
     needed : str
         The topics that the caller uses, and needs rights for; by default, all.
 
@@ -45,6 +47,11 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     -------
     list of str
         Those that were created.
+
+    Raises
+    ------
+    DitherError
+        If a topic cannot be created.
     """
     client = admin(settings)
     if not settings.topics.managed:

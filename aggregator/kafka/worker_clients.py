@@ -60,7 +60,15 @@ class ReportsConsumer(Protocol):
         on_revoke: Callable[[Any, list[TopicPartition]], None],
         on_lost: Callable[[Any, list[TopicPartition]], None],
     ) -> None:
-        """Join the group; the callbacks come while it consumes, or closes."""
+        """Join the group; the callbacks come while it consumes, or closes.
+
+        Parameters
+        ----------
+        topics : list of str
+            The reports topic alone.
+        on_assign, on_revoke, on_lost : callable
+            Each takes the consumer and the partitions; lost ones cannot be committed.
+        """
 
     def consume(self, num_messages: int, timeout: float) -> Sequence[Any]:
         """Return up to so many messages, after so many seconds at most."""
@@ -89,7 +97,17 @@ class ReportsConsumer(Protocol):
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = ..., cached: bool = ...
     ) -> tuple[int, int]:
-        """Return the first and the next offset of a partition's log."""
+        """Return the first and the next offset of a partition's log.
+
+        Parameters
+        ----------
+        partition : TopicPartition
+            Its offset does not matter.
+        timeout : float
+            Seconds to wait for the broker.
+        cached : bool
+            Whether what the last fetch said is new enough.
+        """
 
     def close(self) -> None:
         """Leave the group."""

@@ -86,7 +86,15 @@ class View:
     statements: dict[str, str]
 
     def says_nothing(self, name: str, lower: float, upper: float) -> bool:
-        """Return whether bounds are vacuous: all that a metric's numbers can be."""
+        """Return whether bounds are vacuous: all that a metric's numbers can be.
+
+        Parameters
+        ----------
+        name : str
+            The metric's.
+        lower, upper : float
+            Bounds of one of its numbers.
+        """
         lowest, highest = self.domains[name]
         return bool(lower <= lowest and upper >= highest)
 
@@ -207,7 +215,13 @@ class Demonstration:
             raise self._failure
 
     def finish(self) -> Outcome:
-        """Wait until everything is counted, replay the log, and return the outcome."""
+        """Wait until everything is counted, replay the log, and return the outcome.
+
+        Raises
+        ------
+        DitherError
+            If not everything is counted in time.
+        """
         assert self._produced is not None  # noqa: S101
         sent = self._produced.reports
         deadline = time.monotonic() + DRAIN_SECONDS

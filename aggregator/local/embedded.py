@@ -82,7 +82,13 @@ class EmbeddedBroker:
             handle.close()
 
     def create_topic(self, topic: str) -> int:
-        """Make a topic, if it is not there yet, and return how many partitions it has."""
+        """Make a topic, if it is not there yet, and return how many partitions it has.
+
+        Raises
+        ------
+        RuntimeError
+            If the broker is not running.
+        """
         if self._handle is None:
             raise RuntimeError("the embedded broker is not running: call start() first")
         return len(self._handle.list_topics(topic, timeout=READY_TIMEOUT).topics[topic].partitions)
@@ -144,7 +150,13 @@ class EmbeddedRedis:
 
     @property
     def pid(self) -> int:
-        """Process id of the server."""
+        """Process id of the server.
+
+        Raises
+        ------
+        RuntimeError
+            If it is not running.
+        """
         if self._process is None:
             raise RuntimeError("the embedded Redis is not running: call start() first")
         return self._process.pid

@@ -48,11 +48,31 @@ class Families:
         self._families: dict[str, Family] = {}
 
     def put(self, what: Exported, value: float, *labels: object) -> None:
-        """Add a sample with its labels in the declaration's order."""
+        """Add a sample with its labels in the declaration's order.
+
+        Parameters
+        ----------
+        what : Exported
+            Its declaration.
+        value : float
+            In base units.
+        *labels
+            Their values.
+        """
         self._add(what, what.scraped, value, labels)
 
     def histogram(self, what: Exported, histogram: Histogram, *labels: object) -> None:
-        """Add a histogram's samples."""
+        """Add a histogram's samples.
+
+        Parameters
+        ----------
+        what : Exported
+            Its declaration, with buckets.
+        histogram : Histogram
+            Of seconds.
+        *labels
+            Their values.
+        """
         counts = histogram.cumulative()
         bounds = [*(str(float(bound)) for bound in what.buckets), "+Inf"]
         for bound, count in zip(bounds, counts, strict=True):

@@ -96,6 +96,15 @@ def final(window: Window, top: int, origin: str) -> Event:
     """Return the event of a pane that is final.
 
     When its last report arrived is left out: the store knows that of the metric, not of the pane.
+
+    Parameters
+    ----------
+    window : Window
+        One pane.
+    top : int
+        Categories or coordinates to tell at most.
+    origin : str
+        The CloudEvent's source.
     """
     told = dataclasses.replace(window, arrived_ms=NEVER)
     return _final(window, window.policy, _data(told, Reader.answer(told), top), origin)
@@ -115,6 +124,15 @@ def released(window: Window, data: bytes, origin: str) -> Event:
     """Return the event of a release that was drawn: `data` is its answer, as :func:`drawn` has it.
 
     Whose weights they are that it was drawn with, is in the data.
+
+    Parameters
+    ----------
+    window : Window
+        One pane.
+    data : bytes
+        The release's answer, in JSON.
+    origin : str
+        The CloudEvent's source.
     """
     return _final(window, _policy.decode(data).policy, data, origin)
 
@@ -125,7 +143,17 @@ def drawn(window: Window, found: Estimate) -> bytes:
 
 
 def provisional(window: Window, top: int, origin: str) -> Event:
-    """Return the event of a running total: its id is that of its contents."""
+    """Return the event of a running total: its id is that of its contents.
+
+    Parameters
+    ----------
+    window : Window
+        The running total.
+    top : int
+        Categories or coordinates to tell at most.
+    origin : str
+        The CloudEvent's source.
+    """
     metric = window.metric
     data = _data(window, Reader.answer(window), top)
     digest = hashlib.sha256(data).hexdigest()[: 2 * DIGEST_BYTES]

@@ -57,6 +57,8 @@ class PaneFinalizer:
 
         Parameters
         ----------
+        overview : TopicProgress
+            As of now.
         partitions : int
             How many the reports topic has.
         """

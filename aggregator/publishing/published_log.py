@@ -90,7 +90,15 @@ class PublishedLog:
         self._keep_ms = keep_ms
 
     def finals(self, metric: str, first: int, last: int) -> set[int]:
-        """Return which panes of a metric, that begin in [first, last], have their final event."""
+        """Return which panes of a metric, that begin in [first, last], have their final event.
+
+        Parameters
+        ----------
+        metric : str
+            Name and revision, as in keys.
+        first, last : int
+            Starts of panes, in ms since the epoch.
+        """
         key = final_key(self._key, metric)
         return {parsing.integer(key, one) for one in self._client.zrangebyscore(key, first, last)}
 
@@ -118,6 +126,8 @@ class PublishedLog:
 
         Parameters
         ----------
+        metric : Metric
+            Whose panes they are.
         sums : mapping
             From :meth:`aggregator.reading.reader.Reader.closed_panes`.
         """
@@ -142,6 +152,10 @@ class PublishedLog:
 
         Parameters
         ----------
+        metric : str
+            Name and revision, as in keys.
+        start : int
+            The pane's, in ms since the epoch.
         data : callable
             Draws it, and returns the event's data.
 
@@ -149,6 +163,8 @@ class PublishedLog:
         ------
         LeaseLost
             If another holds the lease. Nothing was drawn then that anybody will see.
+        CopyLost
+            If Redis lost it at once.
         """
         key = release_key(self._key, metric, start)
         known = self._client.get(key)

@@ -96,7 +96,17 @@ class BrokerClocks:
             self._latest = timestamp, now
 
     def told(self, number: int, timestamp: int, now: float) -> None:
-        """Note the timestamp that a partition's broker gave to a message just now."""
+        """Note the timestamp that a partition's broker gave to a message just now.
+
+        Parameters
+        ----------
+        number : int
+            The partition's.
+        timestamp : int
+            Ms since the epoch, by the broker's clock.
+        now : float
+            Monotonic seconds.
+        """
         self.seen(timestamp, now)
         self._own[number] = timestamp, now
 

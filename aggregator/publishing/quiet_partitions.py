@@ -104,12 +104,24 @@ class Closing:
         ----------
         asked_at : float
             When they were asked for, in monotonic seconds.
+        ends : mapping of int to int or None
+            The next offset, by partition.
         """
         for number, end in ends.items():
             self._pulses[number].answered(asked_at, end)
 
     def delivered(self, beat: Beat, offset: int | None, timestamp: int = NEVER) -> None:
-        """Note where a heartbeat is in the log, and its timestamp; None: it was not delivered."""
+        """Note where a heartbeat is in the log, and its timestamp; None: it was not delivered.
+
+        Parameters
+        ----------
+        beat : Beat
+            The heartbeat.
+        offset : int, optional
+            Where it is.
+        timestamp : int
+            In ms since the epoch, by the broker's clock.
+        """
         if offset is None:
             self._brokers.asked_at = float("-inf")
             return
@@ -124,6 +136,8 @@ class Closing:
 
         Parameters
         ----------
+        overview : TopicProgress
+            As of now.
         partitions : int
             How many the topic has.
         """

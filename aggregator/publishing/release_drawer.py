@@ -56,6 +56,8 @@ class ReleaseDrawer:
 
         Parameters
         ----------
+        overview : TopicProgress
+            As of now.
         partitions : int
             How many the reports topic has.
         """

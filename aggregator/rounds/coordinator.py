@@ -238,7 +238,17 @@ class Coordinator(Leader):
 
 
 def event(metric: Metric, asked: Round, reports: str) -> Event:
-    """Return a round as an event: the newest of a metric stays on the compacted topic."""
+    """Return a round as an event: the newest of a metric stays on the compacted topic.
+
+    Parameters
+    ----------
+    metric : Metric
+        A minimum or maximum.
+    asked : Round
+        The round.
+    reports : str
+        Name of the reports topic, of which the event's source is made.
+    """
     key, time = metric_key(metric.name, metric.revision), iso(asked.opened_ms)
     assert time is not None  # noqa: S101
     identity = f"{key}/round/{len(asked.decisions)}"

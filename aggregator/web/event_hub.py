@@ -97,7 +97,21 @@ class Hub:
         cut: Callable[[], None],
         client: Client = UNKNOWN,
     ) -> Iterator[Follower]:
-        """Follow metrics, from what is known now or what is newer than an event that was seen."""
+        """Follow metrics, from what is known now or what is newer than an event that was seen.
+
+        Parameters
+        ----------
+        metrics : frozenset of str
+            Their names.
+        top : int
+            Categories or coordinates to tell at most.
+        last_id : str
+            Of the last event that the follower saw, or empty.
+        cut : callable
+            Ends the follower's connection.
+        client : Client
+            Who follows.
+        """
         follower = Follower(metrics, top, self._seen(last_id), self.room, cut, client)
         self._joining.add(follower)
         self.wake()

@@ -90,5 +90,15 @@ class Operation:
 
 
 def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a struct, or plain values, as a response."""
+    """Return a struct, or plain values, as a response.
+
+    Parameters
+    ----------
+    value : struct, or plain values
+        The body.
+    status : int
+        Of HTTP.
+    headers : mapping of str to str, optional
+        Besides the content's type and length.
+    """
     return Response(msgspec.json.encode(value), status, headers, media_type=JSON)

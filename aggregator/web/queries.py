@@ -193,6 +193,11 @@ def _present(kind: Any) -> Any:
 def moment(name: str, text: str | None) -> float | None:
     """Return a moment in seconds since the epoch.
 
+    Raises
+    ------
+    ValueError
+        If it is no time.
+
     Examples
     --------
     >>> moment("from", "1970-01-02"), moment("from", "12.5"), moment("from", None)

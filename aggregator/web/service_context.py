@@ -128,6 +128,13 @@ class Service:
     async def compute(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run what reads or estimates in a thread, off the event loop, a few at a time.
 
+        Parameters
+        ----------
+        call : callable
+            What runs.
+        *args, **kwargs
+            Its arguments.
+
         Raises
         ------
         Problem

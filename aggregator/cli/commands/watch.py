@@ -84,6 +84,25 @@ def changes(
 
     While Redis is away, nobody counts, or a partition is halted, it says so once, and goes on
     looking.
+
+    Parameters
+    ----------
+    reader : Reader
+        Where the answers come from.
+    metric : str
+        Its name.
+    window : str, optional
+        A duration such as ``"1h"``, for the latest window of that width; the running total by
+        default.
+    seconds : float
+        How often it looks.
+    silent_ms : int
+        After so long without a commit nobody counts.
+
+    Raises
+    ------
+    UsageError
+        If the metric has no such window.
     """
     version, is_away, was_silent = "", False, False
     known: list[str] = []
@@ -133,7 +152,17 @@ def _line(text: str) -> None:
 
 
 def as_line(seen: Window, found: Estimate, top: int = PLAIN_TOP) -> str:
-    """Return an estimate in one line."""
+    """Return an estimate in one line.
+
+    Parameters
+    ----------
+    seen : Window
+        What was read.
+    found : Estimate
+        Its answer.
+    top : int
+        How many categories or coordinates to show at most.
+    """
     unit = f" {seen.metric.unit}" if seen.metric.unit else ""
     if found.labels:
         shown = found.top(min(top, PLAIN_TOP))

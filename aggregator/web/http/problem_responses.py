@@ -28,7 +28,13 @@ DESCRIBED = "GET /openapi.json has the parameters and what bodies look like"
 
 @contextlib.contextmanager
 def asking() -> Iterator[None]:
-    """Turn a question that has no answer into a problem of whoever asked."""
+    """Turn a question that has no answer into a problem of whoever asked.
+
+    Raises
+    ------
+    Problem
+        400, in place of a ValueError.
+    """
     try:
         yield
     except (ValueError, msgspec.MsgspecError) as error:

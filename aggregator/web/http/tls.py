@@ -38,6 +38,13 @@ def files(settings: Settings) -> tuple[str, str] | None:
 def load(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """Read a certificate (with its chain) and its key; handshakes from now on use them.
 
+    Parameters
+    ----------
+    context : SSLContext
+        The server's.
+    certificate, key : str
+        Files in PEM.
+
     Raises
     ------
     DitherError
@@ -55,7 +62,13 @@ def load(context: ssl.SSLContext, certificate: str, key: str) -> None:
 
 
 def reload_on_hangup(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Read both again whenever the process gets SIGHUP; what cannot be used changes nothing."""
+    """Read both again whenever the process gets SIGHUP; what cannot be used changes nothing.
+
+    Parameters
+    ----------
+    context, certificate, key
+        As in :func:`load`.
+    """
 
     def reload() -> None:
         try:

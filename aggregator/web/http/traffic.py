@@ -42,7 +42,19 @@ class Traffic(Collector):
         return families.filled()
 
     def note(self, route: str, method: str, status: int, seconds: float) -> None:
-        """Count an answer that began after so many seconds."""
+        """Count an answer that began after so many seconds.
+
+        Parameters
+        ----------
+        route : str
+            As it is declared, without values.
+        method : str
+            Of HTTP.
+        status : int
+            The answer's.
+        seconds : float
+            From the request to the answer's beginning.
+        """
         known = method if method in METHODS else "other"
         self._answers[route, known, f"{status // 100}xx"] += 1
         declared = metric_definitions.REQUEST_DURATION
