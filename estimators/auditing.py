@@ -1,12 +1,13 @@
-"""Empirical privacy: a lower bound on epsilon from reports of two values, which holds as stated.
+"""Empirical privacy: a valid lower bound on epsilon from reports of two values.
 
 Under epsilon, no event is more than e^epsilon times likelier for one value than for another. So an
-attack looks for an event that tells two values apart, counts how often it happens under each, and
-bounds the two chances with Clopper and Pearson's intervals: ln(p_low / q_high) is at most epsilon
-unless an interval failed. The event is chosen on reports of its own, so that choosing costs
-nothing. Sources: Ding, Wang, Wang, Zhang and Kifer, "Detecting violations of differential privacy"
-(2018); Bichsel, Steffen, Bogunovic and Vechev, "DP-Sniper" (2021), for thresholds of a likelihood
-ratio; Jagielski, Ullman and Oprea, "Auditing differentially private machine learning" (2020).
+attack chooses an event that distinguishes two values, counts how often it happens under each, and
+bounds the two probabilities with Clopper and Pearson's intervals: ln(p_low / q_high) is at most
+epsilon unless an interval fails. The event is chosen on separate reports, so the choice costs no
+confidence. Sources: Ding, Wang, Wang, Zhang and Kifer, "Detecting violations of differential
+privacy" (2018); Bichsel, Steffen, Bogunovic and Vechev, "DP-Sniper" (2021), for thresholds of a
+likelihood ratio; Jagielski, Ullman and Oprea, "Auditing differentially private machine learning"
+(2020).
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ MOST_BYTES = 64
 
 @dataclasses.dataclass(frozen=True)
 class Trials:
-    """Reports of one value, each with two others of a value that is known.
+    """Reports of one value, each with two other reports of a known value.
 
     Attributes
     ----------
     reports : ndarray of integers, shape (n, *shape)
-        What is attacked.
+        The reports under attack.
     beside, across : ndarray of integers, shape (n, *shape)
         Another device's report: the neighbour in the same batch, and the one in the same place of
-        another batch. They say nothing about this value, unless randomness was used twice.
+        another batch. They are independent of this value, unless randomness was used twice.
     """
 
     reports: Reports
@@ -57,16 +58,17 @@ class Trials:
 
 @dataclasses.dataclass(frozen=True)
 class Leak:
-    """What an attack has shown.
+    """The result of an attack.
 
     Attributes
     ----------
     lower : float
-        Epsilon is at least this, unless something of probability 1 - confidence happened.
+        A lower bound on epsilon, which fails with probability at most 1 - confidence.
     event : str
-        The event that shows it, in words.
+        A description of the event.
     hits, trials : tuple of int
-        How often it happened, and of how many: under the value it speaks for, and the other.
+        How often it happened, and in how many trials: under the value that it indicates, and under
+        the other.
     """
 
     lower: float
@@ -76,11 +78,11 @@ class Leak:
 
 
 def opposite_values(metric: Metric) -> tuple[Any, Any]:
-    """Return two values of a metric that its mechanism can tell apart as well as any two.
+    """Return two values of a metric with the largest ratio of probabilities.
 
-    The ends of the range of a mean, minimum or maximum; opposite vectors of full length; the first
-    and the last category, or two strings. For every mechanism here, such a pair reaches its largest
-    ratio of probabilities.
+    These are the ends of the range of a mean, minimum or maximum; opposite vectors of full length;
+    the first and the last category, or two strings. For every mechanism here, such a pair attains
+    the largest ratio.
 
     Examples
     --------
@@ -105,16 +107,16 @@ def opposite_values(metric: Metric) -> tuple[Any, Any]:
 def epsilon_bound(
     hits: ArrayLike, trials: int, other_hits: ArrayLike, other_trials: int, confidence: float
 ) -> Floats:
-    """Return lower bounds on epsilon from how often events happened under two values.
+    """Return lower bounds on epsilon from the counts of events under two values.
 
     Parameters
     ----------
     hits, other_hits : array_like of int, shape (n,)
-        Under the value that the event speaks for, and under the other one.
+        Counts under the value that the event indicates, and under the other one.
     trials, other_trials : int
-        Independent ones.
+        Numbers of independent trials.
     confidence : float
-        For each event: that chosen by the look of these very numbers is not covered.
+        For each event by itself; it does not cover an event that was chosen by these counts.
 
     Returns
     -------
@@ -133,7 +135,7 @@ def epsilon_bound(
 def _log_ratio(
     hits: ArrayLike, trials: int, other_hits: ArrayLike, other_trials: int, confidence: float
 ) -> Floats:
-    """Return ln(p_low / q_high), negative where nothing is shown."""
+    """Return ln(p_low / q_high); negative if it shows nothing."""
     from scipy.special import betaincinv
 
     own, other = np.asarray(hits, np.float64), np.asarray(other_hits, np.float64)
@@ -149,7 +151,7 @@ def _log_ratio(
 def largest_leak(
     metric: Metric, level: int, first: Trials, second: Trials, confidence: float = 0.999
 ) -> Leak:
-    """Attack a level of a metric: bound from below the epsilon of its reports.
+    """Attack a level of a metric: return a lower bound on the epsilon of its reports.
 
     Parameters
     ----------
@@ -159,10 +161,9 @@ def largest_leak(
     level : int
         Its index.
     first, second : Trials
-        Under the two :func:`opposite_values`; the reports beside and across are of the first one.
+        Reports of the two :func:`opposite_values`; `beside` and `across` are of the first one.
     confidence : float
-        A mechanism that keeps its promise is called broken with probability at most
-        1 - `confidence`.
+        A correct mechanism fails with probability at most 1 - `confidence`.
 
     Returns
     -------
@@ -170,11 +171,11 @@ def largest_leak(
 
     Notes
     -----
-    Events are thresholds of scores: the likelihood ratio as the mechanism states it (by Neyman and
-    Pearson's lemma the best there is, if the mechanism does what it says); that of the next level;
-    a ratio learned from the bytes alone (what it does, whatever it says); and whether a report
-    repeats another one, which betrays randomness that was used twice. An eighth of the trials is
-    for learning; the event with the largest bound on another eighth is evaluated on the rest.
+    Events are thresholds of scores: the likelihood ratio that the mechanism states (by Neyman and
+    Pearson's lemma the best score, if the statement is true); that of the next level; a ratio
+    learned from the bytes alone; and whether a report repeats another one, which shows that
+    randomness was used twice. An eighth of the trials is for learning. The event with the largest
+    bound on another eighth is evaluated on the rest.
     """
     learning, choosing, testing = zip(_parts(first), _parts(second), strict=True)
     best, chosen = -np.inf, None
@@ -203,7 +204,7 @@ Bytes = NDArray[np.uint8]
 
 
 def _parts(trials: Trials) -> tuple[Trials, Trials, Trials]:
-    """Return the trials to learn from, to choose by, and to count."""
+    """Return the trials for learning, for choosing and for counting."""
     n = len(trials.reports)
     learned, chosen = int(LEARNING * n), int((LEARNING + CHOOSING) * n)
     return (
@@ -216,7 +217,7 @@ def _parts(trials: Trials) -> tuple[Trials, Trials, Trials]:
 def _scores(
     metric: Metric, level: int, learning: tuple[Trials, Trials]
 ) -> Iterator[tuple[str, Score]]:
-    """Yield scores that are large under the first value, and what they are called."""
+    """Yield scores that are large under the first value, and their names."""
     first, second = (
         metric.domain.own_units(np.asarray([value]))[0] for value in opposite_values(metric)
     )
@@ -277,7 +278,7 @@ def _bits(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
 
 
 def _thresholds(scores: Floats) -> Floats:
-    """Return values between which events differ: all of them, or quantiles of many."""
+    """Return thresholds for scores: all distinct values, or quantiles of many."""
     values = np.unique(scores)
     if values.size <= THRESHOLDS:
         return values

@@ -1,4 +1,4 @@
-"""Durations as people write them: ``250ms``, ``30s``, ``5m``, ``1h``, ``1d``, ``2w``."""
+"""Durations as text: ``250ms``, ``30s``, ``5m``, ``1h``, ``1d``, ``2w``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def above_zero(name: str, duration: str) -> int:
     Raises
     ------
     ValueError
-        Naming the parameter, if it is no duration above zero.
+        With the parameter's name, if it is not a duration above zero.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The errors of the mathematical core, each a ``ValueError`` that carries its facts as fields."""
+"""The errors of the mathematical core, each a ``ValueError`` with its facts as fields."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ MOST_LISTED, FEW_LISTED = 40, 10
 
 
 class DefinitionError(ValueError):
-    """A metric's definition cannot be used.
+    """Raised if a metric's definition cannot be used.
 
     Parameters
     ----------
     key : str
-        The offending key, as ``metric.key`` where the metric is known.
+        The invalid key, as ``metric.key`` if the metric is known.
     value : object
-        What was found there; None: nothing.
+        The value found; None if there was none.
     expected : str
-        What would have been right, as a sentence without a full stop.
+        What was expected, as a sentence without a full stop.
     source : str
-        The file it came from, or the empty string.
+        The file, or the empty string.
     """
 
     def __init__(self, key: str, value: object, expected: str, source: str = "") -> None:
@@ -34,12 +34,12 @@ class DefinitionError(ValueError):
 
 
 class ReportError(ValueError):
-    """A batch of reports that no device of this metric can have sent.
+    """Raised for a batch of reports that no device of this metric can have sent.
 
     Parameters
     ----------
     reason : str
-        A short fixed code (``bad_level``, ``bad_value``, ...): the outcome under which it is
+        A short fixed code (``bad_level``, ``bad_value``, ...), under which the rejection is
         counted.
     detail : str
         What was wrong, with the value and what was expected.
@@ -51,7 +51,7 @@ class ReportError(ValueError):
 
 
 def readable(error: msgspec.ValidationError) -> str:
-    """Return what a value was expected to be, to follow "expected"."""
+    """Return a description of the expected value, to follow "expected"."""
     return str(error).replace("Expected ", "").replace("`", "")
 
 
@@ -65,7 +65,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     >>> nearest("noise", ["laplace", "rappor"]), nearest("noise", [])
     ('one of laplace, rappor', 'none')
 
-    Of very many words, no more than the first are listed:
+    Only the first of very many words are listed:
 
     >>> nearest("c7777", [f"c{i}" for i in range(1000)])
     "'c777'? (known: c0, c1, c10, c100, c101, c102, c103, c104, c105, c106 and 990 more)"
@@ -80,7 +80,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """Say what a mistaken word may have been meant to be, to follow a colon.
+    """Suggest allowed words for a mistaken one, to follow a colon.
 
     Examples
     --------

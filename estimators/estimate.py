@@ -1,4 +1,4 @@
-"""What is known about a metric: a value, its bounds, and what they rest on."""
+"""An estimate of a metric: its value, its bounds, and their basis."""
 
 from __future__ import annotations
 
@@ -20,48 +20,50 @@ class Estimate:
     ----------
     value, lower, upper : float or ndarray of shape (categories,) or (dimension,)
         The estimate and its two-sided bounds. Unclipped: an unbiased frequency can be slightly
-        negative, and with few reports it can lie outside its bounds; `shown` is within them. NaN
-        where no report has arrived; the bounds are then the whole domain.
+        negative, and with few reports it can lie outside its bounds; `shown` is within them.
+        Without reports: NaN, and the bounds are the whole domain.
     reports : int
-        Number of reports that the estimate rests on.
+        Number of reports in the estimate.
     effective_reports : float
         How many reports without privacy noise would have the same worst-case variance.
     beta : float
-        Failure probability of the bounds; simultaneous over categories or coordinates unless they
-        were asked for by themselves.
+        Failure probability of the bounds; simultaneous over categories or coordinates unless
+        pointwise bounds were requested.
     bound, target, policy : str
-        As asked: see :class:`estimators.question.Question`; `policy` is the name of the weights.
+        As in the :class:`estimators.question.Question`; `policy` is the name of the weights.
     levels : tuple of float
         The metric's privacy levels, ascending.
     counts : ndarray of int64, shape (levels,)
         Reports per level.
     weights : ndarray of float64, shape (levels,)
-        The share of each level in the estimate; sums to one unless there is no report.
+        The share of each level in the estimate; sums to one unless there are no reports.
     heterogeneity : float or None
-        p-value of the hypothesis that the values do not go with the privacy level (Cochran's Q);
-        None where fewer than two levels have reports enough. If it is tiny, weights other than
+        p-value of the hypothesis that the values are independent of the privacy level (Cochran's
+        Q); None if fewer than two levels have enough reports. If it is tiny, weights other than
         ``uniform`` estimate the mean of another population.
     radius : float, optional
-        Of a vector: the estimate is within this l2 distance of the mean with probability 1 - beta.
-        It fails with probability beta by itself, apart from `lower` and `upper`. NaN where no
-        report has arrived.
+        For a vector: the estimate is within this l2 distance of the mean with probability 1 - beta,
+        separately from `lower` and `upper`. NaN without reports.
     privacy : ndarray of float64, shape (levels,), optional
-        Of a release: what one report of each level loses by it, at most the level; zero where there
-        is no report. A person with m reports in it loses up to m times that: see docs/trusted.md.
+        For a release: the privacy loss of one report of each level, at most the level; zero for a
+        level without reports. A person with m reports in it loses up to m times that: see
+        docs/trusted.md.
     saturation : float, optional
-        Of a release: levels above this epsilon buy nothing; their users lose no more than it.
+        For a release: levels above this epsilon do not improve it; their users lose no more than
+        this.
     labels : tuple of str
-        What the numbers are called: categories, or coordinates; empty where there is only one.
+        The names of the numbers: categories, or coordinates; empty if there is only one number.
     status : str
-        ``not_ready``, ``too_few_reports``, ``provisional``, ``final`` or ``expired``; empty where
-        no window is meant.
+        ``not_ready``, ``too_few_reports``, ``provisional``, ``final`` or ``expired``; empty without
+        a window.
     covers : str
         What the bounds cover together with probability 1 - beta: ``this window``, ``720 windows``,
-        ``all times from ...``; empty where no window is meant.
+        ``all times from ...``; empty without a window.
     chosen_among : int
-        So many answers share `beta`, because this one may have been chosen after looking at them.
+        The number of answers that share `beta`, because this one may have been chosen after looking
+        at them.
     weights_fixed : bool
-        Whoever asked said that weights and target were chosen before looking.
+        Whether the caller stated that weights and target were chosen before looking.
     """
 
     value: float | Floats
@@ -88,10 +90,10 @@ class Estimate:
 
     @property
     def shown(self) -> float | Floats:
-        """The value within its own bounds, which is what people are shown.
+        """The value clipped into its own bounds, for display.
 
-        Wherever the bounds cover the truth, it is at least as near to the truth as the value is. It
-        is not unbiased: sums and means of several estimates take the value.
+        If the bounds cover the truth, it is at least as near to the truth as the value is. It is
+        biased: use the value for sums and means of several estimates.
 
         Examples
         --------
@@ -138,8 +140,7 @@ class Estimate:
     def top(self, size: int) -> Estimate:
         """Return the `size` largest frequencies, or coordinates by absolute value, largest first.
 
-        The bounds stay those of all categories at once, so that they hold for whichever come out as
-        the largest.
+        The bounds remain those of all categories at once, so they hold for the largest ones.
 
         Examples
         --------

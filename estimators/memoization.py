@@ -1,12 +1,12 @@
-"""Answers that are drawn once for each value and repeated: their randomness, and what they cost.
+"""Permanent answers, drawn once for each value and repeated: their randomness and their cost.
 
 A permanent answer to a value is a report of the metric's mechanism at a permanent epsilon, drawn
-once. While the value stays, the answer is repeated; or, of the mechanisms that flip bits, each
-report is the permanent answer with its bits flipped once more, so that a report taken by itself has
-exactly the law of the metric's level (permanent and instantaneous randomized response). Sources:
-Erlingsson, Pihur and Korolova, "RAPPOR" (2014), sections 3 and 4; Ding, Kulkarni and Yekhanin,
-"Collecting Telemetry Data Privately" (2017), sections 3 and 4 (memoization, alpha-point rounding);
-that changes show, Arcolezi et al., "LOLOHA" (2023), section 3.
+once. While the value stays, the answer is repeated. Mechanisms that flip bits may instead flip the
+bits of the permanent answer again for each report, so that a single report has exactly the law of
+the metric's level (permanent and instantaneous randomized response). Sources: Erlingsson, Pihur and
+Korolova, "RAPPOR" (2014), sections 3 and 4; Ding, Kulkarni and Yekhanin, "Collecting Telemetry Data
+Privately" (2017), sections 3 and 4 (memoization, alpha-point rounding); Arcolezi et al., "LOLOHA"
+(2023), section 3, for the fact that changes are visible.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from estimators.metrics.validation import LEVEL_DIGITS
 
 @dataclasses.dataclass(frozen=True)
 class Memoization:
-    """How reports of a metric at one level are made from permanent answers.
+    """Makes reports of a metric at one level from permanent answers.
 
     Parameters
     ----------
     metric : Metric
         With ``memoized``.
     level : int
-        Index of the level of a report taken by itself.
+        Index of the level of a single report.
     epsilon : Fraction, optional
-        Of a permanent answer. By default the level's own: a report is the permanent answer itself.
-        Above it, for mechanisms that flip bits, each report is flipped again.
+        The epsilon of a permanent answer. By default it is the level's: a report is the permanent
+        answer itself. If it is larger, for mechanisms that flip bits, each report is flipped again.
 
     Raises
     ------
@@ -52,23 +52,23 @@ class Memoization:
     Notes
     -----
     **One report.** A bit flipped with probability f = P / 2^64 and then with probability g = (T -
-    P) / (2^64 - 2P) is flipped with probability f + g - 2fg = T / 2^64: exactly the level's, so
-    that the collector's estimator and bounds need not know. g is drawn as a uniform integer below
-    2^64 - 2P, by rejection.
+    P) / (2^64 - 2P) is flipped with probability f + g - 2fg = T / 2^64: exactly the level's, so the
+    collector's estimator and bounds stay the same. g is drawn as a uniform integer below 2^64 - 2P,
+    by rejection.
 
-    **Over time.** Call the history of a device its values, and let two histories *change alike* if
-    they are equal, and differ, at the same pairs of times. With c distinct values in it, what is
-    sent is made of c independent permanent answers, in an order that two such histories share. So
-    no sequence of reports, however long, is more than R^c times likelier under the one than under
-    the other, R the ratio of a permanent answer, at most e^epsilon: :meth:`ratio_for_ever`.
-    Histories that do not change alike have no such bound: two different reports show that a value
-    changed, if they are permanent answers. If they are flipped again, each bit of each report has a
-    ratio of at most (1 - g) / g whatever the permanent answers are, so n reports of b bits have one
-    of at most ((1 - g) / g)^(b n) between any two histories: :meth:`ratio_of_any`.
+    **Over time.** A device's history is the sequence of its values. Two histories *change alike* if
+    they have equal values at the same pairs of times. With c distinct values, the reports consist
+    of c independent permanent answers, in an order that two such histories share. So no sequence of
+    reports, however long, is more than R^c times likelier under one than under the other, where R
+    is the ratio of a permanent answer, at most e^epsilon: :meth:`ratio_for_ever`. Histories that do
+    not change alike have no such bound: two different permanent answers prove that a value changed.
+    If reports are flipped again, each bit of each report has a ratio of at most (1 - g) / g,
+    whatever the permanent answers are. So n reports of b bits have a ratio of at most ((1 - g) /
+    g)^(b n) between any two histories: :meth:`ratio_of_any`.
 
-    Of a mean, the values are the two sides of a threshold that the device drew once
-    (:func:`side_of`), and all this holds given the threshold: there are never more than 2 answers.
-    Which side a value is on may show in that it changes, so a move may show in how far it went.
+    For a mean, the values are the two sides of a threshold that the device drew once
+    (:func:`side_of`), and all of this holds given the threshold: there are at most 2 answers. A
+    crossing of the threshold is visible, and large moves cross it more often.
 
     Examples
     --------
@@ -87,7 +87,7 @@ class Memoization:
     epsilon: Fraction | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what has no permanent answers."""
+        """Check that the metric can have permanent answers."""
         metric, own = self.metric, self.metric.randomizer.epsilons[self.level]
         if not metric.memoized:
             raise ValueError(
@@ -116,14 +116,14 @@ class Memoization:
         Parameters
         ----------
         value : int
-            A category's index; of a mean, the side from :func:`side_of`.
+            A category's index; for a mean, the side from :func:`side_of`.
         bits : Bits
         """
         held = np.array([value], dtype=np.float64 if self.metric.kind == "mean" else np.int64)
         return self._permanent.randomize(held, np.zeros(1, dtype=np.int64), bits)
 
     def report(self, answer: Reports, bits: Bits) -> Reports:
-        """Return a report, made from a permanent answer; the answer itself if that is the level's.
+        """Return a report made from a permanent answer; the answer itself if both have one epsilon.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class Memoization:
 
     @property
     def bits_of_a_report(self) -> int:
-        """How many bits are flipped again."""
+        """The number of bits that are flipped again."""
         return 1 if self.metric.kind == "mean" else len(self.metric.labels)
 
     def ratio_for_ever(self, values: int) -> Fraction:
@@ -158,7 +158,7 @@ class Memoization:
         Parameters
         ----------
         values : int
-            c, the distinct values of a history: of a mean, the sides that were taken, at most 2.
+            c, the number of distinct values of a history; for a mean, of sides, at most 2.
         """
         return self._permanent.privacy_ratio(0) ** values
 
@@ -186,10 +186,10 @@ class Memoization:
 
 
 def side_of(value: float, word: int) -> int:
-    """Return on which side of a device's own threshold a value lies: +1 or -1.
+    """Return the side of a device's own threshold on which a value lies: +1 or -1.
 
     The threshold is uniform on [-1, 1] and drawn once: over devices, the mean of the side is the
-    value, as of a fresh random rounding (alpha-point rounding, with the ends of the range as its
+    value, as with a fresh random rounding (alpha-point rounding, with the ends of the range as its
     only points). A value that moves without crossing it keeps its side, and its answer.
 
     Parameters
@@ -208,7 +208,7 @@ def side_of(value: float, word: int) -> int:
 
 
 def values_of(metric: Metric, own: NDArray[Any], word: int) -> list[int]:
-    """Return what permanent answers are drawn for: categories' indices, or the sides of numbers.
+    """Return the values of permanent answers: category indices, or sides of numbers.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def values_of(metric: Metric, own: NDArray[Any], word: int) -> list[int]:
     own : ndarray, shape (n,)
         Values in the mechanism's units, from ``metric.domain.own_units``.
     word : int
-        Of the device and the metric: see :func:`side_of`.
+        The random word of the device and the metric: see :func:`side_of`.
     """
     if metric.kind == "mean":
         return [side_of(value, word) for value in own.tolist()]

@@ -1,4 +1,4 @@
-"""What is asked of a statistic."""
+"""The parameters of an estimate from a statistic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TARGETS = ("population", "sample")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of a statistic: the failure probability, the weights, the bound and its target.
+    """The parameters of an estimate: failure probability, weights, bound and target.
 
     Parameters
     ----------
@@ -26,31 +26,30 @@ class Question:
     weights : str
         A policy of :data:`estimators.weights.POLICIES`.
     bound : str
-        ``"fixed"``: holds for a number of reports that was fixed in advance, as in a closed window.
-        ``"anytime"``: holds at all times at once, for a total that is looked at while it grows.
-        ``"normal"``: asymptotic, for comparison: too short for few reports. ``"auto"``: chosen by
-        the window, where there is one; ``"fixed"`` otherwise.
+        ``"fixed"``: holds for a number of reports that is fixed in advance, as in a closed window.
+        ``"anytime"``: holds at all times at once, for a total that people watch while it grows.
+        ``"normal"``: asymptotic, for comparison: too narrow for few reports. ``"auto"``: chosen by
+        the window, if there is one; otherwise ``"fixed"``.
     target : str
         ``"population"``: bounds cover the distribution that the users come from;
         ``"sample"``: they cover the users' own realised values, so only the noise counts.
     simultaneous : bool
-        Whether the bounds hold for all categories, or coordinates, at once; else for each by itself
-        (pointwise), which is for one that was singled out before looking.
+        Whether the bounds hold for all categories, or coordinates, at once. If not, they hold for
+        each by itself (pointwise), which suits a category that was chosen before looking.
     asked : ndarray of integers, optional
-        The categories that are asked for, in the mechanism's units; all of them by default. Bounds
-        are simultaneous over these. Which ones they are must not depend on the reports.
+        The categories in question, in the mechanism's units; all by default. Bounds are
+        simultaneous over these. The choice must not depend on the reports.
     panes : int or None
-        Above 1: the reports come from so many groups, and are independent only within each of them
-        (a device has one report in each, and repeats its answer). None: nobody knows of how many.
+        Above 1: the number of groups within which the reports are independent, but not across them
+        (a device has one report in each, and repeats its answer). None: the number is unknown.
 
     Notes
     -----
-    Population bounds take the level to be independent of the value, as every policy but
-    ``"uniform"`` does: all levels then share one mean. With ``"uniform"`` each level may have a
-    mean of its own, and what is covered is the mean of all reporting users' distributions (with
-    ``"anytime"``: the mean up to each time, which may move). The
-    target ``"sample"`` is the mean of the users' values weighted as the policy says: their plain
-    mean for ``"uniform"``.
+    Population bounds assume that the level is independent of the value, so that all levels share
+    one mean, for every policy except ``"uniform"``. With ``"uniform"`` each level may have a mean
+    of its own, and the bounds cover the mean of all reporting users' distributions (with
+    ``"anytime"``: the mean up to each time, which may change). The target ``"sample"`` is the mean
+    of the users' values weighted as the policy says: their plain mean for ``"uniform"``.
     """
 
     beta: float = 0.05
@@ -62,7 +61,7 @@ class Question:
     panes: int | None = 1
 
     def __post_init__(self) -> None:
-        """Refuse a question that has no answer."""
+        """Check the parameters."""
         if not 0 < self.beta < 1:
             raise ValueError(f"beta = {self.beta!r}: expected a probability between 0 and 1")
         if self.panes is not None and self.panes < 1:
@@ -78,5 +77,5 @@ class Question:
         return math.log(self.beta / (2 * (max(1, numbers) if self.simultaneous else 1)))
 
     def one_mean(self, levels: int) -> bool:
-        """Return whether the values of all `levels` in use may be taken to have the same mean."""
+        """Return whether all `levels` in use are assumed to have the same mean."""
         return self.target == "population" and (self.weights != "uniform" or levels == 1)

@@ -1,8 +1,9 @@
-"""Numbers for people, rounded so that what is printed is never a stronger claim than what is known.
+"""Rounds numbers for display, so that the text never claims more than the number.
 
-A lower bound is rounded down, an upper bound, a loss and a failure probability up. What is rounded
-is the shortest decimal that stands for a float, as JSON has it: 0.3 stays 0.3. The dashboard has
-the same rules (``aggregator/web/static/format.js``); ``tests/vectors/rounding.json`` binds both.
+A lower bound is rounded down; an upper bound, a loss and a failure probability are rounded up. The
+input of the rounding is the shortest decimal of a float, as in JSON: 0.3 stays 0.3. The dashboard
+has the same rules (``aggregator/web/static/format.js``); ``tests/vectors/rounding.json`` tests
+both.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 def decimals(lower: float, upper: float) -> int:
-    """Return how many decimals leave two significant digits of half of what is between two bounds.
+    """Return the decimals that give two significant digits of half the distance of two bounds.
 
     Examples
     --------
@@ -32,7 +33,7 @@ def decimals(lower: float, upper: float) -> int:
 
 
 def down(x: float, places: int) -> str:
-    """Return a number for people that is not above it; a dash where there is none.
+    """Return the text of a number, rounded down; a dash if there is none.
 
     Examples
     --------
@@ -43,7 +44,7 @@ def down(x: float, places: int) -> str:
 
 
 def up(x: float, places: int) -> str:
-    """Return a number for people that is not below it; a dash where there is none.
+    """Return the text of a number, rounded up; a dash if there is none.
 
     Examples
     --------
@@ -54,7 +55,7 @@ def up(x: float, places: int) -> str:
 
 
 def at_most(x: float | None) -> str:
-    """Return what bounds an error for people: two significant digits or more, rounded up.
+    """Return the text of an error bound: at least two significant digits, rounded up.
 
     Examples
     --------
@@ -65,25 +66,25 @@ def at_most(x: float | None) -> str:
 
 
 def nearest(x: float, places: int) -> str:
-    """Return a number for people that claims nothing; a dash where there is none."""
+    """Return the text of a number, rounded to the nearest; a dash if there is none."""
     return "-" if math.isnan(x) else f"{float(x):z.{places}f}"
 
 
 def common_decimals(lower: Iterable[float], upper: Iterable[float]) -> int:
-    """Return the decimals of a table: those of its narrowest interval."""
+    """Return the decimals for a table: those of its narrowest interval."""
     pairs = zip(lower, upper, strict=True)
     return max((decimals(*pair) for pair in pairs), default=USUAL_DECIMALS)
 
 
 def interval(numbers: Sequence[float], places: int | None = None) -> tuple[str, str, str]:
-    """Return a value and its bounds for people, the bounds rounded outwards.
+    """Return the texts of a value and its bounds; the bounds are rounded outwards.
 
     Parameters
     ----------
     numbers : sequence of 3 floats
         The value, the lower and the upper bound.
     places : int, optional
-        Decimals; by default those that follow from the bounds.
+        Decimals; by default they follow from the bounds.
 
     Examples
     --------
@@ -96,7 +97,7 @@ def interval(numbers: Sequence[float], places: int | None = None) -> tuple[str, 
 
 
 def search_decimals(low: float, high: float, rounds: int) -> int:
-    """Return the decimals of what a search finds: two significant digits of its last step.
+    """Return the decimals for the result of a search: two significant digits of its last step.
 
     Parameters
     ----------
@@ -115,7 +116,7 @@ def search_decimals(low: float, high: float, rounds: int) -> int:
 
 
 def certified(kind: str, low: float, high: float, rounds: int, x: float) -> str:
-    """Return what is certain of a minimum ("at most") or maximum ("at least"), never more than it.
+    """Return the certified end of a minimum (rounded up) or maximum (rounded down).
 
     Parameters
     ----------
@@ -135,7 +136,7 @@ def certified(kind: str, low: float, high: float, rounds: int, x: float) -> str:
 
 
 def trimmed(text: str) -> str:
-    """Return a number without zeros at its end.
+    """Return a number without trailing zeros.
 
     Examples
     --------
@@ -146,7 +147,7 @@ def trimmed(text: str) -> str:
 
 
 def loss(epsilon: float, digits: int = SIGNIFICANT) -> str:
-    """Return a privacy loss for people: so many significant digits, rounded up.
+    """Return the text of a privacy loss: some significant digits, rounded up.
 
     Examples
     --------
@@ -160,7 +161,7 @@ def loss(epsilon: float, digits: int = SIGNIFICANT) -> str:
 
 
 def certainty(beta: float) -> str:
-    """Return 1 - beta for people, with three digits of beta: never more than it is.
+    """Return the text of 1 - beta, with three digits of beta, rounded down.
 
     Examples
     --------
@@ -172,7 +173,7 @@ def certainty(beta: float) -> str:
 
 
 def percent(beta: float) -> str:
-    """Return a failure probability in percent for people, with three digits, rounded up.
+    """Return the text of a failure probability in percent, with three digits, rounded up.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""What an anonymising shuffler between users and the collector would add to their privacy.
+"""The privacy that an anonymising shuffler between users and the collector would add.
 
-A shuffler takes a batch of reports, drops who sent which, and passes them on in random order.
-Dither has none: this says what one would be worth, never what the service gives.
+A shuffler takes a batch of reports, drops their senders, and passes them on in random order. Dither
+has none: this computes what one would add, not what the service provides.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ ROUNDING = 1e-12
 def shuffled_epsilon(epsilon: float, reports: int, delta: float) -> float | None:
     """Return an epsilon' such that shuffled reports are (epsilon', delta)-differentially private.
 
-    For `reports` users with the same randomizer at the same level. A report carries its level for
-    all to see, and a shuffler cannot hide it: so the crowd that a report hides in is that of its
-    own level, and each level is asked for by itself.
+    This is for `reports` users with the same randomizer at the same level. A report carries its
+    level in the clear, and a shuffler cannot hide it. So a report hides among those of its own
+    level, and each level has its own result.
 
     Parameters
     ----------
     epsilon : float
-        Of each report, above zero.
+        The epsilon of each report, above zero.
     reports : int
         n, in one batch of the shuffler.
     delta : float
@@ -31,8 +31,8 @@ def shuffled_epsilon(epsilon: float, reports: int, delta: float) -> float | None
     Returns
     -------
     float or None
-        At most `epsilon`; None where the theorem's condition fails, epsilon <= ln(n / (16 ln(2 /
-        delta))): nothing is known then but `epsilon` itself.
+        At most `epsilon`; None if the theorem's condition epsilon <= ln(n / (16 ln(2 / delta)))
+        fails: then nothing better than `epsilon` is known.
 
     Raises
     ------

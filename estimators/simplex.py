@@ -11,15 +11,15 @@ from estimators.estimate import Floats
 def project(values: ArrayLike) -> Floats:
     """Return the nearest frequencies, in Euclidean distance, that are at least 0 and sum to 1.
 
-    Estimates are unbiased and unclipped: a rare category can come out slightly negative. This is
-    for those who need a distribution; it is never applied on its own. It brings the estimates
-    closer to every distribution, the true one included, but it is biased: rare categories come out
-    too large. The bounds of an estimate are those of the values before it.
+    Estimates are unbiased and unclipped: a rare category can be slightly negative. Use this if you
+    need a distribution; Dither never applies it by itself. It brings the estimates closer to every
+    distribution, including the true one, but it is biased: rare categories are too large. The
+    bounds of an estimate are for the values before the projection.
 
     Parameters
     ----------
     values : array_like of float, shape (k,) or (..., k)
-        Estimated frequencies, one row a histogram.
+        Estimated frequencies, one histogram a row.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""How much each privacy level counts in an estimate.
+"""The weights of privacy levels in an estimate.
 
-Weights depend on the reports per level and on public constants, never on the values, so a policy
-can be changed, or follow the mix of levels, without reading one report again.
+Weights depend on the reports per level and on public constants, never on the values. So a policy
+can change, or follow the mix of levels, without reading any report again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from estimators.estimate import Counts, Floats
 
 @dataclasses.dataclass(frozen=True)
 class LevelFacts:
-    """What is publicly known of each privacy level, ascending.
+    """Public constants of each privacy level, ascending.
 
     Attributes
     ----------
     epsilons : ndarray of float64, shape (levels,)
     variances : ndarray of float64, shape (levels,)
-        Variance of one unbiased report, at the data the mechanism names.
+        Variance of one unbiased report, for the data that the mechanism specifies.
     paper : ndarray of float64, shape (levels,)
-        The weight of one report as the mechanism's paper prints it.
+        The weight of one report in the mechanism's paper.
     """
 
     epsilons: Floats
@@ -38,12 +38,12 @@ def optimal(facts: LevelFacts) -> Floats:
 
 
 def paper(facts: LevelFacts) -> Floats:
-    """As printed in HLDP, Algorithms 1, 2 and 5: for comparison with the paper."""
+    """As in HLDP, Algorithms 1, 2 and 5: for comparison with the paper."""
     return facts.paper
 
 
 def uniform(facts: LevelFacts) -> Floats:
-    """Every report counts alike: right when the values go with the privacy level."""
+    """Every report has the same weight: right if values depend on the privacy level."""
     return np.ones_like(facts.epsilons)
 
 
@@ -64,7 +64,7 @@ def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
     Parameters
     ----------
     policy : str
-        One of :data:`POLICIES`, which say the weight of one report of a level.
+        One of :data:`POLICIES`, which give the weight of one report of a level.
     counts : ndarray of int64, shape (levels,)
         Reports per level. A level without reports gets weight zero.
     facts : LevelFacts
@@ -72,7 +72,7 @@ def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
     Returns
     -------
     ndarray of float64, shape (levels,)
-        Sums to one; all zero where there is no report at all.
+        Sums to one; all zero without reports.
 
     Examples
     --------
@@ -87,11 +87,11 @@ def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
 
 
 def total_weight(policy: str, counts: Counts, facts: LevelFacts) -> float:
-    """Return the sum of the reports' weights, in a unit that the counts do not change.
+    """Return the sum of the reports' weights, in a unit that is independent of the counts.
 
-    Bounds that hold at all times need weights of single reports that were fixed in advance. The
-    unit is the largest standard deviation of one weighted report, over all levels of the metric
-    whether in use or not, so that the total is about the number of noisiest reports.
+    Bounds that hold at all times need weights of single reports that are fixed in advance. The unit
+    is the largest standard deviation of one weighted report, over all levels of the metric, in use
+    or not. So the total is about the number of noisiest reports.
 
     Parameters
     ----------

@@ -1,11 +1,11 @@
-"""Confidence bounds that hold, whatever the number of reports.
+"""Confidence bounds that hold for every number of reports.
 
-`law` says how reports add up, `repeated` how several of one user do, `tails` bounds the chance of a
-large sum, `inversion` turns that chance into an interval for the mean, `deviations` bounds the
-noise alone where the users' own values are the target, `projections` the bias of random signs,
-`spheres` the mean of vectors. Of the Hadamard mechanisms, `difference_law` has the law,
-`self_normalised` and `differences` the intervals; of a count sketch `collisions` and `own_signs`.
-`anytime` has the mixture that holds at all times at once; `answer` chooses as a question asks.
+`laws` has the laws of sums of reports. `tails` bounds the probability of a large sum, and
+`inversion` turns it into an interval for the mean. `deviations` bounds the noise alone, for the
+users' own values; `projections` bounds the bias of random signs, and `spheres` the mean of vectors.
+`self_normalised` and `differences` have the intervals of the Hadamard mechanisms; `collisions` and
+`own_signs` those of a count sketch. `anytime` has the mixture that holds at all times at once.
+`answer` chooses the interval for a question.
 """
 
 from estimators.bounds.answer import interval, limits

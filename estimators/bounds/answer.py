@@ -1,4 +1,4 @@
-"""The one place where a question's bound and target choose how an interval is made."""
+"""Chooses the interval for a question's bound and target."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def limits(
     noise: Noise | None = None,
     signs: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """Return bounds on theta as the question asks for them.
+    """Return bounds on theta for a question.
 
-    A mechanism supplies the law of its sums and has every bound.
+    A mechanism only supplies the law of its sums to get every bound.
 
     Parameters
     ----------
     law : Law
     observed : ndarray of float64, shape (k,)
-        The sums S, one a category.
+        The sums S, one for each category.
     question : Question
     log_p : float
         ln p, the failure probability of one side.
     total : float
         From :func:`estimators.weights.total_weight`, for ``anytime``.
     noise : Noise, optional
-        Of S given the users' own values, for the target ``sample``. Without it, the interval is
-        that of `law`, which has to be free then.
+        The noise of S given the users' own values, for the target ``sample``. Without it, the
+        interval is that of `law`, which must then be free.
     signs : ndarray of float64, shape (levels, k), optional
         The levels' sums of signs, if each user holds +1 or -1: sharper for the target ``sample``.
 
@@ -79,10 +79,10 @@ def over_panes(
     Parameters
     ----------
     law : Law
-        Of signs, without noise.
+        The law of signs, without noise.
     observed : ndarray of float64, shape (k,)
     question : Question
-        With its number of panes, m; None, or bounds for all times: the whole of [-1, 1].
+        With its number of panes, m. If it is None, or for anytime bounds, the result is [-1, 1].
     log_p : float
         ln p, the failure probability of one side.
 
@@ -90,8 +90,8 @@ def over_panes(
     -----
     S - E S is a sum of m sums S_j, each of independent signs of variance proxy V_j (Hoeffding). By
     Hoelder's inequality E exp(z sum S_j) <= prod (E exp(m z S_j))^(1/m) <= exp(m z^2 V / 2), V the
-    sum of all V_j: the proxy is m V, whatever the panes have in common. If every device repeats its
-    report in each pane that is the truth.
+    sum of all V_j: the proxy is m V, whatever the panes have in common. It is attained if every
+    device repeats its report in each pane.
 
     Examples
     --------
@@ -132,10 +132,10 @@ def interval(
 
     Notes
     -----
-    The limit of a sum is one of every larger sum too: a mean that is too small for the one is so
-    for the other. So categories whose sums are nearly alike, within GRAIN of a half-width, share
-    the limit of the least of them, and the cost grows with the spread of the sums instead of with
-    the number of categories.
+    The limit of a sum is also a limit of every larger sum: a mean that is too small for one is too
+    small for the other. So categories whose sums differ by less than GRAIN of a half-width share
+    the limit of the least of them. The cost grows with the spread of the sums and not with the
+    number of categories.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def _lower_limits(law: Law, observed: Floats, log_p: float, total: float | None)
 
 
 def _places(law: Law, ascending: Floats, log_p: float) -> Floats:
-    """Return how many half-widths, nearly, each sum is above the least one."""
+    """Return how many half-widths, approximately, each sum is above the least one."""
     ranks = np.linspace(0, ascending.size - 1, min(ascending.size, PIVOTS)).astype(np.intp)
     some = ascending[ranks]
     half = np.sqrt(-2 * log_p * law.largest_variance(np.clip(some, -1, 1)))
@@ -191,8 +191,8 @@ def _groups(place: Floats, grain: float) -> tuple[NDArray[np.intp], NDArray[np.i
 def normal(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return the interval of the normal law: asymptotic, for comparison only.
 
-    Its variance is the largest that the estimated mean leaves possible: exact for signs with one
-    common mean.
+    Its variance is the largest one possible for the estimated mean: exact for signs with one common
+    mean.
 
     Parameters
     ----------

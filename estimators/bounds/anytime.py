@@ -1,49 +1,49 @@
 r"""Bounds that hold at all times at once, for running totals: a mixture over tilts.
 
-A total is looked at again and again, so that its bounds have to hold for every number of reports
-together: P(at some time the mean is outside) <= beta. (A fixed-n bound fails sooner or later.)
+People look at a total again and again, so its bounds have to hold for all numbers of reports at
+once: P(at some time the mean is outside) <= beta. (A fixed-n bound fails sooner or later.)
 
-Reports i = 1, 2, ... come in any order; the level l(i) of a report may depend on all that came
-before, but not on its own value or noise. T_t is the sum of c_l(i) Y_i, with *fixed* coefficients
-c_l = w_l / a_l: every policy gives one report of a level a weight w_l that depends on the metric's
-definition alone. The counts enter only as the factor that makes shares sum to one: S = T / N, N =
-sum n_l w_l. N cancels below, because the tilts are fixed on the scale of T.
+Reports i = 1, 2, ... arrive in any order. The level l(i) of a report may depend on everything
+before it, but not on its own value or noise. T_t is the sum of c_l(i) Y_i, with *fixed*
+coefficients c_l = w_l / a_l: every policy gives one report of a level a weight w_l that depends on
+the metric's definition alone. The counts enter only as the factor that makes shares sum to one: S =
+T / N, N = sum n_l w_l. N cancels below, because the tilts are fixed on the scale of T.
 
 **Martingale.** For a fixed lambda > 0 let f_l(m) = ln E exp(lambda c_l Y) for a user of level l
 with mean m, or its upper bound in :meth:`Law.cumulant`. Given the past, a factor exp(lambda c_l Y_i
 - f_l(m_i)) has mean at most 1, so M_t(lambda) = exp(lambda T_t - sum f_l(i)(m_i)) is a nonnegative
 supermartingale that starts at 1, and so is every mixture over lambda with fixed weights. By Ville's
 inequality the mixture reaches 1/p at any time with probability at most p. (With weights per report
-that follow the evolving mix, c_l would be another one at each t, earlier terms of T_t would
-change afterwards, and there would be no supermartingale.)
+that follow the evolving mix, c_l would change with t, earlier terms of T_t would change afterwards,
+and there would be no supermartingale.)
 
 **One mean.** If all m_i are theta, sum f_l(i) = K_t(theta, lambda) depends on the counts alone. f
-grows with m, so the mixture falls with theta, and the thetas at which it has reached 1/p are
-those below a limit: it exceeds the mean at any time with probability at most p.
+grows with m, so the mixture falls with theta, and the thetas at which it has reached 1/p are those
+below a limit. This limit exceeds the mean at any time with probability at most p.
 
-**Means of their own** (weights ``uniform``; the users' own values). m_i may be anything that does
-not depend on report i's noise; theta_t is their mean weighted by w. Whatever they are, sum
-f_l(i)(m_i) <= K_t(theta_t, lambda) with the bound for free means, path by path: f is concave in m.
-If a limit L lies above theta_t, users can be moved up until their weighted mean is L, which only
-adds to sum f; so sum f <= K_t(L, lambda) for all lambda at once, and the mixture of
-supermartingales has reached 1/p.
+**Free means** (weights ``uniform``; the users' own values). m_i may be anything that does not
+depend on report i's noise; theta_t is their mean weighted by w. Whatever they are, sum f_l(i)(m_i)
+<= K_t(theta_t, lambda) with the bound for free means, path by path: f is concave in m. If a limit L
+lies above theta_t, users can be moved up until their weighted mean is L, which only adds to sum f;
+so sum f <= K_t(L, lambda) for all lambda at once, and the mixture of supermartingales has reached
+1/p.
 
 **The estimate is inside.** K(theta, lambda) >= lambda N theta (Jensen), so at theta = S the mixture
 is at most 1: an estimate within the domain is never outside its interval.
 
 **The mixture** is discrete, in steps of 2, with weights that fall like a Cauchy density in
-ln(lambda): no number of reports is tuned for at the cost of all others, as by a normal mixture, and
-the width does not grow with every decade, as with a uniform prior over theta. Leaving terms out of
-a sum of positive terms gives a smaller mixture and so a wider interval: only the terms near the
-best tilt are summed, and they may be chosen by looking at anything. For signs of one level, tilting
-is a change of theta, and the mixture is one of likelihood ratios.
+ln(lambda): it is not tuned for one number of reports at the cost of others, as a normal mixture is,
+and its width does not grow with every decade, as with a uniform prior over theta. Omitting terms of
+a sum of positive terms gives a smaller mixture and so a wider, valid interval. So only the terms
+near the best tilt are summed, and their choice may depend on anything. For signs of one level,
+tilting is a change of theta, and the mixture is one of likelihood ratios.
 
-**Tangents.** K is concave in theta, so a tangent, wherever it touches, lies above K and may take
-its place: the mixture of tangents is a smaller one. It is a sum of a few exponentials of lines,
-convex in theta, so that every step of Newton's method ends where it has reached 1/p, and no step
-has to be checked. It holds for every sum, so that many categories share the tangents at a few
-thetas: what is lost is of second order in the distance. (With free means the tangent plane that
-bounds K is one of the vector of all means; Hoeffding's bound is a line itself.)
+**Tangents.** K is concave in theta, so any tangent lies above K and may replace it: the mixture of
+tangents is smaller. It is a sum of a few exponentials of lines, convex in theta, so every step of
+Newton's method ends where it has reached 1/p, and no step has to be checked. It holds for every
+sum, so many categories share the tangents at a few thetas; the loss is of second order in the
+distance. (With free means the tangent plane that bounds K is one of the vector of all means;
+Hoeffding's bound is a line itself.)
 
 Sources: Howard, Ramdas, McAuliffe and Sekhon (2021); Waudby-Smith, Wu and Ramdas (2023); Ville
 (1939).
@@ -93,7 +93,7 @@ def lower_limit(
     observed : ndarray of float64, shape (k,)
         The sums S, one a category; the law is the same for all.
     pivots : ndarray of float64, shape (m,)
-        Sums at whose limits tangents touch: any will do, limits are best for sums near them.
+        Sums at whose limits tangents touch. Any are valid; limits are best for sums near them.
     nearest : ndarray of intp, shape (k,)
         The pivot of each sum.
     log_p : float
@@ -126,7 +126,7 @@ def lower_limit(
 
 
 class _Terms(NamedTuple):
-    """What is summed: tilts on the scale of S and their log weights, (m, TERMS); a first width."""
+    """The terms of the mixture: tilts on the scale of S, log weights, (m, TERMS); a first width."""
 
     tilts: Floats
     log_weights: Floats
@@ -134,7 +134,7 @@ class _Terms(NamedTuple):
 
 
 def _terms(law: Law, pivots: Floats, goal: float, total: float) -> _Terms:
-    """Choose the terms about the best tilt of a normal law with the variance near the limit."""
+    """Choose the terms near the best tilt of a normal law with the variance near the limit."""
     reach = np.sqrt(2 * (goal + 2))
     centre = np.clip(pivots, -1.0, 1.0)
     theta = np.maximum(centre - reach * np.sqrt(law.worst_variance), (centre - 1) / 2)
@@ -197,7 +197,7 @@ def _tangents(law: Law, theta: Floats, terms: _Terms) -> Lines:
 
 
 def _hoeffding(law: Law, tilts: Floats) -> Floats:
-    """Bound ln E exp(tilt (S - theta)) by Hoeffding's lemma: every mean may be another one."""
+    """Bound ln E exp(tilt (S - theta)) by Hoeffding's lemma, for free means."""
     from estimators.exact import discrete_laplace
 
     result: Floats = tilts**2 / 2 * law.proxy
@@ -210,7 +210,7 @@ def _hoeffding(law: Law, tilts: Floats) -> Floats:
 def deviation(
     cumulant: Callable[[Floats], Floats], steepest: float, log_p: float, total: float
 ) -> float:
-    """Bound noise whose law depends on no mean: |S - E S| at all times with probability 1 - 2 p.
+    """Bound noise whose law is independent of the mean: |S - E S| at all times, 1 - 2 p.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def deviation(
     Returns
     -------
     float
-        In the unit of S; infinite if hardly a report has arrived.
+        In the unit of S; infinite for very few reports.
     """
     tilts = TILTS * total
     allowed = tilts <= steepest

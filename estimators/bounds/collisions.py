@@ -1,4 +1,4 @@
-r"""What hash collisions can add to an estimate from a count sketch: a bound over the hashes.
+r"""A bound, over the hashes, on the collisions in an estimate from a count sketch.
 
 The sketch has t rows with independent, uniform bucket hashes g_j into M buckets and sign hashes
 h_j, which were fixed before the data and do not depend on it. An estimate of the frequency f of the
@@ -14,8 +14,8 @@ weighted mean of the E exp(z a_x), which are all the same: a term of a_x is zero
     E exp(z a_x) = (1 + (cosh(z/t) - 1) / M)^t.
 
 By Markov's inequality P(b > (1 - f) B) <= p with B = min over z of [t ln(1 + (cosh(z/t) - 1) / M) +
-ln(1/p)] / z, and as much on the other side. The variance of b is sum f_x^2 / (t M) for any data:
-where nobody holds much, b is far below B.
+ln(1/p)] / z, and as much on the other side. The variance of b is sum f_x^2 / (t M) for any data: if
+no value is frequent, b is far below B.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SPLITS = (0.5, 0.2, 0.05, 0.01, 0.001)
 
 @functools.lru_cache(maxsize=256)
 def collision_bound(rows: int, buckets: int, log_p: float) -> float:
-    """Return B: the chance that b exceeds (1 - f) B is at most p. At most 1, as b is.
+    """Return B, at most 1: b exceeds (1 - f) B with probability at most p.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def collision_bound(rows: int, buckets: int, log_p: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Collisions:
-    """What collides in a sketch of t rows of M buckets."""
+    """The collisions in a sketch of t rows of M buckets."""
 
     rows: int
     buckets: int
@@ -76,12 +76,12 @@ class Collisions:
         *,
         own: bool,
     ) -> tuple[Floats, Floats]:
-        """Return bounds on f as the question asks for them: those on f + b with b taken off.
+        """Return bounds on f for a question: those on f + b after subtracting b.
 
         Parameters
         ----------
         law : DifferenceLaw
-            Of f + b, signed.
+            The law of f + b, signed.
         observed : ndarray of float64, shape (k,)
             S, for each of k strings.
         scatter : ndarray of float64, shape (k,)
@@ -91,7 +91,7 @@ class Collisions:
         question : Question
             Which bound is asked for, and what it may miss with which probability.
         own : bool
-            Whether users may have values, or distributions, of their own.
+            Whether each user may have a value, or a distribution, of their own.
 
         Returns
         -------
@@ -100,15 +100,15 @@ class Collisions:
 
         Notes
         -----
-        A number of reports that is fixed in advance has two bounds, at half of p each: this one
-        and that of :mod:`estimators.bounds.own_signs`, which knows how much collides but not the
-        law of it. The narrower one counts, on each side.
+        For a fixed number of reports there are two bounds, at half of p each: this one and that of
+        :mod:`estimators.bounds.own_signs`, which measures the collisions in the data. The narrower
+        one is used, on each side.
 
         Noise and collisions share p. The proportion depends on the counts and public constants
-        alone; for all times it is the same at each. Where all reports come from one distribution, b
-        is the same at all times too. Where users have their own, b is at any time a weighted mean
-        of theirs and at most the largest: the k-th user's may exceed its bound with probability p /
-        (k (k + 1)), which sums to p over all users to come.
+        alone; for all times it is the same at each. If all reports come from one distribution, b is
+        the same at all times, too. If users have their own, b is always a weighted mean of theirs
+        and at most the largest: the k-th user's may exceed its bound with probability p / (k (k +
+        1)), which sums to p over all users to come.
 
         ``normal`` takes b for normal as well, with the variance 1 / (t M) of the worst data.
         """
@@ -133,7 +133,7 @@ class Collisions:
         return np.maximum(lower, low), np.minimum(upper, high)
 
     def _wider(self, lower: Floats, upper: Floats, log_p: float) -> tuple[Floats, Floats]:
-        """Return bounds on f from those on f + b, which is from f - (1 - f) B to f + (1 - f) B."""
+        """Return bounds on f from those on f + b, where abs(b) <= (1 - f) B."""
         bias = collision_bound(self.rows, self.buckets, log_p)
         lower = (lower - bias) / max(1 - bias, 1e-12)
         return np.clip(lower, 0, 1), np.clip((upper + bias) / (1 + bias), 0, 1)

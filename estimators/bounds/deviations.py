@@ -1,8 +1,8 @@
-"""Bounds on the noise alone, for targets that are the users' own values: no mean enters them.
+"""Bounds on the noise alone, for the users' own values; they are independent of the mean.
 
 Both are the smaller of Chernoff's bound, for flips with the tilted law's remainder, and of
-Berry-Esseen's; which one is smaller depends on the counts and on public constants only. Chernoff's
-bound holds for every tilt, so the best of a row of tilts will do.
+Berry-Esseen's. Which one is smaller depends on the counts and on public constants only. Chernoff's
+bound holds for every tilt, so the best of several tilts is used.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Noise(Protocol):
 
     @property
     def variance(self) -> float:
-        """Its largest variance."""
+        """The largest variance of the noise."""
 
     @property
     def steepest(self) -> float:
-        """The largest tilt at which :meth:`cumulant` may be asked."""
+        """The largest tilt for :meth:`cumulant`."""
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt noise), on either side, for tilts of shape (tilts,)."""
@@ -73,12 +73,12 @@ class LaplaceNoise:
     Parameters
     ----------
     counts, coefficient, rate : ndarray of float64, shape (levels,)
-        n_l, s_l and the noise's rate, levels with reports only. Infinite at a level of randomized
-        response, which rounds a value to a sign with the mean a_l x.
+        n_l, s_l and the noise's rate, for levels with reports only. Infinite at a level of
+        randomized response, which rounds a value to a sign with the mean a_l x.
     unit : float
         The step of grid and noise.
     contrast : ndarray of float64, shape (levels,), optional
-        a_l; read where the rate is infinite.
+        a_l; used if the rate is infinite.
 
     Notes
     -----
@@ -109,12 +109,12 @@ class LaplaceNoise:
 
     @functools.cached_property
     def variance(self) -> float:
-        """That of the noise, and the largest of the rounding."""
+        """The variance of the noise, plus the largest of the rounding."""
         return float(self.counts @ (self._step**2 * (discrete_laplace.variance(self.rate) + 1 / 4)))
 
     @functools.cached_property
     def steepest(self) -> float:
-        """Beyond the rate, the moment generating function is infinite; of signs, as elsewhere."""
+        """The rate, where the generating function becomes infinite; for signs as elsewhere."""
         limit = np.where(np.isinf(self.rate), 2 * STEEPEST, 0.999 * self.rate)
         return float((limit / self._step).min())
 
@@ -148,7 +148,7 @@ def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_
     Parameters
     ----------
     counts, coefficient, flip : ndarray of float64, shape (levels,)
-        n_l, s_l and the probability f_l of a flip, levels with reports only.
+        n_l, s_l and the probability f_l of a flip, for levels with reports only.
     log_p : float
         ln p, the failure probability of one side.
 
@@ -202,7 +202,7 @@ def _flip_cumulant(counts: Floats, coefficient: Floats, flip: Floats, tilt: Floa
 
 
 def normal_deviation(least: float, largest: float, third: float, log_p: float) -> float:
-    """Bound a sum by the Berry-Esseen theorem: infinite where that says nothing.
+    """Bound a sum by the Berry-Esseen theorem: infinite if the theorem gives no bound.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-r"""Bounds for a fixed number of reports that are +1, -1 or 0: near the normal law's width.
+r"""Bounds for a fixed number of reports that are +1, -1 or 0, near the normal law's width.
 
-Chernoff's bound alone is wider than the normal law, however many reports there are; and a union
-over tilts, which the unknown variance asks for, makes it wider still. Both are avoided here.
+Chernoff's bound alone is wider than the normal law for any number of reports. A union over tilts,
+which the unknown variance would require, makes it wider still. This module avoids both.
 
 **One tilt.** Let W = sum (x D - psi |D|), x = t s, psi = ln cosh x, for a fixed t (or other x_l
 that are fixed in advance: :meth:`DifferenceLaw.tilts`); D stands for both D and -D, phi = E D (+- c
@@ -27,29 +27,29 @@ Hence v' >= sigma^2 min_l (1 - T)((x - psi) / s)^2 / (1 + c T), where sigma^2 = 
 grows with phi and A, so for |phi| <= c and A <= A_max no w is farther from it than 2 x, x + psi +
 (A_max xi + c zeta) / (1 + c T) for D and x - psi + c zeta / (1 - c T) for -D.
 
-So R is known as soon as a lower bound of sigma^2 is, and only its logarithm counts.
+So a lower bound on sigma^2 determines R, and only the logarithm of R matters.
 
-**Cells.** With V = sum s^2 A, the best tilt depends on tau^2 = V - e(f), e(f) the part that K
-takes account of: `DifferenceLaw.explained`. For one frequency tau^2 = sigma^2; with frequencies of
-their own, sigma^2 is at least a known share of it; and where users hold the category or do not,
-tau^2 is sigma^2 itself. The range of tau^2 is cut into cells. Each has a tilt t that suits it, an
-R for its lower end, and thus limits that fail with probability p' a side for all laws in the cell:
-f is rejected where W - ln(R / p') >= K(f). Cells are fixed by the counts and public constants. In
-the lowest one, where there are too few reports for R to gain, the limits are those of
+**Cells.** With V = sum s^2 A, the best tilt depends on tau^2 = V - e(f), where e(f) is the part
+that K accounts for: `DifferenceLaw.explained`. For one frequency tau^2 = sigma^2. For free
+frequencies, sigma^2 is at least a known share of it. For fixed values, tau^2 is sigma^2 itself. The
+range of tau^2 is cut into cells. Each has its own tilt t, an R for its lower end, and thus limits
+that fail with probability p' a side for all laws in the cell: f is rejected if W - ln(R / p') >=
+K(f). Cells are fixed by the counts and public constants. In the lowest one, which has too few
+reports to gain from R, the limits are those of
 :func:`~estimators.bounds.self_normalised.self_normalised_interval`, which hold for every law.
 
 **Which cell?** V is estimated by sum s^2 |D|, a sum of independent terms in [0, q]. Its exponential
 moments are below those of q times a Poisson variable of mean V / q (the exponential lies below its
 chord), so Bernstein's inequality gives an interval for V that fails with probability d p a side.
 The self-normalised interval for f fails with d p a side, and e grows with f. Together they give an
-interval for tau^2. Where users hold the category or do not, sigma^2 = sum s^2 (A - c E D) is itself
-the mean of such a sum, of s^2 (|D| - c D). The limits shown are the *widest* over the cells that
-the interval meets. If it covers, the true cell is among them; so each side fails with probability
-at most p' + 4 d p = p. Neighbouring cells differ little, because a tilt enters to the second order:
-that the variance is unknown costs next to nothing.
+interval for tau^2. For fixed values, sigma^2 = sum s^2 (A - c E D) is itself the mean of such a
+sum, of s^2 (|D| - c D). The limits shown are the *widest* over the cells that the interval meets.
+If it covers, the true cell is among them; so each side fails with probability at most p' + 4 d p =
+p. Neighbouring cells differ little, because the tilt matters only to second order: the unknown
+variance costs almost nothing.
 
 **All reports in the block** (one block, as at small epsilons) and one frequency: D is a sign of
-mean c f, and the bounds are those of :class:`.laws.law.Law`, a little sharper still.
+mean c f, and the bounds are those of :class:`.laws.law.Law`, which are slightly sharper.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def difference_limits(
     log_p: float,
     total: float,
 ) -> tuple[Floats, Floats]:
-    """Return bounds on f as the question asks for them.
+    """Return bounds on f for a question.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def difference_interval(
 def _cells(
     law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float, edges: Floats
 ) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
-    """Return the first and last cell that tau^2 may lie in, and an interval for f.
+    """Return the first and last cell that may contain tau^2, and an interval for f.
 
     Each of four statements fails with probability p. Cell 0 ends at the first of the edges.
     """
@@ -203,7 +203,7 @@ def _around(total: Floats, unit: float, log_p: float) -> tuple[Floats, Floats]:
 def _tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return the cells' tilts, and ln(R / p); a few steps towards the best for a cell's middle.
 
-    Where p is large, no tilt below 1 / sigma is tried.
+    For large p, no tilt below 1 / sigma is tried.
     """
     least, largest = edges[:-1], edges[1:]
     cost = np.full_like(least, -log_p)

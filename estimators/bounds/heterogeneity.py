@@ -1,16 +1,16 @@
-"""Do the values go with the privacy level? Cochran's Q over the levels in use.
+"""Tests whether values depend on the privacy level, by Cochran's Q over the levels in use.
 
-Weights other than ``uniform`` take the level to be independent of the value. Where it is not, they
-estimate the mean of another population, and this test says so.
+Weights other than ``uniform`` assume that the level is independent of the value. If it is not, they
+estimate the mean of another population, and this test detects that.
 
-Q is a sum of squared scores, one a level; those of counts are never too large
-(`estimators/bounds/scores.py`). With such scores, at the true common mean theta it exceeds x no
-more often than chi-square with as many degrees of freedom as there are levels. What is compared
-with chi-square is the least Q over all theta, which is smaller still: the p-value is at most p with
-probability at most p, for any number of reports, and the true theta need not be known. That is
-proved for counts. The scores of other reports can be too large by a little; no share of p-values
-below p that is above p was found for them, because the least Q has a degree of freedom to spare
-(docs/bounds.md). The price is one degree of freedom: with many reports, the least Q has the law of
+Q is a sum of squared scores, one for each level. Scores of counts are conservative
+(`estimators/bounds/scores.py`). With such scores, at the true common mean theta Q exceeds x no more
+often than chi-square with as many degrees of freedom as levels. The test compares the least Q over
+all theta with chi-square. The least Q is smaller still, so the true theta need not be known, and
+the p-value is at most p with probability at most p, for any number of reports. This is proved for
+counts. The scores of other reports can be slightly too large; measurements found no share of
+p-values below p that was above p, because the least Q has a spare degree of freedom
+(docs/bounds.md). That degree of freedom is the price: with many reports, the least Q has the law of
 chi-square with one less (Cochran, "The combination of estimates from different experiments", 1954).
 """
 
@@ -46,26 +46,26 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     Parameters
     ----------
     law : Law
-        Its counts, contrasts and noise; levels with reports only.
+        With the counts, contrasts and noise of levels with reports only.
     means : ndarray of float64, shape (levels, k)
-        theta_l: the unbiased mean of each level, in [-1, 1] but for noise, for k categories.
+        theta_l: the unbiased mean of each level, in [-1, 1] plus noise, for k categories.
 
     Returns
     -------
     float or None
-        None where fewer than two levels have 25 reports.
+        None if fewer than two levels have 25 reports.
 
     Notes
     -----
     Levels of single signs are binomial counts, whose scores are proved for every count. Levels of
-    noise (Laplace) or of signs that a user repeats have scores from their cumulant. These can
-    be too large where reports are few; the p-values were measured, and none was too small too
-    often. Values that are no signs vary less than signs do, so that p can only be too large.
+    noise (Laplace) or of repeated signs have scores from their cumulant. These can be too large for
+    few reports; in measurements, no p-value was too small too often. Values between the signs vary
+    less than signs, so p can only be too large.
 
-    A frequency metric has a Q for each category. The categories' Q depend on each other (a report
-    has one category), so the least p-value is multiplied by their number (Bonferroni): whatever
-    the dependence, the result is below p with probability at most p (of counts), and one
-    category that goes with the level is found among many that do not.
+    A frequency metric has a Q for each category. These depend on each other (a report has one
+    category), so the least p-value is multiplied by their number (Bonferroni). Whatever the
+    dependence, the result is below p with probability at most p (for counts), and the test finds
+    one category that depends on the level among many that do not.
 
     Examples
     --------
@@ -103,12 +103,12 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
 
 
 def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
-    """Return the same p-value for reports that are +1, -1 or 0.
+    """Return the p-value for reports that are +1, -1 or 0.
 
-    The number A of reports that are not 0 may differ from one category to the next, and is not
-    assumed to be the same at all levels' blocks: their share is taken to be A / n, or the least
-    that f leaves possible. Where f = 0 the score is proved as that of a count is (given A the signs
-    are binomial, and A ln cosh t <= n ln(1 + (cosh t - 1) A / n)); elsewhere it is measured.
+    The number A of reports that are not 0 may differ between categories and between levels. Their
+    share is taken as A / n, or the least that f permits. For f = 0 the score is proved like that of
+    a count (given A the signs are binomial, and A ln cosh t <= n ln(1 + (cosh t - 1) A / n));
+    otherwise it is measured.
 
     Parameters
     ----------
@@ -137,12 +137,12 @@ def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats
 def heterogeneity_of_vectors(
     counts: Floats, scale: Floats, rounding: float, means: Floats
 ) -> float | None:
-    """Return the same p-value for directions: a Q for each coordinate, Bonferroni over them.
+    """Return the p-value for directions: a Q for each coordinate, Bonferroni over them.
 
     A coordinate of a direction has E u^2 = 1/d whatever the data, because the data shift the law of
     u by an odd function; so a level's mean B u has variance (B^2 / d - theta^2) / n, and at most
-    B^2 / 4 more for the rounding by one step. Means are taken for normal; levels with fewer than
-    100 reports are left out.
+    B^2 / 4 more for the rounding by one step. Means are assumed normal; levels with fewer than 100
+    reports are left out.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def heterogeneity_of_vectors(
     rounding : float
         The step of the grid that directions are rounded to.
     means : ndarray of float64, shape (levels, d)
-        Each level's unbiased mean, in the unit ball but for noise.
+        Each level's unbiased mean, in the unit ball plus noise.
 
     Examples
     --------
@@ -177,14 +177,14 @@ def heterogeneity_of_vectors(
 def _least(means: Floats, precision: Floats, scores: Scores, lowest: float) -> float | None:
     """Return the p-value of the category whose least Q over all common means is largest.
 
-    A Q at any one mean bounds the least Q from above, so that only categories in which it is above
-    the largest least Q found so far are searched.
+    A Q at any mean bounds the least Q from above. So only categories in which it exceeds the
+    largest least Q so far are searched.
 
     Parameters
     ----------
     means : ndarray of float64, shape (levels, k)
     precision : ndarray of float64, shape (levels, 1) or (levels, k)
-        Of the levels' means, about: for a first guess of the common one.
+        Approximate precision of the levels' means, for a first guess of the common mean.
     scores : callable
     lowest : float
         The least possible mean; the largest is 1.

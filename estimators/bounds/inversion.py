@@ -1,11 +1,11 @@
-"""From tail bounds to a confidence interval: the means that the observed sum does not reject.
+"""Turns tail bounds into a confidence interval: the means that the observed sum does not reject.
 
-The lower limit is a theta at which the chance of a sum as large as the observed one is *bounded* by
-p. That one evaluation is the proof: the largest chance over all laws of mean theta grows with theta
-(a law on [-1, 1] can be moved up to any larger mean, and signs with a larger mean are
-stochastically larger), so every smaller theta is rejected as well, whether or not the bound itself
-is monotone. How theta was found does not matter, and a search that stops early only gives a wider
-interval.
+The lower limit is a theta at which the probability of a sum as large as the observed one is
+*bounded* by p. That one evaluation is the proof. The largest probability over all laws of mean
+theta grows with theta (a law on [-1, 1] can be moved up to any larger mean, and signs with a larger
+mean are stochastically larger). So every smaller theta is rejected as well, whether or not the
+bound itself is monotone. It does not matter how theta was found, and a search that stops early only
+gives a wider interval.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
     ----------
     law : Law
     observed : ndarray of float64, shape (k,)
-        The sums S, one a category, ascending; the law is the same for all.
+        The sums S, one for each category, ascending; the law is the same for all.
     log_p : float
         ln p, the failure probability.
 
@@ -48,10 +48,10 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
 
 
 def _exact(law: Law, observed: Floats, log_p: float) -> Floats:
-    """Return the limits of Clopper and Pearson (1934), of signs of one level and one mean.
+    """Return the limits of Clopper and Pearson (1934), for signs of one level and one mean.
 
-    The number of signs that are +1 is binomial, and the chance of so many at a limit is an
-    incomplete beta function: as everywhere, one evaluation of it is the proof.
+    The number of signs that are +1 is binomial, and its tail probability at a limit is an
+    incomplete beta function. One evaluation of it is the proof.
     """
     from scipy.special import betainc, betaincinv
 
@@ -68,7 +68,7 @@ def _exact(law: Law, observed: Floats, log_p: float) -> Floats:
 
 
 def _limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
-    """Return thetas that are rejected, and their tilts: first of some sums, then of the others."""
+    """Return rejected thetas and their tilts: first for some sums, then for the others."""
     if observed.size <= 4 * SPARSE:
         return _search(law, observed, log_p, None)
     some = np.append(observed[::SPARSE], observed[-1])
@@ -80,7 +80,7 @@ def _limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
 def _search(
     law: Law, observed: Floats, log_p: float, near: tuple[Floats, Floats] | None
 ) -> tuple[Floats, Floats]:
-    """Return the same, from thetas and tilts `near` those that are searched for, if known."""
+    """Return the same, starting from nearby thetas and tilts, if known."""
     goal = log_p - SAFETY
     aim = goal - CLOSE / 2
     # for a normal tail, the slope of ln p(theta) is that of the cumulant times this

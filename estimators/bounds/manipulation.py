@@ -1,13 +1,13 @@
-"""How far reports that somebody made up can move an estimate.
+"""How far fabricated reports can move an estimate.
 
-An estimate is a weighted mean: of numbers c_i that the reports stand for (for each category or
-coordinate), with weights w_i that are public and the same for all reports of a level,
+An estimate is a weighted mean of numbers c_i that the reports represent (for each category or
+coordinate). The weights w_i are public and the same for all reports of a level,
 
     E = sum w_i c_i / W,  W = sum w_i.
 
-A report of level l stands for a number between `low_l` and `high_l`, whoever made it: what lies
-outside is refused on the wire. Noise makes that range far wider than the values', which is why
-lies weigh more under local privacy. Source: Cheu, Smith and Ullman, "Manipulation attacks in local
+A report of level l represents a number between `low_l` and `high_l`, whoever made it; a batch with
+other reports is rejected. Noise makes that range far wider than the values', so fabricated reports
+have more effect under local privacy. Source: Cheu, Smith and Ullman, "Manipulation attacks in local
 differential privacy" (2021).
 """
 
@@ -27,20 +27,20 @@ MOST_STEPS = 100
 
 @dataclasses.dataclass(frozen=True)
 class Influence:
-    """How far some reports can move an estimate, in the metric's unit.
+    """The largest change of an estimate by some fabricated reports, in the metric's unit.
 
     Attributes
     ----------
     reports : int
-        How many are lies.
+        The number of fabricated reports.
     shift : float or ndarray of shape (categories,) or (dimension,)
         The largest change of each number, up or down.
     largest : float
-        Of all numbers: the l_inf norm of the change.
+        The largest over all numbers: the l_inf norm of the change.
     l2 : float or None
-        Of a vector: the l2 norm.
+        For a vector: the l2 norm.
     without_privacy : float
-        The same as `largest`, if reports were true values that all count alike.
+        The same as `largest`, if reports were true values with equal weights.
     """
 
     reports: int
@@ -51,12 +51,12 @@ class Influence:
 
 
 class Reach(NamedTuple):
-    """What one report of each level can stand for.
+    """The range of numbers that one report of each level can represent.
 
     Attributes
     ----------
     weights : ndarray of float64, shape (levels,)
-        Of one report.
+        The weight of one report.
     lowest, highest : ndarray of float64, shape (levels,)
     """
 
@@ -75,39 +75,39 @@ def largest_shifts(
     values : ndarray of float64, shape (k,)
         The estimate E.
     counts : ndarray of int64, shape (levels,)
-        The reports that it rests on.
+        The reports in the estimate.
     reach : Reach
     reports : int
-        m: whoever makes them up chooses their levels, too.
+        m; an attacker chooses their levels, too.
     among : bool
-        True: they are among those counted, and the change is from the estimate without them to E.
-        False: they are added to those counted, and the change is from E.
+        True: they are among the counted reports, and the change is from the estimate without them
+        to E. False: they are added to the counted reports, and the change is from E.
 
     Returns
     -------
     ndarray of float64, shape (k,)
-        Not a number where nothing is counted; infinite where no other report is left.
+        NaN without reports; infinite if no other report is left.
 
     Notes
     -----
-    **Added.** With m_l more reports at level l that stand for c_j, the estimate moves by
+    **Added.** With m_l more reports at level l that represent c_j, the estimate moves by
 
         sum_j w_j (c_j - E) / (W + sum_j w_j) <= sum_l m_l w_l d_l / (W + sum_l m_l w_l)
 
     where d_l = `high_l` - E (or E - `low_l`, downwards). A ratio of linear functions, with a
     positive denominator, is largest at a corner of {m_l >= 0, sum m_l <= m}: all m at one level, or
-    none. There it is m w_l d_l / (W + m w_l), and m alike reports attain it. (So m reports do less
-    than m times what one does: their weight is in the denominator.)
+    none. There it is m w_l d_l / (W + m w_l), and m identical reports attain it. (So m reports have
+    less than m times the effect of one: their weight is in the denominator.)
 
-    **Among.** Without the lies J the estimate was (W E - sum_J w_j c_j) / (W - sum_J w_j), so that
-    the change is
+    **Among.** Without the fabricated reports J the estimate was (W E - sum_J w_j c_j) / (W - sum_J
+    w_j), so the change is
 
         sum_J w_j (c_j - E) / (W - sum_J w_j) <= sum_l m_l w_l d_l / (W - sum_l m_l w_l)
 
     with m_l of them at level l, at most as many as were counted there. Its largest value over all
     such m is the x at which max_m sum_l m_l w_l (d_l + x) = x W (Dinkelbach, 1967): the left side
     is reached by filling the levels in the order of w_l (d_l + x). It is attained if the reports of
-    these levels do say so.
+    these levels have the extreme values.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def largest_shifts(
 def _taken_away(
     gain: Floats, counts: Counts, weights: Floats, total: float, reports: int
 ) -> Floats:
-    """Return the largest change by `reports` of those counted; shape (k,)."""
+    """Return the largest change by `reports` of the counted ones; shape (k,)."""
     if reports >= counts.sum():
         return np.full(len(gain), np.inf)
     change = np.zeros(len(gain))

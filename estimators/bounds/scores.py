@@ -1,10 +1,10 @@
-"""How far a level's reports are from what a hypothesis says, as a score on the normal scale.
+"""Scores, on the normal scale, of how far a level's reports deviate from a hypothesis.
 
-The score of a binomial count is never too large: for z > 0 it is above z, or below -z, with
-probability at most that of a standard normal variable, whatever the counts. So the sum of the
-squared scores of L independent levels exceeds x no more often than chi-square with L degrees of
-freedom does. That is proved for counts only. The other scores can be too large: Laplace's, at
-epsilon = 64 and 25 reports, is above 3 up to 1.39 times as often as a standard normal variable.
+The score of a binomial count is conservative: for z > 0 it is above z, or below -z, with at most
+the probability of a standard normal variable, whatever the counts. So the sum of the squared scores
+of L independent levels exceeds x no more often than chi-square with L degrees of freedom does. This
+is proved for counts only. The other scores can be too large: Laplace's, at epsilon = 64 and 25
+reports, exceeds 3 up to 1.39 times as often as a standard normal variable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NEAR = 0.1
 
 
 def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
-    """Return the scores of binomial counts; a proof holds for every count.
+    """Return the scores of binomial counts; they are proved for every count.
 
     Parameters
     ----------
@@ -64,13 +64,13 @@ def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats)
     sums, trials : ndarray of float64
         Whole numbers, abs(sums) <= trials.
     mean, share : ndarray of float64
-        Of one: its expectation, and the chance that it is not 0, at least abs(mean).
+        The expectation of one report, and the probability that it is not 0, at least abs(mean).
 
     Notes
     -----
     The signed root sqrt(2 n (t d - K(t))), K(t) = ln(1 - share + share cosh t + mean sinh t), at
-    the t with K'(t) = d, which solves a quadratic equation in e^t. As a step of a sign is 2, n d is
-    the sum moved by 2 towards its mean. With `share` = 1 these are :func:`binomial_scores`.
+    the t with K'(t) = d, which solves a quadratic equation in e^t. Because the step of a sign is 2,
+    n d is the sum moved by 2 towards its mean. With `share` = 1 these are :func:`binomial_scores`.
     """
     expected = trials * mean
     nearer = sums - 2 * np.sign(sums - expected)
@@ -87,13 +87,13 @@ def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats)
 
 
 def mean_scores(law: Law, level: int, mean: Floats, theta: Floats) -> Floats:
-    """Return the scores of one level's mean of reports that are not single signs.
+    """Return the scores of one level's mean, for reports that are not single signs.
 
     Parameters
     ----------
     law : Law
     level : int
-        Its row there.
+        The level's row in `law`.
     mean : ndarray of float64
         The unbiased mean of the level.
     theta : ndarray of float64
@@ -102,12 +102,12 @@ def mean_scores(law: Law, level: int, mean: Floats, theta: Floats) -> Floats:
     Notes
     -----
     The signed root r = sqrt(2 (t s - K(t))) of the law's cumulant, at the t with K'(t) = s. K
-    bounds the cumulant of all data of one mean, so values that are no signs only make it smaller.
-    Of signs that a user repeats, s is moved by one of them towards theta, as in
-    :func:`binomial_scores`. Of noise, the score is r or its correction r + ln(t sqrt(K''(t)) / r) /
-    r, whichever is nearer to zero (Barndorff-Nielsen, 1986; exact up to O(1 / n)). Neither is
-    proved as the scores of counts are, and this one is false as a bound where reports are few and
-    their noise is small: 1.39 times too often above 3 at epsilon = 64 and 25 reports.
+    bounds the cumulant of all data of one mean, so values between the signs only make r smaller.
+    For repeated signs, s is moved by one of them towards theta, as in :func:`binomial_scores`. For
+    noise, the score is r or its correction r + ln(t sqrt(K''(t)) / r) / r, whichever is nearer to
+    zero (Barndorff-Nielsen, 1986; exact up to O(1 / n)). Neither is proved, unlike the scores of
+    counts, and this one is not a bound for few reports with small noise: it exceeds 3 1.39 times
+    too often at epsilon = 64 and 25 reports.
     """
     one = slice(level, level + 1)
     counts, contrast = law.counts[one], law.contrast[one]

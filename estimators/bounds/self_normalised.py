@@ -1,13 +1,13 @@
-"""Bounds for a sum of reports that are +1, -1 or 0, whatever the number of those that are 0.
+"""Bounds for a sum of reports that are +1, -1 or 0, whatever the number of zeros.
 
-By the identity of :class:`.laws.difference_law.DifferenceLaw`, Markov's inequality says
-for every t fixed before the reports were seen
+By the identity of :class:`.laws.difference_law.DifferenceLaw`, Markov's inequality gives for every
+t that is fixed before the reports
 
     P(sum t s D - sum |D| ln cosh(t s) >= sum ln(1 + c f tanh(t s)) + x) <= e^-x,
 
 and the same for -D: a self-normalised Chernoff bound (after de la Pena, Lai and Shao, 2009). The
-exponential of the difference is a supermartingale in the number of reports, so that (Ville) this
-holds at all numbers at once where t s, on the scale of a report, is fixed as they grow.
+exponential of the difference is a supermartingale in the number of reports. So, by Ville's
+inequality, this holds for all numbers at once if t s, on the scale of a report, stays fixed.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def self_normalised_interval(
     Returns
     -------
     lower, upper : ndarray of float64, shape (k,)
-        Within [0, 1]; [-1, 1] where the law is signed.
+        Within [0, 1]; [-1, 1] if the law is signed.
 
     Notes
     -----
-    Each of J tilts gives a limit that fails with probability p / J; the narrowest one counts. For
-    all times, the tilts and their shares of p are those of `anytime`, fixed once and for all;
-    which of them are tried may depend on anything.
+    Each of J tilts gives a limit that fails with probability p / J; the narrowest one is used. For
+    all times, the tilts and their shares of p are those of `anytime` and fixed; the choice of those
+    that are tried may depend on anything.
 
     Examples
     --------
@@ -102,7 +102,8 @@ def exponents(
 def _tilts(law: DifferenceLaw, log_p: float) -> Floats:
     """Return tilts for the range of possible variances, a factor of 2 apart.
 
-    The worst of them is a factor of sqrt 2 from the best tilt, which costs 6% of the width.
+    The nearest of them is within a factor of sqrt 2 of the best tilt, which costs at most 6% of the
+    width.
     """
     weight = law.counts * law.coefficient**2
     # a steeper tilt than this gains nothing, and loses digits
@@ -116,6 +117,6 @@ def _tilts(law: DifferenceLaw, log_p: float) -> Floats:
 
 
 def log_cosh(z: Floats) -> Floats:
-    """Return ln cosh z for z >= 0, which never overflows."""
+    """Return ln cosh z for z >= 0, without overflow."""
     result: Floats = z + np.log1p(np.exp(-2 * z)) - np.log(2)
     return result

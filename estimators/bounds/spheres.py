@@ -1,6 +1,7 @@
-"""Bounds for the mean of unit vectors that were drawn from a hemisphere: proved constants only.
+"""Bounds for the mean of unit vectors drawn from a hemisphere, with proved constants only.
 
-A report is a direction u with density 1 + a f(u) against the uniform law of the sphere, f odd and
+A report is a direction u with density 1 + a f(u) with respect to the uniform law of the sphere, f
+odd and
 |f| <= 1, whatever the data (see :class:`estimators.mechanisms.hemisphere.Hemisphere`), plus the
 rounding of each coordinate to a grid of step `unit`. The error is N = sum of s_i (Y_i - E Y_i).
 """
@@ -34,7 +35,7 @@ class Directions:
     counts : ndarray of float64, shape (levels,)
         Reports per level, each above zero.
     coefficient : ndarray of float64, shape (levels,)
-        s_l, above zero: what one report is multiplied by.
+        s_l, above zero: the factor of one report.
     contrast : ndarray of float64, shape (levels,)
         a_l, in (0, 1].
     unit : float
@@ -43,13 +44,13 @@ class Directions:
     Notes
     -----
     **One direction.** Let Z = <u, e> for a unit vector e, E0 the mean under the uniform law, and m
-    = E Z = a E0 f Z. As f is odd, E exp(z Z) = E0 cosh(z Z) + a E0 f sinh(z Z). Of the second term,
-    z m is the linear part, and the rest is at most a E0 (sinh z|Z| - z|Z|). So E exp(z (Z - m)) <=
-    (C + z m) exp(-z m) <= exp(C - 1), because ln y <= y - 1, with
+    = E Z = a E0 f Z. Because f is odd, E exp(z Z) = E0 cosh(z Z) + a E0 f sinh(z Z). The linear
+    part of the second term is z m, and the rest is at most a E0 (sinh z|Z| - z|Z|). So E exp(z (Z -
+    m)) <= (C + z m) exp(-z m) <= exp(C - 1), because ln y <= y - 1, with
 
         C(z) = E0 cosh(z Z) + a E0 (sinh z|Z| - z |Z|) = 1 + z^2 / (2 d) + O(a z^3 / d^1.5).
 
-    The constant of the leading term is the variance 1/d of the worst case: nothing is lost. Given
+    The constant of the leading term is the variance 1/d of the worst case, so it is optimal. Given
     u, roundings are independent, of range `unit` and mean zero, so (Hoeffding's lemma) their
     combination along e adds at most z^2 unit^2 / 8 to the cumulant.
     """
@@ -62,7 +63,7 @@ class Directions:
 
     @functools.cached_property
     def variance(self) -> float:
-        """A bound on E |N|^2: the largest over all data."""
+        """The largest E |N|^2 over all data."""
         rounding = self.dimension * self.unit**2 / 4
         return float(self.counts @ self.coefficient**2) * (1 + rounding)
 
@@ -72,7 +73,7 @@ class Directions:
         Parameters
         ----------
         tilt : ndarray of float64, shape (tilts,)
-            Above 0; tilt times the largest coefficient at most STEEPEST sqrt(d).
+            Above 0; tilt times the largest coefficient is at most STEEPEST sqrt(d).
         """
         z = tilt[:, None] * self.coefficient
         terms = _even_part(self.dimension, z) + self.contrast * _odd_part(self.dimension, z)
@@ -89,8 +90,8 @@ class Directions:
         """Bound one coordinate of N: |N_j| stays below it with probability 1 - 2 p.
 
         The smaller of Chernoff's bound and of Berry-Esseen's; the counts alone decide which. For
-        the latter: as |f| <= 1, |m| <= a E0 |Z|, and |Z| has its uniform law whatever f is; so the
-        variance lies between 1/d - (a E0 |Z|)^2 and 1/d + unit^2 / 4, and (Minkowski) the third
+        the latter: because |f| <= 1, |m| <= a E0 |Z|, and |Z| has its uniform law whatever f is; so
+        the variance lies between 1/d - (a E0 |Z|)^2 and 1/d + unit^2 / 4, and (Minkowski) the third
         absolute moment is at most ((E0 |Z|^3)^(1/3) + a E0 |Z| + unit)^3.
         """
         tilt = self._tilts(log_p)
@@ -115,7 +116,7 @@ class Directions:
 
         ln M is bounded from below by :func:`log_mean_cosh`. Or McDiarmid's inequality: E |N| <=
         sqrt(E |N|^2), and another report moves |N| by at most 2 s (1 + sqrt(d) unit). The smaller
-        one counts, for the counts and public constants alone decide which it is.
+        one is used; the counts and public constants alone decide which it is.
         """
         # for a normal N of length R sqrt(variance) the best tilt is d (R - 1/R) / sqrt(variance)
         tilt = np.minimum(
@@ -164,7 +165,7 @@ class Directions:
 
 
 def vector_deviations(law: Directions, question: Question, total: float) -> tuple[float, float]:
-    """Return bounds on every coordinate of N, all at once, and on its length, as asked.
+    """Return bounds on all coordinates of N at once, and on its length, for a question.
 
     Parameters
     ----------
@@ -232,8 +233,8 @@ def _odd_part(dimension: int, z: Floats) -> Floats:
 def _series(dimension: int, z: Floats, term: Floats, power: int) -> Floats:
     """Sum z^q E0 |Z|^q / q! for q = power, power + 2, ...; the first summand is given.
 
-    E0 |Z|^(q+2) = E0 |Z|^q (q + 1) / (d + q). When the ratio of summands, which falls, is below
-    1/2, what is left out is below the last summand: it is added once more.
+    E0 |Z|^(q+2) = E0 |Z|^q (q + 1) / (d + q). The ratio of summands falls. Once it is below 1/2,
+    the omitted rest is below the last summand, which is added once more.
     """
     total = term.copy()
     largest = float(z.max()) ** 2

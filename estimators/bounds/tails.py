@@ -1,6 +1,6 @@
-"""Upper bounds on the chance that a sum of reports is as large as the one observed.
+"""Upper bounds on the probability that a sum of reports is as large as the observed one.
 
-All hold for every number of reports. Logarithms throughout, so that the chance may be tiny.
+All hold for every number of reports. They use logarithms, so the probability may be tiny.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, at: Cumula
     law : Law
     theta, tilt, observed : ndarray of float64, shape (k,)
     at : Cumulant
-        Of `law` at `theta` and `tilt`. Every tilt gives a valid bound; a good one a sharp bound.
+        The cumulant of `law` at `theta` and `tilt`. Every tilt gives a valid bound; a good tilt
+        gives a sharp one.
 
     Returns
     -------
     ndarray of float64, shape (k,)
-        The least of the bounds that this law allows.
+        The least of the bounds for this law.
     """
     chernoff = at.value - tilt * observed
     if law.exact:
@@ -63,7 +64,7 @@ def _log_tilted_remainder(tilt: Floats, observed: Floats, at: Cumulant) -> Float
 
 
 def log_dense_remainder(tilt: Floats, variance: Floats, third: Floats) -> Floats:
-    """Bound the remainder above for all laws at once whose tilted moments are known up to a side.
+    """Bound the remainder above for all laws within one-sided bounds on the tilted moments.
 
     P' of an interval of length u is at most u / sqrt(2 pi v), the normal law's largest density,
     plus twice the Berry-Esseen term; so the expectation is at most 1 / (tilt sqrt(2 pi v)) + 2 *
@@ -73,7 +74,7 @@ def log_dense_remainder(tilt: Floats, variance: Floats, third: Floats) -> Floats
     ----------
     tilt : ndarray of float64, shape (k,)
     variance, third : ndarray of float64, shape (k,)
-        Of the tilted law: the least variance v and the largest sum of third absolute moments.
+        The least variance v and the largest sum of third absolute moments of the tilted law.
     """
     sd = np.sqrt(np.maximum(variance, 1e-60))
     remainder = 1 / (np.sqrt(2 * np.pi) * tilt * sd) + 2 * BERRY_ESSEEN * third / sd**3
@@ -82,11 +83,11 @@ def log_dense_remainder(tilt: Floats, variance: Floats, third: Floats) -> Floats
 
 
 def _log_berry_esseen(law: Law, theta: Floats, observed: Floats) -> Floats:
-    """Bound by the Berry-Esseen theorem where only a range of the variance is known.
+    """Bound by the Berry-Esseen theorem if only a range of the variance is known.
 
     P(S >= s) <= Phi(-(s - theta) / sd) + 0.56 sum rho / sd^3: the first term grows with the
-    variance, for s > theta, and the second falls. Over a piece of the range each is taken at its
-    worse end, and of the pieces the worst one counts.
+    variance, for s > theta, and the second falls. In each piece of the range, each term is taken at
+    its worse end, and the worst piece is used.
     """
     from scipy.special import ndtr
 

@@ -1,7 +1,7 @@
-"""Trusted collection: devices send true values, and only noisy releases of their sums leave.
+"""Trusted collection: devices send true values, and only noisy releases of their sums are shown.
 
-`weights` says how much a report of each level counts, `release` draws the noise, `bounds` says what
-is known of the truth then, `collection` holds the sums; `baselines` has other methods, to compare.
+`weights` has the weights of reports, `release` draws the noise, `bounds` has the confidence bounds,
+and `collection` keeps the sums.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bounds on what a release is about: the noise, of one known law, and the sampling of the users."""
+"""Bounds for a release: for the noise, whose law is known, and for the sampling of the users."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FEW = 100  # limits that need not be shared
 
 
 class ValueLaw(Law):
-    """The law of a weighted sum of values in [-1, 1] of which nothing is known but their mean."""
+    """The law of a weighted sum of values in [-1, 1] of which only the mean is known."""
 
     @property
     def exact(self) -> bool:
-        """Whether theta alone fixes the law: never, the values need not be signs."""
+        """Whether theta alone determines the law: never, because the values need not be signs."""
         return False
 
 
@@ -43,11 +43,11 @@ def sample_limits(
     ----------
     noise : Noise
     released : ndarray of float64, shape (k,)
-        The noisy weighted means, in [0, 1] but for noise.
+        The noisy weighted means, in [0, 1] plus noise.
     total : int
         sum n_l d_l: the unit of the noise is 1 / total.
     slack : float
-        What rounding can have moved a weighted mean by.
+        The largest change of a weighted mean by rounding.
     log_p : float
         ln p, the failure probability of one side of one interval.
     """
@@ -65,8 +65,8 @@ def population_limits(
     noise, released, total, slack, log_p
         As for :func:`sample_limits`.
     law : Law
-        Of the weighted mean S of the users' values as numbers in [-1, 1], without noise; its own
-        mirror image.
+        The law of the weighted mean S of the users' values as numbers in [-1, 1], without noise;
+        symmetric.
 
     Returns
     -------
@@ -75,14 +75,14 @@ def population_limits(
 
     Notes
     -----
-    The lower limit is a theta at which the chance of S + u Z >= s, s what was released, is bounded
-    by p. The chance grows with theta, so that every smaller theta is rejected too: as in
-    :mod:`estimators.bounds.inversion`, one evaluation is the proof, whichever bound it uses.
+    The lower limit is a theta at which the probability of S + u Z >= s is bounded by p, where s is
+    the released value. The probability grows with theta, so every smaller theta is rejected, too:
+    as in :mod:`estimators.bounds.inversion`, one evaluation is the proof, whichever bound it uses.
 
     Two bounds are used. *Split*: P(Z > q) + P(S >= s - u q), with a q that makes the first a share
     of p. *Convolution*: the sum over bins of Z of P(Z in bin) P(S >= s - u z), z the bin's upper
-    end. The first starts the search, the second narrows it: it is close to the truth where noise
-    and sampling are alike, where splitting costs most.
+    end. The first starts the search, the second narrows it. The second is nearly exact if noise and
+    sampling errors are of similar size, where splitting costs most.
     """
     centre, unit = 2 * released - 1, 2 / total
     shift = 2 * slack + ROUNDING
@@ -118,7 +118,7 @@ def _lower_limits(noise: Noise, law: Law, observed: Floats, unit: float, log_p: 
 
 
 def _bins(noise: Noise, log_p: float) -> tuple[Floats, Floats]:
-    """Return upper ends of bins of the noise and their chances; the last end is infinite."""
+    """Return upper ends of bins of the noise and their probabilities; the last end is infinite."""
     p = math.exp(log_p)
     tails = np.append(np.geomspace(1e-3 * p, p, FINE, endpoint=False), np.geomspace(p, 0.5, COARSE))
     positive = np.array([noise.quantile(math.log(tail)) for tail in tails.tolist()])
@@ -163,7 +163,7 @@ def _log_tail(law: Law, theta: Floats, sums: Floats) -> Floats:
 def _log_tail_of_values(law: ValueLaw, theta: Floats, excess: Floats) -> Floats:
     """Bound the tail of values in [-1, 1] of one law, whatever their variance v.
 
-    v is at most 1 - theta^2; its range is cut into pieces, and the worst piece counts. In a piece
+    v is at most 1 - theta^2; its range is cut into pieces, and the worst piece is used. In a piece
     the smaller of two bounds holds: Bennett's, exp(-V / M^2 h(M t / V)), h(x) = (1 + x) ln(1 + x) -
     x, with terms up to M; and the normal law with the Berry-Esseen term, third absolute moments at
     most (1 + |theta|) v and at most 1 - theta^4.

@@ -1,4 +1,4 @@
-"""The sums of true values, in the place that a mechanism has for private reports."""
+"""The sums of true values, with the interface of a mechanism."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ MOST_REPORTS = 2**32
 
 
 class TrueValues(Mechanism):
-    """Devices send what they hold, and the collector is trusted with it.
+    """Devices send true values to a trusted collector.
 
-    Not a private mechanism: a report is the value itself. :meth:`release` is what protects a
-    person, and the only thing that may leave the collector.
+    This is not a private mechanism: a report is the value itself. :meth:`release` protects a
+    person, and only its result may leave the collector.
 
     Attributes
     ----------
     sensitivity : int
-        How much one user's value can change the sums that are released, in l1 and in units.
+        The largest change of the released sums by one user's value, in l1 and in units.
     """
 
     name = "true_value"
     sensitivity: ClassVar[int]
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Refuse: an estimate would show the sums."""
+        """Raise an error: an estimate would reveal the sums."""
         raise ValueError("true values: only releases leave a trusted collection; use release")
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Refuse: a true value has no bounded ratio of probabilities."""
+        """Raise an error: a true value has no bounded ratio of probabilities."""
         raise ValueError("true values: a report is not private; see the losses of a release")
 
     def is_private(self, level: int) -> bool:
@@ -60,17 +60,17 @@ class TrueValues(Mechanism):
         return False
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Refuse: a report is the value."""
+        """Raise an error: a report is the value."""
         raise ValueError("true values: a report is not private; there is nothing to attack")
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Refuse: a release may not be shown beside what a report could have moved it by."""
+        """Raise an error: a release must not appear beside the range of a report."""
         raise ValueError("true values: the influence of a report is known of estimates alone")
 
     @property
     @abstractmethod
     def numbers(self) -> int:
-        """How many numbers a release has."""
+        """The number of numbers in a release."""
 
     @property
     @abstractmethod
@@ -80,7 +80,7 @@ class TrueValues(Mechanism):
     @property
     @abstractmethod
     def slack(self) -> float:
-        """What rounding a value on the device can have moved it by, in [0, 1]."""
+        """The largest change of a value by rounding on the device, in [0, 1]."""
 
     @abstractmethod
     def weighted_sums(self, sums: Counts, noise: Noise) -> Counts:
@@ -94,7 +94,7 @@ class TrueValues(Mechanism):
         Returns
         -------
         ndarray of int64, shape (numbers,)
-            A user of level l who changes their value moves them by at most `sensitivity` d_l, in
+            A user of level l who changes their value changes them by at most `sensitivity` d_l, in
             l1.
         """
 
@@ -140,7 +140,7 @@ class TrueValues(Mechanism):
         Raises
         ------
         ValueError
-            If there are no such weights, or more reports than a release takes.
+            If there are no such weights, or more reports than a release permits.
         """
         policy_named(weights, self.bins)
         question = Question(beta=beta, target=target)
@@ -186,7 +186,7 @@ class TrueValues(Mechanism):
         noise: Noise | None = None,
         effective_reports: float = 0.0,
     ) -> Estimate:
-        """Put a release together; without noise, one that says nothing and costs nothing."""
+        """Build a release; without noise, one that reveals and costs nothing."""
         value = np.broadcast_to(np.asarray(value, dtype=np.float64), self.numbers).copy()
         lower, upper = (np.zeros(self.numbers), np.ones(self.numbers)) if bounds is None else bounds
         shares, losses = np.zeros(counts.size), np.zeros(counts.size)
@@ -217,9 +217,9 @@ class TrueMean(TrueValues):
     """True values of a mean: integers on a grid, and their sum.
 
     A value is rounded to the nearest of g + 1 points of its range: an integer from 0 to g. The
-    rounding is not random, so that the same value is always the same report; it moves a value, and
-    so a mean, by at most 1 / (2 g) of the range, half of 10^-9 by default, which the bounds allow
-    for. Statistic of a level: the number of reports and their sum. Source: HDP-WC, Algorithm 2
+    rounding is not random, so the same value always gives the same report. It changes a value, and
+    so a mean, by at most 1 / (2 g) of the range, half of 10^-9 by default; the bounds allow for
+    this. Statistic of a level: the number of reports and their sum. Source: HDP-WC, Algorithm 2
     (HPM); ADPM, Algorithm 1.
 
     Parameters
@@ -232,8 +232,8 @@ class TrueMean(TrueValues):
     Notes
     -----
     **Privacy.** With integers d_l, sum d_l S_l / g is rounded to an integer, and noise is added. A
-    user of level l moves S_l by at most g, and floor(a + b) - floor(a) <= d for real a and 0 <= b
-    <= d, d an integer: so the rounded sum moves by at most d_l.
+    user of level l changes S_l by at most g, and floor(a + b) - floor(a) <= d for real a and 0 <= b
+    <= d, d an integer: so the rounded sum changes by at most d_l.
 
     Examples
     --------
@@ -263,13 +263,13 @@ class TrueMean(TrueValues):
         return 0.5 / self.grid
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
-        """Return each value in [-1, 1] as it is, on the grid: nothing here is random."""
+        """Return each value in [-1, 1] on the grid, without randomness."""
         scaled = (np.clip(values, -1, 1) + 1) * (self.grid / 2)
         reports: Reports = np.floor(scaled + 0.5).astype(self.dtype)
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a report beyond the grid."""
+        """Reject a report beyond the grid."""
         reports = np.frombuffer(values, dtype=self.dtype)
         if reports.size and int(reports.max()) > self.grid:
             raise ReportError("bad_value", f"report {reports.max()}: expected 0 to {self.grid}")
@@ -285,15 +285,15 @@ class TrueMean(TrueValues):
         return np.array([(2 * exact + self.grid) // (2 * self.grid)], dtype=np.int64)
 
     def law(self, counts: Floats, coefficient: Floats, free: bool) -> Law:
-        """Return the law of values of which nothing is known but their mean."""
+        """Return the law of values of which only the mean is known."""
         return ValueLaw(counts, coefficient, np.ones_like(counts), free=free)
 
 
 class TrueFrequency(TrueValues):
-    """True categories: how many users hold each.
+    """True categories: the number of users who hold each.
 
-    A report is the index of a category. Statistic of a level: the number of reports, and those of
-    category 0, 1, and so on. Source: HDP-WC, Algorithm 1 (HPF).
+    A report is the index of a category. Statistic of a level: the number of reports, and the
+    numbers for category 0, 1, and so on. Source: HDP-WC, Algorithm 1 (HPF).
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ class TrueFrequency(TrueValues):
 
     Notes
     -----
-    **Privacy.** A user of level l who changes category moves two of the sums sum_l d_l N_l by d_l
+    **Privacy.** A user of level l who changes category changes two of the sums sum_l d_l N_l by d_l
     each.
 
     Examples
@@ -336,12 +336,12 @@ class TrueFrequency(TrueValues):
         return self.categories
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
-        """Return each category as it is: nothing here is random."""
+        """Return each category unchanged, without randomness."""
         reports: Reports = values.astype(self.dtype)
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a report that is no category."""
+        """Reject a report that is not a category."""
         reports = np.frombuffer(values, dtype=self.dtype)
         if reports.size and int(reports.max()) >= self.categories:
             raise ReportError(

@@ -1,9 +1,9 @@
 """One release: integer weights, and one draw of exact noise.
 
-The privacy of a release rests on integers alone. A report of level l counts d_l, an integer; one
-user who changes their value moves the weighted sum by at most `sensitivity` d_l; noise with P(z) ~
-exp(-rate |z|), for a rational rate, makes that a loss of exactly rate * sensitivity * d_l. The
-rate is the largest at which no level loses more than its epsilon.
+The privacy of a release depends on integers alone. A report of level l has the integer weight d_l.
+One user who changes their value changes the weighted sum by at most `sensitivity` d_l. Noise with
+P(z) ~ exp(-rate |z|), for a rational rate, makes that a loss of exactly rate * sensitivity * d_l.
+The rate is the largest at which no level loses more than its epsilon.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Noise:
     Attributes
     ----------
     epsilons : tuple of Fraction
-        Of the levels with reports.
+        The epsilons of the levels with reports.
     weights : tuple of int
         d_l, 1 to LARGEST.
     sensitivity : int
-        How much a changed value of a report that counts 1 can move the sums, in l1.
+        The largest change of the sums, in l1, by a changed value of a report of weight 1.
     """
 
     epsilons: tuple[Fraction, ...]
@@ -51,11 +51,11 @@ class Noise:
         Parameters
         ----------
         epsilons : sequence of Fraction
-            Of the levels with reports.
+            The epsilons of the levels with reports.
         per_report : ndarray of float64, shape (levels,)
             The weight of a report of each.
         sensitivity : int
-            How much a changed value of a report that counts 1 can move the sums, in l1.
+            The largest change of the sums, in l1, by a changed value of a report of weight 1.
         """
         steps = np.floor(per_report * (LARGEST / per_report.max()))
         weights = tuple(max(1, min(LARGEST, int(step))) for step in steps.tolist())
@@ -71,11 +71,11 @@ class Noise:
 
     @property
     def losses(self) -> tuple[Fraction, ...]:
-        """What one report of each level loses, exactly: w_l / |w/e|_inf, at most epsilon.
+        """The exact loss of one report of each level: w_l / |w/e|_inf, at most epsilon.
 
-        The certificate of a release. The probabilities of any output, given two data sets that
-        differ in the value of one report, have a ratio of at most e^loss, and some reach it. With m
-        reports of one person that differ it is e^(m loss).
+        The certificate of a release. For two data sets that differ in the value of one report, the
+        probabilities of any output have a ratio of at most e^loss, and some outputs attain it. For
+        m different reports of one person it is e^(m loss).
         """
         return tuple(self.rate * self.sensitivity * weight for weight in self.weights)
 
@@ -85,11 +85,11 @@ class Noise:
 
     @property
     def variance(self) -> float:
-        """Of the noise of one sum."""
+        """The variance of the noise of one sum."""
         return float(discrete_laplace.variance(np.array(float(self.rate))))
 
     def quantile(self, log_p: float) -> float:
-        """Return a t that the noise of one sum exceeds with probability p at most.
+        """Return a t that the noise of one sum exceeds with probability at most p.
 
         P(Z >= t) = q^t / (1 + q), q = exp(-rate), for t = 1, 2, ...
 

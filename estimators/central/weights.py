@@ -1,10 +1,10 @@
-"""Weights of the reports in a release: what a report of each privacy level counts.
+"""The weights of reports in a release, for each privacy level.
 
 Of n users with epsilons e_i, a release adds noise of scale |w/e|_inf to sum w_i x_i, sum w_i = 1.
 Equal weights need the noise of the smallest epsilon; weights in proportion to epsilon need the
-least noise and may rest on a few users alone. All policies here but ``hpm-a`` lie between: they are
-w_i ~ min(e_i, T), and only the threshold T differs. A user above T counts like one at T and loses
-no more than T: levels above T buy nothing.
+least noise, but may give most weight to a few users. All policies here except ``hpm-a`` are between
+these: w_i ~ min(e_i, T), and only the threshold T differs. A user above T has the weight and the
+loss of one at T: levels above T do not improve the release.
 
 Sources: HDP-WC, Tables 1 and 3 and Algorithm 3; ADPM, Algorithm 1.
 """
@@ -26,14 +26,14 @@ HOPELESS = 1 / 4  # the worst-case error of the middle of the domain, of width 1
 
 @dataclasses.dataclass(frozen=True)
 class ReportWeights:
-    """What one report of each level counts.
+    """The weight of one report of each level.
 
     Attributes
     ----------
     per_report : ndarray of float64, shape (levels,)
         w_l, with sum n_l w_l = 1.
     saturation : float or None
-        T, the epsilon above which a level buys nothing; None where there is no such threshold.
+        T, the epsilon above which a level does not improve the release; None without a threshold.
     """
 
     per_report: Floats
@@ -78,14 +78,15 @@ def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
     Returns
     -------
     float
-        May be above the largest epsilon: a level that is added buys something up to there.
+        It may be above the largest epsilon: an additional level would improve the release up to
+        there.
 
     Notes
     -----
     With w ~ min(e, T) the objective is (sum n min(e, T)^2 + c) / (sum n min(e, T))^2. Its
-    derivative in T vanishes where h(T) = sum over e < T of n e (T - e) equals c. It is piecewise
-    linear and grows; prefix sums give it at every level, and the piece that reaches c gives T, in
-    O(levels). Source: HDP-WC, Appendix M, which has a recursion user by user.
+    derivative in T is zero if h(T) = sum over e < T of n e (T - e) equals c. h is piecewise linear
+    and grows. Prefix sums give it at every level, and the piece that reaches c gives T, in
+    O(levels). Source: HDP-WC, Appendix M, which has a recursion over users.
 
     Examples
     --------
@@ -104,7 +105,7 @@ def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
 def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
     """Return the T whose weights have the least |w - 1/n|_1^2 + c |w/e|_inf^2.
 
-    Among all minimisers, which are many, that with the least |w|_2.
+    There are many minimisers; this is the one with the least |w|_2.
 
     Parameters
     ----------
@@ -120,12 +121,12 @@ def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float
 
     Notes
     -----
-    With |w/e|_inf = eta, user i has at most eta e_i. Those below 1/n lack D = sum (1/n - eta
-    e_i)_+ in all, which the others have too much: the deviation is 2 D, whoever has it, as long as
-    all can be placed, eta sum e >= 1. So eta minimises g = 4 D^2 + c eta^2, convex; D is linear
-    between the kinks 1 / (n e_l), and g' on their right tells the piece of the minimum, which is
-    inside it or at its right end. The least l2 norm spreads the rest evenly: w = min(eta e, tau),
-    and T = tau / eta solves sum n min(e, T) = 1 / eta.
+    With |w/e|_inf = eta, user i has at most eta e_i. Those below 1/n lack D = sum (1/n - eta e_i)_+
+    in all, and the others have D too much. The deviation is 2 D, however it is distributed, if all
+    weight can be placed: eta sum e >= 1. So eta minimises g = 4 D^2 + c eta^2, convex; D is linear
+    between the kinks 1 / (n e_l), and g' on their right determines the piece of the minimum, which
+    is inside it or at its right end. The least l2 norm spreads the rest evenly: w = min(eta e,
+    tau), and T = tau / eta solves sum n min(e, T) = 1 / eta.
     """
     e, n = epsilons, counts
     users, first = np.cumsum(n), np.cumsum(n * e)
@@ -153,7 +154,7 @@ def _square(epsilons: Floats, counts: Floats, noise: float) -> ReportWeights:
 
 
 def heuristic(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """HPM-A and HPF-A: w ~ 1 - exp(-e). Good where the values do not go with the level."""
+    """HPM-A and HPF-A: w ~ 1 - exp(-e). Good if values are independent of the level."""
     shape = -np.expm1(-epsilons)
     return ReportWeights(shape / (counts @ shape), None)
 
@@ -161,7 +162,7 @@ def heuristic(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeight
 def correlated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
     """HPM-C and HPF-C: least |w - 1/n|_1^2 + log_term^2 |w/e|_inf^2.
 
-    For the users' own mean, where the values may go with the level in the worst way.
+    For the users' own mean, if values may depend on the level in the worst way.
     """
     threshold = deviation_threshold(epsilons, counts, log_term**2)
     saturation = threshold if threshold < float(epsilons.max()) else None
@@ -190,7 +191,7 @@ def _uncorrelated(turbo: bool, epsilons: Floats, counts: Floats, log_term: float
 def uncorrelated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
     """HPM-U and HPF-U: the smaller of |w - 1/n|_1^2 and log_term |w|_2^2 in HPM-C.
 
-    For values that do not go with the level.
+    For values that are independent of the level.
     """
     return _uncorrelated(False, epsilons, counts, log_term)
 
@@ -219,12 +220,12 @@ def affine_error(epsilons: Floats, counts: Floats, per_report: Floats) -> float:
 
 
 def proportional(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """Prop: w ~ e, the least noise, on as few users as there are with large epsilons."""
+    """Prop: w ~ e, the least noise; most weight is on users with large epsilons."""
     return ReportWeights(capped(epsilons, counts, math.inf), None)
 
 
 def uniform_minimum(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
-    """UNI: all count alike, with the noise of the smallest epsilon among them."""
+    """UNI: equal weights, with the noise of the smallest epsilon among them."""
     smallest = float(epsilons.min())
     return ReportWeights(capped(epsilons, counts, smallest), smallest)
 
@@ -270,12 +271,12 @@ def report_weights(
     policy : str
         One of :data:`POLICIES`.
     epsilons, counts : ndarray of float64, shape (levels,)
-        Levels with reports only, in any order; sorting them is what costs most.
+        Levels with reports only, in any order; sorting them dominates the cost.
     beta : float
-        Of the error that is to be small: the (1 - beta)-quantile. The logarithm in HDP-WC's weights
+        The weights minimise the (1 - beta)-quantile of the error. The logarithm in HDP-WC's weights
         is ln(k / beta), with k = 1 for a mean.
     categories : int, optional
-        k, of a frequency.
+        k, for a frequency.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Singer's difference sets: the hyperplanes of a projective space as translates of one set.
+"""Singer's difference sets: hyperplanes of a projective space as translates of one set.
 
 The points of the projective space over GF(d) with t coordinates are the nonzero elements of
 GF(d^t), up to factors in GF(d): x^0, x^1, ..., x^(K-1) for a generator x, K = (d^t - 1) / (d - 1).
@@ -32,13 +32,13 @@ _ROUNDING = 2.0**-53
 
 @dataclasses.dataclass(frozen=True)
 class DifferenceSet:
-    """A set of s residues modulo K, of which any two translates share c.
+    """A set of s residues modulo K; any two of its translates share c.
 
     Parameters
     ----------
     order : int
-        d: a prime power, or any number from 1 where there are two coordinates, since a hyperplane
-        of a projective line is one point.
+        d: a prime power, or, for two coordinates, any number from 1, because a hyperplane of a
+        projective line is one point.
     coordinates : int
         t, at least 2.
 
@@ -56,27 +56,27 @@ class DifferenceSet:
 
     @functools.cached_property
     def points(self) -> int:
-        """K, how many points there are."""
+        """K, the number of points."""
         return geometric_sum(self.order, self.coordinates)
 
     @functools.cached_property
     def size(self) -> int:
-        """s, how many points a translate has."""
+        """s, the number of points of a translate."""
         return geometric_sum(self.order, self.coordinates - 1)
 
     @property
     def shared(self) -> int:
-        """c, how many points any two translates share."""
+        """c, the number of points that any two translates share."""
         return geometric_sum(self.order, self.coordinates - 2)
 
     @property
     def members(self) -> NDArray[np.int64]:
-        """The set itself, ascending; int64, shape (s,). Made once, in O(K log K)."""
+        """The set itself, ascending; int64, shape (s,). Computed once, in O(K log K)."""
         return _members(self.order, self.coordinates)
 
     @functools.cached_property
     def _skipped(self) -> NDArray[np.int64]:
-        """How many residues outside the set come before each member."""
+        """The number of residues outside the set before each member."""
         return self.members - np.arange(self.size)
 
     def inside(self, rank: NDArray[Any]) -> NDArray[np.int64]:
@@ -107,14 +107,14 @@ class DifferenceSet:
 
         Notes
         -----
-        A correlation with the indicator of D; where D has more than a few members, by
+        This is a correlation with the indicator of D. If D has more than a few members, it uses
         floating-point Fourier transforms of a length M without prime factors above 5. With m = log2
-        M, they are off by less than 32 m 2^-53 |x| |y|, in the l2 norms of what is correlated: of
-        the norm, a pass of radix r adds at most sqrt(r) (r + 6) 2^-53 to a forward transform and (r
-        + 6) 2^-53 to the inverse one, most for r = 2: 2 * 11.4 + 8 a bit. (For powers of two,
-        theorem 5.1 of Brent, Percival and Zimmermann, "Error bounds on complex floating-point
-        multiplication", 2007, halves that.) Where the bound is below 1/4, rounding to integers is
-        exact; counts whose norm is too large for that are cut into digits.
+        M, their error is less than 32 m 2^-53 |x| |y|, in the l2 norms of the two inputs: of the
+        norm, a pass of radix r adds at most sqrt(r) (r + 6) 2^-53 to a forward transform and (r +
+        6) 2^-53 to the inverse one, most for r = 2: 2 * 11.4 + 8 a bit. (For powers of two, theorem
+        5.1 of Brent, Percival and Zimmermann, "Error bounds on complex floating-point
+        multiplication", 2007, halves that.) If the bound is below 1/4, rounding to integers is
+        exact; counts with a larger norm are split into digits.
 
         Examples
         --------
@@ -178,10 +178,10 @@ def _members(order: int, coordinates: int) -> NDArray[np.int64]:
     """Return the i below K for which x^i lies in one hyperplane, ascending.
 
     For d = p^m, x generates GF(p^(m t)), and g = x^K generates GF(d). The constant coefficient u of
-    the polynomial x^i is a GF(p)-linear function on the field; where it vanishes for x^i g^l, l = 0
-    to m - 1, it vanishes on all multiples of x^i by GF(d), which is one GF(d)-linear condition.
-    All u_(i + K l) are products of coefficients of x^j and of rows of x^(b side + K l), i = j + b
-    side: two orbits of about the root of K vectors each.
+    the polynomial x^i is a GF(p)-linear function on the field; if it vanishes for x^i g^l, l = 0 to
+    m - 1, it vanishes on all multiples of x^i by GF(d), which is one GF(d)-linear condition. All
+    u_(i + K l) are products of coefficients of x^j and of rows of x^(b side + K l), i = j + b side:
+    two orbits of about the root of K vectors each.
     """
     if coordinates == 2:
         members = np.zeros(1, dtype=np.int64)

@@ -1,6 +1,6 @@
 """The discrete Laplace law: P(z) proportional to exp(-rate |z|) on the integers.
 
-An infinite rate is no noise: all moments and cumulants are zero.
+An infinite rate means no noise: all moments and cumulants are zero.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finite fields: polynomials over GF(p), modulo one of which x is a generator."""
+"""Finite fields: polynomials over GF(p) modulo a polynomial for which x is a generator."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class FiniteField:
 
     @property
     def power_of_x(self) -> Element:
-        """The element x^n: what every multiplication reduces by."""
+        """The element x^n, by which every multiplication reduces."""
         return _power_of_x(self.prime, self.degree)
 
     def multiply(self, one: Element, other: Element) -> Element:
@@ -119,7 +119,7 @@ def prime_factors(n: int) -> list[int]:
 
 
 def prime_power(n: int) -> tuple[int, int] | None:
-    """Return p and m where n = p^m with p a prime and m at least 1; else None.
+    """Return p and m if n = p^m with a prime p and m at least 1; else None.
 
     Examples
     --------
@@ -137,10 +137,11 @@ def prime_power(n: int) -> tuple[int, int] | None:
 
 @functools.lru_cache(maxsize=256)
 def _power_of_x(prime: int, degree: int) -> Element:
-    """Return the x^n with which x has the order p^n - 1, so that its powers are a field.
+    """Return an x^n for which x has the order p^n - 1, so that its powers form a field.
 
-    The first in the order of the coefficients, the constant one apart: that is, up to a sign, the
-    norm of x, hence a generator of GF(p), and every generator is the norm of some such x.
+    It is the first in the order of the coefficients, except for the constant one. That one is, up
+    to a sign, the norm of x, hence a generator of GF(p), and every generator is the norm of some
+    such x.
     """
     order = prime**degree - 1
     factors = prime_factors(order)

@@ -19,14 +19,14 @@ def transform(table: Counts) -> Counts:
     Parameters
     ----------
     table : ndarray of int64, shape (rows, b)
-        b a power of two. The absolute values of a row sum to less than 2^53: then doubles are
-        exact, and products with small matrices faster than sums and differences of integers.
+        b is a power of two. The absolute values of a row sum to less than 2^53. Then doubles are
+        exact, and products with small matrices are faster than sums and differences of integers.
 
     Returns
     -------
     ndarray of int64, shape (rows, b)
         ``result[i, r] = sum over c of H[r, c] table[i, c]``, H in Sylvester's order: H[r, c] is +1
-        where r and c share an even number of ones, -1 else. In O(b log b) a row.
+        if r and c share an even number of ones, else -1. In O(b log b) a row.
 
     Examples
     --------

@@ -16,7 +16,7 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def mix(words: Words) -> Words:
-    """Return a word for each word: any change of one changes about half the bits of the other.
+    """Return a hash of each word: any change of a word changes about half the bits of its hash.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def mix(words: Words) -> Words:
 
 
 def row_constants(seed: int, rows: int) -> Words:
-    """Return what makes one hash function differ from another: words 1 to `rows` of SplitMix64.
+    """Return the constants of `rows` hash functions: the first words of SplitMix64.
 
     Parameters
     ----------

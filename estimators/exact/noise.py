@@ -1,10 +1,10 @@
-"""Discrete Laplace noise, drawn exactly and many at a time by looking things up.
+"""Discrete Laplace noise, drawn exactly and many at a time, with look-up tables.
 
-A law on a few integers is drawn by inversion: a uniform number in [0, 1) is revealed bit by bit
-until it is certain between which two cumulative probabilities it lies. The first 16 bits mostly say
-so, and a table of 2^16 entries knows; else the next 48 are drawn, and after a tie with all 64 bits
-of a cumulative probability, as many more as it takes. Nothing is rounded: the tables hold floors of
-irrational numbers, enclosed between fractions until both ends have the same floor.
+A law on a few integers is drawn by inversion: the sampler reveals a uniform number in [0, 1) bit by
+bit until it is certain between which two cumulative probabilities it lies. The first 16 bits mostly
+decide, with a table of 2^16 entries. Otherwise the next 48 are drawn, and after a tie with all 64
+bits of a cumulative probability, as many more as necessary. Nothing is rounded: the tables have
+floors of irrational numbers, enclosed between fractions until both ends have the same floor.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Inversion:
         return drawn
 
     def _is_below(self, bits: Bits, which: int) -> bool:
-        """Draw more bits of a number that has the first 64 of a c_j; return whether it is below."""
+        """Draw more bits of a number that ties with 64 bits of c_j; return whether it is below."""
         known = WORD
         while True:
             known += WORD
@@ -109,8 +109,8 @@ class DiscreteLaplace:
     With q = exp(-rate), z is 0 with probability (1 - q) / (1 + q), and else its sign is fair and
     abs(z) - 1 geometric, P(k) = (1 - q) q^k. The binary digits of a geometric number are
     independent; so are its lowest m and the rest, which is geometric with q^(2^m). Each of these is
-    drawn by inversion, and what is beyond the last cell of the rest begins again there (a geometric
-    law has no memory).
+    drawn by inversion. A draw beyond the last cell of the rest starts again there (a geometric law
+    has no memory).
 
     Examples
     --------
@@ -157,12 +157,12 @@ class DiscreteLaplace:
 
 @functools.lru_cache(maxsize=256)
 def discrete_laplace(rate: Fraction) -> DiscreteLaplace:
-    """Return the law of a rate, whose tables (half a megabyte) are made once."""
+    """Return the law of a rate; its tables (half a megabyte) are computed once."""
     return DiscreteLaplace(rate)
 
 
 def _signs(rate: Fraction, bits: int) -> list[int]:
-    """Return floors of the chances that z < 0, q / (1 + q), and that z < 1, 1 / (1 + q)."""
+    """Return floors of P(z < 0) = q / (1 + q) and P(z < 1) = 1 / (1 + q)."""
 
     def enclosed(precision: int) -> list[Enclosure]:
         (least, most), one = _powers(rate, 1, precision)[1], 1 << precision
@@ -173,7 +173,7 @@ def _signs(rate: Fraction, bits: int) -> list[int]:
 
 
 def _geometric(rate: Fraction, cells: int, bits: int, *, whole: bool) -> list[int]:
-    """Return floors of the chances that a geometric number is below 1, 2, ..., `cells`.
+    """Return floors of the probabilities that a geometric number is below 1, 2, ..., `cells`.
 
     P(k) = (1 - q) q^k with q = exp(-rate); if not `whole`, given that it is at most `cells`.
     """
@@ -200,7 +200,7 @@ def _powers(rate: Fraction, last: int, precision: int) -> list[tuple[int, int]]:
 
 
 def _floors(enclosed: Callable[[int], list[Enclosure]], bits: int) -> list[int]:
-    """Return floor(2^bits c) of numbers that are enclosed the closer the higher the precision."""
+    """Return floor(2^bits c) of numbers with enclosures of increasing precision."""
     precision = 2 * bits
     while True:
         ends = [((a << bits) // b, (c << bits) // d) for (a, b), (c, d) in enclosed(precision)]

@@ -1,7 +1,7 @@
 """Sources of random bits.
 
-Everything that protects a person draws from :class:`SystemBits`, the operating system's generator.
-:class:`SeededBits` repeats itself and is for tests and simulations only.
+Everything that protects a person uses :class:`SystemBits`, the operating system's generator.
+:class:`SeededBits` is reproducible and for tests and simulations only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OWN_STREAM = 0x646974686572
 
 
 class Bits(Protocol):
-    """A source of independent uniform bits, handed out as 64-bit words."""
+    """A source of independent uniform bits, as 64-bit words."""
 
     def integers(self, n: int) -> Words:
         """Return `n` independent uniform 64-bit words, dtype uint64, shape (n,)."""
@@ -41,12 +41,12 @@ class SystemBits:
 class SeededBits:
     """A reproducible generator, for tests and simulations; never for a person's report.
 
-    Independent of ``numpy.random.default_rng(seed)``, so that values and noise may share a seed.
+    It is independent of ``numpy.random.default_rng(seed)``, so values and noise may share a seed.
 
     Parameters
     ----------
     seed : int
-        Two instances with the same seed give the same words, in any chunking.
+        Two instances with the same seed give the same words, in chunks of any size.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Exact sampling: integer arithmetic on uniform bits, vectorised.
+"""Exact sampling: vectorised integer arithmetic on uniform bits.
 
 No step here rounds a probability that protects a person. Rejection keeps uniform integers uniform;
 coins compare a uniform word with an integer threshold. For Laplace noise see
@@ -33,7 +33,7 @@ def bernoulli(
     """Draw coins that are true with the probability of their level, thresholds / 2^64, exactly.
 
     The first byte of a uniform word decides unless it ties with the threshold's first byte; only
-    then are the other 56 bits drawn. The result has the law of comparing the whole word.
+    then are the other 56 bits drawn. The result has the same law as a comparison of the whole word.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def bernoulli(
     level : ndarray of integers, shape (n,)
         Below `levels`.
     columns : int, optional
-        Coins for each of them.
+        The number of coins for each row.
 
     Returns
     -------
@@ -69,8 +69,8 @@ def bernoulli(
 def round_up(bits: Bits, fraction: NDArray[np.float64]) -> Bools:
     """Draw coins that are true with a probability given as a double, within 2^-61.
 
-    For the random rounding of values to a grid, which costs no privacy: it comes before the noise.
-    As in :func:`bernoulli`, the first byte decides unless it ties.
+    This is for the random rounding of values to a grid, which costs no privacy because it comes
+    before the noise. As in :func:`bernoulli`, the first byte decides unless it ties.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
     ----------
     bits : Bits
     bound : ndarray of unsigned integers, shape (n,)
-        At least 1. Up to 2^24, words of 32 bits are drawn.
+        At least 1. For bounds up to 2^24, words of 32 bits are drawn.
 
     Returns
     -------
@@ -147,10 +147,10 @@ def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned
 
 
 def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64]:
-    """Draw unit vectors, uniform on the sphere but for the rounding of their random numbers.
+    """Draw unit vectors, uniform on the sphere up to the rounding of their random numbers.
 
-    Normal variates by Box and Muller (1958), from 32-bit uniforms, divided by their length. A
-    mechanism that uses these must not rest its privacy on their law.
+    Normal variates by Box and Muller (1958), from 32-bit uniforms, divided by their length. The
+    privacy of a mechanism must not depend on their law.
 
     Parameters
     ----------

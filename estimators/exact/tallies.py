@@ -1,4 +1,4 @@
-"""Counting small integers, the fastest way for their number."""
+"""Counts small integers, by the fastest method for their number."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def tally(numbers: NDArray[np.integer[Any]], cells: int) -> Counts:
 def tally_signs(
     level: NDArray[np.integer[Any]], levels: int, signs: NDArray[np.integer[Any]]
 ) -> Counts:
-    """Return how often each level comes with a sign of 0 and of 1.
+    """Return how often each level occurs with a sign of 0 and of 1.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def _is_bitwise(bits: int, size: int) -> bool:
 
 
 def _planes(numbers: NDArray[np.integer[Any]], bits: int) -> list[Words]:
-    """Return each of the lowest bits of all numbers, the highest of them first, 64 in a word."""
+    """Return the lowest bits of all numbers as bit planes, the highest first, 64 bits in a word."""
     return [_words(np.packbits(numbers & (1 << bit))) for bit in reversed(range(bits))]
 
 
@@ -98,9 +98,9 @@ def _words(packed: NDArray[np.uint8]) -> Words:
 
 
 def _patterns(size: int, among: Words | None, planes: list[Words]) -> list[int]:
-    """Count the patterns of bits, in the order of the numbers they stand for.
+    """Count the patterns of bits, in the order of their numbers.
 
-    Of `size` numbers: those that `among` has a bit for; all of them if None.
+    Count those of `size` numbers that `among` has a bit for; all if None.
     """
     if not planes:
         return [size]
@@ -141,7 +141,7 @@ def count_symbols(
 
 
 def sum_bits(rows: NDArray[np.uint8], columns: int) -> Counts:
-    """Return how many rows have a one in each of the first `columns` bits, the lowest first.
+    """Return how many rows have a one in each of the first `columns` bits, lowest bit first.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def _added_in_words(rows: NDArray[np.uint8], columns: int) -> Counts:
 
 
 def _as_words(rows: NDArray[np.uint8]) -> Words:
-    """Return rows of bytes as rows of words, zeros after them where need be."""
+    """Return rows of bytes as rows of words, padded with zeros."""
     if rows.shape[1] % 8 == 0 and rows.flags.c_contiguous:
         return rows.view(np.uint64)
     filled = np.zeros((len(rows), -(-rows.shape[1] // 8) * 8), dtype=np.uint8)

@@ -1,7 +1,7 @@
 """Exact integer thresholds for epsilon: rational arithmetic only, no floating point.
 
-A coin of probability ``T / 2**64`` is private only if ``T`` is rounded the right way. Doubles
-cannot say which way that is: near 2**63 they are 2**11 apart (Mironov, "On significance of the
+A coin of probability ``T / 2**64`` is private only if ``T`` is rounded in the right direction.
+Doubles are too coarse for that: near 2**63 they are 2**11 apart (Mironov, "On significance of the
 least significant bits for differential privacy", 2012).
 """
 
@@ -41,8 +41,8 @@ def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
     Notes
     -----
     With ``y = x / 2**halvings <= 1/2`` the Taylor series of e^y is summed in fixed point, every
-    term rounded down for `lower` and up for `upper`; what the series leaves out after the term
-    y^m/m! is below twice the next term. Squaring `halvings` times, rounded the same way, gives e^x.
+    term rounded down for `lower` and up for `upper`; the remainder after the term y^m/m! is below
+    twice the next term. Squaring `halvings` times, rounded the same way, gives e^x.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
 
 @functools.lru_cache(maxsize=4096)
 def flip_threshold(epsilon: Fraction) -> int:
-    """Return T = ceil(2^64 / (1 + e^epsilon)): flip where a uniform 64-bit word is below T.
+    """Return T = ceil(2^64 / (1 + e^epsilon)): flip if a uniform 64-bit word is below T.
 
     Parameters
     ----------
@@ -99,10 +99,10 @@ def flip_threshold(epsilon: Fraction) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def miss_threshold(epsilon: Fraction, inside: int, outside: int) -> int:
-    """Return T = ceil(2^64 outside / (inside e^epsilon + outside)): miss where a word is below T.
+    """Return T = ceil(2^64 outside / (inside e^epsilon + outside)): miss if a word is below T.
 
-    For mechanisms that report an output of the input's own set, uniform over its `inside` outputs,
-    or else one of the `outside` others, uniform over these.
+    For mechanisms that report either an output of the input's set, uniform over its `inside`
+    outputs, or one of the `outside` others, uniform over these.
 
     Parameters
     ----------
@@ -119,14 +119,14 @@ def miss_threshold(epsilon: Fraction, inside: int, outside: int) -> int:
     Raises
     ------
     ValueError
-        If epsilon is not above 0, or the chance of an output inside is below 2^-40.
+        If epsilon is not above 0, or the probability of an output inside is below 2^-40.
 
     Notes
     -----
-    An output has probability (2^64 - T) / (2^64 inside) in the own set, T / (2^64 outside) else:
-    the ratio is (2^64 - T) outside / (T inside). Because T is rounded up, T (inside e^epsilon +
-    outside) >= 2^64 outside, which says that the ratio is at most e^epsilon. The threshold is
-    exact: see :func:`at_exp`.
+    An output has probability (2^64 - T) / (2^64 inside) in the input's set, otherwise T / (2^64
+    outside): the ratio is (2^64 - T) outside / (T inside). Because T is rounded up, T (inside
+    e^epsilon + outside) >= 2^64 outside, so the ratio is at most e^epsilon. The threshold is exact:
+    see :func:`at_exp`.
 
     Examples
     --------
@@ -141,11 +141,12 @@ def miss_threshold(epsilon: Fraction, inside: int, outside: int) -> int:
 
 
 def at_exp(x: Fraction, function: Callable[[Fraction], Choice]) -> Choice:
-    """Return function(e^x), exactly, of a function to integers or the like that is monotone.
+    """Return function(e^x) exactly, for a monotone function with values such as integers.
 
-    What depends on e^epsilon has to be the same on every device and at the aggregator. The function
-    is taken at both ends of an interval around e^x, which is narrowed until they agree. That ends
-    if the function does not jump at e^x itself, which is irrational for a rational x other than 0.
+    Values that depend on e^epsilon must be the same on every device and at the aggregator. The
+    function is evaluated at both ends of an interval around e^x, which is narrowed until they
+    agree. This terminates if the function does not jump at e^x itself, which is irrational for a
+    rational x other than 0.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """The minimum or maximum of private values, found in rounds of randomized answers.
 
-`search` asks and decides, `tail` says how the values thin out towards the extreme.
+`search` has the questions and decisions, `tail` the exponent of the tail near the extreme.
 """
 
 from __future__ import annotations

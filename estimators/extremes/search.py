@@ -1,8 +1,8 @@
-"""Binary search for a minimum or maximum: what a round asks, and how it is decided.
+"""Binary search for a minimum or maximum: the question of each round, and its decision.
 
 Each round halves an interval that starts as the whole range. It asks users whether their value is
-at or beyond the midpoint, gets answers by randomized response, and goes on in the outer half if
-enough of them say yes. Source: MIN, Algorithm 2.
+at or beyond the midpoint, gets answers by randomized response, and continues in the outer half if
+enough of them are "yes". Source: MIN, Algorithm 2.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ ROUNDING = 1e-12  # in a share: above the rounding errors of double precision he
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What one round asked, what came back, and what was decided.
+    """The question, the answers and the decision of one round.
 
     Attributes
     ----------
     threshold : float
-        The midpoint that was asked about, in the range's unit.
+        The midpoint in the question, in the range's unit.
     answers, yes : tuple of int
-        Answers per level, and those that said "at or beyond it", as they were sent.
+        Answers per level, and the number of these that said "at or beyond it", as sent.
     share : float
         The unbiased estimate of the share of users at or beyond the threshold; 0 without an answer.
     critical : float
-        The share from which on the search goes outwards; 1 without an answer.
+        The share from which on the search moves outwards; 1 without an answer.
     outwards : bool
-        Whether somebody is taken to be at or beyond the threshold.
+        Whether the search decided that somebody is at or beyond the threshold.
     """
 
     threshold: float
@@ -63,10 +63,10 @@ class Decision:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Where a search stands: the rounds that were decided.
+    """The progress of a search: the decided rounds.
 
-    A plain value, to be stored between rounds: ``msgspec.json.encode(progress)`` and
-    ``msgspec.json.decode(text, type=Progress)``.
+    Store it between rounds: ``msgspec.json.encode(progress)`` and ``msgspec.json.decode(text,
+    type=Progress)``.
     """
 
     decisions: tuple[Decision, ...] = ()
@@ -74,29 +74,29 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Search:
-    """A minimum or maximum to be found, and how: all that is fixed in advance.
+    """The fixed parameters of a search for a minimum or maximum.
 
     Parameters
     ----------
     kind : {"minimum", "maximum"}
     range : pair of float
-        The domain; a value outside is clipped to it, on the device.
+        The domain; the device clips values outside.
     levels : sequence of float
         The epsilons on offer, ascending, with at most 4 decimal digits.
     rounds : int
-        The answer has 2^rounds possible places.
+        The number of rounds; the answer is one of 2^rounds intervals.
     split : {"users", "budget"}
         ``"users"``: each user answers one round, at the full epsilon. ``"budget"``: all users
         answer every round, each time at epsilon / rounds.
     beta : float
-        Chance that the certificate fails, over all rounds together.
+        Probability that the certificate fails, over all rounds together.
     critical : {"law", "hoeffding", "paper"}
-        From which estimated share on the search goes outwards: the quantile of the noise from its
-        own law (default); sqrt(h / (2 A2)) by Hoeffding's inequality, A2 = sum n_l a_l^2; or MIN's,
-        two to three times that.
+        The estimated share from which on the search moves outwards: the quantile of the noise from
+        its own law (default); sqrt(h / (2 A2)) by Hoeffding's inequality, A2 = sum n_l a_l^2; or
+        MIN's, two to three times that.
     log_term : float, optional
-        h; ln(rounds / beta) by default. A chance of e^-h per round that the search goes outwards
-        where nobody is.
+        h; ln(rounds / beta) by default. In each round, e^-h is the probability that the search
+        moves outwards although nobody is there.
 
     Raises
     ------
@@ -105,15 +105,15 @@ class Search:
 
     Notes
     -----
-    **Certificate.** If nobody who answers is at or beyond the threshold, all answers are noise, of
-    a known law; with h = ln(rounds / beta) the search then goes outwards with probability beta /
-    rounds at most. So with probability 1 - beta it never does, and the inner end of the interval
-    (the right one, of a minimum) is one that some user's value reaches: an upper bound of the
-    minimum. It holds after every round, for values that do not change between rounds. Nothing of
-    the kind holds for the other end: one user alone cannot be seen.
+    **Certificate.** If nobody who answers is at or beyond the threshold, all answers are noise of a
+    known law. With h = ln(rounds / beta) the search then moves outwards with probability at most
+    beta / rounds. So with probability 1 - beta it never does, and some user's value reaches the
+    inner end of the interval (for a minimum, the right end): an upper bound of the minimum. It
+    holds after every round, for values that do not change between rounds. No such statement holds
+    for the other end: one user alone cannot be seen.
 
-    **Privacy.** An answer is :class:`estimators.mechanisms.RandomizedResponse`'s. Thresholds depend
-    on earlier answers only, so that a user who answers every round at epsilon / rounds loses
+    **Privacy.** An answer is that of :class:`estimators.mechanisms.RandomizedResponse`. Thresholds
+    depend on earlier answers only, so a user who answers every round at epsilon / rounds loses
     epsilon in all.
 
     Examples
@@ -143,7 +143,7 @@ class Search:
     log_term: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a search that could not be made."""
+        """Check the parameters."""
         for key, known in (("kind", KINDS), ("split", SPLITS), ("critical", CRITICAL)):
             if getattr(self, key) not in known:
                 raise ValueError(
@@ -169,18 +169,18 @@ class Search:
 
     @functools.cached_property
     def randomizer(self) -> RandomizedResponse:
-        """What makes one answer, at each level's epsilon for one round."""
+        """The mechanism for one answer, at each level's epsilon for one round."""
         epsilons = [Fraction(round(e * 10**4), 10**4) / self._answers for e in self.levels]
         return RandomizedResponse(epsilons)
 
     @property
     def _answers(self) -> int:
-        """How many rounds one user answers."""
+        """The number of rounds that one user answers."""
         return self.rounds if self.split == "budget" else 1
 
     @property
     def risk(self) -> float:
-        """Chance that one round goes outwards where nobody is: e^-h."""
+        """Probability that a round moves outwards although nobody is there: e^-h."""
         return math.exp(-self._log_term)
 
     @property
@@ -188,7 +188,7 @@ class Search:
         return math.log(self.rounds / self.beta) if self.log_term is None else self.log_term
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return the largest ratio of probabilities of all that one user answers, exactly."""
+        """Return the largest ratio of probabilities of all answers of one user, exactly."""
         return self.randomizer.privacy_ratio(level) ** self._answers
 
     def is_private(self, level: int) -> bool:
@@ -203,10 +203,10 @@ class Search:
         return len(progress.decisions) >= self.rounds
 
     def interval(self, progress: Progress) -> tuple[float, float]:
-        """Return the ends of the interval that the search has come to, the lower one first.
+        """Return the ends of the interval that the search has reached, the lower one first.
 
-        The extreme is taken to be inside. The upper end, of a minimum, and the lower one, of a
-        maximum, is certified: see the notes of the class.
+        The search assumes that the extreme is inside. The upper end of a minimum and the lower end
+        of a maximum are certified: see the notes of the class.
         """
         place = 0
         for decision in progress.decisions:
@@ -223,7 +223,7 @@ class Search:
         return low + (high - low) * (place / parts)
 
     def threshold(self, progress: Progress) -> float:
-        """Return what the next round asks about: the middle of the interval.
+        """Return the threshold of the next round: the middle of the interval.
 
         Raises
         ------
@@ -238,8 +238,8 @@ class Search:
     def could_ask(self, number: int, threshold: float) -> bool:
         """Return whether a round can ask about a threshold, after any decisions before it.
 
-        It is the middle of one of the 2^(number - 1) intervals that the search can have come to. A
-        device answers nothing else, whoever asks.
+        It is the middle of one of the 2^(number - 1) intervals that the search can have reached. A
+        device answers no other question.
 
         Parameters
         ----------
@@ -267,7 +267,7 @@ class Search:
         return first < parts and self._middle(first, parts) == threshold
 
     def _middle(self, place: int, parts: int) -> float:
-        """Return the middle of an interval, by its place among so many parts of the range."""
+        """Return the middle of an interval, from its index and the number of intervals."""
         low, high = sorted((self._point(place, parts), self._point(place + 1, parts)))
         return low + (high - low) / 2
 
@@ -276,7 +276,7 @@ class Search:
     def own_round(self, users: int, bits: Bits | None = None) -> NDArray[np.int64]:
         """Draw the one round that each user answers, uniform from 0 to rounds - 1.
 
-        For ``split="users"``. A device keeps its number, and answers that round only.
+        For ``split="users"``. A device stores its number, and answers that round only.
 
         Parameters
         ----------
@@ -291,7 +291,7 @@ class Search:
     def answer(
         self, values: ArrayLike, level: ArrayLike, threshold: float, bits: Bits | None = None
     ) -> Reports:
-        """Say at random whether values are at or beyond a threshold.
+        """Return randomized answers on whether values are at or beyond a threshold.
 
         Parameters
         ----------
@@ -299,7 +299,7 @@ class Search:
         level : array_like of int, shape (n,)
             Indices into the levels.
         threshold : float
-            As the round says.
+            The threshold of the round.
         bits : Bits, optional
             The source of randomness; the operating system's by default.
 
@@ -347,14 +347,14 @@ class Search:
         Raises
         ------
         ReportError
-            If a level or an answer cannot be.
+            If a level or an answer is invalid.
         """
         levels, rows = np.asarray(level, dtype=np.uint8), np.asarray(reports, dtype=np.uint8)
         self.randomizer.check(levels.tobytes(), rows.tobytes())
         self.randomizer.accumulate(statistic.reshape(-1, 2), levels, rows)
 
     def decide(self, progress: Progress, statistic: Counts) -> Progress:
-        """Decide the round that is open, from its answers.
+        """Decide the open round from its answers.
 
         The same statistic always gives the same decision.
 
@@ -362,8 +362,8 @@ class Search:
         ----------
         progress : Progress
         statistic : ndarray of int64
-            Of this round alone. Without any answer the search goes inwards: the certificate holds,
-            but the extreme is lost.
+            The answers of this round alone. Without answers the search moves inwards: the
+            certificate holds, but the search may miss the extreme.
 
         Raises
         ------
@@ -394,30 +394,30 @@ class Search:
         return Progress((*progress.decisions, decision))
 
     def critical_share(self, answers: tuple[int, ...]) -> float:
-        """Return gamma: the share from which on a round goes outwards.
+        """Return gamma: the share from which on a round moves outwards.
 
-        It depends on the numbers of answers only.
+        It depends only on the numbers of answers.
 
         Notes
         -----
         The share is 1/2 + sum a_i z_i / (2 A2), with terms of range a_i / A2: by Hoeffding it
-        exceeds its mean by gamma = sqrt(h / (2 A2)) with probability e^-h at most. Where nobody is
-        at or beyond the threshold, an answer is "yes" with the known probability of a flip, and the
-        chance of a large sum is bounded by Chernoff's bound with the remainder of the tilted law:
-        far less at large epsilons, where flips are rare. MIN's gamma is sqrt(h / sum n_l / v_l), v
-        = 4 e^x (1 + e^x) / (e^x - 1)^2 at x = epsilon of one answer, here for several levels.
+        exceeds its mean by gamma = sqrt(h / (2 A2)) with probability at most e^-h. If nobody is at
+        or beyond the threshold, an answer is "yes" with the known probability of a flip, and
+        Chernoff's bound with the remainder of the tilted law bounds the probability of a large sum:
+        far smaller at large epsilons, where flips are rare. MIN's gamma is sqrt(h / sum n_l / v_l),
+        v = 4 e^x (1 + e^x) / (e^x - 1)^2 at x = epsilon of one answer, here for several levels.
         """
         return _critical_share(self.randomizer, self.critical, self._log_term, answers)
 
     def estimate(self, progress: Progress) -> Estimate:
-        """Return the middle of the interval, with what is certain about the extreme.
+        """Return the middle of the interval, with the certified end.
 
         Returns
         -------
         Estimate
-            Of a minimum, `upper` is an upper bound of the smallest value of those who answered (and
-            so of the population's) with probability 1 - beta, at all rounds at once; `lower` is the
-            end of the range, as nothing is certain there. Of a maximum, the reverse.
+            For a minimum, `upper` is an upper bound of the smallest value of those who answered
+            (and so of the population's) with probability 1 - beta, at all rounds at once; `lower`
+            is the end of the range, because nothing is certain there. For a maximum, the reverse.
         """
         low, high = self.interval(progress)
         counts = np.zeros(len(self.levels), dtype=np.int64)
@@ -459,7 +459,7 @@ def _critical_share(
     spread = float(law.largest_variance(nobody)[0])
 
     def log_chance(share: float) -> float:
-        """Bound ln P(estimate >= share) where nobody is beyond."""
+        """Bound ln P(estimate >= share) if nobody is at or beyond the threshold."""
         observed = np.array([2 * share - 1])
         tilt = np.minimum(law.steepest, np.array([2 * share / spread]))
         for _ in range(20):
@@ -477,7 +477,7 @@ def _critical_share(
 
 
 def lower_alpha_setting(users: int) -> dict[str, Any]:
-    """Return rounds and log_term as MIN sets them where alpha >= 1 is known.
+    """Return rounds and log_term as in MIN, if alpha >= 1 is known.
 
     Examples
     --------
@@ -488,7 +488,7 @@ def lower_alpha_setting(users: int) -> dict[str, Any]:
 
 
 def unknown_alpha_setting(users: int) -> dict[str, Any]:
-    """Return rounds and log_term as MIN sets them where nothing is known of alpha.
+    """Return rounds and log_term as in MIN, if alpha is unknown.
 
     Examples
     --------

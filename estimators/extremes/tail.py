@@ -1,4 +1,4 @@
-"""How the values thin out towards the extreme: the exponent alpha of MIN's Definition 1."""
+"""The exponent alpha of the tail near the extreme, MIN's Definition 1."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ WIDEST = 4.0  # of the interval, as a ratio: beyond it nothing is told
 
 @dataclasses.dataclass(frozen=True)
 class Tail:
-    """The exponent alpha of the share within x of the extreme, C x^alpha, near it.
+    """The exponent alpha: near the extreme, the share within x of it is C x^alpha.
 
-    The smaller, the more users there are near the extreme, and the more exact a search: its error
-    falls like n^(-1 / (2 alpha)).
+    A smaller alpha means more users near the extreme and a more exact search: its error falls like
+    n^(-1 / (2 alpha)).
 
     Attributes
     ----------
     alpha, lower, upper : float
-        The likeliest exponent, and those that fit the rounds about as well.
+        The likeliest exponent, and the range of those that fit the rounds about as well.
     """
 
     alpha: float
@@ -35,20 +35,20 @@ class Tail:
 
 
 def tail(search: Search, progress: Progress) -> Tail | None:
-    """Estimate the exponent of the tail from the shares that the rounds of a search found.
+    """Estimate the exponent of the tail from the shares in the rounds of a search.
 
     Returns
     -------
     Tail or None
-        None where fewer than three rounds found a share between noise and one half, or where
-        exponents more than four times apart would fit.
+        None if fewer than three rounds found a share between noise and one half, or if exponents
+        that differ by more than a factor of four would fit.
 
     Notes
     -----
     Least squares of the shares on C (t - m)_+^alpha over the thresholds t, with m, C and alpha
     free; the interval has the exponents whose best fit is within 3.84 of the best of all, in units
-    of the shares' variances. A description, not a bound: the normal law is assumed, and that the
-    power law holds where the share is below one half.
+    of the shares' variances. It is a description, not a bound: it assumes the normal law, and the
+    power law for shares below one half.
 
     Examples
     --------

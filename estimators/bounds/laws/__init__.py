@@ -1,1 +1,1 @@
-"""The laws of sums of reports, as far as they are known."""
+"""The known properties of the laws of sums of reports."""

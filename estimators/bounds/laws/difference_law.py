@@ -1,4 +1,4 @@
-"""The law of a sum of reports that are +1, -1 or 0, as far as it is known."""
+"""The law of a sum of reports that are +1, -1 or 0, as far as the metric determines it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TANGENTS = 64  # more gain less than 0.1% of a width
 class DifferenceLaw:
     """The law of S = sum of s_l D over independent reports of several levels, with E S = f.
 
-    A report D is +1 or -1 in the category's block of symbols and 0 elsewhere, with E D = c f, f the
-    share of those who hold the category. P(D != 0) = A depends on how frequent the block's other
-    categories are, and is unknown within a range. Whatever A is,
+    A report D is +1 or -1 in the category's block of symbols and 0 elsewhere, with E D = c f, where
+    f is the share of users who hold the category. P(D != 0) = A depends on the frequencies of the
+    block's other categories, and is unknown within a range. Whatever A is,
 
         E exp(x D - |D| ln cosh x) = 1 - A + A + c f sinh x / cosh x = 1 + c f tanh x,
 
-    so that the number of reports in the block, which is observed, stands in for it.
+    so the observed number of reports in the block can replace it.
 
     Parameters
     ----------
@@ -35,16 +35,16 @@ class DifferenceLaw:
     contrast : ndarray of float64, shape (levels,)
         c_l, in (0, 1].
     least, largest : ndarray of float64, shape (levels,)
-        Of A over all data; among those who hold the category with probability f_i, A is at least
-        `largest` - c (1 - f_i).
+        The range of A over all data. For users who hold the category with probability f_i, A is at
+        least `largest` - c (1 - f_i).
     free : bool
         False: f is the same at all levels. True: it is the mean of the levels' own, weighted by
         n s c.
     fixed : bool
         True: each user holds the category, or does not, and f is the weighted share of these.
     signed : bool
-        Whether f may be anything in [-1, 1], as a frequency and what hash collisions add to it; it
-        is in [0, 1] else. Not with `fixed`.
+        Whether f is in [-1, 1], like a frequency plus the effect of hash collisions; otherwise it
+        is in [0, 1]. Not with `fixed`.
     """
 
     counts: Floats
@@ -67,10 +67,10 @@ class DifferenceLaw:
         return bool(np.all(self.least > 1 - 1e-12))
 
     def explained(self, f: Floats) -> Floats:
-        """Return e(f), at most the sum of (s E D)^2, which the variance lacks of sum s^2 A.
+        """Return e(f), at most the sum of (s E D)^2, by which sum s^2 A exceeds the variance.
 
-        One frequency: that sum. With f_i of their own, f^2 / n by Cauchy and Schwarz. Not where
-        values are fixed.
+        For one frequency it is that sum. For free f_i it is f^2 / n by Cauchy and Schwarz. Not for
+        fixed values.
         """
         if self.free:
             return f**2 / float(self.counts.sum())
@@ -80,9 +80,8 @@ class DifferenceLaw:
     def unexplained(self) -> float:
         """The least share of sum s^2 A - e(f) that is variance, over all data.
 
-        All of it, unless users have frequencies of their own. Then a user's part is s^2 (A - c^2
-        f_i^2), where A is at least its largest value less c (1 - f_i): the smallest share of s^2 A
-        at f_i = 1.
+        All of it, unless frequencies are free. Then a user's part is s^2 (A - c^2 f_i^2), where A
+        is at least its largest value less c (1 - f_i): its share of s^2 A is smallest at f_i = 1.
         """
         if self.fixed or not self.free:
             return 1.0
@@ -90,13 +89,12 @@ class DifferenceLaw:
         return float((spread / self.largest).min())
 
     def tilts(self, tilt: Floats) -> tuple[Floats, Floats]:
-        """Return what D and -D are multiplied by at each level, of shape (tilts, levels).
+        """Return the factors of D and -D at each level, of shape (tilts, levels).
 
-        The proofs hold for any x_l, fixed before the reports were seen; t s_l unless values are
-        fixed. There, one who holds the category adds ln(1 +- c tanh x), which is made +-t s c, in
-        proportion to what they weigh, whatever their level: then K+- = +-t f exactly, and how f is
-        split over the levels does not count. To the first order in t, x is t s. It is at most
-        FARTHEST times that.
+        The proofs hold for any x_l that is fixed before the reports; it is t s_l unless values are
+        fixed. For fixed values, a holder adds ln(1 +- c tanh x), which x makes equal to +-t s c, in
+        proportion to the holder's weight: then K+- = +-t f exactly, and the split of f over the
+        levels does not matter. To first order in t, x is t s. It is at most FARTHEST times that.
 
         Parameters
         ----------
@@ -116,7 +114,7 @@ class DifferenceLaw:
     def limits(
         self, tilt: float, above: Floats, below: Floats, refined: bool = True
     ) -> tuple[Floats, Floats]:
-        """Return frequencies that two sums reject: too small ones, and too large ones.
+        """Return the largest rejected small frequency, and the smallest rejected large one.
 
         Parameters
         ----------
@@ -126,7 +124,7 @@ class DifferenceLaw:
             Values of K+(f) = sum ln(1 + c f tanh x) and K-(f) = sum ln(1 - c f tanh x), x from
             :meth:`tilts`.
         refined : bool
-            False: Jensen's bound is enough, which is within a few percent.
+            False: use Jensen's bound alone, which is within a few percent.
 
         Returns
         -------
@@ -189,8 +187,8 @@ class DifferenceLaw:
     def _newton(self, f: Floats, goal: Floats, slopes: Floats) -> Floats:
         """Move f towards the root of sum n ln(1 + slope f) = goal.
 
-        A tangent at any point is on the same side of a concave function, so that categories of
-        nearly the same f share one.
+        A tangent at any point is on the same side of a concave function, so categories with similar
+        f share one.
         """
         for _ in range(NEWTON_STEPS):
             point, nearest = f, np.arange(f.size)

@@ -1,11 +1,11 @@
-"""The law of a weighted sum of reports, as far as it is known.
+"""The law of a weighted sum of reports, as far as the metric determines it.
 
 Every estimate of a mean is S = sum of s_l Y over all reports, with E S = theta in [-1, 1]. For
 randomized response and for one category of RAPPOR, Y is a sign with mean a_l x; for a category of
-the other frequency mechanisms, whose ones have probability p among those who hold it and q among
-the others, a sign with mean o_l + a_l x, o = p + q - 1, a = p - q, of which o_l is taken off; for
-the Laplace mechanism, Y is x itself (a_l = 1) plus discrete Laplace noise. Levels of signs and of
-noisy values may be mixed.
+the other frequency mechanisms, whose ones have probability p for holders and q for others, a sign
+with mean o_l + a_l x, o = p + q - 1, a = p - q, from which o_l is subtracted; for the Laplace
+mechanism, Y is x itself (a_l = 1) plus discrete Laplace noise. Levels of signs and of noisy values
+may be mixed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STEEPEST = 8.0  # of tilt times s_l: a steeper tilt gains nothing and loses digi
 
 
 class Cumulant(NamedTuple):
-    """ln E exp(tilt S) at a mean theta, and what Newton's method needs; each of shape (k,)."""
+    """ln E exp(tilt S) at a mean theta, and the terms for Newton's method; each of shape (k,)."""
 
     value: Floats
     by_tilt: Floats
@@ -55,7 +55,7 @@ class Law:
     contrast : ndarray of float64, shape (levels,)
         a_l, in (0, 1].
     rate : ndarray of float64, shape (levels,), optional
-        Of the discrete Laplace noise, if there is any; infinite at a level of signs.
+        The rate of the discrete Laplace noise, if there is any; infinite at a level of signs.
     unit : float
         The step of the noise.
     free : bool
@@ -63,7 +63,7 @@ class Law:
         may have a mean, or a fixed value, of their own, and theta is the mean of these weighted by
         w = s_l a_l per report.
     offset : ndarray of float64, shape (levels,), optional
-        o_l, where the signs' means are o_l + a_l theta, within [-1, 1].
+        o_l, if the signs' means are o_l + a_l theta, within [-1, 1].
     """
 
     counts: Floats
@@ -76,7 +76,7 @@ class Law:
 
     @property
     def exact(self) -> bool:
-        """Whether theta alone fixes the law of the sum: signs with one common mean."""
+        """Whether theta alone determines the law of the sum: signs with one common mean."""
         return self.rate is None and not self.free
 
     @property
@@ -91,13 +91,13 @@ class Law:
         return dataclasses.replace(self, offset=-self.offset)
 
     def means(self, theta: Floats) -> Floats:
-        """Return the means of the signs, shape (k, levels), where all users have mean theta."""
+        """Return the means of the signs, shape (k, levels), if all users have mean theta."""
         mean: Floats = theta[:, None] * self.contrast
         return mean if self.offset is None else mean + self.offset
 
     @functools.cached_property
     def steepest(self) -> float:
-        """The largest tilt at which :meth:`cumulant` may be asked."""
+        """The largest tilt for :meth:`cumulant`."""
         limit = STEEPEST / float(self.coefficient.max())
         if self.rate is None:
             return limit
@@ -108,7 +108,7 @@ class Law:
 
         A value in [-1, 1] with mean m has E exp(z x) <= cosh z + m sinh z, with equality for signs
         (the exponential lies below its chord). The logarithm of that is concave in m, so by Jensen
-        the users of a level are covered by their mean.
+        the mean of a level's users bounds their sum.
 
         Parameters
         ----------
@@ -166,11 +166,11 @@ class Law:
         return value, by_theta @ self.counts
 
     def _freedom(self, theta: Floats, by_theta: Floats) -> Floats:
-        """Bound what a concave sum over levels can gain if levels have means of their own."""
+        """Bound the increase of a concave sum over levels with free means."""
         return self._free_tangent(theta, by_theta)[0]
 
     def _free_tangent(self, theta: Floats, by_theta: Floats) -> tuple[Floats, Floats]:
-        """Bound what a concave sum over levels can gain if levels have means of their own.
+        """Bound the increase of a concave sum over levels with free means.
 
         The sum over levels is concave in the vector of their means, so it lies below its tangent
         plane at (theta, ..., theta): value + sum g_l (theta_l - theta), g_l = n_l by_theta_l. Where
@@ -313,7 +313,7 @@ class Law:
 
 
 def tilted_sign_extremes(z: Floats, offset: Floats, contrast: Floats) -> tuple[Floats, Floats]:
-    """Return the least variance and the largest third moment of signs that stand for +1 or -1.
+    """Return the least variance and the largest third moment of signs that represent +1 or -1.
 
     Under the law tilted by z, of signs with mean `offset` + or - `contrast`; the third moment, 1 -
     m^4 at mean m, is absolute and central. Shapes as `z`.

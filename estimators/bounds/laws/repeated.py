@@ -1,18 +1,19 @@
-"""The law of signs that a user reports more than once, all of the same value.
+"""The law of several signs that a user reports for the same value.
 
-A user of a level sends r signs; Y is their mean. Given what the user holds, the signs are
-independent with mean o + a h; without it they are not, because all share it. A user who holds +1
-with probability w = (1 + m) / 2, else -1, has
+A user of a level sends r signs; Y is their mean. Given the user's value, the signs are independent
+with mean o + a h. Otherwise they are not, because they share the value. A user who holds +1 with
+probability w = (1 + m) / 2, else -1, has
 
     E exp(z Y) = w (cosh z/r + (o + a) sinh z/r)^r + (1 - w) (cosh z/r + (o - a) sinh z/r)^r.
 
 **Values between -1 and 1**, rounded to a sign for each report afresh: given x, the expectation is
 (cosh z/r + a x sinh z/r)^r, a power r >= 1 of a positive number that is linear in x. It is convex
-in x, so it lies below its chord: signs that are held are the worst data of a mean, and the formula
+in x, so it lies below its chord: values +1 and -1 are the worst data for a mean, and the formula
 above bounds the law of every value.
 
-It is linear in m, so its logarithm is concave, and Jensen's inequality covers users by their mean;
-it grows with m, as a holder's signs are stochastically larger. r = 1 is the law of single signs.
+The formula is linear in m, so its logarithm is concave, and Jensen's inequality bounds a sum over
+users by their mean. It grows with m, because a holder's signs are stochastically larger. r = 1 is
+the law of single signs.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from estimators.estimate import Floats
 class RepeatedLaw(Law):
     """Independent users of several levels, who report `repeats` signs each; Y is their mean.
 
-    Its population is users: where their values are fixed, all signs are independent, and the law is
-    that of n r single ones.
+    Its population is users. If their values are fixed, all signs are independent, and the law is
+    that of n r single signs.
 
     Parameters
     ----------
@@ -45,12 +46,12 @@ class RepeatedLaw(Law):
 
     @property
     def exact(self) -> bool:
-        """Whether theta alone fixes the law of the sum: not where values share a mean only."""
+        """Whether theta alone determines the law of the sum: not if values only share a mean."""
         return super().exact and not (self.values and bool((self.repeats > 1).any()))
 
     @property
     def binomial(self) -> bool:
-        """Whether the sum is that of independent signs: not where a user has several."""
+        """Whether the sum is that of independent signs: not if a user has several."""
         return super().binomial and bool((self.repeats == 1).all())
 
     @property
@@ -58,7 +59,7 @@ class RepeatedLaw(Law):
         return np.zeros_like(self.contrast) if self.offset is None else self.offset
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
-        """Bound ln E exp(tilt S) from above; exact for signs that are held, with one mean.
+        """Bound ln E exp(tilt S) from above; exact for values +1 and -1 with one mean.
 
         The third moment of the tilted law is bounded by its variance times its range: |Y - E Y| <=
         1 + |E Y|.
@@ -116,9 +117,9 @@ class RepeatedLaw(Law):
         return float(self.counts @ (self.coefficient**2 * one))
 
     def variances(self, theta: Floats) -> Floats:
-        """Return the largest variance of Y at each level, shape (k, levels): of signs held.
+        """Return the largest variance of Y at each level, shape (k, levels): for values +1 and -1.
 
-        E[1 - (o + a h)^2] / r + a^2 (1 - theta^2), where h is held: concave in theta.
+        E[1 - (o + a h)^2] / r + a^2 (1 - theta^2), where h is the user's value: concave in theta.
         """
         theta = theta[:, None]
         flips = 1 - self._offsets**2 - self.contrast**2
@@ -133,9 +134,9 @@ class RepeatedLaw(Law):
     def moments(self, theta: Floats) -> Moments:
         """Enclose the moments of S that the mean leaves possible.
 
-        Users of their own means: the variance is least where all hold one sign. One mean of values
-        with variance v, at most 1 - theta^2: Var Y = (1 - a^2 (theta^2 + v)) / r + a^2 v, which
-        grows with v; its range is cut into pieces. E |Y - E Y|^3 <= (1 + |E Y|) Var Y.
+        Free means: the variance is least if all users hold one sign. One mean of values with
+        variance v, at most 1 - theta^2: Var Y = (1 - a^2 (theta^2 + v)) / r + a^2 v, which grows
+        with v; its range is cut into pieces. E |Y - E Y|^3 <= (1 + |E Y|) Var Y.
         """
         square, cube = self.coefficient**2, self.coefficient**3
         if self.free:
