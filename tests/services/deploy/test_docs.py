@@ -15,6 +15,10 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("depl
 UNBREAKABLE = re.compile(r"<.*>|\S+")
 
 
+INTRODUCED = [page for page in PAGES if page.parent.name != "decisions"]
+READERS = re.compile(r"\bfor (developers|everyone|operators|people|teams|whoever)\b")
+
+
 def prose(page: Path) -> Iterator[str]:
     """Yield the lines that could wrap: no code, no rows of tables, no HTML, no single word."""
     in_code = False
@@ -28,6 +32,19 @@ def prose(page: Path) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_no_line_of_prose_is_too_wide(page: Path) -> None:
     assert [line for line in prose(page) if len(line) > WIDEST] == []
+
+
+@pytest.mark.parametrize(
+    "page", INTRODUCED, ids=[str(page.relative_to(ROOT)) for page in INTRODUCED]
+)
+def test_a_page_begins_with_what_it_is_for_and_for_whom(page: Path) -> None:
+    title, *paragraphs = page.read_text(encoding="utf-8").split("\n\n")
+    assert title.startswith("# ")
+    first = " ".join(
+        " ".join(paragraphs[:2] if page.name == "README.md" else paragraphs[:1]).split()
+    )
+    assert re.match(r"(Dither|This (page|folder)) \w+", first)
+    assert READERS.search(first)
 
 
 def test_the_glossary_has_each_term_once_in_order() -> None:
