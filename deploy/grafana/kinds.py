@@ -10,18 +10,19 @@ def releases(this: str) -> list[Json]:
     """Return the panels of a metric that is collected in trust."""
     level = "epsilon {{level}}"
     return [
-        row("Releases: of a metric that is collected in trust"),
+        row("Releases of a trusted metric"),
         lines(
             "Privacy loss of each level",
-            "What the latest release cost a report of each privacy level: at most its epsilon.",
+            "Privacy loss of one report of each level by the latest release; at most the "
+            "level's epsilon.",
             query(each("dither_level_loss", "level", where=this), level),
             unit="none",
             size=(12, 8),
         ),
         stat(
             "Saturation",
-            "Levels above this epsilon bought nothing in the latest release. None: its weights "
-            "have no such threshold.",
+            "Levels above this epsilon did not improve the latest release. No value: its "
+            "weights have no such threshold.",
             query(f'max(dither_release_saturation{{job="$job"{this}}})', "epsilon"),
             unit="none",
             size=(4, 8),
@@ -29,7 +30,7 @@ def releases(this: str) -> list[Json]:
         ),
         stat(
             "Released up to",
-            "End, in event time, of the pane that was released last.",
+            "End, in event time, of the last released pane.",
             query(f'1000 * max(dither_release_timestamp_seconds{{job="$job"{this}}})', "pane"),
             unit="dateTimeAsIso",
             size=(4, 8),
@@ -37,8 +38,8 @@ def releases(this: str) -> list[Json]:
         ),
         stat(
             "Waiting for its release",
-            "End, in event time, of the oldest pane that is over and not released; none, if all "
-            "are.",
+            "End, in event time, of the oldest pane that is over and not released. No value: "
+            "all are released.",
             query(f'1000 * max(dither_release_due_timestamp_seconds{{job="$job"{this}}})', "pane"),
             unit="dateTimeAsIso",
             size=(4, 8),
@@ -58,11 +59,11 @@ def search(this: str) -> list[Json]:
         )
     ]
     return [
-        row("Search: of a minimum or maximum"),
+        row("Search for a minimum or maximum"),
         stat(
-            "What is certain",
-            "Somebody's value reaches it, with probability 1 - beta in all rounds at once. Nothing "
-            "is certain about the other side.",
+            "Certified end",
+            "Somebody's value reaches it, with probability 1 - beta for all rounds at once. "
+            "Nothing is certain about the other end.",
             query(
                 f'max by (side) (dither_search_certified{{job="$job"{this}}})',
                 "{{side}}",
@@ -71,16 +72,16 @@ def search(this: str) -> list[Json]:
             size=(4, 8),
         ),
         band(
-            "What the rounds have left of the range",
-            "Each round halves it, as its answers decide. It is no confidence interval: the "
-            "extreme may lie far outside, where few values are.",
+            "Remaining interval",
+            "Each round halves it. It is not a confidence interval: the extreme may lie far "
+            "outside, where few values are.",
             *narrowing,
             unit="none",
             size=(8, 8),
         ),
         stat(
             "Round",
-            "The round that is open, and how many there are.",
+            "The open round, and the number of rounds.",
             query(f'max(dither_search_round{{job="$job"{this}}})', "round"),
             query(f'max(dither_search_rounds{{job="$job"{this}}})', "of"),
             unit="none",
@@ -89,7 +90,7 @@ def search(this: str) -> list[Json]:
         ),
         lines(
             "Answers to the open round",
-            "Counted answers; each round begins anew.",
+            "Counted answers to the open round; each round starts at zero.",
             query(f'max(dither_search_answers{{job="$job"{this}}})', "answers"),
             unit="short",
             size=(8, 8),

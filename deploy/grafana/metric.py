@@ -36,7 +36,7 @@ def metric() -> Json:
     panels = [
         stat(
             "Estimate",
-            "Over everything counted so far, in the metric's unit, between its bounds.",
+            "The running total of all counted reports with its bounds, in the metric's unit.",
             *edges,
             unit="none",
             size=(9, 4),
@@ -68,10 +68,10 @@ def metric() -> Json:
             thresholds=steps(("green", None), ("red", 3600)),
         ),
         stat(
-            "Levels alike",
-            "P-value of the values being independent of the privacy level (Cochran's Q). Tiny: "
-            "only uniform weights estimate the mean of all reports. None: fewer than two levels "
-            "have reports enough.",
+            "P-value of independence",
+            "P-value of the hypothesis that values are independent of the privacy level "
+            "(Cochran's Q). If it is tiny, only uniform weights estimate the mean of all "
+            "reports. No value: fewer than two levels have enough reports.",
             query(f'min(dither_level_heterogeneity_pvalue{{job="$job"{this}}})', "p-value"),
             unit="sci",
             size=(3, 4),
@@ -88,14 +88,14 @@ def metric() -> Json:
         band(
             "$metric $category",
             "The running estimate within its confidence band, in the metric's unit. The bounds "
-            "hold at all times at once, so the band may be watched as long as one likes.",
+            "hold at all times at once, so you may look at the band as often as you like.",
             *edges,
             unit="none",
             size=(24, 11),
         ),
         table(
             "Definition",
-            "What devices are asked, as metrics.toml defines it, and the weights in force.",
+            "The metric's definition in metrics.toml, and the weights in force.",
             {
                 "": each(
                     "dither_metric_info",
@@ -109,7 +109,7 @@ def metric() -> Json:
         ),
         table(
             "Weights",
-            "The policy of weights in force; `dither weights` changes it.",
+            "The weights in force; `dither weights` changes them.",
             {"": each("dither_weights_info", "policy", where=this)},
             labels=("policy",),
             unit="none",
@@ -117,7 +117,8 @@ def metric() -> Json:
         ),
         stat(
             "Not shown",
-            "Categories or coordinates that are not among the largest: `serve.top_categories`.",
+            "Number of categories or coordinates that are not shown because they are not among "
+            "the largest: `serve.top_categories`.",
             query(f'max(dither_categories_left_out{{job="$job"{this}}})', "left out"),
             unit="none",
             graph=False,
@@ -133,8 +134,8 @@ def metric() -> Json:
         ),
         table(
             "Bounds",
-            "Estimates of the largest categories with bounds that hold for all of them, and at all "
-            "times, at once.",
+            "Estimates of the largest categories. The bounds hold for all categories and at all "
+            "times at once.",
             {
                 "Estimate": each("dither_estimate", "category", where=this),
                 "Lower": each("dither_estimate_lower", "category", where=this),
@@ -147,15 +148,15 @@ def metric() -> Json:
         ),
         lines(
             "History of the largest categories",
-            "Their estimates without the bands: choose one above to see its band.",
+            "Estimates of the largest categories without bands; choose one above to see its band.",
             query(each("dither_estimate", "category", where=this), "{{category}}"),
             unit="none",
             size=(8, 10),
         ),
-        row("What it rests on"),
+        row("Reports, levels and weights"),
         lines(
             "Reports per second",
-            "What became of the reports: accepted, duplicate, or the reason for a dead letter.",
+            "Reports by outcome: accepted, duplicate, or the reason for a dead letter.",
             query(rate("dither_reports_total", "outcome", where=this), "{{outcome}}"),
             unit="cps",
             size=(8, 8),
@@ -163,7 +164,7 @@ def metric() -> Json:
         ),
         lines(
             "Reports by privacy level",
-            "How the counted reports spread over the privacy levels.",
+            "Counted reports by privacy level.",
             query(each("dither_level_reports", "level", where=this), level),
             unit="short",
             size=(8, 8),
@@ -188,8 +189,9 @@ def metric() -> Json:
             size=(8, 8),
         ),
         lines(
-            "Do values go with the privacy level?",
-            "P-value of their independence (Cochran's Q), on a logarithmic scale.",
+            "Do values depend on the privacy level?",
+            "P-value of the hypothesis that they are independent (Cochran's Q), on a "
+            "logarithmic scale.",
             query(f'min(dither_level_heterogeneity_pvalue{{job="$job"{this}}})', "p-value"),
             unit="sci",
             size=(8, 8),
@@ -206,5 +208,5 @@ def metric() -> Json:
         *releases(this),
         *search(this),
     ]
-    text = "One metric: its estimate within its band, and the reports and levels it rests on."
+    text = "One metric: its estimate with its band, its reports and its privacy levels."
     return dashboard("dither-metric", "Dither: one metric", text, panels, [JOB, METRIC, CATEGORY])

@@ -22,13 +22,13 @@ def operations() -> Json:
     panels = [
         stat(
             "Waiting",
-            "Messages in Kafka that are not counted yet; nothing where Kafka does not answer.",
+            "Messages in Kafka that are not counted yet. No value: Kafka does not answer.",
             query(f"sum({each('dither_consumer_lag', 'partition')})"),
             unit="short",
         ),
         stat(
             "Backlog",
-            "Time to count what waits in Kafka at the present rate.",
+            "Time to count the waiting messages at the present rate.",
             query('job:dither_consumer_lag:seconds{job="$job"}'),
             unit="s",
             thresholds=BACKLOG,
@@ -42,21 +42,21 @@ def operations() -> Json:
         ),
         stat(
             "Halted partitions",
-            "Partitions that are not counted until somebody looks.",
+            "Partitions that stopped and need an operator.",
             query(f"sum({each('dither_partition_halted', 'partition')})"),
             unit="none",
             thresholds=NONE_EXPECTED,
         ),
         stat(
             "Lost offsets",
-            "Messages that were deleted before they were counted, and accepted as lost.",
+            "Messages that Kafka deleted before they were counted, and that were accepted as lost.",
             query(f"sum({each('dither_gap_offsets', 'partition')})"),
             unit="short",
             thresholds=NONE_EXPECTED,
         ),
         stat(
             "Alerts",
-            "Alerts of Dither that fire now; docs/operations.md says what to do.",
+            "Firing alerts of Dither; docs/operations.md says what to do.",
             query(FIRING),
             unit="none",
             thresholds=NONE_EXPECTED,
@@ -71,7 +71,7 @@ def operations() -> Json:
         ),
         lines(
             "Messages per second",
-            "Messages that were counted or refused.",
+            "Messages that were counted or rejected.",
             query(rate("dither_end_to_end_latency_seconds_count"), "messages"),
             unit="cps",
             size=(8, 8),
@@ -86,8 +86,8 @@ def operations() -> Json:
         ),
         lines(
             "Time of a commit",
-            "Time that writing a partition's sums and its next offset to Redis took, waiting for "
-            "Redis included.",
+            "Time to write a partition's sums and its next offset to Redis, including the wait "
+            "for Redis.",
             *quantiles("dither_commit_duration_seconds"),
             unit="s",
             size=(8, 8),
@@ -109,7 +109,7 @@ def operations() -> Json:
         row("Partitions"),
         table(
             "Partitions",
-            "Who counts each partition, and how it stands.",
+            "The owner and the progress of each partition.",
             {
                 "": each("dither_partition_owner_info", "partition", "worker"),
                 "Waiting": each("dither_consumer_lag", "partition"),
@@ -126,7 +126,7 @@ def operations() -> Json:
         ),
         lines(
             "Time since the last commit",
-            "Rises where a partition has no worker, or its worker waits for Redis or Kafka.",
+            "It rises if a partition has no worker, or if its worker waits for Redis or Kafka.",
             query(
                 age("dither_last_commit_timestamp_seconds", "partition"), "partition {{partition}}"
             ),
@@ -136,7 +136,7 @@ def operations() -> Json:
         ),
         lines(
             "Changes of owner",
-            "Rebalances, restarts and deaths of workers within five minutes.",
+            "Rebalances, restarts and crashes of workers within five minutes.",
             query(
                 'max by (partition) (changes(dither_partition_epoch{job="$job"}[5m]))',
                 "partition {{partition}}",
@@ -148,7 +148,7 @@ def operations() -> Json:
         row("Reports"),
         lines(
             "Reports per second",
-            "What became of reports, of all metrics together.",
+            "Reports of all metrics by outcome.",
             query('sum by (outcome) (outcome:dither_reports:rate5m{job="$job"})', "{{outcome}}"),
             unit="cps",
             size=(8, 8),
@@ -164,7 +164,7 @@ def operations() -> Json:
         ),
         lines(
             "Reports per message",
-            "The more reports a message carries, the more are counted in a second.",
+            "The more reports a message carries, the more reports are counted per second.",
             query(
                 'sum(outcome:dither_reports:rate5m{job="$job"}) '
                 '/ sum(job:dither_messages:rate5m{job="$job"} > 0)',
@@ -176,8 +176,8 @@ def operations() -> Json:
         row("Releases and searches"),
         table(
             "Releases",
-            "Metrics that are collected in trust: the ends, in event time, of the pane that was "
-            "released last, and of the oldest that is over and waits for it.",
+            "Trusted metrics: the ends, in event time, of the last released pane, and of the "
+            "oldest pane that is over and not released.",
             {
                 "Released up to": _milliseconds("dither_release_timestamp_seconds"),
                 "Waits": _milliseconds("dither_release_due_timestamp_seconds"),
@@ -190,7 +190,7 @@ def operations() -> Json:
         ),
         table(
             "Searches",
-            "Minimum and maximum: how far their rounds are.",
+            "Minimum and maximum metrics: the progress of their rounds.",
             {
                 "Round": each("dither_search_round", "metric"),
                 "Of": each("dither_search_rounds", "metric"),
@@ -206,7 +206,8 @@ def operations() -> Json:
         ),
         stat(
             "Leaders",
-            "Whether a publisher and a coordinator of rounds hold their leases: one does, or none.",
+            "Whether a publisher and a coordinator of rounds hold their leases; at most one of "
+            "each does.",
             query('max(dither_publisher_leader{job="$job"})', "publisher"),
             query('max(dither_coordinator_leader{job="$job"})', "coordinator"),
             unit="none",
@@ -227,7 +228,7 @@ def operations() -> Json:
         ),
         lines(
             "Time to answer",
-            "Within which 99 of 100 answers began, by route.",
+            "Time until an answer begins, by route; 99% are faster.",
             query(
                 "histogram_quantile(0.99, sum by (route, le) (rate("
                 'dither_http_request_duration_seconds_bucket{job="$job"}[$__rate_interval])))',
@@ -238,14 +239,16 @@ def operations() -> Json:
         ),
         lines(
             "Time to scrape",
-            "What a scrape took in all, and what of it was reading and estimating.",
+            "Total time of a scrape, and its part for reading and estimating.",
             query('max(scrape_duration_seconds{job="$job"})', "scrape"),
             query('max(dither_collection_duration_seconds{job="$job"})', "reading and estimating"),
             unit="s",
             size=(8, 8),
         ),
     ]
-    text = "How counting goes: lag, latencies, commits, partitions, dead letters and the server."
+    text = (
+        "The state of counting: lag, latencies, commits, partitions, dead letters and the server."
+    )
     return dashboard("dither-operations", "Dither: operations", text, panels, [JOB])
 
 

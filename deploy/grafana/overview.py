@@ -34,13 +34,14 @@ def overview() -> Json:
     panels = [
         stat(
             "Reports per second",
-            "Reports that were counted, of all metrics.",
+            "Counted reports of all metrics.",
             query('sum(metric:dither_reports_accepted:rate5m{job="$job"})'),
             unit="cps",
         ),
         stat(
             "Metrics with an estimate",
-            "The others have no reports yet, or fewer than their minimum.",
+            "Metrics that show an estimate. The others have no reports yet, or fewer than their "
+            "minimum.",
             query(f"count({each('dither_estimate', 'metric')})"),
             unit="none",
         ),
@@ -52,30 +53,30 @@ def overview() -> Json:
             thresholds=REFUSED,
         ),
         stat(
-            "Until it is counted",
-            "Within this time after they reached Kafka, 99 of 100 messages are counted.",
+            "Time until counted",
+            "Time from Kafka to the commit; 99% of messages are faster.",
             query('job:dither_end_to_end_latency_seconds:p99_rate5m{job="$job"}'),
             unit="s",
             thresholds=SECONDS,
         ),
         stat(
             "Backlog",
-            "Time to count what waits in Kafka at the present rate.",
+            "Time to count the waiting messages at the present rate.",
             query('job:dither_consumer_lag:seconds{job="$job"}'),
             unit="s",
             thresholds=BACKLOG,
         ),
         stat(
             "Alerts",
-            "Alerts of Dither that fire now; docs/operations.md says what to do.",
+            "Firing alerts of Dither; docs/operations.md says what to do.",
             query(FIRING),
             unit="none",
             thresholds=NONE_EXPECTED,
         ),
         table(
             "Metrics",
-            "Running totals over everything counted: means in their own unit, with bounds that "
-            "hold at all times at once; frequencies and vectors are below.",
+            "Running totals of all counted reports: means in their own unit, with bounds that "
+            "hold at all times at once. Frequencies and vectors are below.",
             {
                 "": f"{each('dither_metric_info', 'metric', 'description', 'unit')}",
                 "Estimate": each("dither_estimate", "metric", where=means),
@@ -117,9 +118,9 @@ def overview() -> Json:
             overrides=[to_metric("metric")],
         ),
         bars(
-            "Do values go with the privacy level?",
-            "P-value of their independence (Cochran's Q). Below 0.000001 only uniform weights "
-            "estimate the mean of all reports.",
+            "Do values depend on the privacy level?",
+            "P-value of the hypothesis that they are independent (Cochran's Q). Below 0.000001 "
+            "only uniform weights estimate the mean of all reports.",
             now(each("dither_level_heterogeneity_pvalue", "metric"), "{{metric}}"),
             unit="sci",
             size=(12, 10),
@@ -127,7 +128,7 @@ def overview() -> Json:
         ),
         lines(
             "Reports per second",
-            "Reports that were counted, by metric.",
+            "Counted reports by metric.",
             query(
                 'sum by (metric) (metric:dither_reports_accepted:rate5m{job="$job"})', "{{metric}}"
             ),
@@ -136,7 +137,7 @@ def overview() -> Json:
         ),
         lines(
             "Width of the bands",
-            "Half the width of the confidence band as a share of the estimate: the 20 widest.",
+            "Half the width of the confidence band as a share of the estimate, for the 20 widest.",
             query(
                 'topk(20, category:dither_estimate_halfwidth:ratio{job="$job"} < Inf)',
                 "{{metric}} {{category}}",
