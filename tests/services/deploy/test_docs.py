@@ -1,4 +1,4 @@
-"""The form of the docs: lines that fit a terminal."""
+"""The form of the docs: what fits a terminal, what each page begins with, one glossary."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from tests.support.paths import ROOT
 WIDEST = 100
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/*/README.md")])
 UNBREAKABLE = re.compile(r"<.*>|\S+")
-
-
 INTRODUCED = [page for page in PAGES if page.parent.name != "decisions"]
 READERS = re.compile(r"\bfor (developers|everyone|operators|people|teams|whoever)\b")
 
@@ -34,15 +32,19 @@ def test_no_line_of_prose_is_too_wide(page: Path) -> None:
     assert [line for line in prose(page) if len(line) > WIDEST] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_a_list_means_the_same_to_a_forge_and_to_the_site(page: Path) -> None:
+    """A forge takes a line that begins with + for a list; the site takes 4 spaces to nest one."""
+    assert [line for line in prose(page) if re.match(r"\+ | {1,3}([-*+]|\d+\.) ", line)] == []
+
+
 @pytest.mark.parametrize(
     "page", INTRODUCED, ids=[str(page.relative_to(ROOT)) for page in INTRODUCED]
 )
 def test_a_page_begins_with_what_it_is_for_and_for_whom(page: Path) -> None:
     title, *paragraphs = page.read_text(encoding="utf-8").split("\n\n")
     assert title.startswith("# ")
-    first = " ".join(
-        " ".join(paragraphs[:2] if page.name == "README.md" else paragraphs[:1]).split()
-    )
+    first = " ".join(" ".join(paragraphs[:2]).split())  # the README's readers have the second
     assert re.match(r"(Dither|This (page|folder)) \w+", first)
     assert READERS.search(first)
 
