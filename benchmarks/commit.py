@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 
 from aggregator.counting.assigned_partition import AssignedPartition
+from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, metric_key
-from aggregator.state.partition import Pane, Partition
+from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store

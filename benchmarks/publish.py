@@ -17,8 +17,10 @@ from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
+from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, metric_key
-from aggregator.state.partition import NEVER, Pane, Partition, Watermark
+from aggregator.state.partition import Partition
+from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.connection import connect
 from aggregator.storage.lease import Lease
 from aggregator.storage.progress import UNSET

@@ -11,8 +11,9 @@ from prometheus_client.exposition import generate_latest
 
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading.reader import Reader
+from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, metric_key
-from aggregator.state.partition import Pane, Watermark
+from aggregator.state.watermark import Watermark
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store

@@ -9,9 +9,11 @@ import time
 from collections.abc import Iterator
 
 from aggregator.reading.reader import Reader
+from aggregator.state.pane import Pane
 from aggregator.state.pane_cover import spans
 from aggregator.state.pane_keys import GRAINS_MS, PaneKey, metric_key
-from aggregator.state.partition import Pane, Partition, Watermark
+from aggregator.state.partition import Partition
+from aggregator.state.watermark import Watermark
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store

@@ -18,9 +18,11 @@ from aggregator.errors import DitherError, StateUnreadable
 from aggregator.kafka import clients, worker_clients
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.obstacles import between, is_of_data, spans
+from aggregator.state.admission import ANY_AGE
 from aggregator.state.definition_history import Definitions, in_force, rules
+from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, counted_keys
-from aggregator.state.partition import ANY_AGE, Pane, Partition
+from aggregator.state.partition import Partition
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import definitions_key, partitions_key
 from aggregator.storage.snapshot import Snapshot

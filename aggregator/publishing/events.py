@@ -17,7 +17,7 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import Answer, answer
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.partition import NEVER
+from aggregator.state.watermark import NEVER
 from aggregator.timestamps import iso
 
 if TYPE_CHECKING:

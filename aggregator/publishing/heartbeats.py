@@ -15,7 +15,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients
 from aggregator.publishing.quiet_partitions import Beat, Closing
-from aggregator.state.partition import CONFIRMING_BATCHES
+from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.progress import TopicProgress
 from producers.kafka.kafka_errors import explained
 from producers.wire.batch import heartbeat

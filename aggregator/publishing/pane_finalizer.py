@@ -14,7 +14,7 @@ from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.unpublished_panes import BATCH_BYTES, BATCH_EVENTS, Unpublished
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
-from aggregator.state.partition import NEVER
+from aggregator.state.watermark import NEVER
 from aggregator.storage.progress import TopicProgress
 from estimators.weights import DEFAULT_POLICY
 

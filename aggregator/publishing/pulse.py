@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 
-from aggregator.state.partition import NEVER
+from aggregator.state.watermark import NEVER
 
 MOST_ASKED = 1_000
 """Answers that are kept of a partition whose counting is behind."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from aggregator.clock import SYSTEM, Clock
 from aggregator.publishing.pulse import ASK_AGAIN_SECONDS, BrokerClocks, Pulse
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.partition import NEVER, Watermark
+from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.progress import PartitionProgress, TopicProgress
 from aggregator.storage.store import Store
 from estimators import Metric

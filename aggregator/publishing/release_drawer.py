@@ -19,7 +19,7 @@ from aggregator.reading.coverage import THIS_WINDOW
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.partition import NEVER
+from aggregator.state.watermark import NEVER
 from aggregator.storage.progress import TopicProgress
 from estimators import Metric
 from estimators.estimate import Counts

@@ -24,7 +24,7 @@ from aggregator.reading.windows import (
 )
 from aggregator.state.pane_cover import Span, spans
 from aggregator.state.pane_keys import PaneKey, counted_keys, metric_key, round_key
-from aggregator.state.partition import NEVER, Watermark
+from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage import parsing
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TopicProgress

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from aggregator.reading.search_progress import Searched, searched
 from aggregator.reading.windows import Window
-from aggregator.state.partition import NEVER
+from aggregator.state.watermark import NEVER
 from aggregator.timestamps import iso
 from estimators import Estimate, Metric
 from estimators.estimate import Floats

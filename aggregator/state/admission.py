@@ -1,7 +1,15 @@
-"""How much one key may add to a pane: batches judged one after the other.
+"""Admission: the rules that a well-made batch has to pass to be counted, in their order.
 
-Only for metrics with a limit: what a batch may add depends on which of those before it were
-counted, so that columns cannot be judged at once.
+1. ``bad_time``: its event time is not before the epoch;
+2. ``future``: nor ahead of Kafka's timestamp by more than `aggregate.future`;
+3. ``too_old``: nor behind it by more than `aggregate.past`;
+4. ``late``: the watermark has not closed its pane;
+5. ``duplicate``: its id was not counted in the pane before;
+6. ``over_limit``: its key has room in the pane for all of its reports (`max_key_reports`).
+
+The first rule that a batch breaks is the reason why it is refused. The last three depend on the
+batches before it, of which only those that are counted move the watermark, are remembered and use
+up a limit. A heartbeat opens no pane: it moves the watermark if it passes the first two.
 """
 
 from __future__ import annotations
@@ -10,40 +18,65 @@ import dataclasses
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.state.decoder import DecodedBatches, Integers
-from estimators import Metric
+from aggregator.state.decoder import DecodedBatches, Message
+from aggregator.state.pane import Pane, Uses
+from aggregator.state.pane_keys import PaneKey
+from aggregator.state.rows import Integers, Rows, by_start, distinct, pick
+from aggregator.state.watermark import NEVER, Watermark
+from aggregator.timestamps import shown
+from estimators import Metric, ReportError
 
-if TYPE_CHECKING:
-    from aggregator.state.watermark import Watermark
-
+ANY_AGE = 2**62
+"""No limit for how old an event may be, in ms."""
+DAY_MS = 86_400_000
 DIGEST_BYTES = 16
+
+ADMITTED, BAD_TIME, FUTURE, TOO_OLD, LATE, DUPLICATE, OVER_LIMIT = range(7)
+
 Bools = NDArray[np.bool_]
-Uses = dict[bytes, int]
-"""How many reports of each key were counted, by :func:`digest`."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict:
-    """What becomes of batches whose times are possible.
+class TimeLimits:
+    """How far a batch's event time may be from Kafka's timestamp.
 
     Attributes
     ----------
-    late, repeated : ndarray of bool, shape (n,)
-    passed : dict of int to int
-        Of the batches that are late: the watermark before them.
-    over : dict of int to int
-        Of the batches whose key has reached the limit: how many reports it has in the pane.
+    future_ms, past_ms : int
+        Ahead of it, and behind it.
     """
 
-    late: Bools
-    repeated: Bools
-    passed: Mapping[int, int]
-    over: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    future_ms: int
+    past_ms: int = ANY_AGE
+
+
+@dataclasses.dataclass(frozen=True)
+class Admission:
+    """What becomes of a metric's batches, a row each.
+
+    Attributes
+    ----------
+    admitted : ndarray of intp
+        The rows that are counted.
+    start : ndarray of int64
+        Of each row's pane.
+    seen : dict of int to set of bytes
+        By pane start: the ids that were counted in it, those of the admitted rows included.
+    uses : dict of int to Uses
+        By pane start: the new numbers of reports of the keys that added some.
+    refused : dict of int to ReportError
+        By row, ascending.
+    """
+
+    admitted: Rows
+    start: Integers
+    seen: Mapping[int, set[bytes]]
+    uses: Mapping[int, Uses]
+    refused: Mapping[int, ReportError]
 
 
 def digest(key: bytes | None) -> bytes:
@@ -59,75 +92,215 @@ def digest(key: bytes | None) -> bytes:
     return hashlib.blake2b(key or b"", digest_size=DIGEST_BYTES).digest()
 
 
-def judge_in_turn(
+def admit(
     metric: Metric,
     batches: DecodedBatches,
-    keys: Sequence[bytes],
-    reached: Integers,
-    start: Integers,
-    wrong: Bools,
-    beats: Bools,
+    messages: Sequence[Message],
+    arrived: Integers,
+    limits: TimeLimits,
     watermark: Watermark,
-    seen: defaultdict[int, set[bytes]],
-    used: Mapping[int, Uses],
-) -> tuple[Verdict, dict[int, Uses]]:
-    """Judge a metric's batches by those before them, and count what their keys add.
-
-    A batch is counted whole or not at all. One that is over the limit is not remembered: it moves
-    no watermark, and a copy of it is over the limit again.
+    panes: Mapping[PaneKey, Pane],
+    key: str,
+) -> Admission:
+    """Judge a metric's batches in the log's order, and move its watermark by those that count.
 
     Parameters
     ----------
-    keys : sequence of bytes
-        The digest of each batch's key.
-    reached : ndarray of int64
-        Up to where a batch moves the watermark, if it is counted.
-    start : ndarray of int64
-        Of each batch's pane.
-    wrong : ndarray of bool
-        Refused already.
-    beats : ndarray of bool
-        Without a report: they only move the watermark.
+    messages : sequence of Message
+        Those that `batches.index` refers to.
+    arrived : ndarray of int64
+        Their Kafka timestamps, in ms.
+    limits : TimeLimits
     watermark : Watermark
-        Before the first one; it is moved by those that count.
-    seen : defaultdict by pane start
-        The ids counted; those of batches that are counted now are added.
-    used : mapping by pane start
-        Of the open panes, the reports of each key.
-
-    Returns
-    -------
-    Verdict
-    dict of int to Uses
-        By pane start: the new numbers of reports of the keys that added some.
+        As the batches before have left it behind.
+    panes : mapping of PaneKey to Pane
+        Those that are open. The ids of admitted batches are added to what they have seen.
+    key : str
+        The metric's, or its round's, in these.
     """
-    limit = metric.max_key_reports
-    assert limit is not None  # noqa: S101
-    over: dict[int, int] = {}
-    late, repeated = np.zeros((2, len(keys)), dtype=np.bool_)
-    passed: dict[int, int] = {}
-    uses: defaultdict[int, Uses] = defaultdict(dict)
-    for row, (begin, key, identity) in enumerate(
-        zip(start.tolist(), keys, batches.ids, strict=True)
-    ):
-        if wrong[row]:
-            continue
-        if beats[row]:
-            watermark.take(int(reached[row]))
+    watermark.close(metric)  # it may have less lateness than before, or be held open no longer
+    judged = _Judgement(metric, batches, arrived[batches.index], watermark)
+    judged.open_panes(panes, key)
+    judged.apply_time_limits(limits)
+    if metric.max_key_reports is None:
+        judged.apply_all_at_once()
+    else:
+        keys = [digest(messages[i].key()) for i in batches.index.tolist()]
+        judged.apply_in_turn(keys, metric.max_key_reports)
+    watermark.close(metric)
+    return judged.outcome(limits)
+
+
+class _Judgement:
+    """A metric's batches while rules are applied to them.
+
+    Attributes
+    ----------
+    rule : ndarray of uint8
+        The first rule that each batch breaks.
+    detail : dict of int to int
+        Of a late batch: the watermark before it. Of one over the limit: the reports that its key
+        has in the pane.
+    """
+
+    def __init__(
+        self,
+        metric: Metric,
+        batches: DecodedBatches,
+        kafka_ms: Integers,
+        watermark: Watermark,
+    ) -> None:
+        self.metric, self.batches, self.kafka_ms = metric, batches, kafka_ms
+        self.watermark = watermark
+        self.time = np.where(batches.time_ms == 0, kafka_ms, batches.time_ms)
+        self.start = self.time - self.time % metric.pane_ms
+        self.reached = np.minimum(self.time, kafka_ms)
+        self.beats = batches.are_heartbeats()
+        self.rule = np.zeros(len(self.time), dtype=np.uint8)
+        self.detail: dict[int, int] = {}
+        self.seen: defaultdict[int, set[bytes]] = defaultdict(set)
+        self.used: dict[int, Uses] = {}
+        self.uses: defaultdict[int, Uses] = defaultdict(dict)
+
+    def open_panes(self, panes: Mapping[PaneKey, Pane], key: str) -> None:
+        """Take over what the open panes of the batches have counted."""
+        for begin in distinct(self.start):
+            if pane := panes.get(PaneKey("pane", key, begin)):
+                self.seen[begin], self.used[begin] = pane.seen, pane.used
+
+    def apply_time_limits(self, limits: TimeLimits) -> None:
+        """Apply the rules that look at a batch alone."""
+        self.rule[~self.beats & (self.time < self.kafka_ms - limits.past_ms)] = TOO_OLD
+        self.rule[self.time > self.kafka_ms + limits.future_ms] = FUTURE
+        self.rule[self.time < 0] = BAD_TIME
+
+    def apply_all_at_once(self) -> None:
+        """Apply the rules that look at the batches before, for a metric without a limit."""
+        passed = self.rule == ADMITTED
+        timely = passed & ~self.beats
+        repeated = self._claim(timely)
+        moving = passed & ~repeated
+        late = self._late(timely, moving)
+        if late.any():
+            moving &= ~late
+            along = self.watermark.along(self.reached[moving])
+            before = np.cumsum(moving)
+            for row in np.flatnonzero(late).tolist():
+                self.detail[row] = int(along[before[row]])
+                if not repeated[row]:
+                    self.seen[int(self.start[row])].discard(self.batches.ids[row])
+        self.watermark.take_all(self.reached[moving])
+        self.rule[repeated] = DUPLICATE
+        self.rule[late] = LATE
+
+    def apply_in_turn(self, keys: Sequence[bytes], limit: int) -> None:
+        """Apply them batch by batch: what a key may add depends on which of its batches counted.
+
+        A batch is counted whole or not at all. One that is over the limit is not remembered: it
+        moves no watermark, and a copy of it is over the limit again.
+        """
+        metric, watermark, batches = self.metric, self.watermark, self.batches
+        for row, (begin, key, identity) in enumerate(
+            zip(self.start.tolist(), keys, batches.ids, strict=True)
+        ):
+            if self.rule[row]:
+                continue
+            if not self.beats[row]:
+                counted = self.uses[begin].get(key, self.used.get(begin, {}).get(key, 0))
+                reports = counted + batches.size(row)
+                if begin + metric.pane_ms <= watermark.closed:
+                    self.rule[row], self.detail[row] = LATE, watermark.time
+                elif identity in self.seen[begin]:
+                    self.rule[row] = DUPLICATE
+                elif reports > limit:
+                    self.rule[row], self.detail[row] = OVER_LIMIT, counted
+                if self.rule[row]:
+                    continue
+                self.uses[begin][key] = reports
+                self.seen[begin].add(identity)
+            watermark.take(int(self.reached[row]))
             watermark.close(metric)
-            continue
-        if begin + metric.pane_ms <= watermark.closed:
-            late[row], passed[row] = True, watermark.time
-            continue
-        if identity in seen[begin]:
-            repeated[row] = True
-            continue
-        counted = uses[begin].get(key, used.get(begin, {}).get(key, 0))
-        if counted + batches.size(row) > limit:
-            over[row] = counted
-            continue
-        uses[begin][key] = counted + batches.size(row)
-        seen[begin].add(identity)
-        watermark.take(int(reached[row]))
-        watermark.close(metric)
-    return Verdict(late, repeated, passed, over), uses
+
+    def outcome(self, limits: TimeLimits) -> Admission:
+        """Return what became of the batches; note when the last one that counts arrived."""
+        admitted = np.flatnonzero((self.rule == ADMITTED) & ~self.beats)
+        if admitted.size:
+            latest = int(self.kafka_ms[admitted].max())
+            self.watermark.arrived = max(self.watermark.arrived, latest)
+        refused = {row: self._error(row, limits) for row in np.flatnonzero(self.rule).tolist()}
+        return Admission(admitted, self.start, self.seen, self.uses, refused)
+
+    def _late(self, timely: Bools, moving: Bools) -> Bools:
+        """Return which batches come after the watermark has closed their pane.
+
+        The oldest pane first: whether it closes depends on no batch of a later one being late.
+        """
+        metric, start, watermark = self.metric, self.start, self.watermark
+        late: Bools = timely & (start + metric.pane_ms <= watermark.closed)
+        open_still = timely & ~late
+        if metric.hold_open or not open_still.any():
+            return late
+        latest = max(watermark.latest, int(self.reached[moving].max(initial=NEVER)))
+        for begin in distinct(start[open_still]):
+            close = begin + metric.pane_ms + metric.lateness_ms
+            rows = np.flatnonzero(moving & ~late)
+            place = None if latest < close else watermark.reaches(close, self.reached[rows])
+            if place is None:
+                break
+            inside = np.flatnonzero(open_still & (start == begin))
+            late[inside[inside > rows[place]]] = True
+        return late
+
+    def _claim(self, timely: Bools) -> Bools:
+        """Add ids to those seen in their panes; return which were there, or come again."""
+        repeated = np.zeros(len(self.rule), dtype=np.bool_)
+        rows = np.flatnonzero(timely)
+        for begin, inside in by_start(self.start[rows], rows):
+            there, new = self.seen[begin], pick(self.batches.ids, inside)
+            if there.isdisjoint(new):
+                before = len(there)
+                there.update(new)
+                if len(there) == before + len(new):
+                    continue
+                there.difference_update(new)
+            for row, identity in zip(inside.tolist(), new, strict=True):
+                repeated[row] = identity in there
+                there.add(identity)
+        return repeated
+
+    def _error(self, row: int, limits: TimeLimits) -> ReportError:
+        """Return which rule a batch breaks, and how."""
+        metric, rule = self.metric, self.rule[row]
+        time, kafka_ms, start = (
+            int(column[row]) for column in (self.time, self.kafka_ms, self.start)
+        )
+        if rule == BAD_TIME:
+            return ReportError("bad_time", f"event time {shown(time)} is before the epoch")
+        if rule == FUTURE:
+            return ReportError(
+                "future",
+                f"event time {shown(time)} is {time - kafka_ms} ms ahead of Kafka's timestamp: "
+                f"at most {limits.future_ms} ms are allowed; the device's clock is wrong",
+            )
+        if rule == TOO_OLD:
+            return ReportError(
+                "too_old",
+                f"event time {shown(time)} is {(kafka_ms - time) / DAY_MS:,.1f} days before "
+                f"Kafka's timestamp: at most {limits.past_ms / DAY_MS:,.1f} are allowed "
+                "(aggregate.past)",
+            )
+        if rule == LATE:
+            return ReportError(
+                "late",
+                f"the pane that begins at {shown(start)} was closed when event time reached "
+                f"{shown(self.detail[row])}: {metric.name} allows a lateness of {metric.lateness}",
+            )
+        if rule == DUPLICATE:
+            identity = self.batches.ids[row].hex()
+            return ReportError("duplicate", f"batch {identity} was counted before")
+        return ReportError(
+            "over_limit",
+            f"{self.batches.size(row)} more reports of a key that has {self.detail[row]} in the "
+            f"pane that begins at {shown(start)}: {metric.name} allows {metric.max_key_reports} "
+            "(max_key_reports)",
+        )

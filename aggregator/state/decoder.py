@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregator.state.rows import Integers
 from estimators import Metric, ReportError
 from producers.wire.batch import BATCH_ID_BYTES, check_batch, parse_batch
 from producers.wire.reports_pb2 import ReportBatch
@@ -42,7 +43,6 @@ MIXING = np.cumprod(np.full(LEAST_BYTES + 255, 0x9E3779B97F4A7C15, dtype=np.uint
 
 PLACES = 1 << 7 * np.arange(TIME_BYTES, dtype=np.int64)
 
-Integers = NDArray[np.int64]
 Asked = tuple[str, int]
 """A metric's name, and the round that is answered; 0 where it has none."""
 

@@ -6,85 +6,19 @@ state, however they were cut into batches, which is what `dither verify` relies 
 
 from __future__ import annotations
 
-import dataclasses
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aggregator.state.admission import Uses, Verdict, digest, judge_in_turn
-from aggregator.state.decoder import DecodedBatches, Decoder, Integers, Message, Rejection
+from aggregator.state.admission import ANY_AGE, TimeLimits, admit
+from aggregator.state.decoder import DecodedBatches, Decoder, Message, Rejection
+from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey, counted_keys, rollups, width_ms
-from aggregator.state.watermark import CONFIRMING_BATCHES, NEVER, Watermark
-from aggregator.timestamps import shown
-from estimators import Metric, ReportError
-from estimators.estimate import Counts
-
-__all__ = ["CONFIRMING_BATCHES", "NEVER", "Pane", "Partition", "Watermark"]
-
-ANY_AGE = 2**62
-"""No limit for how old an event may be, in ms."""
-DAY_MS = 86_400_000
-
-
-@dataclasses.dataclass(eq=False)
-class Pane:
-    """A statistic over one stretch of event time, open in memory.
-
-    Attributes
-    ----------
-    first_offset : int
-        Offset of the message that opened it.
-    seen : set of bytes
-        Ids of the batches counted in it: until the pane closes a second copy is recognised; after
-        that it is late.
-    unsaved : list of bytes
-        The ids that the store does not know yet.
-    used : dict of bytes to int
-        Where the metric has a limit: how many reports of each key were counted in it.
-    unsaved_keys : set of bytes
-        Those of which the store has another number.
-    changed, closed : bool
-        Since the last commit.
-    """
-
-    metric: Metric
-    first_offset: int
-    statistic: Counts
-    seen: set[bytes] = dataclasses.field(default_factory=set)
-    unsaved: list[bytes] = dataclasses.field(default_factory=list)
-    used: Uses = dataclasses.field(default_factory=dict)
-    unsaved_keys: set[bytes] = dataclasses.field(default_factory=set)
-    changed: bool = True
-    closed: bool = False
-    levels: list[bytes] = dataclasses.field(default_factory=list)
-    values: list[bytes] = dataclasses.field(default_factory=list)
-
-    def add(self, batches: DecodedBatches, which: NDArray[np.intp]) -> None:
-        """Put batches aside for :meth:`settle`, each counted once; `seen` has their ids already."""
-        self.unsaved += _chosen(batches.ids, which)
-        for levels, values in batches.columns(which):
-            self.levels.append(levels)
-            self.values.append(values)
-
-    def note(self, uses: Uses) -> None:
-        """Take over the numbers of reports of keys."""
-        self.used.update(uses)
-        self.unsaved_keys.update(uses)
-
-    def settle(self) -> int:
-        """Add the batches put aside to the statistic, all at once; return their reports."""
-        if not self.levels:
-            return 0
-        levels = np.frombuffer(_joined(self.levels), dtype=np.uint8)
-        reports = self.metric.randomizer.decode(_joined(self.values))
-        self.metric.accumulate_checked(self.statistic, levels, reports)
-        self.levels.clear()
-        self.values.clear()
-        self.changed = True
-        return len(levels)
+from aggregator.state.rows import Integers, by_start
+from aggregator.state.watermark import Watermark
+from estimators import Metric
 
 
 class Partition:
@@ -117,7 +51,7 @@ class Partition:
         past_ms: int = ANY_AGE,
     ) -> None:
         self.metrics, self.next_offset = metrics, next_offset
-        self.future_ms, self.past_ms = future_ms, past_ms
+        self._limits = TimeLimits(future_ms, past_ms)
         self.unsaved = 0
         self.arrivals = array("q")
         self.panes: dict[PaneKey, Pane] = {}
@@ -190,103 +124,38 @@ class Partition:
         messages: Sequence[Message],
         arrived: Integers,
     ) -> list[Rejection]:
-        """Put a metric's batches into their panes; return those that come at a wrong time.
+        """Put a metric's batches into their panes; return those that are refused.
 
-        `name` is the key under which they are counted. Each is judged by the watermark that those
-        before it have left behind.
+        `name` is the key under which they are counted.
         """
-        kafka_ms = arrived[batches.index]
-        time = np.where(batches.time_ms == 0, kafka_ms, batches.time_ms)
-        before_epoch = time < 0
-        ahead = ~before_epoch & (time > kafka_ms + self.future_ms)
-        beats = batches.are_heartbeats()
-        too_old = ~beats & (time < kafka_ms - self.past_ms)  # a heartbeat opens no pane
-        wrong = before_epoch | ahead | too_old
-        start = time - time % metric.pane_ms
-        watermark = self.watermarks[name]
-        watermark.close(metric)  # it may have less lateness than before, or be held open no longer
-        reached = np.minimum(time, kafka_ms)
-        panes = self._open(name, start)
-        seen = defaultdict(set, {begin: pane.seen for begin, pane in panes.items()})
-        uses: dict[int, Uses] = {}
-        if metric.max_key_reports is None:
-            ids = batches.ids
-            verdict = _judge(metric, ids, reached, start, wrong, beats, watermark, seen)
-        else:
-            keys = [digest(messages[i].key()) for i in batches.index.tolist()]
-            used = {begin: pane.used for begin, pane in panes.items()}
-            verdict, uses = judge_in_turn(
-                metric, batches, keys, reached, start, wrong, beats, watermark, seen, used
-            )
-        late = verdict.late
-        refused = wrong | late | verdict.repeated
-        if verdict.over:
-            refused[list(verdict.over)] = True
-        good = np.flatnonzero(~(refused | beats))
-        watermark.close(metric)
-        if good.size:
-            watermark.arrived = max(watermark.arrived, int(kafka_ms[good].max()))
-        for begin, inside in _by_start(start[good], good):
+        admission = admit(
+            metric,
+            batches,
+            messages,
+            arrived,
+            self._limits,
+            self.watermarks[name],
+            self.panes,
+            name,
+        )
+        admitted = admission.admitted
+        for begin, inside in by_start(admission.start[admitted], admitted):
             key = PaneKey("pane", name, begin)
             pane = self.panes.get(key)
             if pane is None:
                 first = messages[batches.index[inside[0]]].offset()
-                pane = self.panes[key] = Pane(metric, first, metric.zero(), seen[begin])
-            pane.add(batches, inside)
-            pane.note(uses.get(begin, {}))
-        refusals = []
-        for row in np.flatnonzero(refused).tolist():
-            error = self._misplaced(
-                metric,
-                int(time[row]),
-                int(kafka_ms[row]),
-                int(start[row]),
-                batches.ids[row],
-                verdict.passed.get(row),
+                pane = self.panes[key] = Pane(metric, first, metric.zero(), admission.seen[begin])
+            pane.add(batches, inside, admission.uses.get(begin, {}))
+        return [
+            Rejection(
+                messages[batches.index[row]],
+                error.reason,
+                error.detail,
+                metric.name,
+                batches.size(row),
             )
-            message, reports = messages[batches.index[row]], batches.size(row)
-            if row in verdict.over:
-                error = _over_limit(metric, int(start[row]), verdict.over[row], reports)
-            refusals.append(Rejection(message, error.reason, error.detail, metric.name, reports))
-        return refusals
-
-    def _open(self, name: str, start: Integers) -> dict[int, Pane]:
-        """Return the open panes of a key that begin at these times."""
-        found = {begin: self.panes.get(PaneKey("pane", name, begin)) for begin in _different(start)}
-        return {begin: pane for begin, pane in found.items() if pane is not None}
-
-    def _misplaced(
-        self,
-        metric: Metric,
-        time: int,
-        kafka_ms: int,
-        start: int,
-        batch_id: bytes,
-        passed: int | None,
-    ) -> ReportError:
-        """Return why a batch that is well made was not counted; `passed` if it is late."""
-        if time < 0:
-            return ReportError("bad_time", f"event time {shown(time)} is before the epoch")
-        if time > kafka_ms + self.future_ms:
-            return ReportError(
-                "future",
-                f"event time {shown(time)} is {time - kafka_ms} ms ahead of Kafka's timestamp: "
-                f"at most {self.future_ms} ms are allowed; the device's clock is wrong",
-            )
-        if time < kafka_ms - self.past_ms:
-            return ReportError(
-                "too_old",
-                f"event time {shown(time)} is {(kafka_ms - time) / DAY_MS:,.1f} days before "
-                f"Kafka's timestamp: at most {self.past_ms / DAY_MS:,.1f} are allowed "
-                "(aggregate.past)",
-            )
-        if passed is not None:
-            return ReportError(
-                "late",
-                f"the pane that begins at {shown(start)} was closed when event time reached "
-                f"{shown(passed)}: {metric.name} allows a lateness of {metric.lateness}",
-            )
-        return ReportError("duplicate", f"batch {batch_id.hex()} was counted before")
+            for row, error in admission.refused.items()
+        ]
 
     def _close(self) -> None:
         """Close the panes that the watermark has left behind, adding them to the coarser ones."""
@@ -328,120 +197,3 @@ class Partition:
         if metric is not None and key.metric in self._keys[metric.name]:
             vector = np.frombuffer(statistic, dtype="<i8").astype(np.int64)
             self.panes[key] = Pane(metric, first_offset, vector, seen, used=used, changed=False)
-
-
-def _judge(
-    metric: Metric,
-    ids: list[bytes],
-    reached: Integers,
-    start: Integers,
-    wrong: NDArray[np.bool_],
-    beats: NDArray[np.bool_],
-    watermark: Watermark,
-    seen: defaultdict[int, set[bytes]],
-) -> Verdict:
-    """Judge batches that have no limit, all at once, and move the watermark by those that count.
-
-    The ids of these are added to `seen`.
-    """
-    timely = ~(wrong | beats)
-    repeated = _claim(ids, start, timely, seen)
-    moving = ~(wrong | repeated)
-    late = _late(metric, reached, start, timely, moving, watermark)
-    passed = {}
-    if late.any():
-        moving &= ~late
-        along = watermark.along(reached[moving])
-        before = np.cumsum(moving)
-        for row in np.flatnonzero(late).tolist():
-            passed[row] = int(along[before[row]])
-            if not repeated[row]:
-                seen[int(start[row])].discard(ids[row])
-    watermark.take_all(reached[moving])
-    return Verdict(late, repeated, passed)
-
-
-def _late(
-    metric: Metric,
-    reached: Integers,
-    start: Integers,
-    timely: NDArray[np.bool_],
-    moving: NDArray[np.bool_],
-    watermark: Watermark,
-) -> NDArray[np.bool_]:
-    """Return which batches come after the watermark has closed their pane.
-
-    The oldest pane first: whether it closes depends on no batch of a later one being late.
-    """
-    late = timely & (start + metric.pane_ms <= watermark.closed)
-    open_still = timely & ~late
-    if metric.hold_open or not open_still.any():
-        return late
-    latest = max(watermark.latest, int(reached[moving].max(initial=NEVER)))
-    for begin in _different(start[open_still]):
-        close = begin + metric.pane_ms + metric.lateness_ms
-        rows = np.flatnonzero(moving & ~late)
-        place = None if latest < close else watermark.reaches(close, reached[rows])
-        if place is None:
-            break
-        inside = np.flatnonzero(open_still & (start == begin))
-        late[inside[inside > rows[place]]] = True
-    return late
-
-
-def _claim(
-    ids: list[bytes],
-    start: Integers,
-    timely: NDArray[np.bool_],
-    seen: defaultdict[int, set[bytes]],
-) -> NDArray[np.bool_]:
-    """Add ids to those seen in their panes; return which were there, or come a second time."""
-    repeated = np.zeros(len(ids), dtype=np.bool_)
-    rows = np.flatnonzero(timely)
-    for begin, inside in _by_start(start[rows], rows):
-        there, new = seen[begin], _chosen(ids, inside)
-        if there.isdisjoint(new):
-            before = len(there)
-            there.update(new)
-            if len(there) == before + len(new):
-                continue
-            there.difference_update(new)
-        for row, identity in zip(inside.tolist(), new, strict=True):
-            repeated[row] = identity in there
-            there.add(identity)
-    return repeated
-
-
-def _chosen(ids: list[bytes], which: NDArray[np.intp]) -> list[bytes]:
-    """Return the ids of some rows, ascending; mostly of all."""
-    return ids if which.size == len(ids) else [ids[row] for row in which.tolist()]
-
-
-def _by_start(start: Integers, rows: NDArray[np.intp]) -> list[tuple[int, NDArray[np.intp]]]:
-    """Return the rows of each start, in their order; mostly there is one start."""
-    if start.size and (start == start[0]).all():
-        return [(int(start[0]), rows)]
-    order = np.argsort(start, kind="stable")
-    first = np.flatnonzero(np.diff(start[order], prepend=-1))
-    starts = start[order][first].tolist()
-    return list(zip(starts, np.split(rows[order], first[1:]), strict=False))
-
-
-def _different(times: Integers) -> list[int]:
-    """Return the different ones, ascending; mostly there is one."""
-    if times.size and (times == times[0]).all():
-        return [int(times[0])]
-    return sorted(set(times.tolist()))
-
-
-def _joined(parts: list[bytes]) -> bytes:
-    """Return the parts as one, a single one as it is."""
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _over_limit(metric: Metric, start: int, counted: int, reports: int) -> ReportError:
-    return ReportError(
-        "over_limit",
-        f"{reports} more reports of a key that has {counted} in the pane that begins at "
-        f"{shown(start)}: {metric.name} allows {metric.max_key_reports} (max_key_reports)",
-    )

@@ -11,7 +11,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+
+from aggregator.state.rows import Integers
 
 if TYPE_CHECKING:
     from estimators import Metric
@@ -22,7 +23,6 @@ CONFIRMING_BATCHES = 8
 RECENT_BATCHES = 32
 """Among how many counted batches of the metric these must be, the newest included."""
 
-Integers = NDArray[np.int64]
 Ahead = tuple[tuple[int, int], ...]
 """Age and time of batches: how many batches came after one, and the event time it reached, ms."""
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from aggregator.errors import StateUnreadable
-from aggregator.state.admission import Uses
+from aggregator.state.admission import ANY_AGE
+from aggregator.state.pane import Uses
 from aggregator.state.pane_keys import PaneKey, counted_keys
-from aggregator.state.partition import ANY_AGE, Partition
+from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
 from aggregator.storage.progress import TORN, UNSET

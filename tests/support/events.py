@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from aggregator.config.settings import Settings
 from aggregator.publishing.publisher import Publisher
 from aggregator.reading.reader import Reader
-from aggregator.state.partition import CONFIRMING_BATCHES
+from aggregator.state.watermark import CONFIRMING_BATCHES
 from producers.wire.batch import heartbeat
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.running.deployment import Deployment, wait_until

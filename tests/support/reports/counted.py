@@ -16,7 +16,8 @@ import httpx
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.reader import Reader
-from aggregator.state.partition import CONFIRMING_BATCHES, Partition
+from aggregator.state.partition import Partition
+from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.web import application

@@ -27,7 +27,7 @@ from aggregator.publishing import events
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Frame, Window
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.partition import NEVER
+from aggregator.state.watermark import NEVER
 from aggregator.storage.connection import connect
 from aggregator.storage.lease import Lease
 from aggregator.storage.parsing import LAST_COMMIT_MS

@@ -21,7 +21,7 @@ from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.partition import CONFIRMING_BATCHES
+from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.lease import Lease
 from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.redis_keys import publisher_key

@@ -16,7 +16,7 @@ from aggregator.publishing.quiet_partitions import (
     Closing,
 )
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.partition import CONFIRMING_BATCHES, NEVER
+from aggregator.state.watermark import CONFIRMING_BATCHES, NEVER
 from aggregator.storage.store import Store
 from estimators import Metric
 from producers.wire.batch import heartbeat

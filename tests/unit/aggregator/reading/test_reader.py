@@ -18,7 +18,8 @@ from aggregator import Reader
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
 from aggregator.reading.windows import Frame, Window
 from aggregator.state.pane_keys import PaneKey, metric_key
-from aggregator.state.partition import CONFIRMING_BATCHES, Partition
+from aggregator.state.partition import Partition
+from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.commands import Commands
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator.state import decoder
+from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, metric_key
-from aggregator.state.partition import CONFIRMING_BATCHES, Pane, Partition
+from aggregator.state.partition import Partition
+from aggregator.state.watermark import CONFIRMING_BATCHES
 from estimators import Metric
 from estimators.exact.randomness import SeededBits
 from producers.wire.batch import heartbeat

@@ -15,8 +15,9 @@ from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.errors import CommitTooLarge
+from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey
-from aggregator.state.partition import Pane, Partition
+from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage import commit_writes as writes_module
 from aggregator.storage import partition_store
@@ -46,7 +47,8 @@ def pane(at: int, ids: int, keys: int, *, closed: bool) -> Pane:
     made = Pane(DELAY, at, DELAY.zero(), closed=closed)
     made.unsaved = [number.to_bytes(16, "big") for number in range(ids)]
     made.seen = set(made.unsaved)
-    made.note({number.to_bytes(16, "big"): 1 for number in range(keys)})
+    made.used = {number.to_bytes(16, "big"): 1 for number in range(keys)}
+    made.unsaved_keys = set(made.used)
     return made
 
 

@@ -1,0 +1,31 @@
+"""Rows of columns: the ids of some, the rows of each pane; fast where all are alike."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+Rows = NDArray[np.intp]
+
+
+def pick(ids: list[bytes], rows: Rows) -> list[bytes]:
+    """Return the ids of some rows, ascending; mostly of all."""
+    return ids if rows.size == len(ids) else [ids[row] for row in rows.tolist()]
+
+
+def by_start(start: Integers, rows: Rows) -> list[tuple[int, Rows]]:
+    """Return the rows of each start, in their order; mostly there is one start."""
+    if start.size and (start == start[0]).all():
+        return [(int(start[0]), rows)]
+    order = np.argsort(start, kind="stable")
+    first = np.flatnonzero(np.diff(start[order], prepend=-1))
+    starts = start[order][first].tolist()
+    return list(zip(starts, np.split(rows[order], first[1:]), strict=False))
+
+
+def distinct(times: Integers) -> list[int]:
+    """Return the distinct times, ascending; mostly there is one."""
+    if times.size and (times == times[0]).all():
+        return [int(times[0])]
+    return sorted(set(times.tolist()))
