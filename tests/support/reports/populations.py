@@ -35,7 +35,6 @@ from estimators.mechanisms.shared.frequencies import SupportCounts
 
 if TYPE_CHECKING:
     from estimators.estimate import Counts, Estimate, Floats
-    from estimators.mechanisms import Mechanism
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 #: Of a count sketch: small enough that collisions are frequent.
