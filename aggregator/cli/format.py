@@ -22,7 +22,7 @@ TINY = 1e-3
 SHOWN = 20
 """Categories in a table."""
 WARNING = (
-    "warning    the values go with the privacy level: weights other than uniform then estimate\n"
+    "warning    the values depend on the privacy level: weights other than uniform then estimate\n"
     "           a different population (--weights uniform, or dither weights METRIC uniform)"
 )
 
@@ -97,7 +97,9 @@ def as_text(
         if left := len(found.labels) - len(shown.labels):
             lines.append(f"and {left} more {plural} (--top)")
         if not found.labels:
-            lines.append("any string may be asked for: --category, or watch in its definition")
+            lines.append(
+                "ask for any string with --category, or list it as watch in the definition"
+            )
         if found.radius is not None:
             unit = f" {metric.unit}" if metric.unit else ""
             lines.append(f"within {at_most(found.radius)}{unit} of the true vector (l2)")
@@ -122,7 +124,9 @@ def releasing(found: Estimate, start: int | None) -> list[str]:
     pane = "none yet" if found.status == "not_ready" else drawn
     lines = [f"release    {pane}; devices send true values"]
     if found.saturation is not None:
-        lines.append(f"saturation levels above {rounding.loss(found.saturation)} buy nothing")
+        lines.append(
+            f"saturation levels above {rounding.loss(found.saturation)} do not improve the release"
+        )
     return lines
 
 

@@ -26,7 +26,7 @@ export async function request(path, options = {}) {
     response = await fetch(path, {credentials: "same-origin", ...options, headers: {...authorization(), ...options.headers}});
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, "The server does not answer.", "See that `dither serve` runs and can be reached; this page goes on by itself.");
+    throw new Problem(0, "The server does not answer.", "Check that `dither serve` runs and can be reached; this page retries by itself.");
   }
   if (!response.ok) throw await problemOf(response);
   return response;
@@ -92,7 +92,7 @@ function askForToken(problem) {
         h("h2", {id: "token-title"}, "Access token"),
         h("p", {id: "token-why"}, problem.message, problem.remedy ? ` ${problem.remedy}` : ""),
         h("label", {for: "token"}, "Token"), input,
-        h("p", {class: "note"}, "Kept for this tab only, until it is closed."),
+        h("p", {class: "note"}, "Stored for this tab only, until you close it."),
         h("div", {class: "actions"},
           h("button", {type: "button", class: "button quiet", onclick: () => dialog.close("")}, "Cancel"),
           h("button", {type: "submit", class: "button"}, "Use it"))));

@@ -33,7 +33,7 @@ class Row {
     this.element.setAttribute("tabindex", chosen ? "0" : "-1");
     this.element.setAttribute("aria-label", known
       ? `${entry.label}: ${scale.withUnit(entry.value, digits)}, between ${scale.interval(entry.lower, entry.upper, digits)}`
-      : `${entry.label}: nothing known yet`);
+      : `${entry.label}: no data yet`);
     const percent = (x) => `${(100 * place(x)).toFixed(2)}%`;
     const [left, right] = known ? [Math.min(0, entry.value), Math.max(0, entry.value)] : [0, 0];
     this.bar.setAttribute("x", percent(left));

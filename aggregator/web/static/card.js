@@ -24,7 +24,7 @@ export class Card {
     this.empty = new EmptyState();
     this.notices = new Notices();
     this.history = new History({scale});
-    this.bars = isScalar ? null : new Bars({label: `${name}: which one's history is shown`, scale, onChoose: (label) => this.metric.choose(label)});
+    this.bars = isScalar ? null : new Bars({label: `${name}: choose whose history is shown`, scale, onChoose: (label) => this.metric.choose(label)});
     this.search = definition.rounds ? new Search(definition) : null;
     this.mix = new Mix();
     this.policy = new PolicyChoice(this.metric);

@@ -37,7 +37,7 @@ function show() {
   document.title = wanted ? `${here.metric} – Dither` : "Dither";
   if (wanted && !definition) {
     views = [];
-    main.replaceChildren(problemNotice(new Problem(404, `There is no metric “${here.metric}”.`, "The dashboard's first page lists them all.")));
+    main.replaceChildren(problemNotice(new Problem(404, `There is no metric “${here.metric}”.`, "The dashboard's first page lists all metrics.")));
   } else if (wanted) {
     views = [new Detail(definition, here)];
     main.replaceChildren(views[0].element);
@@ -45,7 +45,7 @@ function show() {
     views = known.definitions.map((one) => new Card(one, here));
     const wall = h("div", {class: "wall"}, views.map((view) => view.element));
     wall.style.setProperty("--columns", Math.ceil(Math.sqrt(WIDE * views.length))); // at most: a screen's shape
-    main.replaceChildren(views.length ? wall : h("p", {class: "loading"}, "No metric is defined: metrics.toml is where questions are asked."));
+    main.replaceChildren(views.length ? wall : h("p", {class: "loading"}, "No metric is defined. Define metrics in metrics.toml."));
   }
   setText(document.getElementById("promise"), promise(definition ? [definition] : known.definitions));
   for (const view of views) catchUp(view.metric);
@@ -59,8 +59,8 @@ function show() {
 function promise(definitions) {
   const trusted = definitions.filter(isTrusted).length;
   const values = !trusted ? "Every value was randomized on its device"
-    : trusted < definitions.length ? "Values were randomized on their devices, but for metrics that are marked Trusted"
-      : "Devices send true values; what is shown are releases";
+    : trusted < definitions.length ? "Values were randomized on their devices, except for metrics marked Trusted"
+      : "Devices send true values; this page shows only releases";
   return `Times are UTC. ${values}; bands hold with the stated probability.`;
 }
 
@@ -122,7 +122,7 @@ function connect() {
       connection.dataset.state = state;
       if (state === "live") tell();
       else setText(text, {connecting: "Connecting", refused: "No access"}[state] ?? `Reconnecting${seconds > 2 ? ` in ${duration(Math.ceil(seconds))}` : ""}`);
-      operations.disconnected(state === "live" ? null : problem ?? null, state === "refused" ? {text: "Give a token", press: authorize} : null);
+      operations.disconnected(state === "live" ? null : problem ?? null, state === "refused" ? {text: "Enter a token", press: authorize} : null);
       clearTimeout(lost);
       if (state === "live") announce("Live.");
       else if (state !== "connecting") lost = setTimeout(() => announce("Not live: reconnecting."), SETTLE);

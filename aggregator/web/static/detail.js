@@ -33,11 +33,11 @@ export class Detail {
     this.history = new History({scale, large: true, onPick: (row) => this.#read(row)});
     this.chart = h("div", {class: "chart", tabindex: "0", role: "group", "aria-label": "History: the arrow keys move through its steps", "aria-describedby": "readout",
       onkeydown: (event) => this.#key(event), onfocus: () => this.readout.setAttribute("aria-live", "polite"), onblur: () => this.readout.removeAttribute("aria-live")}, this.history.element);
-    this.bars = isScalar ? null : new Bars({label: `${name}: which one's history is shown`, scale, onChoose: (label) => this.metric.choose(label)});
+    this.bars = isScalar ? null : new Bars({label: `${name}: choose whose history is shown`, scale, onChoose: (label) => this.metric.choose(label)});
     this.all = h("button", {type: "button", class: "button small", hidden: true, onclick: () => { this.metric.top = ALL; this.metric.again(); }});
     this.back = h("a", {class: "back", href: address({metric: null})}, "All metrics");
-    this.levels = table(["ε", "Reports", "Share", "Weight", isTrusted(definition) && "Loss of a report"].filter(Boolean), "Privacy levels, and how much each counts");
-    this.outcomes = table(["Outcome", "Reports"], "What became of the reports since the beginning");
+    this.levels = table(["ε", "Reports", "Share", "Weight", isTrusted(definition) && "Loss of a report"].filter(Boolean), "Privacy levels and their weights");
+    this.outcomes = table(["Outcome", "Reports"], "Outcomes of all reports since the beginning");
     this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "");
     this.current = isScalar ? null : table([definition.kind === "frequency" ? "Category" : "Coordinate", "Estimate", "Lower", "Upper"], "");
     this.about = h("dl", {class: "definition"});
@@ -74,7 +74,7 @@ export class Detail {
     const {answer} = metric;
     for (const part of [this.headline, this.empty, this.notices, this.policy, this.search]) part?.show(metric);
     this.chip.show(answer?.status);
-    const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for everybody who reads, at once; no report is read again.";
+    const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
     setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);
     setText(this.window, this.search ? "" : windowText(answer));
     this.policyMeaning.hidden = Boolean(this.search);
@@ -86,7 +86,7 @@ export class Detail {
     const total = answer.levels.reduce((sum, level) => sum + level.reports, 0);
     const swatch = (index) => h("i", {class: `swatch ${levelClass(index, answer.levels.length)}`, "aria-hidden": "true"});
     this.levels.fill(answer.levels.map((level, index) => [[swatch(index), String(level.epsilon)], whole(level.reports), total ? share(level.reports / total) : "–", level.weight === null ? "–" : share(level.weight), ...(level.loss === undefined ? [] : [loss(level.loss)])]));
-    setText(this.saturation, typeof answer.saturation === "number" ? `Saturation: levels above ε = ${loss(answer.saturation)} buy nothing; their loss is no larger.` : "");
+    setText(this.saturation, typeof answer.saturation === "number" ? `Saturation: levels above ε = ${loss(answer.saturation)} do not improve the release; their loss is no larger.` : "");
     const entries = metric.entries();
     this.bars?.show(metric.isReady ? entries : [], metric.leading()?.label);
     this.all.hidden = !answer.left_out;
@@ -160,7 +160,7 @@ export class Detail {
     this.defined = key;
     const rows = [
       ["Kind", one.kind.replaceAll("_", " ")],
-      isTrusted(one) && ["Trust", "devices send true values; what is shown are releases, each drawn once"],
+      isTrusted(one) && ["Trust", "devices send true values; only releases are shown, each drawn once"],
       ["Mechanism", Object.keys(one.options ?? {}).length ? `${one.mechanism} (${Object.entries(one.options).map(([k, v]) => `${k} = ${v}`).join(", ")})` : one.mechanism],
       one.range && ["Range", `${one.range.map((x) => number(x, x % 1 ? 2 : 0)).join(" to ")}${one.unit ? ` ${one.unit}` : ""}`],
       one.radius && ["Radius", `${one.radius}${one.unit ? ` ${one.unit}` : ""}`],
@@ -182,7 +182,7 @@ export class Detail {
 
 function heading({kind, categories}) {
   if (kind !== "frequency") return "Coordinates";
-  return categories === "open" ? "Strings that are watched or asked for" : "Largest categories";
+  return categories === "open" ? "Strings on watch or in your query" : "Largest categories";
 }
 
 /** A table whose rows are filled in again and again; it scrolls in its own box where it is wide. */

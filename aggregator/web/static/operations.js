@@ -20,7 +20,7 @@ export function liveness(status) {
   if (status.redis !== "ok") return {counting: null, text: "Redis does not answer"};
   if (status.counting) return {counting: true, text: "Live"};
   const last = seconds(status.silent_since);
-  return {counting: false, text: last === null ? "Nobody has counted yet" : `Nobody has counted since ${since(last)}`};
+  return {counting: false, text: last === null ? "No worker has counted yet" : `No worker has counted since ${since(last)}`};
 }
 
 export class Operations {
@@ -61,7 +61,7 @@ export class Operations {
     const counted = sum(outcomes.map((one) => one.accepted ?? 0));
     setText(this.tiles.counted.value, count(counted));
     this.tiles.counted.value.title = whole(counted);
-    setText(this.tiles.counted.note, `${count(sum(outcomes.map((one) => one.duplicate ?? 0)))} came twice, counted once`);
+    setText(this.tiles.counted.note, `${count(sum(outcomes.map((one) => one.duplicate ?? 0)))} duplicates, counted once`);
     this.#partitions(status.partitions, status.kafka);
     this.#deadLetters(status.deadletters, counted);
     const times = metrics.map((one) => seconds(one.event_time)).filter((at) => at !== null);
@@ -91,8 +91,8 @@ export class Operations {
     if (gap) parts.push(`${count(gap)} offsets lost`);
     if (silent.length) parts.push(`${silent.length} not counted`);
     const what = unknown.length ? `unknown: ${why === "ok" ? "a partition cannot be read" : why}` : "messages";
-    setText(lag.note, partitions.length ? `${what} · ${parts.join(" · ")}` : "nothing counts yet: dither aggregate");
-    lag.element.title = partitions.map((one) => `partition ${one.partition}: ${one.lag === null ? "unknown how many" : whole(one.lag)} messages behind${one.halted ? ", halted" : ""}${one.counting ? "" : ", not counted now"}`).join("\n");
+    setText(lag.note, partitions.length ? `${what} · ${parts.join(" · ")}` : "no worker yet: start dither aggregate");
+    lag.element.title = partitions.map((one) => `partition ${one.partition}: ${one.lag === null ? "an unknown number of" : whole(one.lag)} messages behind${one.halted ? ", halted" : ""}${one.counting ? "" : ", not counted now"}`).join("\n");
     lag.element.dataset.state = halted.length || silent.length ? "danger" : gap || unknown.length ? "warning" : "";
     const most = Math.max(20, ...partitions.map((one) => one.lag ?? 0));
     this.columns.replaceChildren(...partitions.map((one) => {
@@ -108,7 +108,7 @@ export class Operations {
     const total = sum(known.map(([, n]) => n));
     setText(dead.value, count(total));
     dead.element.dataset.state = total > Math.max(10, counted / 100) ? "warning" : "";
-    setText(dead.note, total ? "" : "everything could be counted");
+    setText(dead.note, total ? "" : "every report was counted");
     const shown = known.slice(0, REASONS).map(([reason, n]) => `${count(n)} ${reason.replaceAll("_", " ")}`);
     if (known.length > REASONS) shown.push(`${known.length - REASONS} more reasons`);
     setText(this.reasons, shown.join(" · "));
@@ -135,11 +135,11 @@ export class Operations {
     const found = [];
     if (this.problem) found.push([this.problem.message, this.problem.remedy, this.action]);
     for (const one of this.status?.partitions.filter((partition) => partition.halted) ?? []) {
-      found.push([`Partition ${number(one.partition)} is halted: nothing of it is counted until somebody looks.`, "The reason is in the log of the worker that has it; aggregate.on_gap says what to do about a gap."]);
+      found.push([`Partition ${number(one.partition)} is halted: it is not counted until somebody fixes the cause.`, "The reason is in the log of its worker; aggregate.on_gap sets what happens at a gap."]);
     }
     const live = this.status && liveness(this.status);
-    if (live?.counting === false) found.push([`${live.text}.`, "Reports wait in Kafka: start “dither aggregate”, or see its log for what it waits for."]);
-    if (this.status && this.status.redis !== "ok") found.push([`Redis: ${this.status.redis}`, "What was committed is safe; counting goes on when it answers."]);
+    if (live?.counting === false) found.push([`${live.text}.`, "Reports wait in Kafka: start “dither aggregate”, or see its log for the reason."]);
+    if (this.status && this.status.redis !== "ok") found.push([`Redis: ${this.status.redis}`, "Committed counts are safe; counting continues when Redis answers."]);
     const key = JSON.stringify(found);
     if (key === this.shown) return;
     this.shown = key;

@@ -4,17 +4,17 @@ import {announce, h, setText} from "./dom.js";
 import {certainty, certified, percent, probability, stretch, seconds, whole} from "./format.js";
 
 export const POLICIES = {
-  optimal: "least noise; right when values do not go with the level",
-  paper: "as printed in the paper, to compare",
-  uniform: "every report counts alike; right when values go with the level",
-  proportional: "in proportion to epsilon, a baseline",
-  "uniform-minimum": "every report counts alike, at the noise of the strictest user",
-  adpm: "the least worst-case squared error",
+  optimal: "least noise; right if values are independent of the level",
+  paper: "the paper's weights, for comparison",
+  uniform: "equal weights; right if values depend on the level",
+  proportional: "in proportion to epsilon; a baseline",
+  "uniform-minimum": "equal weights, with the noise of the strictest user",
+  adpm: "least worst-case squared error",
 };
 const FAMILY = {
-  a: "w ~ 1 - e^-epsilon, if values do not go with the level",
-  c: "if values may go with the level", u: "if values do not, for the users’ plain mean",
-  ct: "as c, another norm", ut: "as u, another norm",
+  a: "w ~ 1 - e^-epsilon; if values are independent of the level",
+  c: "if values may depend on the level", u: "if they do not; for the users’ plain mean",
+  ct: "as c, with another norm", ut: "as u, with another norm",
 };
 for (const kind of ["hpm", "hpf"]) for (const [key, meaning] of Object.entries(FAMILY)) POLICIES[`${kind}-${key}`] = meaning;
 
@@ -22,16 +22,16 @@ for (const kind of ["hpm", "hpf"]) for (const [key, meaning] of Object.entries(F
 export const isTrusted = (definition) => definition.trust === "central";
 const STATUS = {
   not_ready: ["waiting", "Waiting", "No report has been counted yet."],
-  too_few_reports: ["waiting", "Too few reports", "Below the number of reports from which an estimate is shown."],
-  provisional: ["provisional", "Provisional", "More reports can still come into this window; its band holds however often one looks while it grows; the final band is a statement of its own."],
-  final: ["final", "Final", "Nothing more can come into this window."],
-  expired: ["waiting", "Expired", "Some of this window was deleted, as the metric's retention says."],
+  too_few_reports: ["waiting", "Too few reports", "Fewer reports than the minimum for an estimate."],
+  provisional: ["provisional", "Provisional", "More reports can still arrive in this window. Its band holds however often you look while the window grows; the final band is a separate statement."],
+  final: ["final", "Final", "No more reports can arrive in this window."],
+  expired: ["waiting", "Expired", "The metric's retention has deleted part of this window."],
 };
 const SEARCH_STATUS = {
   not_ready: ["waiting", "Waiting", "No round is open yet."],
   too_few_reports: ["waiting", "First round", "No round is decided yet."],
-  provisional: ["provisional", "Searching", "Rounds are left; what is certain holds at all times at once."],
-  final: ["final", "Decided", "All rounds are decided: nothing more will become certain."],
+  provisional: ["provisional", "Searching", "Some rounds are not decided yet; the certified end holds at all times at once."],
+  final: ["final", "Decided", "All rounds are decided; the result is final."],
 };
 const DIFFERENT = 1e-3; // one metric in a thousand without a reason
 
@@ -40,11 +40,11 @@ export class StatusChip {
   constructor(definition) {
     this.words = definition.rounds ? SEARCH_STATUS : STATUS;
     this.chip = h("span", {class: "chip"});
-    const trusted = isTrusted(definition) && h("span", {class: "chip trusted", title: "Devices send true values. What is shown are releases: each drawn once, with noise."}, "Trusted");
+    const trusted = isTrusted(definition) && h("span", {class: "chip trusted", title: "Devices send true values. Only releases are shown: each is drawn once, with noise."}, "Trusted");
     this.element = h("div", {class: "chips"}, trusted, this.chip);
   }
   show(status) {
-    const [name, text, title] = this.words[status] ?? ["waiting", "Reading", "The first answer has not come yet."];
+    const [name, text, title] = this.words[status] ?? ["waiting", "Reading", "Waiting for the first answer."];
     this.chip.dataset.status = name;
     this.chip.title = title;
     setText(this.chip, text);
@@ -54,12 +54,12 @@ export class StatusChip {
 /** What the bounds of an answer cover, in a few words and in full. */
 function coverage({covers, bound, beta, chosen_among: among}) {
   const share = `${percent(beta)} in 100`;
-  const both = 2 * beta < 1 ? `What is shown while a window grows, and what is shown once it is final, are two statements: each holds with ${certainty(beta)}, both with ${certainty(2 * beta)}.` : "";
-  const wrong = bound === "anytime" ? `For each start by itself, however often one looks while it grows: of many starts at most ${share} ever show a wrong band meanwhile. ${both}` : `For each window by itself: of many windows at most ${share} are wrong. ${both}`;
-  const [text, title] = covers.startsWith("all times") ? ["at all times", `The band covers the truth at ${covers}, however often one looks.`]
+  const both = 2 * beta < 1 ? `The band of a growing window and that of the final one are two statements: each holds with ${certainty(beta)}, both with ${certainty(2 * beta)}.` : "";
+  const wrong = bound === "anytime" ? `For each start by itself, however often you look while the window grows: of many starts at most ${share} ever show a wrong band. ${both}` : `For each window by itself: of many windows at most ${share} are wrong. ${both}`;
+  const [text, title] = covers.startsWith("all times") ? ["at all times", `The band covers the truth at ${covers}, however often you look.`]
     : covers === "this window" ? ["for this window", wrong]
       : covers.endsWith(" windows") ? [`for ${covers} together`, both] : [`for ${covers}`, ""];
-  return {text: among ? `${text}, chosen among ${among}` : text, title: among ? `${title} The weights were chosen, or changed, after looking: ${among} policies share the ${share}. What was shown before the change is none of these.` : title};
+  return {text: among ? `${text}, chosen among ${among}` : text, title: among ? `${title} The weights were chosen, or changed, after looking: ${among} policies share the ${share}. The band before the change is not among them.` : title};
 }
 
 /** The number in front, its band, and what they are about. */
@@ -91,7 +91,7 @@ export class Headline {
     const {text, title} = coverage(answer);
     const window = answer.from || answer.to ? `${windowText(answer)} · ` : "";
     setText(this.about, `${window}${sure} ${text}`);
-    this.about.title = leading.label ? `${title} The bands of all categories or coordinates hold together.` : title;
+    this.about.title = leading.label ? `${title} The bands of all categories or coordinates hold at once.` : title;
   }
   /** Of a minimum or maximum: what is certain. What the rounds have left of the range is no band. */
   #certain({answer: {search}, scale, definition}) {
@@ -101,7 +101,7 @@ export class Headline {
     setText(this.unit, scale.unit);
     setText(this.band, "");
     setText(this.about, `${certainty(definition.beta)} in all rounds at once`);
-    this.about.title = "Somebody's value reaches it. Nothing is certain about the other side.";
+    this.about.title = "Somebody's value reaches it. Nothing is certain about the other end.";
   }
 }
 
@@ -121,8 +121,8 @@ export class EmptyState {
     const few = answer?.status === "too_few_reports" && !definition.rounds;
     this.meter.hidden = !few;
     if (open) {
-      setText(this.text, "Any string may be asked for.");
-      setText(this.hint, "Name those to be shown as watch in the definition, or ask on the metric's page.");
+      setText(this.text, "You can ask for any string.");
+      setText(this.hint, "List strings to show as “watch” in the definition, or ask on the metric's page.");
     } else if (few) {
       const more = Math.max(1, definition.minimum_reports - answer.reports);
       setText(this.text, `${whole(more)} more ${more === 1 ? "report" : "reports"} until an estimate is shown`);
@@ -131,13 +131,13 @@ export class EmptyState {
     } else if (answer && definition.rounds) {
       const open = Boolean(answer.search);
       setText(this.text, open ? "The first round is open" : "No round is open yet");
-      setText(this.hint, open ? "An estimate is shown once it is decided." : "“dither coordinate” opens the first one.");
+      setText(this.hint, open ? "The estimate appears once it is decided." : "“dither coordinate” opens the first one.");
     } else if (answer?.status === "expired") {
-      setText(this.text, "Some of this window has expired");
-      setText(this.hint, "The metric's retention deleted it. Choose a window that begins later.");
+      setText(this.text, "Part of this window has expired");
+      setText(this.hint, "The metric's retention has deleted it. Choose a window that begins later.");
     } else if (answer && isTrusted(definition)) {
       setText(this.text, "No release yet");
-      setText(this.hint, "Devices send true values; a pane is released, with noise, once it is closed everywhere.");
+      setText(this.hint, "Devices send true values. A pane is released, with noise, once it is closed in all partitions.");
     } else if (answer) {
       setText(this.text, "No reports yet");
       setText(this.hint, "Devices report with the Reporter, with dither produce, or on the page “Try it”.");
@@ -166,8 +166,8 @@ export class Notices {
     const change = () => choosePolicy(metric, "uniform");
     return h("div", {class: "notice warning"},
       h("p", {},
-        h("strong", {}, "The values go with the privacy level"), ` (p = ${probability(p)}): weights “${metric.answer.policy}” describe another population.`,
-        this.explain && " People who chose more privacy have other values than those who chose less, and all weights but uniform let them count less: the estimate is right for a population in which they are rarer. With uniform weights every report counts alike; the band is wider, and it is about everybody who reported."),
+        h("strong", {}, "The values depend on the privacy level"), ` (p = ${probability(p)}): the weights “${metric.answer.policy}” estimate another population.`,
+        this.explain && " People who chose more privacy have other values than those who chose less. All weights except uniform give them less weight, so the estimate is for a population with fewer of them. With uniform weights every report has the same weight; the band is wider, and covers everybody who reported."),
       h("button", {type: "button", class: "button small", onclick: change}, "Use uniform"));
   }
 }
@@ -205,7 +205,7 @@ export function historyLabel(metric, rows) {
   const known = rows.filter((row) => row.value !== null);
   const label = metric.leading()?.label;
   const what = label ? `${metric.name}, ${label}` : metric.name;
-  if (!known.length) return `History of ${what}: nothing known yet`;
+  if (!known.length) return `History of ${what}: no data yet`;
   const values = known.map((row) => row.value);
   const digits = metric.scale.digits(known.at(-1).lower, known.at(-1).upper);
   const text = (x) => metric.scale.withUnit(x, digits);

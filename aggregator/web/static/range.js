@@ -42,7 +42,7 @@ export function rangePicker(form) {
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    complaint.textContent = !from.value && !to.value ? "A begin, an end, or both."
+    complaint.textContent = !from.value && !to.value ? "Enter a begin, an end, or both."
       : from.value && to.value && from.value >= to.value ? "The end has to be after the begin." : "";
     if (complaint.textContent) return;
     const utc = (input) => (input.value ? `${input.value}Z` : null);

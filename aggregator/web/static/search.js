@@ -47,9 +47,9 @@ export class Search {
     setText(this.round, search.threshold === null
       ? `All ${search.rounds} rounds are decided.`
       : `Round ${search.round} of ${search.rounds}: is it ${least} ${text(search.threshold)}? ${count(search.answers)} answers so far`);
-    setText(this.left, `The rounds have left ${scale.interval(from, to, digits)}${scale.unit && `\u00a0${scale.unit}`}. That is no confidence interval: the extreme may lie beyond, where few values are.`);
-    setText(this.certified, `Somebody's value is ${least} ${certified(kind, ...range, rounds, search.certified)}${scale.unit && `\u00a0${scale.unit}`}: certain to ${certainty(beta)}, in all rounds at once.`);
-    setText(this.tail, search.tail ? `Towards the extreme, the share of values within x of it falls like x^${number(search.tail.alpha, 1)} (exponents from ${number(search.tail.lower, 1)} to ${number(search.tail.upper, 1)} fit).` : "");
+    setText(this.left, `The remaining interval is ${scale.interval(from, to, digits)}${scale.unit && `\u00a0${scale.unit}`}. It is not a confidence interval: the extreme may lie outside, where few values are.`);
+    setText(this.certified, `Somebody's value is ${least} ${certified(kind, ...range, rounds, search.certified)}${scale.unit && `\u00a0${scale.unit}`}: this holds with ${certainty(beta)}, in all rounds at once.`);
+    setText(this.tail, search.tail ? `Near the extreme, the share of values within x of it is proportional to x^${number(search.tail.alpha, 1)} (exponents from ${number(search.tail.lower, 1)} to ${number(search.tail.upper, 1)} fit).` : "");
     const places = range.every(Number.isInteger) ? 0 : digits;
     range.forEach((end, index) => setText(this.ends[index], text(end, places)));
     this.rows.setAttribute("aria-label", `Searched within ${text(from)} to ${text(to)}, of ${text(range[0], places)} to ${text(range[1], places)}`);

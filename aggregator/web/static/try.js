@@ -1,4 +1,4 @@
-// Randomize a value in this browser, see what is sent of it, and see the estimate move.
+// Randomizes a value in this browser, shows what is sent of it, and how the estimate changes.
 
 import {authorization, get, metricPath, Problem, withToken} from "./api.js";
 import {encodeBatch, post, randomize} from "./dither.js";
@@ -122,9 +122,9 @@ class Outcome {
     this.again = h("button", {type: "button", class: "button small", hidden: true}, "Send the same report again");
     this.elements = [
       h("div", {class: "sides"},
-        h("div", {class: "side kept"}, h("h3", {}, "Kept here"), h("p", {class: "own"}, own), h("p", {class: "note"}, "The true value. It is in no request.")),
+        h("div", {class: "side kept"}, h("h3", {}, "Stays here"), h("p", {class: "own"}, own), h("p", {class: "note"}, "The true value. No request contains it.")),
         h("div", {class: "side sent"}, h("h3", {}, "Sent"), picture(sent),
-          h("p", {class: "note"}, `${report.length} ${report.length === 1 ? "byte" : "bytes"}: `, h("code", {}, hex(report)), `, level ε = ${epsilon}`, time === null ? "" : `, as of ${moment(time / 1000)}, where this replay is`))),
+          h("p", {class: "note"}, `${report.length} ${report.length === 1 ? "byte" : "bytes"}: `, h("code", {}, hex(report)), `, level ε = ${epsilon}`, time === null ? "" : `, as of ${moment(time / 1000)}, the time of this replay`))),
       this.state, this.again, this.move,
     ];
     this.definition = definition;
@@ -144,7 +144,7 @@ class Outcome {
     spent.set(definition.name, [...(spent.get(definition.name) ?? []), epsilon]);
     const all = spent.get(definition.name);
     const total = all.reduce((sum, one) => sum + one, 0);
-    setText(this.state, `Kafka has it.${all.length > 1 ? ` That was report ${all.length} of ${definition.name} from this page: their epsilons add up to ${trimmed(number(total, 4))}.` : ""}`);
+    setText(this.state, `Kafka has the report.${all.length > 1 ? ` It was report ${all.length} of ${definition.name} from this page; their epsilons add up to ${trimmed(number(total, 4))}.` : ""}`);
     announce("Kafka has the report.");
     await this.#watch();
   }
@@ -155,7 +155,7 @@ class Outcome {
     try {
       return await post("/v1/reports", body, {token, attempts: ATTEMPTS, signal: AbortSignal.timeout(SENDING)});
     } catch (error) {
-      if (error.message === "aborted") error.message = "The server does not answer: whether it has the report is unknown. The same one may be sent again.";
+      if (error.message === "aborted") error.message = "The server does not answer, so it may or may not have the report. You can send the same report again.";
       if (error.status === 401 || error.status === 403) throw Object.assign(new Problem(error.status, error.message), {body});
       throw error;
     }
@@ -170,7 +170,7 @@ class Outcome {
       await new Promise((resolve) => setTimeout(resolve, 500));
     }
     this.move.hidden = false;
-    this.move.replaceChildren(h("p", {class: "note"}, `Not counted within ${PATIENCE / 1000} s: does a worker run (dither aggregate), and is the event time not too late?`));
+    this.move.replaceChildren(h("p", {class: "note"}, `Not counted within ${PATIENCE / 1000} s. Check that a worker runs (dither aggregate) and that the event time is not too late.`));
   }
 
   #moved(now) {
@@ -190,7 +190,7 @@ class Outcome {
     this.move.replaceChildren(
       h("h3", {}, definition.range ? `The estimate of ${definition.name}` : `The estimate of ${sent.own} in ${definition.name}`),
       h("div", {class: "sides"}, column("Before", was), column("Now", is)),
-      h("p", {class: "note"}, now.status === "too_few_reports" ? `Shown from ${whole(definition.minimum_reports)} reports.` : is.lower === null ? "" : `The band is ${scale.interval(is.lower, is.upper)}; it holds the truth with probability ${certainty(now.beta)}, ${stretch(seconds(now.from), seconds(now.to))}.`),
+      h("p", {class: "note"}, now.status === "too_few_reports" ? `Shown from ${whole(definition.minimum_reports)} reports.` : is.lower === null ? "" : `The band is ${scale.interval(is.lower, is.upper)}; it covers the truth with probability ${certainty(now.beta)}, ${stretch(seconds(now.from), seconds(now.to))}.`),
       h("a", {class: "button quiet small", href: `/#metric=${encodeURIComponent(definition.name)}`}, "Its history on the dashboard"));
     announce("The report is counted.");
   }
@@ -238,7 +238,7 @@ async function start() {
     const definitions = (await withToken(() => get("/v1/metrics"))).metrics;
     const supported = new Set(definitions.filter(isSupported).map((one) => one.name));
     if (!supported.size) {
-      root.replaceChildren(h("p", {class: "loading"}, "No metric has a mechanism that this page can randomize: randomized_response, rappor or hadamard_response."));
+      root.replaceChildren(h("p", {class: "loading"}, "This page can randomize none of the metrics' mechanisms. It has randomized_response, rappor or hadamard_response."));
       return;
     }
     const question = new Question(definitions, supported);

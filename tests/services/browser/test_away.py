@@ -68,7 +68,7 @@ def test_live_is_not_said_when_nobody_counts(
         for number in deployment.store.partitions():
             mark = f"{tag(deployment.topic, number)}:committed"
             assert client.pexpire(mark, LAST_COMMIT_MS - 3_600_000)
-        expect(page.locator("#connection")).to_contain_text("Nobody has counted since ")
+        expect(page.locator("#connection")).to_contain_text("No worker has counted since ")
         expect(page.locator("#connection")).not_to_contain_text("Live")
         expect(page.locator("#alerts")).to_contain_text("start “dither aggregate”")
         tile = page.locator(".tile", has_text="Lag")

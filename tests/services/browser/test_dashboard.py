@@ -103,7 +103,7 @@ def test_values_move_and_follow_the_window_and_the_weights(filled: Site, visitor
 
     # its values go with the level: a warning, a remedy, and then the band holds the truth
     notice = wait.locator(".notice.warning")
-    expect(notice).to_contain_text("The values go with the privacy level")
+    expect(notice).to_contain_text("The values depend on the privacy level")
     _, lower, _ = value_and_band(wait)
     assert lower > TRUTH["all"], "with optimal weights the less private count more"
     private = wait.get_by_role("listitem").first
@@ -292,7 +292,7 @@ def test_a_token_is_asked_for_where_one_is_needed(
         expect(dialog).to_contain_text("scope read")
         dialog.get_by_role("button", name="Cancel").click()
         expect(page.locator("#connection")).to_have_text("No access")
-        page.get_by_role("button", name="Give a token").click()
+        page.get_by_role("button", name="Enter a token").click()
         give(viewer)
         expect(page.locator("#connection")).to_have_text("Live")
         expect(drift.locator(".headline")).to_be_visible()
@@ -416,9 +416,9 @@ def test_a_value_is_randomized_in_the_browser_and_counted(filled: Site, visitor:
     expect(page.locator("main")).to_contain_text("at most e^2 = 7.39 times as likely")
     page.get_by_role("button", name="Randomize and send").click()
     result = page.get_by_role("region", name="What was sent")
-    expect(result).to_contain_text("Kafka has it.")
+    expect(result).to_contain_text("Kafka has the report.")
     expect(result.locator(".kept")).to_contain_text(HOSTILE)
-    expect(result.locator(".sent")).to_contain_text("where this replay is")
+    expect(result.locator(".sent")).to_contain_text("the time of this replay")
     expect(result.locator(".bits i")).to_have_count(4)
     expect(result).to_contain_text("Its history on the dashboard")
     counts = [
@@ -517,7 +517,7 @@ def test_numbers_are_as_fine_as_their_band_and_times_are_utc(
 
 def test_any_string_may_be_asked_of_an_open_vocabulary(filled: Site, visitor: Visitor) -> None:
     page = visitor.open(filled.url)
-    expect(card(page, "page")).to_contain_text("Any string may be asked for")
+    expect(card(page, "page")).to_contain_text("You can ask for any string")
     page.get_by_role("link", name="page", exact=True).click()
     ask = page.get_by_label("Ask for any string")
     for string, share in {"/cart": 0.75, "/<b>nowhere": 0.0}.items():
@@ -534,6 +534,6 @@ def test_any_string_may_be_asked_of_an_open_vocabulary(filled: Site, visitor: Vi
 def test_what_could_not_be_counted_is_told_by_its_reason(filled: Site, visitor: Visitor) -> None:
     page = visitor.open(filled.url)
     dead = page.locator(".tile", has_text="Dead letters")
-    expect(dead).to_contain_text("everything could be counted")
+    expect(dead).to_contain_text("every report was counted")
     filled.deployment.produce([(0, b"no batch")])
     expect(dead).to_contain_text("1 malformed")

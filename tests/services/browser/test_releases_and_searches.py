@@ -82,7 +82,7 @@ def test_of_a_trusted_metric_releases_alone_are_shown(watched: Site, visitor: Vi
     expect(wage).to_contain_text("No release yet")
     expect(wage.locator(".chip").first).to_have_text("Trusted")
     expect(wage.locator(".headline")).to_be_hidden()
-    expect(page.locator("#promise")).to_contain_text("but for metrics that are marked Trusted")
+    expect(page.locator("#promise")).to_contain_text("except for metrics marked Trusted")
 
     report_wages(watched, 0, 20.0)
     expect(wage.locator(".chip").last).to_have_text("Final")
@@ -113,7 +113,7 @@ def test_what_a_release_cost_and_bought_is_told(watched: Site, visitor: Visitor)
     choice.select_option("adpm")
     expect(page.get_by_role("status")).to_have_text("wage now has adpm weights.")
     report_wages(watched, 2, 40.0)
-    expect(detail).to_contain_text("buy nothing")
+    expect(detail).to_contain_text("do not improve the release")
     table = page.get_by_role("table", name="Privacy levels")
     expect(table.get_by_role("columnheader", name="Loss of a report")).to_be_visible()
     rows = [row.split() for row in table.locator("tbody tr").all_inner_texts()]
@@ -124,7 +124,7 @@ def test_what_a_release_cost_and_bought_is_told(watched: Site, visitor: Visitor)
     expect(saturation).to_contain_text(f"{losses[4.0]:g}")
     expect(page.locator("#promise")).to_contain_text("Devices send true values")
     about = facts(detail.locator(".definition"))
-    assert about["Trust"].startswith("devices send true values; what is shown are releases")
+    assert about["Trust"].startswith("devices send true values; only releases are shown")
 
 
 def test_a_search_converges_while_one_watches(watched: Site, visitor: Visitor) -> None:
@@ -159,7 +159,7 @@ def test_a_search_converges_while_one_watches(watched: Site, visitor: Visitor) -
         assert intervals(search)[-1] == searching.FOUND
         certain = headline(longest)[0]
         assert certain == f"at least {searching.FOUND[0]:g} minutes", "not what rounds have left"
-        expect(search).to_contain_text("That is no confidence interval")
+        expect(search).to_contain_text("It is not a confidence interval")
         assert headline(other.locator(".detail"))[0] == certain
         expect(other.locator(".detail .search")).to_contain_text("All 4 rounds are decided.")
         assert intervals(other.locator(".detail .search")) == intervals(search)

@@ -573,7 +573,7 @@ def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
         statistic = np.array(table).ravel()
         found = metric.estimate(statistic, weights=weights)
         told = as_text(metric, found, 9)
-        assert ("go with the privacy level" in told) == warned
+        assert ("the values depend on the privacy level: weights" in told) == warned
         assert ("no evidence that values depend on the privacy level" in told) == (table is alike)
         assert "(Cochran's Q, p = " in told
         window = Window(metric, statistic, None, None, "provisional", 0)
@@ -668,6 +668,6 @@ levels = [8]
     assert "any string" in run("metrics", "--redis", redis_url).output
     Path("metrics.toml").write_text(definition.replace('watch = ["sun"]', ""))
     assert (
-        "any string may be asked for: --category"
+        "ask for any string with --category"
         in run("estimate", "words", "--redis", redis_url).output
     )
