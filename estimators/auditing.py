@@ -156,7 +156,7 @@ def largest_leak(
     Parameters
     ----------
     metric : Metric
-        Whose randomizer is attacked.
+        The metric under attack.
     level : int
     level : int
         Its index.

@@ -102,9 +102,9 @@ def search_decimals(low: float, high: float, rounds: int) -> int:
     Parameters
     ----------
     low, high : float
-        The interval that is searched.
+        The interval of the search.
     rounds : int
-        How often it is halved.
+        The number of halvings.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def certified(kind: str, low: float, high: float, rounds: int, x: float) -> str:
     low, high, rounds
         As in :func:`search_decimals`.
     x : float
-        The number that is certain.
+        The certified number.
 
     Examples
     --------

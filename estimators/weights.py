@@ -100,7 +100,7 @@ def total_weight(policy: str, counts: Counts, facts: LevelFacts) -> float:
     counts : ndarray, shape (levels,)
         Reports of each level.
     facts : LevelFacts
-        Of all levels of the metric.
+        The constants of all levels of the metric.
 
     Examples
     --------

@@ -197,7 +197,7 @@ def normal(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
     Parameters
     ----------
     law : Law
-        Of the weighted mean.
+        The law of the weighted mean.
     observed : ndarray of float64, shape (k,)
         The weighted mean, in [-1, 1].
     log_p : float

@@ -89,7 +89,7 @@ class Collisions:
         sizes, total
             As in :func:`estimators.bounds.self_normalised.self_normalised_interval`.
         question : Question
-            Which bound is asked for, and what it may miss with which probability.
+            The bound, its target and its failure probability.
         own : bool
             Whether each user may have a value, or a distribution, of their own.
 

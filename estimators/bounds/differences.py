@@ -88,7 +88,7 @@ def difference_limits(
     law, sums, sizes, log_p
         As in :func:`difference_interval`.
     question : Question
-        Its `bound` says which interval.
+        Its `bound` determines the interval.
     total : float
         As in :func:`estimators.bounds.self_normalised.self_normalised_interval`.
     """

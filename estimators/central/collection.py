@@ -107,9 +107,9 @@ class TrueValues(Mechanism):
         counts : ndarray of float64, shape (levels,)
             Reports of each level in use.
         coefficient : ndarray of float64, shape (levels,)
-            Of each report in the weighted mean.
+            The factor of each report in the weighted mean.
         free : bool
-            Whether users may have distributions of their own.
+            Whether each user may have a distribution of their own.
         """
 
     def release(

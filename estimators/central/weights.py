@@ -212,7 +212,7 @@ def affine_error(epsilons: Floats, counts: Floats, per_report: Floats) -> float:
     Parameters
     ----------
     epsilons, counts : ndarray of float64, shape (levels,)
-        The levels with reports, and how many.
+        The levels with reports, and their numbers of reports.
     per_report : ndarray of float64, shape (levels,)
         The weight of a report of each.
     """

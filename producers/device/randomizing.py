@@ -64,13 +64,13 @@ def randomized(
     metric : Metric
         The question.
     values : ndarray, n rows
-        As the metric's domain takes them.
+        Values in the metric's domain.
     level : ndarray of uint8, shape (n,)
         Index of each value's level.
     times : ndarray of int64, shape (n,)
         Event times in ms since the epoch.
     ledger : Ledger, optional
-        What pays; without one nothing is charged or remembered.
+        The ledger to charge; without one nothing is charged or stored.
     permanent : float, optional
         The epsilon of the permanent answers; for memoized metrics, with a ledger.
     changes : int

@@ -241,7 +241,7 @@ class Ledger:
         reports : int
             How many are paid for.
         answer : int, optional
-            The permanent answer for which it is reserved.
+            The permanent answer that is charged.
 
         Raises
         ------
@@ -363,7 +363,7 @@ def total(database: sqlite3.Connection, now: int, metric: str, parts: int, repor
     database : sqlite3.Connection
         In a transaction.
     now : int
-        Ms since the epoch; kept where the metric has no entry yet.
+        Ms since the epoch; stored if the metric has no entry yet.
     metric : str
         Whose reports they are.
     parts : int

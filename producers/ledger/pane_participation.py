@@ -44,7 +44,7 @@ def answer_once(database: sqlite3.Connection, metric: Metric, times: Sequence[in
     database : sqlite3.Connection
         In a transaction.
     metric : Metric
-        Whose panes they are.
+        The metric of the panes.
     times : sequence of int
         Event times in ms since the epoch, one report each.
 

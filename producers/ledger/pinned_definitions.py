@@ -75,7 +75,7 @@ def check_pin(database: sqlite3.Connection, name: str, fingerprint: bytes) -> No
     Raises
     ------
     DefinitionChanged
-        If the kept fingerprint is another one.
+        If the stored fingerprint is another one.
     """
     if not has_table(database, "pins"):
         return

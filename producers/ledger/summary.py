@@ -23,11 +23,11 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
     Parameters
     ----------
     accounts : mapping of str to Account
-        The whole ledger's first, then each metric's.
+        The account of all metrics, then each metric's.
     period_ms : int
-        Of the budget.
+        The period of the budget.
     began : datetime
-        When the ledger began.
+        When the ledger was created.
     """
     whole, *metrics = accounts.values()
     repeated = [each.metric for each in metrics if each.permanent]

@@ -87,7 +87,7 @@ class LevelDistribution:
         Raises
         ------
         ValueError
-            Naming the epsilon.
+            With the epsilon.
         """
         try:
             metric.level_of(self.epsilons)

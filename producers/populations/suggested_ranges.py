@@ -66,7 +66,7 @@ def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequen
     low, high : float
         The range.
     levels : sequence of float
-        The epsilons on offer, used alike.
+        The epsilons on offer, in equal shares.
 
     Raises
     ------
@@ -103,13 +103,13 @@ def describe(ranges: Sequence[Range], chosen: Range, rows: int, unit: str) -> li
     Parameters
     ----------
     ranges : sequence of Range
-        All that were assessed.
+        All assessed ranges.
     chosen : Range
-        The one that is marked, among them or not.
+        The range to mark, which need not be among them.
     rows : int
-        Reports that the widths are for.
+        The number of reports for the widths.
     unit : str
-        Of the values, or empty.
+        The unit of the values, or empty.
     """
     lines = [
         f"range: what each costs with {rows:,} reports, levels alike"

@@ -126,7 +126,7 @@ def suggest(
         If there is no such column, or no value in it; if some of its cells are numbers and others
         are not; if no option says what to do with strings; or as for :class:`estimators.Metric`.
     DefinitionError
-        If the metric cannot be defined so.
+        If the metric cannot be defined this way.
     """
     if kind not in (None, *KINDS):
         raise ValueError(f"kind {kind!r}: expected mean or frequency")

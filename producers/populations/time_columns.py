@@ -108,7 +108,7 @@ def detect_time_format(cells: Sequence[str], place: str, zone: str = UTC) -> Tim
     place : str
         File and column, for errors.
     zone : str
-        Of times that say none.
+        The zone of times without one.
 
     Raises
     ------

@@ -323,7 +323,7 @@ def tilted_sign_extremes(z: Floats, offset: Floats, contrast: Floats) -> tuple[F
     z : ndarray of float64
         The exponents of the tilt.
     offset, contrast : ndarray of float64
-        Of the signs' means, in shapes that broadcast with `z`.
+        Terms of the signs' means, in shapes that broadcast with `z`.
     """
     means = [tilted_signs(z, offset + sign * contrast)[1] for sign in (1, -1)]
     square = np.square(means)
