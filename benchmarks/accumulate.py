@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.metrics import BY_MECHANISM, SIZES, reports_of
 from benchmarks.places import Places
-from estimators import Metric
+from estimators import LocalMetric
 from estimators.estimate import Counts
 from estimators.mechanisms.mechanism import Levels, Reports
 
@@ -20,7 +20,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
         statistic = metric.zero()
 
         def ours(
-            metric: Metric = metric,
+            metric: LocalMetric = metric,
             level: Levels = level,
             reports: Reports = reports,
             statistic: Counts = statistic,

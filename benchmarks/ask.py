@@ -8,12 +8,12 @@ import numpy as np
 
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
-from estimators import Metric
+from estimators import define
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import CountSketch
 
 STRINGS = 1000
-METRIC = Metric(
+METRIC = define(
     name="words",
     kind="frequency",
     mechanism="count_sketch",

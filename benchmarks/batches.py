@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from benchmarks.metrics import LEVELS, reports_of
-from estimators import Metric
+from estimators import define
 from estimators.mechanisms.mechanism import Levels, Reports
 from producers.wire.batch import encode_batch
 
-METRIC = Metric(
+METRIC = define(
     name="late", kind="mean", mechanism="randomized_response", range=(0, 1), levels=LEVELS
 )
 METRICS = {METRIC.name: METRIC}

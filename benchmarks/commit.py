@@ -14,14 +14,14 @@ from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
-from estimators import Metric
+from estimators import define
 
 CELLS = 4_096
 COMMITS = 100
 
 
 def benchmarks(places: Places) -> Iterator[Benchmark]:
-    metric = Metric(
+    metric = define(
         name="wide", kind="frequency", mechanism="rappor", categories=CELLS - 1, levels=[1]
     )
     client = connect(places.redis)

@@ -18,7 +18,7 @@ from benchmarks.batches import FUTURE_MS, METRIC, TIME_MS, LogMessage
 from benchmarks.measure import Figure
 from benchmarks.metrics import reports_of
 from benchmarks.places import Places
-from estimators import Metric
+from estimators import LocalMetric, define
 from producers.wire.batch import encode_batch
 
 BATCH_REPORTS = 100
@@ -63,7 +63,7 @@ def _counting(payloads: Sequence[bytes], partition: Partition) -> float:
 
 
 def _payloads(
-    metrics: Sequence[Metric], messages: int, panes: int = 1, first: int = 0
+    metrics: Sequence[LocalMetric], messages: int, panes: int = 1, first: int = 0
 ) -> list[bytes]:
     """Return batches of these metrics in turn, spread over so many panes."""
     level, reports = reports_of(metrics[0], BATCH_REPORTS)
@@ -79,7 +79,7 @@ def _payloads(
     ]
 
 
-def _of(metrics: Sequence[Metric], messages: int, panes: int = 1) -> float:
+def _of(metrics: Sequence[LocalMetric], messages: int, panes: int = 1) -> float:
     partition = Partition({metric.name: metric for metric in metrics}, FUTURE_MS * 10**6)
     _counting(_payloads(metrics, TOGETHER, panes), partition)
     seconds = _counting(_payloads(metrics, messages, panes, TOGETHER), partition)
@@ -125,7 +125,7 @@ def levels(number: int, messages: int) -> float:
 
 def _frequency(mechanism: str) -> Costs:
     def cost(categories: int, messages: int) -> float:
-        metric = Metric(
+        metric = define(
             name="m",
             kind="frequency",
             mechanism=mechanism,

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from benchmarks.end_to_end import settings_of
 from benchmarks.measure import Figure, NotRun, Outcome
 from benchmarks.places import Places
 from benchmarks.workers import committed, definitions, joined, wait, workers
-from estimators import Metric
+from estimators import LocalMetric, define
 from producers.wire.batch import BATCH_ID_BYTES, encode_batch
 
 PARTITIONS = 6
@@ -36,11 +36,11 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
     if not places.is_real or not sys.platform.startswith("linux"):
         yield NotRun("memory/workers", "needs Apache Kafka, and Linux's /proc")
         return
-    small = Metric(
+    small = define(
         name="small", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[0.5, 1, 2]
     )
     categories = max(2, places.sized(1024))
-    wide = Metric(
+    wide = define(
         name="wide",
         kind="frequency",
         mechanism="rappor",
@@ -71,7 +71,7 @@ def _id_bytes(places: Places) -> float:
     return float((after - before) / held)
 
 
-def _measured(places: Places, metrics: list[Metric]) -> tuple[int, int]:
+def _measured(places: Places, metrics: Sequence[LocalMetric]) -> tuple[int, int]:
     """Return the resident memory of a worker in bytes, and the most that it ever was."""
     topic = places.topic(PARTITIONS)
     with (
@@ -90,7 +90,7 @@ def _measured(places: Places, metrics: list[Metric]) -> tuple[int, int]:
     return found["VmRSS"], found["VmHWM"]
 
 
-def _report(servers: str, topic: str, metrics: list[Metric]) -> int:
+def _report(servers: str, topic: str, metrics: Sequence[LocalMetric]) -> int:
     """Report of every metric at all levels into every partition; return the messages."""
     level = np.arange(BATCH_REPORTS) % len(metrics[0].levels)
     reports = metrics[0].randomize(np.zeros(BATCH_REPORTS, dtype=np.int64), level)

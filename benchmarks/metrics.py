@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators import Metric
+from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms import MECHANISMS, mechanism_class
 from estimators.mechanisms.mechanism import Levels, Reports
 
 CATEGORIES = 128
@@ -23,11 +23,15 @@ DOMAINS: dict[str, dict[str, Any]] = {
 WORDS = np.array([f"word {number}" for number in range(CATEGORIES)])
 
 
-def metric_of(mechanism: str, levels: tuple[float, ...] = LEVELS) -> Metric:
+def metric_of(mechanism: str, levels: tuple[float, ...] = LEVELS) -> LocalMetric:
     """Return a metric with a mechanism: a frequency where it serves several kinds."""
-    kind = min(MECHANISMS[mechanism].kinds)
-    domain = DOMAINS[kind] if MECHANISMS[mechanism].closed_vocabulary else {"categories": "open"}
-    return Metric(name=mechanism, kind=kind, mechanism=mechanism, levels=levels, **domain)
+    kind = min(MECHANISMS[mechanism])
+    domain = (
+        DOMAINS[kind]
+        if mechanism_class(mechanism, kind).closed_vocabulary
+        else {"categories": "open"}
+    )
+    return define(name=mechanism, kind=kind, mechanism=mechanism, levels=levels, **domain)
 
 
 BY_MECHANISM = {name: metric_of(name) for name in MECHANISMS}
@@ -45,7 +49,7 @@ SIZES = dict.fromkeys(MECHANISMS, 50_000) | {
 """Reports at a time: about a hundred milliseconds' work of randomizing."""
 
 
-def population(metric: Metric, size: int) -> tuple[NDArray[Any], Levels]:
+def population(metric: LocalMetric, size: int) -> tuple[NDArray[Any], Levels]:
     """Return values and levels of so many users."""
     rng = np.random.default_rng(7)
     level = rng.integers(0, len(metric.levels), size).astype(np.uint8)
@@ -60,7 +64,7 @@ def population(metric: Metric, size: int) -> tuple[NDArray[Any], Levels]:
     return rng.uniform(low, high, size), level
 
 
-def reports_of(metric: Metric, size: int) -> tuple[Levels, Reports]:
+def reports_of(metric: LocalMetric, size: int) -> tuple[Levels, Reports]:
     """Return levels and reports of so many users."""
     values, level = population(metric, size)
     return level, metric.randomize(values, level, SeededBits(7))

@@ -29,13 +29,13 @@ from aggregator.storage.store import Store
 from benchmarks.measure import Benchmark
 from benchmarks.metrics import reports_of
 from benchmarks.places import PARTITIONS, Places
-from estimators import Metric
+from estimators import define
 from estimators.estimate import Counts
 
 PANES = 500
 REPORTS = 50
 MINUTE_MS = 60_000
-METRIC = Metric(
+METRIC = define(
     name="delay", kind="mean", mechanism="laplace", range=(0, 1), levels=[0.5, 1, 2], pane="1m"
 )
 LEASE_SECONDS = 600.0

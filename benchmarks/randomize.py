@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.metrics import BY_MECHANISM, CATEGORIES, DIMENSION, SIZES, population
 from benchmarks.places import Places
-from estimators import Metric
+from estimators import LocalMetric
 from estimators.exact.randomness import SystemBits, Words
 
 
@@ -31,7 +31,9 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
         size = places.sized(SIZES[name])
         values, level = population(metric, size)
 
-        def ours(metric: Metric = metric, values: object = values, level: object = level) -> None:
+        def ours(
+            metric: LocalMetric = metric, values: object = values, level: object = level
+        ) -> None:
             metric.randomize(values, level)  # type: ignore[arg-type]
 
         bits = CountedBits()

@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
-from estimators import Metric
+from estimators import define
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms import mechanisms_for
 
 CATEGORIES = 1024
 LEVELS = [0.1 * step for step in range(1, 65)]
@@ -24,10 +24,10 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
     categories = max(2, places.sized(CATEGORIES))
     level = np.arange(REPORTS) % len(LEVELS)
     held = np.floor(categories * np.random.default_rng(7).random(REPORTS) ** 3).astype(np.int64)
-    for name, mechanism in MECHANISMS.items():
-        if "frequency" not in mechanism.kinds or not mechanism.closed_vocabulary:
+    for name, mechanism in mechanisms_for("frequency").items():
+        if not mechanism.closed_vocabulary:
             continue
-        metric = Metric(
+        metric = define(
             name="m",
             kind="frequency",
             mechanism=name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -19,7 +19,7 @@ from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
-from estimators import Metric
+from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 
 PARTITIONS, MEANS, FREQUENCIES = 6, 30, 20
@@ -29,11 +29,11 @@ REPORTS = 2_000
 
 def benchmarks(places: Places) -> Iterator[Benchmark]:
     means = (
-        Metric(name=f"m{i}", kind="mean", mechanism="laplace", range=(0, 1), levels=[0.5, 1, 2, 4])
+        define(name=f"m{i}", kind="mean", mechanism="laplace", range=(0, 1), levels=[0.5, 1, 2, 4])
         for i in range(MEANS)
     )
     frequencies = (
-        Metric(
+        define(
             name=f"f{i}",
             kind="frequency",
             mechanism="rappor",
@@ -70,7 +70,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
         )
 
 
-def _count(store: Store, metrics: dict[str, Metric]) -> None:
+def _count(store: Store, metrics: Mapping[str, LocalMetric]) -> None:
     """Put reports of every metric into every partition."""
     for number in range(PARTITIONS):
         snapshot = store.partition.acquire(number, "bench")

@@ -34,7 +34,8 @@ from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from benchmarks.places import Places
 from benchmarks.workers import workers
-from estimators import Metric, load_metrics
+from estimators import load_metrics
+from estimators.metrics.reported import ReportedMetric
 from producers.wire.batch import encode_batch
 from producers.wire.reports_pb2 import ReportBatch
 
@@ -151,7 +152,11 @@ class Soak:
                 "linger.ms": 20,
             }
         )
-        batches = [one for metric in self.metrics.values() for one in _templates(metric)]
+        batches = [
+            one
+            for metric in self.metrics.values()
+            for one in _templates(ReportedMetric.require(metric))
+        ]
         topic = self.settings.topics.reports
         while not self.ended.is_set():
             if self.waiting() > MOST_WAITING:
@@ -188,7 +193,7 @@ class Soak:
         return verify(self.settings, self.metrics, self.store)
 
 
-def _templates(metric: Metric) -> list[ReportBatch]:
+def _templates(metric: ReportedMetric) -> list[ReportBatch]:
     rng = np.random.default_rng(0)
     size = (TEMPLATES, BATCH_REPORTS)
     values = rng.uniform(0, 100, size) if metric.kind == "mean" else rng.integers(0, 16, size)

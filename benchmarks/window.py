@@ -20,7 +20,7 @@ from aggregator.storage.store import Store
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.metrics import reports_of
 from benchmarks.places import Places
-from estimators import Metric
+from estimators import Metric, define
 from estimators.estimate import Counts
 
 PARTITIONS = 6
@@ -35,7 +35,7 @@ WINDOWS = {"to the hour": FROM_MS, "to the minute": FROM_MS + HOUR_MS // 2}
 
 
 def benchmarks(places: Places) -> Iterator[Benchmark]:
-    metric = Metric(
+    metric = define(
         name="wide",
         kind="frequency",
         mechanism="rappor",

@@ -4,14 +4,20 @@ from estimators.errors import DefinitionError, ReportError
 from estimators.estimate import Estimate
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.loading import define, load_metrics
+from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
+from estimators.metrics.search import SearchMetric
+from estimators.metrics.trusted import TrustedMetric
 
 __all__ = [
     "DefinitionError",
     "Estimate",
+    "LocalMetric",
     "Metric",
     "ReportError",
+    "SearchMetric",
     "SeededBits",
+    "TrustedMetric",
     "define",
     "load_metrics",
 ]

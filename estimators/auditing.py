@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators.estimate import Floats
 from estimators.mechanisms.mechanism import Reports
-from estimators.metrics.domains import OPEN
 from estimators.metrics.metric import Metric
 
 LEARNING = CHOOSING = 0.125
@@ -86,22 +85,12 @@ def opposite_values(metric: Metric) -> tuple[Any, Any]:
 
     Examples
     --------
-    >>> opposite_values(Metric(name="m", kind="frequency", mechanism="grr", categories=["a", "b"],
+    >>> from estimators import define
+    >>> opposite_values(define(name="m", kind="frequency", mechanism="grr", categories=["a", "b"],
     ...                        levels=[1]))
     ('a', 'b')
     """
-    if metric.kind == "mean" or metric.has_rounds:
-        assert metric.range is not None  # noqa: S101
-        return metric.range[1], metric.range[0]
-    if metric.kind == "vector_mean":
-        assert metric.radius is not None  # noqa: S101
-        assert metric.dimension is not None  # noqa: S101
-        vector = np.full(metric.dimension, metric.radius / np.sqrt(metric.dimension))
-        return vector, -vector
-    labels = metric.labels
-    if metric.categories == OPEN:
-        labels = (*labels, "one string", "another string")[:2]
-    return labels[0], labels[-1]
+    return metric.domain.opposite
 
 
 def epsilon_bound(
@@ -219,7 +208,7 @@ def _scores(
 ) -> Iterator[tuple[str, Score]]:
     """Yield scores that are large under the first value, and their names."""
     first, second = (
-        metric.domain.own_units(np.asarray([value]))[0] for value in opposite_values(metric)
+        metric.domain.to_unit(np.asarray([value]))[0] for value in opposite_values(metric)
     )
 
     def likelihood_ratio(trials: Trials, level: int = level) -> Floats:

@@ -97,8 +97,8 @@ class Estimate:
 
         Examples
         --------
-        >>> from estimators import Metric
-        >>> metric = Metric(name="m", kind="frequency", mechanism="grr", categories=3, levels=[1])
+        >>> from estimators import define
+        >>> metric = define(name="m", kind="frequency", mechanism="grr", categories=3, levels=[1])
         >>> found = metric.estimate(np.array([20, 11, 9, 0]))
         >>> found.value.round(3), found.shown.round(3)
         (array([ 0.928,  0.654, -0.582]), array([0.928, 0.654, 0.   ]))
@@ -144,9 +144,9 @@ class Estimate:
 
         Examples
         --------
-        >>> from estimators import Metric
+        >>> from estimators import define
         >>> from estimators.exact.randomness import SeededBits
-        >>> metric = Metric(name="m", kind="frequency", mechanism="grr", categories=5, levels=[3])
+        >>> metric = define(name="m", kind="frequency", mechanism="grr", categories=5, levels=[3])
         >>> level = np.zeros(1000, dtype=int)
         >>> reports = metric.randomize([3] * 600 + [1] * 400, level, SeededBits(1))
         >>> statistic = metric.zero()

@@ -26,6 +26,7 @@ from estimators.mechanisms.mechanism import Mechanism, Reports
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.shared.signs import FlippedSigns
+from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
 from estimators.metrics.validation import LEVEL_DIGITS
 
@@ -73,7 +74,8 @@ class Memoization:
     Examples
     --------
     >>> from math import log
-    >>> metric = Metric(name="late", kind="mean", mechanism="randomized_response", range=(0, 1),
+    >>> from estimators import define
+    >>> metric = define(name="late", kind="mean", mechanism="randomized_response", range=(0, 1),
     ...                 levels=[1], memoized=True)
     >>> twice = Memoization(metric, 0, Fraction(2))
     >>> round(log(twice.ratio_for_ever(1)), 9), round(log(twice.ratio_of_any(1)), 3)
@@ -89,7 +91,7 @@ class Memoization:
     def __post_init__(self) -> None:
         """Check that the metric can have permanent answers."""
         metric, own = self.metric, self.metric.randomizer.epsilons[self.level]
-        if not metric.memoized:
+        if not (isinstance(metric, LocalMetric) and metric.memoized):
             raise ValueError(
                 f"metric {metric.name!r} is not memoized: repeated answers need `memoized = true` "
                 "in its definition, so that bounds over time are wide enough"
@@ -214,7 +216,7 @@ def values_of(metric: Metric, own: NDArray[Any], word: int) -> list[int]:
     ----------
     metric : Metric
     own : ndarray, shape (n,)
-        Values in the mechanism's units, from ``metric.domain.own_units``.
+        Values in the mechanism's units, from ``metric.domain.to_unit``.
     word : int
         The random word of the device and the metric: see :func:`side_of`.
     """

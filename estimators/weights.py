@@ -52,7 +52,7 @@ def proportional(facts: LevelFacts) -> Floats:
     return facts.epsilons
 
 
-POLICIES: dict[str, Callable[[LevelFacts], Floats]] = {
+WEIGHTINGS: dict[str, Callable[[LevelFacts], Floats]] = {
     policy.__name__: policy for policy in (optimal, paper, uniform, proportional)
 }
 DEFAULT_POLICY = "optimal"
@@ -64,7 +64,7 @@ def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
     Parameters
     ----------
     policy : str
-        One of :data:`POLICIES`, which give the weight of one report of a level.
+        One of :data:`WEIGHTINGS`, which give the weight of one report of a level.
     counts : ndarray of int64, shape (levels,)
         Reports per level. A level without reports gets weight zero.
     facts : LevelFacts
@@ -80,7 +80,7 @@ def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
     >>> level_weights("optimal", np.array([100, 100]), facts)
     array([0.2, 0.8])
     """
-    per_report = POLICIES[policy](facts)
+    per_report = WEIGHTINGS[policy](facts)
     shares: Floats = counts * (per_report / per_report.max())
     total = shares.sum()
     return shares / total if total > 0 else shares
@@ -96,7 +96,7 @@ def total_weight(policy: str, counts: Counts, facts: LevelFacts) -> float:
     Parameters
     ----------
     policy : str
-        One of :data:`POLICIES`.
+        One of :data:`WEIGHTINGS`.
     counts : ndarray, shape (levels,)
         Reports of each level.
     facts : LevelFacts
@@ -108,5 +108,5 @@ def total_weight(policy: str, counts: Counts, facts: LevelFacts) -> float:
     >>> total_weight("optimal", np.array([100, 100]), facts)
     125.0
     """
-    per_report = POLICIES[policy](facts)
+    per_report = WEIGHTINGS[policy](facts)
     return float(counts @ per_report / (per_report * np.sqrt(facts.variances)).max())

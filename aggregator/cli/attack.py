@@ -22,7 +22,7 @@ from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.kafka import clients
 from aggregator.local.embedded import EmbeddedBroker
-from estimators import Metric, ReportError
+from estimators import Metric, ReportError, SearchMetric
 from estimators.auditing import Leak, Trials, largest_leak, opposite_values
 from estimators.extremes import Progress
 from estimators.mechanisms.mechanism import Reports
@@ -149,7 +149,9 @@ class _Attacker:
 
     def __init__(self, metric: Metric, scratch: Scratch, rows: int) -> None:
         self.metric, self.rows = metric, rows
-        in_order = b"in order" if metric.has_rounds else None  # answers do not say when
+        in_order = (
+            b"in order" if isinstance(metric, SearchMetric) else None
+        )  # answers do not say when
         self.reporter = Reporter(
             metric,
             scratch.properties,
@@ -158,7 +160,7 @@ class _Attacker:
             batch_age=1e6,
             key=in_order,
         )
-        self.asked = Round.of(metric, Progress(), 0) if metric.has_rounds else None
+        self.asked = Round.of(metric, Progress(), 0) if isinstance(metric, SearchMetric) else None
         self.consumer = Consumer(
             {
                 **clients.CONSUMER,

@@ -13,7 +13,7 @@ from aggregator.reading.search_progress import in_words, searched
 from aggregator.reading.serialization import lies
 from aggregator.reading.windows import Window
 from aggregator.timestamps import iso
-from estimators import Estimate, Metric, rounding
+from estimators import Estimate, LocalMetric, Metric, SearchMetric, rounding
 from estimators.estimate import Floats
 from estimators.rounding import at_most, certainty, common_decimals, interval
 
@@ -61,7 +61,7 @@ def as_text(
     ]
     lines[4:4] = coverage.in_words(found)
     lines[3:3] = told
-    if window is not None and metric.has_rounds:
+    if window is not None and isinstance(metric, SearchMetric):
         lines += in_words(window)
     elif found.privacy is None:
         lines += lying(metric, found)
@@ -105,7 +105,7 @@ def as_text(
             lines.append(f"within {at_most(found.radius)}{unit} of the true vector (l2)")
     elif window is not None and (search := searched(window)) is not None:
         lines.append(search.statement)
-    elif not metric.has_rounds:
+    elif not isinstance(metric, SearchMetric):
         unit = f" {metric.unit}" if metric.unit else ""
         value, lower, upper = interval(_numbers(found))
         lines.append(f"{value}{unit} in [{lower}, {upper}]")
@@ -132,7 +132,7 @@ def releasing(found: Estimate, start: int | None) -> list[str]:
 
 def lying(metric: Metric, found: Estimate) -> list[str]:
     """Return a line on what fabricated reports could do; none where nothing is known yet."""
-    if metric.has_rounds:
+    if not isinstance(metric, LocalMetric):
         return []
     told = lies(metric, found)
     shift = told.shift if told.l2 is UNSET else told.l2

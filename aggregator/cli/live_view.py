@@ -16,7 +16,7 @@ from rich.text import Text
 from aggregator.cli.format import releasing, warns
 from aggregator.reading.search_progress import in_words, searched
 from aggregator.reading.windows import Window
-from estimators import Estimate
+from estimators import Estimate, SearchMetric
 from estimators.rounding import at_most, certainty, common_decimals, interval, loss
 
 HISTORY = 60
@@ -85,7 +85,7 @@ class LiveView:
             parts.append(Text(f"within {at_most(found.radius)} {metric.unit} of the true vector"))
         if found.privacy is not None:
             parts.append(Text("\n".join(["", *releasing(found, seen.start_ms), ""])))
-        if seen.metric.has_rounds:
+        if isinstance(seen.metric, SearchMetric):
             parts.append(Text("\n".join(["", *in_words(seen), ""])))
         parts.append(_levels(found))
         if warns(found):

@@ -27,7 +27,7 @@ from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
-from estimators import Estimate, Metric
+from estimators import Estimate, Metric, SearchMetric, TrustedMetric
 from producers.populations.flights import MIX, flight_metrics, flights
 from producers.populations.produce import Produced, produce
 from producers.populations.replay import Progress
@@ -272,7 +272,7 @@ class Demonstration:
             labels={name: metric.labels for name, metric in metrics.items()},
             domains={name: metric.domain.ends for name, metric in metrics.items()},
             statements={
-                name: reached(metrics[name], found.certified)
+                name: reached(SearchMetric.require(metrics[name]), found.certified)
                 for name in self._searches
                 if (found := searched(windows[name])) is not None
             },
@@ -280,7 +280,11 @@ class Demonstration:
             url=self.url,
             places=self._deployment.places,
             notes=(
-                *(f"{n}: {RELEASED}" for n, one in metrics.items() if one.trust == "central"),
+                *(
+                    f"{n}: {RELEASED}"
+                    for n, one in metrics.items()
+                    if isinstance(one, TrustedMetric)
+                ),
                 *(f"{n}: {SEARCHED}" for n in self._searches),
             ),
         )
@@ -300,7 +304,7 @@ class Demonstration:
         truth.add(values, np.zeros(values.size, dtype=np.uint8))
         return truth.now()
 
-    def _answer(self, metric: Metric) -> None:
+    def _answer(self, metric: SearchMetric) -> None:
         """Let the flights answer rounds, spread over the replay, for as long as it goes on."""
         pause = ANSWERING_SHARE * self.seconds / metric.search.rounds - DECIDING_SECONDS
         try:
@@ -333,7 +337,7 @@ class Demonstration:
         overview, store = self._store.overview(), self._store
         for name, closed in self.reader.closed(overview, len(overview.partitions)).items():
             metric, key = self.metrics[name], metric_key(name, self.metrics[name].revision)
-            if metric.trust != "central":
+            if not isinstance(metric, TrustedMetric):
                 continue
             last = store.panes.latest(key, [*overview.partitions], closed - metric.pane_ms)
             there = self.reader.releases.latest(metric, key)

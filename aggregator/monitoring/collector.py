@@ -26,6 +26,8 @@ from aggregator.reading.status import SILENT_MS, unusable_definitions
 from aggregator.reading.windows import Frame, Window, event_time
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TORN, PartitionProgress, TopicProgress
+from estimators.metrics.search import SearchMetric
+from estimators.metrics.trusted import TrustedMetric
 
 VERSION = version("dither")
 SAME_MS = 250
@@ -240,7 +242,7 @@ class Exporter(Collector):
     def _released(self, overview: TopicProgress, frame: Frame) -> Iterable[Sample]:
         """Yield how far a metric that is collected in trust is released."""
         metric, release, start = frame.metric, frame.release, self._since_ms
-        if metric.trust == "local":
+        if not isinstance(metric, TrustedMetric):
             return
         if release is not None:
             start = release.start_ms + metric.pane_ms
@@ -285,7 +287,7 @@ class Exporter(Collector):
             yield Sample(metric_definitions.ESTIMATE, value, (metric.name, category))
             yield Sample(metric_definitions.LOWER, lower, (metric.name, category))
             yield Sample(metric_definitions.UPPER, upper, (metric.name, category))
-            if not metric.has_rounds:
+            if not isinstance(metric, SearchMetric):
                 yield Sample(metric_definitions.UNBIASED, unbiased, (metric.name, category))
         if estimate.radius is not None:
             yield Sample(metric_definitions.RADIUS, estimate.radius, (metric.name,))
@@ -296,8 +298,8 @@ class Exporter(Collector):
 
 def _search(window: Window) -> Iterable[Sample]:
     """Yield where the search of a minimum or maximum stands."""
-    found, name = searched(window), (window.metric.name,)
-    if found is None or window.asked is None:
+    found, metric, name = searched(window), window.metric, (window.metric.name,)
+    if found is None or window.asked is None or not isinstance(metric, SearchMetric):
         return
     yield Sample(metric_definitions.SEARCH_ROUND, found.round, name)
     yield Sample(metric_definitions.SEARCH_ROUNDS, found.rounds, name)
@@ -305,10 +307,10 @@ def _search(window: Window) -> Iterable[Sample]:
     if found.threshold is not None:
         yield Sample(metric_definitions.SEARCH_THRESHOLD, found.threshold, name)
         yield Sample(metric_definitions.SEARCH_ANSWERS, found.answers, name)
-        due = window.asked.opened_ms + window.metric.round_ms
+        due = window.asked.opened_ms + metric.round_ms
         yield Sample(metric_definitions.SEARCH_DUE, due / 1000, name)
     yield Sample(metric_definitions.SEARCH_OPENED, window.asked.opened_ms / 1000, name)
-    side = "at_most" if window.metric.kind == "minimum" else "at_least"
+    side = "at_most" if metric.kind == "minimum" else "at_least"
     yield Sample(metric_definitions.SEARCH_CERTIFIED, found.certified, (*name, side))
     yield Sample(metric_definitions.SEARCH_LOW, found.bisection[0], name)
     yield Sample(metric_definitions.SEARCH_HIGH, found.bisection[1], name)

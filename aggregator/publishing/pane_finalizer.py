@@ -16,6 +16,7 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
 from aggregator.state.watermark import NEVER
 from aggregator.storage.progress import TopicProgress
+from estimators.metrics.trusted import TrustedMetric
 from estimators.weights import DEFAULT_POLICY
 
 BATCH_SECONDS = 1.0
@@ -45,7 +46,9 @@ class PaneFinalizer:
     ) -> None:
         self.reader, self.published = reader, published
         self._source, self._top = source, top
-        self._metrics = {n: m for n, m in reader.metrics.items() if m.trust == "local"}
+        self._metrics = {
+            n: m for n, m in reader.metrics.items() if not isinstance(m, TrustedMetric)
+        }
         self._unpublished = Unpublished(reader.store, published, self._metrics, since_ms)
         self._versions: dict[str, str] = {}
 

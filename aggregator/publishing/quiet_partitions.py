@@ -19,7 +19,7 @@ from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.progress import PartitionProgress, TopicProgress
 from aggregator.storage.store import Store
-from estimators import Metric
+from estimators import Metric, SearchMetric
 
 REPEAT_SECONDS = 5.0
 """After so long, then twice that, what was not delivered or had no effect is sent again."""
@@ -89,7 +89,7 @@ class Closing:
         self._metrics = {
             metric_key(name, metric.revision): metric
             for name, metric in metrics.items()
-            if not (metric.has_rounds or metric.hold_open)
+            if not (isinstance(metric, SearchMetric) or metric.hold_open)
         }
         self._pulses: defaultdict[int, Pulse] = defaultdict(Pulse)
         self._brokers = BrokerClocks()

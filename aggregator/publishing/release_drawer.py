@@ -21,7 +21,7 @@ from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NEVER
 from aggregator.storage.progress import TopicProgress
-from estimators import Metric
+from estimators import TrustedMetric
 from estimators.estimate import Counts
 
 BATCH_SECONDS = 1.0
@@ -46,7 +46,7 @@ class ReleaseDrawer:
 
     def __init__(self, reader: Reader, published: PublishedLog, source: str, since_ms: int) -> None:
         self.reader, self.published, self._source = reader, published, source
-        self.metrics = {n: m for n, m in reader.metrics.items() if m.trust == "central"}
+        self.metrics = {n: m for n, m in reader.metrics.items() if isinstance(m, TrustedMetric)}
         self._unpublished = Unpublished(reader.store, published, self.metrics, since_ms)
 
     def finals(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
@@ -77,7 +77,7 @@ class ReleaseDrawer:
                 yield from self._events(metric, policy, whole)
 
     def _events(
-        self, metric: Metric, policy: str, sums: Mapping[int, Counts]
+        self, metric: TrustedMetric, policy: str, sums: Mapping[int, Counts]
     ) -> Iterator[list[Event]]:
         """Yield the events of panes, some of them after a while."""
         batch: list[Event] = []
@@ -93,7 +93,7 @@ class ReleaseDrawer:
         if batch:
             yield batch
 
-    def _event(self, metric: Metric, policy: str, start: int, statistic: Counts) -> Event:
+    def _event(self, metric: TrustedMetric, policy: str, start: int, statistic: Counts) -> Event:
         """Return a pane's event: the one that was drawn before, if any was."""
         edges = (start, start + metric.pane_ms)
         window = Window(metric, metric.zero()[:0], *edges, "final", NEVER, policy)

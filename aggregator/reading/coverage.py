@@ -15,9 +15,9 @@ import numpy as np
 
 from aggregator.reading.windows import Window
 from aggregator.timestamps import iso
-from estimators import Estimate, Metric
+from estimators import Estimate, LocalMetric, Metric, SearchMetric
 from estimators.rounding import certainty, percent
-from estimators.weights import POLICIES
+from estimators.weights import WEIGHTINGS
 
 MOST_WINDOWS = 1_000_000
 THIS_WINDOW = "this window"
@@ -50,10 +50,10 @@ class Looks:
         metric, unbounded = window.metric, window.start_ms is None and window.end_ms is None
         if self.windows == 1:
             return
-        if metric.has_rounds or window.released is not None:
+        if isinstance(metric, SearchMetric) or window.released is not None:
             raise ValueError(
                 f"windows = {self.windows}: {metric.name!r} is "
-                + ("asked in rounds" if metric.has_rounds else "collected in trust")
+                + ("asked in rounds" if isinstance(metric, SearchMetric) else "collected in trust")
                 + ", and its bounds cannot be shared among windows"
             )
         if unbounded and not window.slides:
@@ -68,15 +68,16 @@ def distinct_policies(metric: Metric) -> int:
 
     Examples
     --------
-    >>> distinct_policies(Metric(
+    >>> from estimators import define
+    >>> distinct_policies(define(
     ...     name="m", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[0.5, 4]
     ... ))  # optimal and paper agree
     3
     """
-    if metric.has_rounds or metric.trust == "central":
+    if not isinstance(metric, LocalMetric):
         return 1  # each has one answer
     facts = metric.randomizer.facts
-    weighed = np.array([POLICIES[name](facts) for name in metric.policies])
+    weighed = np.array([WEIGHTINGS[name](facts) for name in metric.policies])
     shares = weighed / weighed.max(axis=1, keepdims=True)
     return len(np.unique(shares.round(9), axis=0))
 
@@ -90,7 +91,11 @@ def chosen_among(window: Window, weights: str | None, target: str, looks: Looks)
     The answer for which nothing is named is none of them, and has a beta of its own: whoever
     compares with it names its policy, too.
     """
-    if looks.weights_fixed or window.released is not None or window.metric.has_rounds:
+    if (
+        looks.weights_fixed
+        or window.released is not None
+        or isinstance(window.metric, SearchMetric)
+    ):
         return 1
     start, changed = window.start_ms, window.changed_ms
     was_changed = changed is not None and (start is None or start < changed)
@@ -105,7 +110,7 @@ def covers(window: Window, found: Estimate, looks: Looks, *, looked_once: bool =
 
     `looked_once`: bounds for a closed window were asked for of one that may still grow.
     """
-    if window.metric.has_rounds:
+    if isinstance(window.metric, SearchMetric):
         return "all rounds"
     if looks.windows > 1:
         return f"{looks.windows} windows"

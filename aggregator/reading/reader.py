@@ -30,7 +30,7 @@ from aggregator.storage.connection import connect
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import policies_key, rounds_key, tag
 from aggregator.storage.store import Store
-from estimators import Estimate, Metric
+from estimators import Estimate, LocalMetric, Metric, SearchMetric, TrustedMetric
 from estimators.errors import meant
 from estimators.estimate import Counts
 from estimators.extremes import Progress
@@ -181,7 +181,7 @@ class Reader:
             asked = (beta, weights, bound, target, categories, simultaneous)
             found = releases.answered(metric, window.released, *asked)
             return dataclasses.replace(found, covers=covers(window, found, looks))
-        if metric.has_rounds:
+        if isinstance(metric, SearchMetric):
             progress = Progress() if window.asked is None else window.asked.progress
             found = metric.search.estimate(progress)
             undecided = window.status == "provisional" and not progress.decisions
@@ -193,7 +193,7 @@ class Reader:
         policy = window.policy if weights is None else weights
         known = window.bound if bound == "auto" else bound
         among = chosen_among(window, weights, target, looks)
-        estimate = metric.estimate(
+        estimate = LocalMetric.require(metric).estimate(
             window.statistic,
             beta / (among * looks.windows),
             policy,
@@ -233,7 +233,7 @@ class Reader:
     def look(self, frame: Frame) -> Window:
         """Return what may be known of a window: its sums, or the latest release in it."""
         metric, release = frame.metric, frame.release
-        if metric.trust == "local":
+        if not isinstance(metric, TrustedMetric):
             try:
                 window = frame.filled(self.sum(frame))
             except PaneExpired:
@@ -292,7 +292,7 @@ class Reader:
     ) -> Frame:
         metric = self.metric(name)
         overview.check()
-        if metric.has_rounds:
+        if isinstance(metric, SearchMetric):
             if (start, end, window) != (None, None, None):
                 raise ValueError(f"{name!r} is asked in rounds: expected no window of event time")
             return self._search(overview, metric)
@@ -311,7 +311,7 @@ class Reader:
             raise ValueError(f"window = {window!r} beside a start or an end: expected one of both")
         status = window_status(watermarks, overview.closed(key), last)
         policy = self.policy(overview, metric)
-        if metric.trust == "central":
+        if isinstance(metric, TrustedMetric):
             return self._frame_of_release(metric, first, last, policy, watermarks)
         counted = [
             (number, standing.owner.get("token"), standing.counts.get(f"accepted:{name}"))
@@ -420,10 +420,10 @@ class Reader:
             If the metric is collected in trust: only its releases may be shown.
         """
         metric, key = frame.metric, metric_key(frame.metric.name, frame.metric.revision)
-        if metric.trust == "central":
+        if isinstance(metric, TrustedMetric):
             raise ValueError(f"metric {metric.name!r} is collected in trust: see its releases")
         statistic = metric.zero()
-        if metric.has_rounds:
+        if isinstance(metric, SearchMetric):
             if frame.asked is None or frame.asked.is_over:
                 return statistic
             return self.sum_round(metric, frame.asked.number, [*frame.watermarks])
@@ -460,7 +460,8 @@ class Reader:
         wanted = {
             metric_key(frame.metric.name, frame.metric.revision): frame
             for frame in frames
-            if frame.metric.trust == "local" and not frame.metric.has_rounds
+            if not isinstance(frame.metric, TrustedMetric)
+            and not isinstance(frame.metric, SearchMetric)
             if frame.start_ms is None and frame.end_ms is None
         }
         found: dict[str, Window] = {}
@@ -593,7 +594,7 @@ class Reader:
         found = {
             name: overview.closed(metric_key(name, metric.revision), partitions)
             for name, metric in self.metrics.items()
-            if not metric.has_rounds
+            if not isinstance(metric, SearchMetric)
         }
         return {name: closed for name, closed in found.items() if closed != NEVER}
 

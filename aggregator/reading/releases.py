@@ -16,7 +16,7 @@ import numpy as np
 from aggregator.errors import StateUnreadable
 from aggregator.storage import parsing
 from aggregator.storage.redis_keys import final_key, publisher_key, release_key
-from estimators import Metric
+from estimators import Metric, TrustedMetric
 from estimators.estimate import Estimate, Floats
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Releases:
 
 def none_yet(metric: Metric, policy: str) -> Estimate:
     """Return what is known of a trusted metric before its first release: its definition."""
-    nothing = metric.release(metric.zero(), weights=policy)
+    nothing = TrustedMetric.require(metric).release(metric.zero(), weights=policy)
     return dataclasses.replace(nothing, status="not_ready")
 
 
@@ -218,7 +218,7 @@ def answered(
             )
     if categories is None:
         return release
-    labels, _ = metric.domain.asked(categories)
+    labels, _ = metric.domain.select(categories)
     which = [release.labels.index(label) for label in labels]
     value, lower, upper = (
         np.asarray(x)[which] for x in (release.value, release.lower, release.upper)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aggregator.reading.windows import Window
-from estimators import Metric, rounding
+from estimators import Metric, SearchMetric, rounding
 from estimators.extremes import tail
 from estimators.rounding import certainty
 
@@ -46,7 +46,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
 def searched(window: Window) -> Searched | None:
     """Return where the search of a window stands; None before its first round."""
     metric, asked = window.metric, window.asked
-    if asked is None:
+    if asked is None or not isinstance(metric, SearchMetric):
         return None
     search, progress = metric.search, asked.progress
     low, high = search.interval(progress)
@@ -65,14 +65,14 @@ def searched(window: Window) -> Searched | None:
     )
 
 
-def reached(metric: Metric, certified: float) -> str:
+def reached(metric: SearchMetric, certified: float) -> str:
     """Return what is certain of an extreme, without the probability."""
     unit = f" {metric.unit}" if metric.unit else ""
     number = rounding.certified(metric.kind, *_ends(metric), metric.search.rounds, certified)
     return f"at {'most' if metric.kind == 'minimum' else 'least'} {number}{unit}"
 
 
-def asked_about(metric: Metric, threshold: float) -> str:
+def asked_about(metric: SearchMetric, threshold: float) -> str:
     """Return the threshold of a round, with the digits of what is certain."""
     places = rounding.search_decimals(*_ends(metric), metric.search.rounds)
     return rounding.trimmed(rounding.nearest(threshold, places))
@@ -95,7 +95,7 @@ def in_words(window: Window) -> list[str]:
     else:
         lines = [
             f"round      {found.round} of {found.rounds}: is it {side} "
-            f"{asked_about(window.metric, found.threshold)}{unit}? "
+            f"{asked_about(SearchMetric.require(window.metric), found.threshold)}{unit}? "
             f"{found.answers} answers so far"
         ]
     low, high = found.bisection

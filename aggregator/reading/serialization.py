@@ -13,7 +13,7 @@ from aggregator.reading.search_progress import Searched, searched
 from aggregator.reading.windows import Window
 from aggregator.state.watermark import NEVER
 from aggregator.timestamps import iso
-from estimators import Estimate, Metric
+from estimators import Estimate, LocalMetric, Metric, SearchMetric, TrustedMetric
 from estimators.estimate import Floats
 from estimators.metrics.domains import OPEN
 
@@ -168,7 +168,7 @@ def answer(
     labels = list(shown.labels)
     if nearest is not None:  # in the same order: the projection keeps it
         nearest = nearest if top is None else np.sort(nearest)[::-1][:top]
-    is_release = metric.trust == "central"
+    is_release = isinstance(metric, TrustedMetric)
     losses = [UNSET] * len(found.levels) if found.privacy is None else map(_number, found.privacy)
     return Answer(
         metric=metric.name,
@@ -181,7 +181,7 @@ def answer(
         value=plain(shown.shown),
         lower=plain(shown.lower),
         upper=plain(shown.upper),
-        unbiased=UNSET if metric.has_rounds else plain(shown.value),
+        unbiased=UNSET if isinstance(metric, SearchMetric) else plain(shown.value),
         reports=found.reports,
         effective_reports=plain(found.effective_reports),  # type: ignore[arg-type]
         beta=found.beta,
@@ -198,8 +198,8 @@ def answer(
                 found.levels, found.counts, found.weights, losses, strict=True
             )
         ],
-        influence=UNSET if is_release or metric.has_rounds else lies(metric, found),
-        search=searched(window) if metric.has_rounds else UNSET,
+        influence=lies(metric, found) if isinstance(metric, LocalMetric) else UNSET,
+        search=searched(window) if isinstance(metric, SearchMetric) else UNSET,
         trust="central" if is_release else UNSET,
         saturation=found.saturation if is_release else UNSET,
         categories=labels if metric.kind == "frequency" else UNSET,
@@ -210,16 +210,16 @@ def answer(
     )
 
 
-def lies(metric: Metric, found: Estimate) -> Lies:
+def lies(metric: LocalMetric, found: Estimate) -> Lies:
     """Return how far an estimate could be off if LYING of its reports were made up."""
     reports = math.ceil(LYING * found.reports)
-    influence = metric.influence(found, reports, among=True, each=False)
+    bound = metric.manipulation_bound(found, reports, among=True, each=False)
     return Lies(
         share=LYING,
         reports=reports,
-        shift=_number(influence.largest),
-        without_privacy=_number(influence.without_privacy),
-        l2=UNSET if influence.l2 is None else _number(influence.l2),
+        shift=_number(bound.largest),
+        without_privacy=_number(bound.without_privacy),
+        l2=UNSET if bound.l2 is None else _number(bound.l2),
     )
 
 
@@ -250,15 +250,15 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
         pane_seconds=metric.pane_ms / 1000,
         lateness_seconds=metric.lateness_ms / 1000,
         minimum_reports=metric.minimum_reports,
-        memoized=metric.memoized,
+        memoized=isinstance(metric, LocalMetric) and metric.memoized,
         policy=policy or metric.policies[0],
         policies=list(metric.policies),
         max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
         range=UNSET if metric.range is None else [float(x) for x in metric.range],
-        rounds=UNSET if metric.rounds is None else metric.rounds,
-        split=metric.split if metric.has_rounds else UNSET,
-        beta=float(metric.beta) if metric.has_rounds else UNSET,
-        critical=metric.critical if metric.has_rounds else UNSET,
+        rounds=metric.rounds if isinstance(metric, SearchMetric) else UNSET,
+        split=metric.split if isinstance(metric, SearchMetric) else UNSET,
+        beta=float(metric.beta) if isinstance(metric, SearchMetric) else UNSET,
+        critical=metric.critical if isinstance(metric, SearchMetric) else UNSET,
         categories=categories,
         watch=list(metric.category_names) if is_open else UNSET,
         coordinates=list(metric.labels) if metric.kind == "vector_mean" else UNSET,

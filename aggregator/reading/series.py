@@ -26,7 +26,7 @@ from aggregator.reading.windows import Frame, Time, window_status
 from aggregator.state.pane_cover import COARSE, spans
 from aggregator.state.pane_keys import GRAINS_MS, metric_key
 from aggregator.timestamps import iso
-from estimators import Estimate
+from estimators import Estimate, SearchMetric, TrustedMetric
 from estimators.estimate import Counts
 
 Places = NDArray[np.intp]
@@ -185,10 +185,10 @@ class SeriesReader:
             overview, question.metric, question.start, question.end, question.window
         )
         metric = frame.metric
-        if metric.has_rounds:
+        if isinstance(metric, SearchMetric):
             raise ValueError(f"{metric.name!r} is asked in rounds: there is no series of it")
-        labels, _ = metric.domain.asked(question.categories)
-        if metric.trust == "central":
+        labels, _ = metric.domain.select(question.categories)
+        if isinstance(metric, TrustedMetric):
             return self._plan_of_releases(question, frame, len(labels))
         first, last = self._range(frame)
         wished = None if question.step is None else steps.whole_panes(metric, question.step)
@@ -232,7 +232,7 @@ class SeriesReader:
     def read(self, plan: Plan) -> Series:
         """Read and estimate what a plan says."""
         metric, question = plan.frame.metric, plan.question
-        labels, _ = metric.domain.asked(question.categories)
+        labels, _ = metric.domain.select(question.categories)
         chosen = self._largest(plan, labels)
         shown = labels if chosen is None else tuple(labels[index] for index in chosen.tolist())
         return Series(

@@ -18,7 +18,7 @@ from aggregator.state.pane_keys import counted_keys
 from aggregator.state.watermark import NEVER
 from aggregator.storage.progress import UNSET, PartitionProgress, TopicProgress
 from aggregator.timestamps import iso
-from estimators import Metric
+from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
 
 RATE_SECONDS = 15.0
@@ -255,7 +255,9 @@ def _metric(
 ) -> MetricStatus:
     keys, standings = counted_keys(metric), overview.partitions.values()
     marks = [s.watermarks[key] for s in standings for key in keys if key in s.watermarks]
-    times = [] if metric.has_rounds else [m.latest for m in marks if m.latest != NEVER]
+    times = (
+        [] if isinstance(metric, SearchMetric) else [m.latest for m in marks if m.latest != NEVER]
+    )
     return MetricStatus(
         outcomes,
         speed,

@@ -27,7 +27,7 @@ from aggregator.storage.leader import Leader, Unreadable
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import coordinator_key, rounds_key
 from aggregator.timestamps import iso
-from estimators import Metric
+from estimators import SearchMetric
 from estimators.durations import milliseconds
 from estimators.estimate import Counts
 from estimators.extremes import Progress
@@ -63,7 +63,7 @@ class Coordinator(Leader):
         self._topic, self._client = settings.topics.rounds, reader.store.client
         self._key = coordinator_key(settings.topics.reports)
         super().__init__(self._client, self._key, milliseconds(settings.coordinate.lease) / 1000)
-        self._metrics: list[Metric] = []
+        self._metrics: list[SearchMetric] = []
         self._open: dict[str, Round] = {}
         self._log_ends, self._ends = KafkaLog(settings), dict[str, LogEnds]()
 
@@ -71,7 +71,7 @@ class Coordinator(Leader):
         """Coordinate as the only one, until something fails."""
         self._at("leading")
         defined = current(self.reader.metrics)
-        self._metrics = [metric for metric in defined.values() if metric.has_rounds]
+        self._metrics = [metric for metric in defined.values() if isinstance(metric, SearchMetric)]
         topic_admin.ensure_topics(self.settings, self._topic)
         identity = f"dither.coordinator.{self.settings.topics.reports}"
         outlet = EventProducer(self.settings, self._topic, identity)
@@ -104,7 +104,7 @@ class Coordinator(Leader):
             found = [(metric, rounds.latest(metric)) for metric in self._metrics]
         return {metric_key(m.name, m.revision): one for m, one in found if one is not None}
 
-    def _resume(self, outlet: EventProducer, metric: Metric, told: Round | None) -> None:
+    def _resume(self, outlet: EventProducer, metric: SearchMetric, told: Round | None) -> None:
         """Go on where a search stands: devices have answered what they were told.
 
         What is stored wins if it follows from that by a decision that nobody was told of yet; else
@@ -134,7 +134,7 @@ class Coordinator(Leader):
     def _stored(self) -> str:
         return f"{self._key}:stored"
 
-    def _read(self, text: bytes, metric: Metric) -> Round | None:
+    def _read(self, text: bytes, metric: SearchMetric) -> Round | None:
         """Return a round that was stored; None where it is none: the topic has the last one."""
         try:
             found = decode(text) if text else None
@@ -148,7 +148,7 @@ class Coordinator(Leader):
 
     # -- Deciding ---------------------------------------------------------------------------------
 
-    def _look(self, outlet: EventProducer, overview: TopicProgress, metric: Metric) -> None:
+    def _look(self, outlet: EventProducer, overview: TopicProgress, metric: SearchMetric) -> None:
         """Decide a metric's round, if it is to be closed, and open the next one."""
         asked = self._open[metric.name]
         if asked.is_over:
@@ -175,13 +175,13 @@ class Coordinator(Leader):
             outwards=made.outwards,
         )
 
-    def _answers(self, overview: TopicProgress, metric: Metric, asked: Round) -> Counts:
+    def _answers(self, overview: TopicProgress, metric: SearchMetric, asked: Round) -> Counts:
         """Return the statistic of a round's answers that are counted."""
         frame = self.reader.frame(overview, metric.name)
         return self.reader.sum_round(metric, asked.number, [*frame.watermarks])
 
     def _is_due(
-        self, overview: TopicProgress, metric: Metric, asked: Round, statistic: Counts
+        self, overview: TopicProgress, metric: SearchMetric, asked: Round, statistic: Counts
     ) -> bool:
         """Return whether a round has its answers; or its time is over, and everything counted."""
         answers = int(metric.counts(statistic).sum())
@@ -192,7 +192,7 @@ class Coordinator(Leader):
             return False
         return self._is_counted(overview, metric)
 
-    def _is_counted(self, overview: TopicProgress, metric: Metric) -> bool:
+    def _is_counted(self, overview: TopicProgress, metric: SearchMetric) -> bool:
         """Return whether everything is counted that was in the log after the round's time was over.
 
         Where the log ended then Kafka is asked once; as long as it does not say, nobody knows. The
@@ -213,19 +213,19 @@ class Coordinator(Leader):
 
     # -- Storing and telling ----------------------------------------------------------------------
 
-    def _store(self, metric: Metric, before: bytes, following: Round) -> None:
+    def _store(self, metric: SearchMetric, before: bytes, following: Round) -> None:
         """Store a round in place of the one before it: of two decisions of one, the first stays."""
         self._check()
         key, text = metric_key(metric.name, metric.revision), encode(following)
         if text != before and not self.lease.swap(self._stored, key, before, text):
             raise Changed(f"Redis has another round of {metric.name!r} than before: looking anew")
 
-    def _tell(self, outlet: EventProducer, metric: Metric, asked: Round) -> None:
+    def _tell(self, outlet: EventProducer, metric: SearchMetric, asked: Round) -> None:
         """Put a round on the topic."""
         self._check()
         outlet.publish([event(metric, asked, self.settings.topics.reports)])
 
-    def _note(self, metric: Metric, asked: Round) -> None:
+    def _note(self, metric: SearchMetric, asked: Round) -> None:
         """Let readers, and devices that ask over HTTP, know of a round that is on the topic."""
         key = metric_key(metric.name, metric.revision)
         place = rounds_key(self.settings.topics.reports)
@@ -237,12 +237,12 @@ class Coordinator(Leader):
         log.debug(step, **facts)
 
 
-def event(metric: Metric, asked: Round, reports: str) -> Event:
+def event(metric: SearchMetric, asked: Round, reports: str) -> Event:
     """Return a round as an event: the newest of a metric stays on the compacted topic.
 
     Parameters
     ----------
-    metric : Metric
+    metric : SearchMetric
         A minimum or maximum.
     asked : Round
         The round.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from estimators import Metric
+from estimators import SearchMetric
 from producers.device.rounds import Round
 
 FIRST_SECONDS, AGAIN_SECONDS = 5.0, 60.0
@@ -17,13 +17,13 @@ class Waiting:
 
     Parameters
     ----------
-    metric : Metric
+    metric : SearchMetric
         With rounds.
     clock : callable
         Returns seconds.
     """
 
-    def __init__(self, metric: Metric, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, metric: SearchMetric, clock: Callable[[], float] = time.monotonic) -> None:
         self._metric, self._clock = metric, clock
         self._told = "waiting for a round: `dither coordinate` opens it"
         self._due = clock() + FIRST_SECONDS

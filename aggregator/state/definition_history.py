@@ -9,18 +9,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from aggregator.config.settings import Aggregate
 from estimators import Metric
-from estimators.metrics.loading import read_definition
+from estimators.metrics.loading import definition_of, read_definition
 
 FIELD = "definitions:"
 """Before the offset, in the owner's hash."""
 DIGEST_BYTES = 8
-_KEYS = [field for field in dataclasses.fields(Metric) if field.name != "name"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Definitions:
 
     def encode(self) -> bytes:
         """Return them as JSON; equal ones are equal byte for byte."""
-        tables = {name: _table(metric) for name, metric in self.metrics.items()}
+        tables = {name: definition_of(metric) for name, metric in self.metrics.items()}
         encoder = msgspec.json.Encoder(order="sorted", enc_hook=list)
         return encoder.encode({"metrics": tables, "aggregate": self.rules})
 
@@ -70,17 +68,6 @@ class Definitions:
 def rules(settings: Aggregate) -> dict[str, str]:
     """Return those of the settings that decide over a batch."""
     return {"future": settings.future, "past": settings.past}
-
-
-def _table(metric: Metric) -> dict[str, Any]:
-    """Return what a definition says, without the defaults."""
-    values = {field.name: getattr(metric, field.name) for field in _KEYS}
-    return {
-        field.name: values[field.name]
-        for field in _KEYS
-        if field.default is dataclasses.MISSING or values[field.name] != field.default
-        if values[field.name] is not None
-    }
 
 
 def in_force(owner: Mapping[str, str]) -> list[tuple[int, str]]:

@@ -40,7 +40,8 @@ def spans(
 
     Examples
     --------
-    >>> metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1],
+    >>> from estimators import define
+    >>> metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1],
     ...                 pane="30m")
     >>> hour = 3_600_000
     >>> [(s.grain, s.start / hour, s.end / hour)

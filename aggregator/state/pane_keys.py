@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from estimators import Metric
+from estimators import Metric, SearchMetric
 
 GRAINS_MS = {"hour": 3_600_000, "day": 86_400_000}
 """Widths of the panes that closed panes are added to, so that a long window is a few reads."""
@@ -35,7 +35,7 @@ def round_key(metric: str, number: int) -> str:
 def counted_keys(metric: Metric) -> list[str]:
     """Return the keys under which reports of a metric are counted: one, or one for each round."""
     key = metric_key(metric.name, metric.revision)
-    if metric.rounds is None:
+    if not isinstance(metric, SearchMetric):
         return [key]
     return [round_key(key, number) for number in range(1, metric.rounds + 1)]
 
@@ -73,7 +73,9 @@ def rollups(metric: Metric, key: PaneKey) -> list[PaneKey]:
     coarser = [
         PaneKey(grain, key.metric, key.start - key.start % width)
         for grain, width in GRAINS_MS.items()
-        if metric.pane_ms < width and width % metric.pane_ms == 0 and not metric.has_rounds
+        if metric.pane_ms < width
+        and width % metric.pane_ms == 0
+        and not isinstance(metric, SearchMetric)
     ]
     return [*coarser, PaneKey("total", key.metric, 0)]
 

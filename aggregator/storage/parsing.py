@@ -14,7 +14,7 @@ import numpy as np
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_keys import GRAINS_MS, PaneKey
 from aggregator.state.watermark import CONFIRMING_BATCHES, NEVER, RECENT_BATCHES, Ahead, Watermark
-from estimators import Metric
+from estimators import Metric, SearchMetric
 from estimators.estimate import Counts
 from producers.device.rounds import Round, decode
 
@@ -172,7 +172,7 @@ def asked(key: str, value: bytes, metric: Metric) -> Round:
     """Return the round of a metric that is open, or was the last one."""
     try:
         found = decode(value)
-        expected = Round.of(metric, found.progress, found.opened_ms)
+        expected = Round.of(SearchMetric.require(metric), found.progress, found.opened_ms)
     except ValueError as error:
         raise StateUnreadable(key, str(error), f"a round of {metric.name!r}") from None
     if found != expected:

@@ -20,6 +20,7 @@ from aggregator.web.operations import JSON, Content, Operation, as_json
 from aggregator.web.queries import AnyPolicy, EstimateParameters, SeriesParameters, moment, parse
 from aggregator.web.service_context import Service
 from estimators.errors import meant
+from estimators.metrics.search import SearchMetric
 from producers.device.rounds import Round
 from producers.gateway.problems import Problem
 
@@ -93,7 +94,7 @@ async def show_round(service: Service, request: Request) -> Response:
     name, reader = _name(service, request), service.reader
     metric = reader.metric(name)
     with asking():
-        metric.check_has_rounds()
+        SearchMetric.require(metric)
     found = reader.asked(await service.compute(reader.store.registry.rounds), metric)
     if found is None:
         raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
@@ -116,7 +117,7 @@ async def estimate(service: Service, request: Request) -> Response:
         query = parse(request, EstimateParameters)
         edges = moment("from", query.start), moment("to", query.end)
         looks = Looks(windows=query.windows, weights_fixed=query.weights_fixed)
-        reader.metric(name).domain.asked(query.category or None)
+        reader.metric(name).domain.select(query.category or None)
 
     def look() -> Any:
         overview = reader.store.overview()

@@ -19,7 +19,7 @@ from benchmarks.metrics import CATEGORIES, SIZES, metric_of
 from benchmarks.peers.environments import NotInstalledError
 from benchmarks.peers.process import serving
 from benchmarks.places import Places
-from estimators import Metric
+from estimators import LocalMetric
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms.mechanism import Levels
 
@@ -84,7 +84,7 @@ def _half(name: str, estimate: Side) -> Outcome:
 
 def _population(
     places: Places, mechanism: str, values: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> tuple[Metric, Levels, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+) -> tuple[LocalMetric, Levels, np.ndarray[tuple[int], np.dtype[np.int64]]]:
     metric = metric_of(mechanism, (EPSILON,))
     held = values[: places.sized(SIZES[mechanism])]
     if metric.range is not None:

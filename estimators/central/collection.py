@@ -127,7 +127,7 @@ class TrueValues(Mechanism):
         table : ndarray of int64, shape (levels, columns)
         bits : Bits
         weights : str
-            One of :data:`estimators.central.weights.POLICIES` for the kind.
+            One of :data:`estimators.central.weights.WEIGHTINGS` for the kind.
         beta : float
             Failure probability of the bounds, over all numbers of the release at once.
         target : {"population", "sample"}

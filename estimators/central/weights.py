@@ -240,7 +240,7 @@ _FAMILY: dict[str, Policy] = {
     "ut": uncorrelated_turbo,
 }
 _BOTH: dict[str, Policy] = {"proportional": proportional, "uniform-minimum": uniform_minimum}
-POLICIES: dict[str, dict[str, Policy]] = {
+WEIGHTINGS: dict[str, dict[str, Policy]] = {
     "mean": {f"hpm-{key}": policy for key, policy in _FAMILY.items()} | {"adpm": affine} | _BOTH,
     "frequency": {f"hpf-{key}": policy for key, policy in _FAMILY.items()} | _BOTH,
 }
@@ -255,7 +255,7 @@ def policy_named(policy: str, categories: int | None) -> Policy:
     ValueError
         If there is no such policy for this kind.
     """
-    known = POLICIES["mean" if categories is None else "frequency"]
+    known = WEIGHTINGS["mean" if categories is None else "frequency"]
     if policy not in known:
         raise ValueError(f"weights = {policy!r}: {meant(str(policy), known)}")
     return known[policy]
@@ -269,7 +269,7 @@ def report_weights(
     Parameters
     ----------
     policy : str
-        One of :data:`POLICIES`.
+        One of :data:`WEIGHTINGS`.
     epsilons, counts : ndarray of float64, shape (levels,)
         Levels with reports only, in any order; sorting them dominates the cost.
     beta : float

@@ -1,12 +1,17 @@
 """The local mechanisms, one file each: randomizer and estimator side by side.
 
 A new mechanism is a new file here and a line in :data:`MECHANISMS`; it then has to pass the
-conformance suite of the tests, which goes through this list.
+conformance suite of the tests, which goes through this list. Other distributions bring mechanisms
+as entry points of the group :data:`GROUP`: the mechanism's name, and the class.
 """
 
 from __future__ import annotations
 
-from estimators.mechanisms.auto import Auto
+from collections.abc import Mapping
+from typing import Any
+
+from estimators.errors import nearest
+from estimators.mechanisms.auto import Auto, AutoFrequency, AutoMean
 from estimators.mechanisms.count_sketch import CountSketch
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.hadamard_response import HadamardResponse
@@ -19,32 +24,81 @@ from estimators.mechanisms.projective_geometry_response import ProjectiveGeometr
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.recursive_hadamard import RecursiveHadamard
-from estimators.mechanisms.repetition import Repetition
+from estimators.mechanisms.repetition import RepeatedFrequency, RepeatedMean, Repetition
 from estimators.mechanisms.subset_selection import SubsetSelection
+from estimators.registry import Registry
 
-MECHANISMS: dict[str, type[Mechanism]] = {
-    mechanism.name: mechanism
-    for mechanism in (
-        RandomizedResponse,
-        Laplace,
-        Rappor,
-        Grr,
-        Oue,
-        SubsetSelection,
-        HadamardResponse,
-        ProjectiveGeometryResponse,
-        RecursiveHadamard,
-        Projection,
-        CountSketch,
-        Hemisphere,
-        Auto,
-        Repetition,
-    )
-}
+GROUP = "dither.mechanisms"
+
+_BUILT_IN: tuple[type[Mechanism], ...] = (
+    RandomizedResponse,
+    Laplace,
+    Rappor,
+    Grr,
+    Oue,
+    SubsetSelection,
+    HadamardResponse,
+    ProjectiveGeometryResponse,
+    RecursiveHadamard,
+    Projection,
+    CountSketch,
+    Hemisphere,
+    AutoMean,
+    AutoFrequency,
+    RepeatedMean,
+    RepeatedFrequency,
+)
+
+
+def _by_kind(*mechanisms: type[Mechanism]) -> dict[str, type[Mechanism]]:
+    return {kind: mechanism for mechanism in mechanisms for kind in sorted(mechanism.kinds)}
+
+
+def _accept(name: str, found: Any) -> Mapping[str, type[Mechanism]]:
+    if not (isinstance(found, type) and issubclass(found, Mechanism)) or found.name != name:
+        raise ValueError(f"a subclass of estimators.mechanisms.Mechanism with name = {name!r}")
+    return _by_kind(found)
+
+
+MECHANISMS: Registry[Mapping[str, type[Mechanism]]] = Registry(
+    GROUP,
+    {m.name: _by_kind(*(n for n in _BUILT_IN if n.name == m.name)) for m in _BUILT_IN},
+    _accept,
+)
+"""The mechanisms by name, and then by the kind of metric that they serve."""
+
+
+def mechanisms_for(kind: str) -> dict[str, type[Mechanism]]:
+    """Return the mechanisms that serve a kind of metric, by name."""
+    return {name: each[kind] for name, each in MECHANISMS.items() if kind in each}
+
+
+def mechanism_class(name: str, kind: str) -> type[Mechanism]:
+    """Return the mechanism of a name that serves a kind of metric.
+
+    Raises
+    ------
+    ValueError
+        If there is none; it says what was expected.
+
+    Examples
+    --------
+    >>> mechanism_class("auto", "mean").__name__, mechanism_class("auto", "frequency").__name__
+    ('AutoMean', 'AutoFrequency')
+    """
+    if name not in MECHANISMS:
+        raise ValueError(nearest(name, MECHANISMS))
+    if kind not in MECHANISMS[name]:
+        raise ValueError(f"a mechanism for kind {kind!r}: {', '.join(mechanisms_for(kind))}")
+    return MECHANISMS[name][kind]
+
 
 __all__ = [
+    "GROUP",
     "MECHANISMS",
     "Auto",
+    "AutoFrequency",
+    "AutoMean",
     "CountSketch",
     "Grr",
     "HadamardResponse",
@@ -57,6 +111,10 @@ __all__ = [
     "RandomizedResponse",
     "Rappor",
     "RecursiveHadamard",
+    "RepeatedFrequency",
+    "RepeatedMean",
     "Repetition",
     "SubsetSelection",
+    "mechanism_class",
+    "mechanisms_for",
 ]

@@ -46,28 +46,8 @@ CANDIDATES: tuple[Any, ...] = (
 class Auto(Mechanism):
     """At each level the mechanism with the least variance of one report in the worst case.
 
-    For a mean, `randomized_response` or `laplace`, whichever has the smaller largest variance over
-    all values: they cross at epsilon = 2.32. For frequencies, the one with the smallest variance
-    averaged over the categories, at worst data (f = 1/k), among those whose reports fit; of two
-    alike, the one with the smaller reports. A report is the bytes of its level's mechanism, filled
-    up with zeros to the widest in use. Statistic of a level: that of its mechanism; the other
-    columns stay zero. Source: HLDP, Algorithms 1 and 2; HIST, section 2.
-
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    categories : int, optional
-        k for frequencies; left out for a mean.
-    grid : int
-        For a mean: g of `laplace`.
-    report_bytes : int
-        The most that a report may take.
-
-    Raises
-    ------
-    ValueError
-        If no report fits: it names the smallest possible.
+    A report is the bytes of its level's mechanism, filled up with zeros to the widest in use.
+    Statistic of a level: that of its mechanism; the other columns stay zero.
 
     Notes
     -----
@@ -75,36 +55,19 @@ class Auto(Mechanism):
     aggregators agree on it. Privacy and checks are those of the chosen mechanisms. Estimates weigh
     the levels as if each had a metric of its own; the bounds are those of mixed levels in
     :class:`estimators.bounds.Law`.
-
-    Examples
-    --------
-    >>> from estimators.exact.randomness import SeededBits
-    >>> mechanism = Auto([Fraction(1), Fraction(4)])
-    >>> mechanism
-    Auto(chosen=['randomized_response', 'laplace'])
-    >>> mechanism.randomize(np.array([0.5, 0.5]), np.array([0, 1]), SeededBits(1))
-    array([[  0,   0,   0,   0],
-           [167,   3,   0,   0]], dtype=uint8)
-    >>> Auto([Fraction(1), Fraction(4)], categories=16)
-    Auto(chosen=['subset_selection', 'grr'])
     """
 
     name = "auto"
-    kinds = frozenset({"mean", "frequency"})
+    memoizable = False
     dtype = np.dtype(np.uint8)
     children: Sequence[Any]
     """The mechanism of each level, built for that level alone."""
 
-    def __new__(cls, *_: Any, categories: int | None = None, **__: Any) -> Auto:
-        """Return the mechanism for a mean, or for frequencies where there are categories."""
-        wanted = AutoMean if categories is None else AutoFrequency
-        return super().__new__(wanted if cls is Auto else cls)
-
     def __repr__(self) -> str:
-        return f"Auto(chosen={self.chosen})"
+        return f"{type(self).__name__}({', '.join(self.level_mechanisms)})"
 
     @property
-    def chosen(self) -> list[str]:
+    def level_mechanisms(self) -> list[str]:
         """The mechanism of each level."""
         return [child.name for child in self.children]
 
@@ -180,7 +143,30 @@ class Auto(Mechanism):
 
 
 class AutoMean(Auto, ScalarMean):
-    """Signs at small epsilons, Laplace noise at large ones."""
+    """Signs at small epsilons, Laplace noise at large ones.
+
+    `randomized_response` or `laplace`, whichever has the smaller largest variance over all values:
+    they cross at epsilon = 2.32. Source: HLDP, Algorithm 1.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    grid : int
+        g of `laplace`.
+    report_bytes : int
+        The most that a report may take.
+
+    Examples
+    --------
+    >>> from estimators.exact.randomness import SeededBits
+    >>> mechanism = AutoMean([Fraction(1), Fraction(4)])
+    >>> mechanism
+    AutoMean(randomized_response, laplace)
+    >>> mechanism.randomize(np.array([0.5, 0.5]), np.array([0, 1]), SeededBits(1))
+    array([[  0,   0,   0,   0],
+           [167,   3,   0,   0]], dtype=uint8)
+    """
 
     def __init__(
         self, epsilons: Sequence[Fraction], *, grid: int = 1024, report_bytes: int = 16
@@ -229,7 +215,31 @@ class AutoMean(Auto, ScalarMean):
 
 
 class AutoFrequency(Auto, SupportCounts):
-    """The mechanism of least variance among those that fit."""
+    """The mechanism of least variance among those that fit.
+
+    The one with the smallest variance averaged over the categories, at worst data (f = 1/k), among
+    those whose reports fit; of two alike, the one with the smaller reports. Source: HLDP, Algorithm
+    2; HIST, section 2.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    categories : int
+        k, at least 2.
+    report_bytes : int
+        The most that a report may take.
+
+    Raises
+    ------
+    ValueError
+        If no report fits: it names the smallest possible.
+
+    Examples
+    --------
+    >>> AutoFrequency([Fraction(1), Fraction(4)], categories=16)
+    AutoFrequency(subset_selection, grr)
+    """
 
     def __init__(
         self, epsilons: Sequence[Fraction], *, categories: int, report_bytes: int = 16

@@ -23,7 +23,7 @@ from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.thresholds import exp_bounds
 from estimators.question import Question
-from estimators.weights import POLICIES, LevelFacts
+from estimators.weights import WEIGHTINGS, LevelFacts
 
 Levels = NDArray[np.integer[Any]]
 Reports = NDArray[np.integer[Any]]
@@ -84,7 +84,7 @@ class Mechanism(ABC):
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
-    def chosen(self) -> list[str]:
+    def level_mechanisms(self) -> list[str]:
         """What makes the reports at each level: the mechanism itself, or those it is made of."""
         return [self.name] * len(self.epsilons)
 
@@ -167,9 +167,9 @@ class Mechanism(ABC):
         Parameters
         ----------
         policy : str
-            One of :data:`estimators.weights.POLICIES`.
+            One of :data:`estimators.weights.WEIGHTINGS`.
         """
-        return POLICIES[policy](self.facts)
+        return WEIGHTINGS[policy](self.facts)
 
     def report_norm(self) -> Floats | None:
         """Return the l2 norm of the longest vector that one report of each level can stand for.

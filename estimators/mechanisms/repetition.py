@@ -53,11 +53,7 @@ class Repetition(Mechanism):
     epsilons : sequence of Fraction
         The privacy levels, ascending.
     of : str, optional
-        The mechanism that is repeated: ``"randomized_response"`` for a mean; ``"rappor"``,
-        ``"grr"``, ``"oue"``, ``"subset_selection"``, ``"projective_geometry_response"`` or
-        ``"projection"`` for frequencies. The first one by default.
-    categories : int, optional
-        k for frequencies; left out for a mean.
+        The mechanism that is repeated.
 
     Raises
     ------
@@ -74,25 +70,10 @@ class Repetition(Mechanism):
     the value, and s that of the values: all reports of a user share one. It falls as 1 / epsilon.
     Most mechanisms have less when made for the whole epsilon (docs/mechanisms.md); repetition is
     for those that are good at small epsilons alone, as `projection` is.
-
-    Examples
-    --------
-    >>> from estimators.exact.randomness import SeededBits
-    >>> mechanism = Repetition([Fraction(1), Fraction(5, 2)], of="grr", categories=10)
-    >>> mechanism.repeats, mechanism.chosen
-    ([1, 3], ['1 x grr', '3 x grr'])
-    >>> mechanism.randomize(np.array([3, 3]), np.array([0, 1]), SeededBits(1))
-    array([[3, 0, 0],
-           [5, 8, 2]], dtype=uint8)
     """
 
     name = "repetition"
-    kinds = frozenset({"mean", "frequency"})
-
-    def __new__(cls, *_: Any, categories: int | None = None, **__: Any) -> Repetition:
-        """Return the mechanism for a mean, or for frequencies where there are categories."""
-        wanted = RepeatedMean if categories is None else RepeatedFrequency
-        return super().__new__(wanted if cls is Repetition else cls)
+    memoizable = False
 
     def _repeat(self, of: str | None, known: Sequence[type[Any]], **parameters: int) -> None:
         """Build the mechanism `of`, one of those known, and lay out its reports."""
@@ -115,7 +96,7 @@ class Repetition(Mechanism):
             )
 
     @property
-    def chosen(self) -> list[str]:
+    def level_mechanisms(self) -> list[str]:
         """How often which mechanism reports, per level."""
         return [f"{r} x {self.one.name}" for r in self.repeats]
 
@@ -167,7 +148,21 @@ class Repetition(Mechanism):
 
 
 class RepeatedMean(Repetition, RandomizedResponse):
-    """The mean of values: a sign's rounding is drawn afresh for each report."""
+    """The mean of values: a sign's rounding is drawn afresh for each report.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    of : str, optional
+        The mechanism that is repeated: ``"randomized_response"``, and no other. Source: HIST,
+        Proposition 2.
+
+    Examples
+    --------
+    >>> RepeatedMean([Fraction(1), Fraction(5, 2)]).level_mechanisms
+    ['1 x randomized_response', '3 x randomized_response']
+    """
 
     def __init__(self, epsilons: Sequence[Fraction], *, of: str | None = None) -> None:
         Mechanism.__init__(self, epsilons)
@@ -184,7 +179,29 @@ class RepeatedMean(Repetition, RandomizedResponse):
 
 
 class RepeatedFrequency(Repetition, SupportCounts):
-    """Frequencies: every report of a user supports categories."""
+    """Frequencies: every report of a user supports categories.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    categories : int
+        k, at least 2.
+    of : str, optional
+        The mechanism that is repeated: ``"rappor"`` (default), ``"grr"``, ``"oue"``,
+        ``"subset_selection"``, ``"projective_geometry_response"`` or ``"projection"``. Source:
+        HIST, Corollary 3.
+
+    Examples
+    --------
+    >>> from estimators.exact.randomness import SeededBits
+    >>> mechanism = RepeatedFrequency([Fraction(1), Fraction(5, 2)], of="grr", categories=10)
+    >>> mechanism.repeats, mechanism.level_mechanisms
+    ([1, 3], ['1 x grr', '3 x grr'])
+    >>> mechanism.randomize(np.array([3, 3]), np.array([0, 1]), SeededBits(1))
+    array([[3, 0, 0],
+           [5, 8, 2]], dtype=uint8)
+    """
 
     def __init__(
         self, epsilons: Sequence[Fraction], *, categories: int, of: str | None = None

@@ -1,7 +1,7 @@
 """What values a metric may have, and how they and the answers pass to and from the mechanism.
 
 A mechanism works in units of its own: a mean in [-1, 1], a category as an index, a vector in the
-unit ball.
+unit ball. The keys of a definition that describe a domain are the fields of its class.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import dataclasses
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,29 +27,72 @@ OPEN = "open"
 Keys = NDArray[Any]
 
 
-class Domain(Protocol):
-    """The values of a metric."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Domain(ABC):
+    """The values of a metric.
+
+    The fields of a subclass are keys of a definition. One without a default says in its metadata
+    what is `expected` there.
+
+    Parameters
+    ----------
+    metric : str
+        The name of the metric, for messages.
+
+    Attributes
+    ----------
+    labels : tuple of str
+        What the numbers of an estimate are called; empty where there is only one.
+    """
+
+    metric: str = ""
+    labels: tuple[str, ...] = dataclasses.field(default=(), init=False)
+
+    @classmethod
+    def of(cls, metric: str, keys: Mapping[str, Any]) -> Self:
+        """Return the domain that a definition describes.
+
+        Raises
+        ------
+        DefinitionError
+            Naming the key, the value and what was expected.
+        """
+        return cls(metric=metric, **keys)
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """What the numbers of an estimate are called; empty where there is only one."""
-
-    @property
+    @abstractmethod
     def parameters(self) -> dict[str, Any]:
         """What the mechanism has to know."""
 
     @property
+    @abstractmethod
     def unit(self) -> tuple[float, float]:
         """The value that a mechanism's 0 stands for, and the length of its 1."""
 
     @property
+    @abstractmethod
     def ends(self) -> tuple[float, float]:
         """The least and the largest that a number of an estimate can truly be."""
 
-    def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
+    @property
+    @abstractmethod
+    def meaning(self) -> dict[str, Any]:
+        """What the canonical form of a definition says of it, as JSON has it."""
+
+    @property
+    @abstractmethod
+    def opposite(self) -> tuple[Any, Any]:
+        """Two values that a mechanism can tell apart as well as any two."""
+
+    @abstractmethod
+    def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values in the mechanism's units; ValueError names one that cannot be used."""
 
-    def asked(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
+    def from_unit(self, estimate: Estimate) -> Estimate:
+        """Return a mechanism's estimate in the metric's unit."""
+        return estimate.rescaled(*self.unit)
+
+    def select(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
         """Return what an answer's numbers are called, and the same in the mechanism's units.
 
         Parameters
@@ -56,19 +100,34 @@ class Domain(Protocol):
         labels : sequence of str or int, or None
             The categories that are asked for; None for all there are.
         """
+        if labels is not None:
+            raise ValueError(f"categories = {list(labels)}: metric {self.metric!r} has none")
+        return self.labels, None
 
-    def restored(self, estimate: Estimate) -> Estimate:
-        """Return a mechanism's estimate in the metric's unit."""
+    def refuse(self, key: str, expected: str) -> NoReturn:
+        """Raise DefinitionError: the value of a key is not what was expected."""
+        raise DefinitionError(f"{self.metric}.{key}", getattr(self, key), expected)
+
+    def _call(self, labels: Sequence[str]) -> None:
+        """Take these labels: for the constructor of a subclass."""
+        object.__setattr__(self, "labels", tuple(labels))
 
 
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """Numbers from `low` to `high`; others are clipped."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Interval(Domain):
+    """Numbers from the lower to the higher end of `range`; others are clipped."""
 
-    metric: str
-    low: float
-    high: float
-    labels: tuple[str, ...] = ()
+    range: Sequence[float] = dataclasses.field(
+        metadata={"expected": "two numbers: the lowest and the highest value"}
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what is no interval."""
+        if len(self.range) != 2:
+            self.refuse("range", "two numbers: the lowest and the highest value")
+        low, high = self.range
+        if not (math.isfinite(high - low) and low < high):
+            self.refuse("range", "two finite numbers, the lower one first")
 
     @property
     def parameters(self) -> dict[str, int]:
@@ -78,50 +137,73 @@ class Interval:
     @property
     def unit(self) -> tuple[float, float]:
         """The middle of the interval, and half its width."""
-        return (self.low + self.high) / 2, (self.high - self.low) / 2
+        low, high = self.range
+        return (low + high) / 2, (high - low) / 2
 
     @property
     def ends(self) -> tuple[float, float]:
         """The interval's."""
-        return self.low, self.high
+        low, high = self.range
+        return low, high
 
-    def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """The two ends."""
+        return {"range": [float(x) for x in self.range]}
+
+    @property
+    def opposite(self) -> tuple[float, float]:
+        """The two ends, the higher one first."""
+        low, high = self.range
+        return high, low
+
+    def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers in [-1, 1]."""
         numbers = values.astype(np.float64)
         if np.isnan(numbers).any():
             raise ValueError(f"a value of {self.metric!r} is not a number: leave it out")
-        np.clip(numbers, self.low, self.high, out=numbers)
-        numbers -= self.low
-        numbers *= 2 / (self.high - self.low)
+        low, high = self.range
+        np.clip(numbers, low, high, out=numbers)
+        numbers -= low
+        numbers *= 2 / (high - low)
         numbers -= 1
         return numbers
 
-    def asked(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
-        """Return nothing: there is one number."""
-        return _whole(self.metric, labels, self.labels)
 
-    def restored(self, estimate: Estimate) -> Estimate:
-        """Return an estimate in [low, high]."""
-        return estimate.rescaled(*self.unit)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ball(Domain):
+    """Vectors of length up to `radius`; longer ones are shortened.
 
+    Its coordinates are called `coordinates`, or "0" to "`dimension` - 1" where only their number is
+    given.
+    """
 
-@dataclasses.dataclass(frozen=True)
-class Ball:
-    """Vectors of length up to `radius`; longer ones are shortened."""
+    dimension: int | None = None
+    coordinates: Sequence[str] | None = None
+    radius: float = dataclasses.field(
+        metadata={"expected": "the largest length of a vector, above zero and finite"}
+    )
 
-    metric: str
-    labels: tuple[str, ...]
-    radius: float
-
-    @property
-    def dimension(self) -> int:
-        """The number of coordinates."""
-        return len(self.labels)
+    def __post_init__(self) -> None:
+        """Refuse what is no ball; fill in the dimension."""
+        dimension, names = self.dimension, self.coordinates
+        if names is None:
+            if dimension is None or not 1 <= dimension <= LARGEST_DIMENSION:
+                self.refuse("dimension", f"a number of coordinates, 1 to {LARGEST_DIMENSION}")
+            names = _numbered(dimension)
+        elif len(set(names)) != len(names) or not 1 <= len(names) <= LARGEST_DIMENSION:
+            self.refuse("coordinates", f"1 to {LARGEST_DIMENSION} names, each once")
+        elif dimension is not None and dimension != len(names):
+            self.refuse("dimension", f"{len(names)}, as there are coordinates, or nothing")
+        if not (self.radius > 0 and math.isfinite(self.radius)):
+            self.refuse("radius", "the largest length of a vector, above zero and finite")
+        self._call(names)
+        object.__setattr__(self, "dimension", len(names))
 
     @property
     def parameters(self) -> dict[str, int]:
         """The dimension."""
-        return {"dimension": self.dimension}
+        return {"dimension": len(self.labels)}
 
     @property
     def unit(self) -> tuple[float, float]:
@@ -133,7 +215,19 @@ class Ball:
         """The ball's in each direction."""
         return -self.radius, self.radius
 
-    def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """The coordinates, and the radius."""
+        return {"coordinates": list(self.labels), "radius": float(self.radius)}
+
+    @property
+    def opposite(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Vectors of full length in opposite directions."""
+        size = len(self.labels)
+        vector = np.full(size, self.radius / np.sqrt(size))
+        return vector, -vector
+
+    def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return rows in the unit ball."""
         vectors = values.astype(np.float64)
         if not np.isfinite(vectors).all():
@@ -148,29 +242,56 @@ class Ball:
         shortened: NDArray[Any] = np.where(too_long, vectors / np.maximum(length, 0.5), vectors)
         return shortened
 
-    def asked(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
-        """Return the coordinates, all of them."""
-        return _whole(self.metric, labels, self.labels)
 
-    def restored(self, estimate: Estimate) -> Estimate:
-        """Return an estimate in the ball."""
-        return estimate.rescaled(*self.unit)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Categories(Domain):
+    """One of k categories, by name or by index.
 
+    `categories` are their names, or k for "0" to "k - 1"; ``"open"`` makes a :class:`Vocabulary`.
+    """
 
-@dataclasses.dataclass(frozen=True)
-class Categories:
-    """One of k categories, by name or by index."""
-
-    metric: str
-    labels: tuple[str, ...]
+    categories: int | str | Sequence[str] = dataclasses.field(
+        metadata={"expected": "two or more categories: names, or their number"}
+    )
+    watch: Sequence[str] | None = None
     unit = ends = (0.0, 1.0)
+
+    @classmethod
+    def of(cls, metric: str, keys: Mapping[str, Any]) -> Categories:
+        """Return what a definition describes: these categories, or an open vocabulary."""
+        domain = Vocabulary if keys.get("categories") == OPEN else Categories
+        return domain(metric=metric, **keys)
+
+    def __post_init__(self) -> None:
+        """Refuse what are no categories."""
+        given = self.categories
+        if self.watch is not None:
+            self.refuse("watch", f"no watch unless categories = {OPEN!r}")
+        if isinstance(given, str):
+            self.refuse("categories", f"names, their number, or {OPEN!r}")
+        names = _numbered(given) if isinstance(given, int) else given
+        if len(names) < 2:
+            self.refuse("categories", "two or more categories: names, or their number")
+        if len(set(names)) != len(names):
+            self.refuse("categories", "each category once")
+        self._call(names)
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """The categories' names."""
+        return {"categories": list(self.labels)}
+
+    @property
+    def opposite(self) -> tuple[str, str]:
+        """The first category and the last."""
+        return self.labels[0], self.labels[-1]
 
     @property
     def parameters(self) -> dict[str, int]:
         """The number of categories."""
         return {"categories": len(self.labels)}
 
-    def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
+    def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return indices, dtype int64."""
         if values.dtype.kind in "iu":
             outside = (values < 0) | (values >= len(self.labels))
@@ -189,68 +310,72 @@ class Categories:
             ) from None
         return np.asarray(indices, dtype=np.int64)
 
-    def asked(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
+    def select(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
         """Return categories by name or index: their names and their indices."""
         if labels is None:
             return self.labels, None
         _each_once(self.metric, labels)
-        indices = self.own_units(np.asarray(labels))
+        indices = self.to_unit(np.asarray(labels))
         return tuple(self.labels[index] for index in indices.tolist()), indices
 
     @functools.cached_property
     def _indices(self) -> dict[str, int]:
         return {name: index for index, name in enumerate(self.labels)}
 
-    def restored(self, estimate: Estimate) -> Estimate:
+    def from_unit(self, estimate: Estimate) -> Estimate:
         """Return the estimate as it is: frequencies have no unit."""
         return estimate
 
 
-@dataclasses.dataclass(frozen=True)
-class Vocabulary:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vocabulary(Categories):
     """Any string: nobody lists them.
 
     To a mechanism a string is a key, the first 64 bits of its BLAKE2b hash. Two strings have the
-    same key with probability 2^-64; they are then one value.
-
-    Parameters
-    ----------
-    metric : str
-    labels : tuple of str
-        What an estimate is about where nothing else is asked for.
+    same key with probability 2^-64; they are then one value. An estimate is about those on `watch`
+    where nothing else is asked for.
     """
 
-    metric: str
-    labels: tuple[str, ...]
-    unit = ends = (0.0, 1.0)
+    def __post_init__(self) -> None:
+        """Refuse a string that is watched twice."""
+        if self.watch is not None and len(set(self.watch)) != len(self.watch):
+            self.refuse("watch", "each string once")
+        self._call(self.watch or ())
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """That it is open: what is on watch changes no report."""
+        return {"categories": OPEN}
+
+    @property
+    def opposite(self) -> tuple[str, str]:
+        """Two strings."""
+        first, second = (*self.labels, "one string", "another string")[:2]
+        return first, second
 
     @property
     def parameters(self) -> dict[str, Any]:
         """No number of categories."""
         return {"categories": None}
 
-    def own_units(self, values: NDArray[Any]) -> NDArray[Any]:
+    def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return keys, dtype uint64."""
         strings = values.tolist()
         if strange := [text for text in strings if not isinstance(text, str)]:
             raise ValueError(f"value {strange[0]!r} of {self.metric!r}: expected a string")
         return np.array([string_key(text) for text in strings], dtype=np.uint64)
 
-    def asked(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
+    def select(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
         """Return strings and their keys."""
         if labels is None:
             return self.labels, self._watched
         _each_once(self.metric, labels)
-        keys = self.own_units(np.asarray(labels, dtype=object))
+        keys = self.to_unit(np.asarray(labels, dtype=object))
         return tuple(map(str, labels)), keys
 
     @functools.cached_property
     def _watched(self) -> Keys:
-        return self.own_units(np.asarray(self.labels, dtype=object))
-
-    def restored(self, estimate: Estimate) -> Estimate:
-        """Return the estimate as it is: frequencies have no unit."""
-        return estimate
+        return self.to_unit(np.asarray(self.labels, dtype=object))
 
 
 def string_key(text: str) -> int:
@@ -264,14 +389,6 @@ def string_key(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _whole(
-    metric: str, labels: Sequence[str | int] | None, known: tuple[str, ...]
-) -> tuple[tuple[str, ...], None]:
-    if labels is not None:
-        raise ValueError(f"categories = {list(labels)}: metric {metric!r} has none")
-    return known, None
-
-
 def _each_once(metric: str, labels: Sequence[str | int]) -> None:
     if isinstance(labels, str) or len(set(labels)) != len(labels):
         raise ValueError(f"categories = {labels!r} of {metric!r}: expected a list, each once")
@@ -279,93 +396,3 @@ def _each_once(metric: str, labels: Sequence[str | int]) -> None:
 
 def _numbered(count: int) -> tuple[str, ...]:
     return tuple(str(index) for index in range(count))
-
-
-Refuse = Callable[[str, str], DefinitionError]
-
-
-def _interval(metric: str, given: Mapping[str, Any], refuse: Refuse) -> Domain:
-    ends: Sequence[float] | None = given["range"]
-    if ends is None or len(ends) != 2:
-        raise refuse("range", "two numbers: the lowest and the highest value")
-    low, high = ends
-    if not (math.isfinite(high - low) and low < high):
-        raise refuse("range", "two finite numbers, the lower one first")
-    return Interval(metric, low, high)
-
-
-def _ball(metric: str, given: Mapping[str, Any], refuse: Refuse) -> Domain:
-    dimension, names, radius = given["dimension"], given["coordinates"], given["radius"]
-    if names is None:
-        if dimension is None or not 1 <= dimension <= LARGEST_DIMENSION:
-            raise refuse("dimension", f"a number of coordinates, 1 to {LARGEST_DIMENSION}")
-        names = _numbered(dimension)
-    elif len(set(names)) != len(names) or not 1 <= len(names) <= LARGEST_DIMENSION:
-        raise refuse("coordinates", f"1 to {LARGEST_DIMENSION} names, each once")
-    elif dimension is not None and dimension != len(names):
-        raise refuse("dimension", f"{len(names)}, as there are coordinates, or nothing")
-    if radius is None or not (radius > 0 and math.isfinite(radius)):
-        raise refuse("radius", "the largest length of a vector, above zero and finite")
-    return Ball(metric, tuple(names), radius)
-
-
-def _categories(metric: str, given: Mapping[str, Any], refuse: Refuse) -> Domain:
-    named, watched = given["categories"], given["watch"]
-    if named == OPEN:
-        if watched is not None and len(set(watched)) != len(watched):
-            raise refuse("watch", "each string once")
-        return Vocabulary(metric, tuple(watched or ()))
-    if watched is not None:
-        raise refuse("watch", f"no watch unless categories = {OPEN!r}")
-    if isinstance(named, str):
-        raise refuse("categories", f"names, their number, or {OPEN!r}")
-    names = _numbered(named) if isinstance(named, int) else tuple(named or ())
-    if len(names) < 2:
-        raise refuse("categories", "two or more categories: names, or their number")
-    if len(set(names)) != len(names):
-        raise refuse("categories", "each category once")
-    return Categories(metric, names)
-
-
-KINDS: dict[str, Callable[[str, Mapping[str, Any], Refuse], Domain]] = {
-    "mean": _interval,
-    "vector_mean": _ball,
-    "frequency": _categories,
-    "minimum": _interval,
-    "maximum": _interval,
-}
-"""What is estimated, and the domain of its values."""
-
-KEYS = {
-    "range": ("mean", "minimum", "maximum"),
-    "categories": ("frequency",),
-    "watch": ("frequency",),
-    "dimension": ("vector_mean",),
-    "coordinates": ("vector_mean",),
-    "radius": ("vector_mean",),
-}
-"""The keys of a definition that describe a domain, and the kinds they belong to."""
-
-
-def domain_of(metric: str, kind: str, given: Mapping[str, Any]) -> Domain:
-    """Return the domain that a definition describes.
-
-    Parameters
-    ----------
-    metric, kind : str
-    given : mapping
-        The values of :data:`KEYS`, None where there is none.
-
-    Raises
-    ------
-    DefinitionError
-        Naming the key, the value and what was expected.
-    """
-
-    def refuse(key: str, expected: str) -> DefinitionError:
-        return DefinitionError(f"{metric}.{key}", given[key], expected)
-
-    for key, kinds in KEYS.items():
-        if kind not in kinds and given[key] is not None:
-            raise refuse(key, f"no {key} for kind {kind!r}")
-    return KINDS[kind](metric, given, refuse)

@@ -4,22 +4,52 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, NoReturn, get_type_hints, overload
 
 import msgspec
 
 from estimators import durations
 from estimators.errors import DefinitionError, nearest, readable
-from estimators.extremes.search import KINDS as EXTREMES
-from estimators.mechanisms import MECHANISMS
-from estimators.metrics.domains import KINDS
+from estimators.metrics.domains import Domain
+from estimators.metrics.kinds import KINDS, Kind
+from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
-from estimators.metrics.validation import DURATIONS
+from estimators.metrics.search import SearchMetric
+from estimators.metrics.trusted import TrustedMetric
 
-_FIELDS = {field.name: field for field in dataclasses.fields(Metric)}
-_REQUIRED = ("kind", "levels")
+FAMILY: tuple[type[Metric], ...] = (LocalMetric, TrustedMetric, SearchMetric)
+"""A class for each way of collecting: a definition's trust and kind say which."""
+TRUSTS = ("local", "central")
+DURATIONS = ("pane", "lateness", "retention", "round_time")
+_NO_KEYS = ("name", "domain", "metric", "labels")
+"""Fields of the classes that are no keys of a definition."""
+
+
+def _types(*classes: type[Metric | Domain]) -> dict[str, Any]:
+    """Return the keys of a definition that these classes have, and their types."""
+    hints = {
+        field.name: get_type_hints(each)[field.name]
+        for each in classes
+        for field in dataclasses.fields(each)
+    }
+    return {key: hint for key, hint in hints.items() if key not in _NO_KEYS}
+
+
+_TYPES = _types(*FAMILY, *(kind.domain for kind in KINDS.built_in.values())) | {"trust": str}
+KEYS = frozenset(_TYPES)
+"""The keys of definitions, those of kinds from other distributions aside."""
+_DEFAULTS = {field.name: field.default for each in FAMILY for field in dataclasses.fields(each)}
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is field.default_factory is dataclasses.MISSING
+
+
+def metric_class(trust: str, kind: Kind) -> type[Metric] | None:
+    """Return the class of metrics with this trust and of this kind; None if there is none."""
+    found = (each for each in FAMILY if each.trust == trust and each.way in kind.ways)
+    return next(found, None)
 
 
 def load_metrics(path: str | Path) -> dict[str, Metric]:
@@ -28,7 +58,7 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     Parameters
     ----------
     path : path
-        See :class:`estimators.metrics.metric.Metric` for the keys of a table.
+        See :class:`estimators.metrics.metric.Metric` and its subclasses for the keys of a table.
 
     Returns
     -------
@@ -56,6 +86,24 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     return {name: read_definition(name, table, source) for name, table in tables.items()}
 
 
+@overload
+def define(
+    *, name: str, kind: Literal["minimum", "maximum"], **definition: Any
+) -> SearchMetric: ...
+
+
+@overload
+def define(*, name: str, trust: Literal["central"], **definition: Any) -> TrustedMetric: ...
+
+
+@overload
+def define(*, name: str, mechanism: str, **definition: Any) -> LocalMetric: ...
+
+
+@overload
+def define(*, name: str, **definition: Any) -> Metric: ...
+
+
 def define(*, name: str, **definition: Any) -> Metric:
     """Make a metric from its definition, as a table of ``metrics.toml`` has it.
 
@@ -63,7 +111,8 @@ def define(*, name: str, **definition: Any) -> Metric:
     ----------
     name : str
     **definition
-        The keys of :class:`estimators.metrics.metric.Metric`.
+        The keys of :class:`estimators.metrics.metric.Metric` and its subclasses, and those of the
+        kind's domain: `trust` and `kind` say which subclass.
 
     Raises
     ------
@@ -95,36 +144,70 @@ def read_definition(name: str, table: Any, source: str = "") -> Metric:
     DefinitionError
         Naming the key, the value found and what was expected.
     """
-    if not isinstance(table, dict):
-        raise DefinitionError(name, table, f"a table [metrics.{name}]", source)
-    for key in table:
-        if key not in _FIELDS or key == "name":
-            known = set(_FIELDS) - {"name"}
-            raise DefinitionError(
-                f"{name}.{key}", table[key], f"a known key: {nearest(key, known)}", source
-            )
-    chosen = table.get("trust") in (None, "local") and table.get("kind") not in EXTREMES
-    for key in (*_REQUIRED, "mechanism") if chosen else _REQUIRED:
-        if key not in table:
-            raise DefinitionError(f"{name}.{key}", None, _wanted(key, table), source)
-    types = get_type_hints(Metric)
-    for key, value in table.items():
-        try:
-            msgspec.convert(value, types[key])
-        except msgspec.ValidationError as error:
-            expected = durations.EXPECTED if key in DURATIONS else readable(error)
-            raise DefinitionError(f"{name}.{key}", value, expected, source) from None
     try:
-        return Metric(name=name, **table)
+        return _metric(name, table)
     except DefinitionError as error:
         raise DefinitionError(error.key, error.value, error.expected, source) from None
 
 
-def _wanted(key: str, table: Mapping[str, Any]) -> str:
-    """Return what a key that is missing has to be, to follow "expected"."""
-    if key == "kind":
-        return f"one of {', '.join(KINDS)}"
-    if key == "levels":
-        return "epsilons on offer, as in levels = [0.5, 1, 2]"
-    fitting = [name for name, one in MECHANISMS.items() if table["kind"] in one.kinds]
-    return f"one of {', '.join(fitting or MECHANISMS)}"
+def definition_of(metric: Metric) -> dict[str, Any]:
+    """Return a definition as a table of ``metrics.toml`` has it, without what is as by default.
+
+    Examples
+    --------
+    >>> definition_of(define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1]))
+    {'range': (0, 9), 'kind': 'mean', 'levels': [1], 'mechanism': 'true_value', 'options': {},
+     'trust': 'central'}
+    """
+    table = {
+        field.name: getattr(part, field.name)
+        for part in (metric.domain, metric)
+        for field in dataclasses.fields(part)
+        if field.name not in _NO_KEYS
+    }
+    said = {k: v for k, v in table.items() if v is not None and v != _DEFAULTS.get(k)}
+    return said if metric.trust == "local" else said | {"trust": metric.trust}
+
+
+def _metric(name: str, table: Any) -> Metric:
+    if not isinstance(table, dict):
+        raise DefinitionError(name, table, f"a table [metrics.{name}]")
+    given = {key: value for key, value in table.items() if value is not None}
+
+    def refuse(key: str, expected: str) -> NoReturn:
+        raise DefinitionError(f"{name}.{key}", given.get(key), expected)
+
+    kind = KINDS.get(given["kind"]) if isinstance(given.get("kind"), str) else None
+    types = _TYPES if kind is None else _TYPES | _types(kind.domain)
+    for key, value in given.items():
+        if key not in types:
+            refuse(key, f"a known key: {nearest(key, types)}")
+        try:
+            msgspec.convert(value, types[key])
+        except msgspec.ValidationError as error:
+            refuse(key, durations.EXPECTED if key in DURATIONS else readable(error))
+    if kind is None:
+        known = nearest(given["kind"], KINDS) if "kind" in given else f"one of {', '.join(KINDS)}"
+        refuse("kind", known)
+    if (trust := given.get("trust", "local")) not in TRUSTS:
+        refuse("trust", nearest(trust, TRUSTS))
+    if (build := metric_class(trust, kind)) is None:
+        fitting = [each.name for each in KINDS.values() if metric_class(trust, each)]
+        refuse("kind", f"{' or '.join(fitting)} where trust is {trust}")
+    fields = {field.name: field for field in dataclasses.fields(build)}
+    for key, field in (fields | kind.keys).items():
+        if key not in (*given, *_NO_KEYS) and _is_required(field):
+            expected = field.metadata.get("expected", "a value")
+            refuse(key, expected(kind.name) if callable(expected) else expected)
+    own: dict[str, Any] = {"name": name}
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in kind.keys:
+            values[key] = value
+        elif key in fields:
+            own[key] = value
+        elif key in _DEFAULTS and value != _DEFAULTS[key]:
+            refuse(key, f"no {key} for kind {kind.name!r} where trust is {trust}")
+        elif key not in _DEFAULTS and key != "trust":
+            refuse(key, f"no {key} for kind {kind.name!r}")
+    return build(domain=kind.domain.of(name, values), **own)

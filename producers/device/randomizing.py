@@ -10,7 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.mechanism import Reports
+from estimators.metrics.domains import Interval
+from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
+from estimators.metrics.reported import ReportedMetric
 
 if TYPE_CHECKING:
     from producers.ledger.ledger import Ledger
@@ -38,7 +41,7 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
             f"values of shape {values.shape} for {metric.name!r}: "
             "expected one value or a flat array of them"
         )
-    is_number = metric.kind == "mean" or metric.has_rounds
+    is_number = isinstance(metric.domain, Interval)
     if is_number and values.size and values.dtype.kind not in "biuf":
         odd = next((v for v in values.ravel().tolist() if not isinstance(v, float | int)), None)
         raise ValueError(
@@ -48,7 +51,7 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
 
 
 def randomized(
-    metric: Metric,
+    metric: ReportedMetric,
     values: NDArray[Any],
     level: NDArray[np.uint8],
     times: NDArray[np.int64],
@@ -85,19 +88,20 @@ def randomized(
     BudgetSpent, DefinitionChanged, AlreadyAnswered, LedgerError
         As for the ledger.
     """
-    if permanent is not None and (ledger is None or not metric.memoized):
+    memoized = isinstance(metric, LocalMetric) and metric.memoized
+    if permanent is not None and (ledger is None or not memoized):
         raise ValueError(
             f"permanent = {permanent} for {metric.name!r}: expected a ledger, which keeps the "
             "answers, and a metric with `memoized = true`"
         )
-    if ledger is None or metric.trust == "central":
+    if ledger is None or metric.sends_true_values:
         return metric.randomize(values, level, bits)
-    if metric.memoized:
+    if memoized:
         from producers.ledger.permanent_answers import remembered
 
         answers = None if permanent is None else Fraction(str(permanent))
         return remembered(ledger, metric, values, level, times, answers, changes, bits)
-    metric.domain.own_units(values)  # what cannot be reported costs nothing
+    metric.domain.to_unit(values)  # what cannot be reported costs nothing
     epsilons = metric.randomizer.epsilons
     counts = np.bincount(level, minlength=len(epsilons)).tolist()
     cost = sum(epsilon * count for epsilon, count in zip(epsilons, counts, strict=True))

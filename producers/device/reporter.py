@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from estimators import SearchMetric
 from estimators.exact.randomness import Bits
 from estimators.metrics.metric import Metric
+from estimators.metrics.reported import ReportedMetric
 from producers.device.panes import Columns, PaneBuffer
 from producers.device.randomizing import randomized, values_of
 from producers.device.times import Times, event_times
@@ -78,7 +80,8 @@ class Reporter:
 
     Examples
     --------
-    >>> metric = Metric(name="late", kind="mean", mechanism="randomized_response",
+    >>> from estimators import define
+    >>> metric = define(name="late", kind="mean", mechanism="randomized_response",
     ...                 range=(0, 1), levels=[0.5, 1])
     >>> with Reporter(metric, {"test.mock.num.brokers": 1}) as reporter:
     ...     reporter.report(1.0, epsilon=0.5)
@@ -107,12 +110,12 @@ class Reporter:
         if not batch_age >= 0:
             raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
         self.metric, self.topic, self.bits = metric, topic, bits
-        if metric.trust == "central" and not trusted:
+        if metric.sends_true_values and not trusted:
             raise ValueError(
                 f"metric {metric.name!r} is collected in trust: true values would leave this "
                 "device, not randomized; expected `trusted=True` from an application that means it"
             )
-        if metric.trust == "central":
+        if metric.sends_true_values:
             logger.warning(
                 "metric %r is collected in trust: TRUE VALUES leave this device, not randomized",
                 metric.name,
@@ -203,12 +206,13 @@ class Reporter:
             If batches have failed for good since the last error that told of some, or more than 64
             MiB of them wait for `flush`. Nothing is reported then.
         """
-        if self.metric.has_rounds:
+        metric = self.metric
+        if not isinstance(metric, ReportedMetric):
             raise ValueError(
-                f"metric {self.metric.name!r} is asked in rounds: follow them with `Rounds`, and "
+                f"metric {metric.name!r} is asked in rounds: follow them with `Rounds`, and "
                 "`answer` each"
             )
-        values = values_of(self.metric, value)
+        values = values_of(metric, value)
         demanded = np.asarray(epsilon)
         if demanded.shape not in ((), values.shape[:1]):
             raise ValueError(
@@ -216,17 +220,15 @@ class Reporter:
                 "expected one epsilon, or one for each value"
             )
         times = event_times(time, len(values), self._clock())
-        level = self.metric.level_of(demanded)
+        level = metric.level_of(demanded)
         if level.ndim == 0:
             level = np.full(len(values), level)
         self._outbox.check(KEPT_BYTES)
         if values.size == 0:
             return
         self._check_open()
-        reports = randomized(
-            self.metric, values, level, times, ledger, permanent, changes, self.bits
-        )
-        if self.metric.trust == "central" and ledger is not None:
+        reports = randomized(metric, values, level, times, ledger, permanent, changes, self.bits)
+        if metric.sends_true_values and ledger is not None:
             self._entrust(ledger, Columns(level, reports, times))
             return
         with self._lock:
@@ -274,8 +276,7 @@ class Reporter:
             If batches have failed for good since the last error that told of some, or more than 64
             MiB of them wait for `flush`. Nothing is answered then.
         """
-        metric = self.metric
-        metric.check_has_rounds()
+        metric = SearchMetric.require(self.metric)
         if fault := asked.fault(metric):
             raise ValueError(f"{fault}; nothing was answered")
         if asked.threshold is None:
@@ -284,7 +285,7 @@ class Reporter:
         level = np.broadcast_to(metric.level_of(np.asarray(epsilon)), values.shape)
         self._outbox.check(KEPT_BYTES)
         self._check_open()
-        metric.domain.own_units(values)  # what cannot be answered costs nothing
+        metric.domain.to_unit(values)  # what cannot be answered costs nothing
         if ledger is not None:
             from producers.ledger.round_participation import claim_round
 

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from estimators.extremes import Decision, Progress
 from estimators.metrics.metric import Metric
+from estimators.metrics.search import SearchMetric
 from producers.kafka.connection import LIBRDKAFKA, PRODUCER_ONLY
 from producers.kafka.kafka_errors import explained
 
@@ -48,12 +49,12 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[Decision, ...]
 
     @classmethod
-    def of(cls, metric: Metric, progress: Progress, opened_ms: int) -> Round:
+    def of(cls, metric: SearchMetric, progress: Progress, opened_ms: int) -> Round:
         """Return the next round after the decisions so far.
 
         Parameters
         ----------
-        metric : Metric
+        metric : SearchMetric
             A minimum or maximum.
         progress : Progress
             The decisions so far.
@@ -87,7 +88,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         known = len(other.decisions)
         return len(self.decisions) > known and self.decisions[:known] == other.decisions
 
-    def fault(self, metric: Metric) -> str:
+    def fault(self, metric: SearchMetric) -> str:
         """Return why devices must not answer this round of a metric; empty if they may.
 
         A device trusts its own definition only, and not the coordinator, Kafka or an HTTP server.
@@ -226,11 +227,11 @@ class Rounds:
             If the metric has no rounds.
         TimeoutError
         """
-        metric.check_has_rounds()
+        searched = SearchMetric.require(metric)
         heard, last = clocks.monotonic(), 0
         while stop is None or not stop.is_set():
             asked = self.latest(metric)
-            if asked is not None and (fault := asked.fault(metric)):
+            if asked is not None and (fault := asked.fault(searched)):
                 self._warn(fault)
                 asked = None
             if asked is not None and asked.is_over:

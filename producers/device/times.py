@@ -85,7 +85,7 @@ def _from_seconds(seconds: NDArray[Any]) -> NDArray[np.int64]:
 
 def _from_datetime(time: Any) -> int:
     if not isinstance(time, datetime.datetime):
-        raise ValueError(f"time {time!r}: {_EXPECTED}")  # noqa: TRY004
+        raise ValueError(f"time {time!r}: {_EXPECTED}")
     if time.tzinfo is None:
         raise ValueError(
             f"time {time!r} has no time zone: {_EXPECTED}; "

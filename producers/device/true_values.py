@@ -54,7 +54,8 @@ def entrusted(
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
-    >>> metric = Metric(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
+    >>> from estimators import define
+    >>> metric = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(f"{folder}/ledger", budget=2)
     ...     ids = entrusted(ledger, metric, np.zeros(2, np.uint8), np.array([0, 60_000]))

@@ -89,7 +89,8 @@ class Gateway:
 
     Examples
     --------
-    >>> metric = Metric(name="late", kind="mean", mechanism="randomized_response",
+    >>> from estimators import define
+    >>> metric = define(name="late", kind="mean", mechanism="randomized_response",
     ...                 range=(0, 1), levels=[0.5, 1])
     >>> gateway = Gateway({"late": metric}, {"bootstrap.servers": "localhost:9092"}, "reports")
     >>> [route.path for route in gateway.routes]
@@ -217,7 +218,7 @@ class Gateway:
         batch = read_batch(media_type, body, self.metrics, self._times)
         if not (is_secret or self._trusted_without_tls):
             metric = self.metrics.get(parse_batch(batch.payload).metric)
-            if metric is None or metric.trust == "central":
+            if metric is None or metric.sends_true_values:
                 raise Problem(HTTPStatus.FORBIDDEN, OVERHEARD, USE_TLS)
         return batch
 

@@ -80,7 +80,8 @@ def remembered(
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
-    >>> metric = Metric(name="carrier", kind="frequency", mechanism="grr", categories=50,
+    >>> from estimators import define
+    >>> metric = define(name="carrier", kind="frequency", mechanism="grr", categories=50,
     ...                 levels=[1], pane="1m", memoized=True)
     >>> values, level, times = np.full(3, 7), np.zeros(3, np.uint8), 60_000 * np.arange(3)
     >>> with TemporaryDirectory() as folder:
@@ -92,7 +93,7 @@ def remembered(
     if changes < 0:
         raise ValueError(f"changes = {changes}: expected 0 or more a period")
     source = SystemBits() if bits is None else bits
-    own = metric.domain.own_units(values)
+    own = metric.domain.to_unit(values)
     ways = {index: Memoization(metric, index, permanent) for index in set(level.tolist())}
     room = min(changes + 1, 2 if metric.kind == "mean" else len(metric.labels))
     with transaction(ledger.path, write=True) as database:

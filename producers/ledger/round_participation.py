@@ -10,7 +10,7 @@ import math
 import sqlite3
 
 from estimators.exact.randomness import Bits
-from estimators.metrics.metric import Metric
+from estimators.metrics.search import SearchMetric
 from producers.ledger.ledger import PARTS, Ledger, total
 from producers.ledger.ledger_file import transaction
 from producers.ledger.pinned_definitions import pin
@@ -25,7 +25,7 @@ EVERY = 0
 
 
 def claim_round(
-    ledger: Ledger, metric: Metric, number: int, level: int, bits: Bits | None = None
+    ledger: Ledger, metric: SearchMetric, number: int, level: int, bits: Bits | None = None
 ) -> bool:
     """Return whether this device answers a round now; if so, this is charged and on disk.
 
@@ -57,7 +57,8 @@ def claim_round(
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
-    >>> metric = Metric(name="age", kind="maximum", range=(0, 128), levels=[1], rounds=7)
+    >>> from estimators import define
+    >>> metric = define(name="age", kind="maximum", range=(0, 128), levels=[1], rounds=7)
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(f"{folder}/ledger", budget=2)
     ...     turns = [claim_round(ledger, metric, number, 0) for number in range(1, 8)]
@@ -84,7 +85,7 @@ def claim_round(
     return True
 
 
-def _turn(database: sqlite3.Connection, metric: Metric, bits: Bits | None) -> tuple[int, int]:
+def _turn(database: sqlite3.Connection, metric: SearchMetric, bits: Bits | None) -> tuple[int, int]:
     """Return the device's own round, drawn once for a metric, and its last answered round."""
     database.execute(_SCHEMA)
     key = (metric.name, metric.revision)

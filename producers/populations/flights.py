@@ -13,6 +13,7 @@ import numpy as np
 
 from estimators.metrics.loading import load_metrics
 from estimators.metrics.metric import Metric
+from estimators.metrics.search import SearchMetric
 from producers.populations.csv_files import read_columns
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Column, Population
@@ -45,7 +46,11 @@ def flight_metrics(*, searches: bool = False) -> dict[str, Metric]:
         Return the metrics that are asked in rounds, instead of those that flights report.
     """
     metrics = load_metrics(Path(__file__).with_name("flights.toml"))
-    return {name: metric for name, metric in metrics.items() if metric.has_rounds == searches}
+    return {
+        name: metric
+        for name, metric in metrics.items()
+        if isinstance(metric, SearchMetric) == searches
+    }
 
 
 def flight_table() -> Path:

@@ -109,7 +109,8 @@ class Population:
 
         Examples
         --------
-        >>> metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 9), levels=[1])
+        >>> from estimators import define
+        >>> metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 9), levels=[1])
         >>> Population(np.arange(4), {"m": np.array([-1, 5, np.nan, 9.5])}).clipped(metric)
         2
         """

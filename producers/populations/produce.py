@@ -62,7 +62,7 @@ def open_reporters(
     """
     with Connection(config) as connection:
         yield {
-            name: Reporter(metric, connection, trusted=metric.trust == "central", **options)
+            name: Reporter(metric, connection, trusted=metric.sends_true_values, **options)
             for name, metric in metrics.items()
         }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.metrics.metric import Metric
+from estimators.metrics.search import SearchMetric
 from producers.device.reporter import Reporter
 from producers.device.rounds import Round, Rounds
 from producers.populations.level_distribution import LevelDistribution
@@ -22,7 +22,7 @@ PARTS = 20
 
 
 def respond(
-    metric: Metric,
+    metric: SearchMetric,
     population: Population,
     config: Mapping[str, Any],
     mix: LevelDistribution,
@@ -40,7 +40,7 @@ def respond(
 
     Parameters
     ----------
-    metric : Metric
+    metric : SearchMetric
         With rounds, and a column in the population.
     population : Population
         Event times are ignored: all devices are present from the beginning.

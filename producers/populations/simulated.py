@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import meant
-from estimators.metrics.domains import OPEN
+from estimators.metrics.domains import OPEN, Interval
 from estimators.metrics.metric import Metric
 from producers.populations.population import Arrivals, Column, Population
 
@@ -56,7 +56,8 @@ def simulate(
 
     Examples
     --------
-    >>> metric = Metric(name="m", kind="frequency", mechanism="rappor", categories=4, levels=[1])
+    >>> from estimators import define
+    >>> metric = define(name="m", kind="frequency", mechanism="rappor", categories=4, levels=[1])
     >>> simulate(metric, 5, "zipf:1", Arrivals(1000), seed=1).columns["m"].tolist()
     [1, 3, 0, 3, 0]
     """
@@ -65,7 +66,7 @@ def simulate(
     generator = np.random.default_rng(seed)
     if metric.kind == "vector_mean":
         raise ValueError(f"metric {metric.name!r} is a vector_mean: only means and frequencies")
-    if metric.kind == "mean" or metric.has_rounds:
+    if isinstance(metric.domain, Interval):
         column: Column = _numbers(metric, count, distribution, generator)
     else:
         names = _words(metric) if metric.categories == OPEN else None

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.exact.randomness import SeededBits
-from estimators.metrics.metric import Metric
+from estimators.metrics.loading import define
 
 TAILS = (0.0, 0.001, 0.01, 0.05)
 """Shares of the values left out on either side, before rounding."""
@@ -129,7 +129,7 @@ def describe(ranges: Sequence[Range], chosen: Range, rows: int, unit: str) -> li
 
 def _width(clipped: NDArray[np.float64], low: float, high: float, levels: Sequence[float]) -> float:
     rows = clipped[:: -(-clipped.size // MOST_ROWS)]
-    metric = Metric(
+    metric = define(
         name="trial", kind="mean", mechanism="auto", levels=list(levels), range=(low, high)
     )
     level = np.arange(rows.size) % len(levels)

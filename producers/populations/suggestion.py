@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError
 from estimators.metrics.domains import OPEN
+from estimators.metrics.loading import define
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import detect_format, header_names, read_columns
 from producers.populations.suggested_ranges import (
@@ -174,11 +175,11 @@ def suggest(
         times = f"{path}: column {' '.join(time)!r}"
         when = when or detect_time_format(texts, times, time_zone)
         notes.append(f"times: {when}")
-        keys["pane"], said = _pane(read_times(texts, times, when), Metric(name=named, **keys))  # type: ignore[arg-type]
+        keys["pane"], said = _pane(read_times(texts, times, when), define(name=named, **keys))
         notes.append(said)
     else:
         keys["pane"] = PANES[0]
-    Metric(name=named, **keys)  # type: ignore[arg-type]  # raises what loading it would
+    define(name=named, **keys)  # raises what loading it would
     lines = (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items())
     return Suggestion("\n".join([f"[metrics.{named}]", *lines]), notes)
 

@@ -143,7 +143,8 @@ def read_values(
 
     Examples
     --------
-    >>> metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 9), levels=[1])
+    >>> from estimators import define
+    >>> metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 9), levels=[1])
     >>> read_values(metric, ["1.5", "NA", "-3"], "x.csv")
     array([ 1.5,  nan, -3. ])
     """

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators import SearchMetric
 from estimators.metrics.domains import OPEN
 from estimators.metrics.metric import Metric
 
@@ -46,7 +47,8 @@ class RunningTruth:
 
     Examples
     --------
-    >>> metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 10), levels=[1, 2])
+    >>> from estimators import define
+    >>> metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 10), levels=[1, 2])
     >>> truth = RunningTruth(metric)
     >>> truth.add(np.array([4.0, 99.0]), metric.level_of([1, 2]))
     >>> truth.now()
@@ -86,7 +88,7 @@ class _Tally(Protocol):
 def _tally(metric: Metric) -> _Tally:
     if metric.categories == OPEN:
         return _Strings(metric)
-    if metric.has_rounds:
+    if isinstance(metric, SearchMetric):
         return _Extreme(metric)
     if metric.kind == "frequency":
         return _Indices(metric)
@@ -131,7 +133,7 @@ class _Vectors:
 
     def add(self, values: NDArray[Any]) -> None:
         """Shorten vectors as the device does."""
-        columns = self.metric.domain.own_units(values).T.tolist()
+        columns = self.metric.domain.to_unit(values).T.tolist()
         self.sums = [
             _precise_sum([*before, *column])
             for before, column in zip(self.sums, columns, strict=True)

@@ -10,6 +10,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import ArrayLike, NDArray
 
+from estimators import SearchMetric
 from estimators.errors import ReportError
 from estimators.metrics.metric import Metric
 from producers.wire.reports_pb2 import ReportBatch
@@ -59,7 +60,8 @@ def encode_batch(
 
     Examples
     --------
-    >>> metric = Metric(name="late", kind="mean", mechanism="randomized_response",
+    >>> from estimators import define
+    >>> metric = define(name="late", kind="mean", mechanism="randomized_response",
     ...                 range=(0, 1), levels=[0.5, 1])
     >>> batch = ReportBatch.FromString(encode_batch(metric, [0, 1, 1], [1, 0, 1], 1_000))
     >>> batch.metric, batch.time_ms, batch.levels, batch.values
@@ -149,7 +151,7 @@ def check_batch(
             f"revision {batch.revision:08x} of {metric.name}: expected {metric.revision:08x}; "
             "the device has another definition of this metric",
         )
-    if not (batch.levels or (heartbeats and metric.rounds is None)):
+    if not (batch.levels or (heartbeats and not isinstance(metric, SearchMetric))):
         raise ReportError("empty", "a batch without reports")
     check_size(metric, len(batch.levels))
     if len(batch.batch_id) != BATCH_ID_BYTES:
@@ -167,7 +169,7 @@ def check_round(metric: Metric, number: int) -> None:
     ReportError
         With the reason ``bad_round``.
     """
-    if metric.rounds is None:
+    if not isinstance(metric, SearchMetric):
         if number:
             raise ReportError("bad_round", f"round {number}: {metric.name} has no rounds")
     elif not 1 <= number <= metric.rounds:

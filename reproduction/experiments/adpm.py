@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from estimators import define
 from estimators.estimate import Estimate, Floats
 from estimators.exact.randomness import SeededBits
-from estimators.metrics.metric import Metric
+from estimators.metrics.trusted import TrustedMetric
 from reproduction.baselines import acquisition_rates, sampling_mechanism, separate_noise
 from reproduction.experiments.outcome import (
     Claim,
@@ -39,19 +40,20 @@ FME_INFERRED = "FME's formula is inferred from what ADPM says of it: see the cod
 BETA_VARIANCE = 0.04
 
 
-def trusted(levels: Any, **domain: Any) -> Metric:
+def trusted(levels: Any, **domain: Any) -> TrustedMetric:
     """Return a metric of trusted collection: a mean, or a frequency where categories are given."""
     kind = "frequency" if "categories" in domain else "mean"
     levels = sorted({math.floor(10_000 * e + 1e-9) / 10_000 for e in levels})
-    return Metric(name="m", kind=kind, trust="central", levels=levels, **domain)
+    metric = define(name="m", kind=kind, trust="central", levels=levels, **domain)
+    return TrustedMetric.require(metric)
 
 
-def collected(metric: Metric, values: Any, level: Any) -> Any:
+def collected(metric: TrustedMetric, values: Any, level: Any) -> Any:
     """Return the statistic of true values.
 
     Parameters
     ----------
-    metric : Metric
+    metric : TrustedMetric
         Collected in trust.
     values : array_like, n rows
         Within its domain.
@@ -72,7 +74,7 @@ def squared_error(released: Estimate, variance: float) -> float:
     return variance * float(released.counts[used] @ per_report**2) + 2 * scale**2
 
 
-def demanded(spread: str, seed: int) -> tuple[Metric, Floats]:
+def demanded(spread: str, seed: int) -> tuple[TrustedMetric, Floats]:
     """Return a metric, and the epsilons of 1000 users, of Table II's high or low variance."""
     low, high = LOG_EPSILONS[spread]
     demands = np.exp(np.random.default_rng(seed).uniform(low, high, USERS))
@@ -104,7 +106,7 @@ def acquisition_error(demands: Floats, variance: float) -> float:
     return float((variance * (rates**2).sum() + 2) / rates.sum() ** 2)
 
 
-def _errors(metric: Metric, demands: Floats, runs: int, seed: int) -> dict[str, list[float]]:
+def _errors(metric: TrustedMetric, demands: Floats, runs: int, seed: int) -> dict[str, list[float]]:
     level, rng, bits = metric.level_of(demands), np.random.default_rng(seed), SeededBits(seed)
     found: dict[str, list[float]] = {method: [] for method in (*POLICIES, *BASELINES)}
     for _ in range(runs):

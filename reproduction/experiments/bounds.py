@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from estimators import define
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
-from estimators.metrics.metric import Metric
+from estimators.metrics.local import LocalMetric
 from reproduction.experiments.outcome import (
     Claim,
     Curve,
@@ -60,7 +61,7 @@ class Case:
     """A metric with a bound of ours, and others for the same reports."""
 
     name: str
-    metric: Metric
+    metric: LocalMetric
     ours: Bound
     others: dict[str, Bound]
     mean: float = 0.0
@@ -98,10 +99,11 @@ class Case:
         return Seen(self.metric, level, reports, statistic)
 
 
-def _metric(mechanism: str, **domain: Any) -> Metric:
+def _metric(mechanism: str, **domain: Any) -> LocalMetric:
     kind = "frequency" if "categories" in domain else "mean"
     domain = domain or {"range": (-1, 1)}
-    return Metric(name="m", kind=kind, mechanism=mechanism, levels=LEVELS, **domain)
+    metric = define(name="m", kind=kind, mechanism=mechanism, levels=LEVELS, **domain)
+    return LocalMetric.require(metric)
 
 
 SIGNS = {"HLDP": randomized_response_constants, "NPRR": nprr(nprr_interval)}

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
+from estimators import define
 from estimators.central.weights import report_weights
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
-from estimators.metrics.metric import Metric
 from reproduction.experiments.hdpwc import largest_errors, salaries, tail
 from reproduction.experiments.hldp import cost_of_the_papers_weights
 from reproduction.experiments.outcome import Claim, Experiment, Outcome, Tick, mean_and_error
@@ -20,7 +20,7 @@ BETA = 0.05
 
 def hemisphere_scale(runs: int, seed: int) -> Claim:
     """Show that Algorithm 4's B, twice ours, estimates twice the mean."""
-    metric = Metric(
+    metric = define(
         name="m", kind="vector_mean", mechanism="hemisphere", dimension=3, radius=1, levels=[2]
     )
     values, level = np.tile([0.5, 0.0, 0.0], (2000, 1)), np.zeros(2000, np.uint8)

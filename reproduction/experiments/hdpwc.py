@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators import define
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
-from estimators.metrics.metric import Metric
 from reproduction.baselines import sampling_frequencies, sampling_mechanism
 from reproduction.experiments.adpm import collected, trusted
 from reproduction.experiments.records import Records, cases, wages
@@ -167,7 +167,7 @@ def _estimator(
     if method == "LDP":
         mechanism = "laplace" if population.bins is None else "rappor"
         kind = "mean" if population.bins is None else "frequency"
-        local = Metric(
+        local = define(
             name="m", kind=kind, mechanism=mechanism, levels=metric.levels, **population.domain
         )
 

@@ -9,9 +9,10 @@ import math
 
 import numpy as np
 
+from estimators import define
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
-from estimators.metrics.metric import Metric
+from estimators.metrics.local import LocalMetric
 from estimators.shuffling import shuffled_epsilon
 from reproduction.experiments.outcome import (
     Claim,
@@ -49,7 +50,7 @@ def zipf(categories: int, alpha: float) -> Floats:
     return frequencies
 
 
-def histogram(mechanism: str, categories: int, epsilon: float) -> Metric:
+def histogram(mechanism: str, categories: int, epsilon: float) -> LocalMetric:
     """Return a metric of one privacy level.
 
     Parameters
@@ -61,17 +62,19 @@ def histogram(mechanism: str, categories: int, epsilon: float) -> Metric:
     epsilon : float
         The one level.
     """
-    return Metric(
+    return define(
         name="m", kind="frequency", mechanism=mechanism, categories=categories, levels=[epsilon]
     )
 
 
-def largest_errors(metric: Metric, frequencies: Floats, users: int, runs: int, seed: int) -> Floats:
+def largest_errors(
+    metric: LocalMetric, frequencies: Floats, users: int, runs: int, seed: int
+) -> Floats:
     """Return the largest error over all categories in each run, for users drawn anew.
 
     Parameters
     ----------
-    metric : Metric
+    metric : LocalMetric
         With one level.
     frequencies : ndarray of float64, shape (k,)
         The law of the users' categories.

@@ -14,7 +14,7 @@ import numpy as np
 from estimators.bounds.deviations import FlipNoise
 from estimators.estimate import Floats
 from estimators.exact.thresholds import WORD, flip_threshold
-from estimators.metrics.metric import Metric
+from estimators.metrics.local import LocalMetric
 from reproduction.experiments.hist import histogram
 from reproduction.experiments.outcome import (
     Claim,
@@ -75,12 +75,12 @@ def exact_bound(epsilon: float) -> float:
     return float(((math.log(2 * CATEGORIES) + noise.cumulant(tilt)) / tilt).min()) / 2
 
 
-def point_mass_errors(metric: Metric, runs: int, seed: int) -> Floats:
+def point_mass_errors(metric: LocalMetric, runs: int, seed: int) -> Floats:
     """Return the largest error in each run, all users holding the first category.
 
     Parameters
     ----------
-    metric : Metric
+    metric : LocalMetric
         A `rappor` of one level.
     runs : int
         Repetitions.

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from estimators import define
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
-from estimators.metrics.metric import Metric
+from estimators.metrics.local import LocalMetric
 from reproduction.experiments.outcome import (
     Claim,
     Curve,
@@ -41,7 +42,9 @@ LARGEST = {"vector": 2**14}
 """Users, where randomizing them takes long."""
 
 
-def _errors(metric: Metric, values: Any, level: Any, truth: Any, runs: int, seed: int) -> Floats:
+def _errors(
+    metric: LocalMetric, values: Any, level: Any, truth: Any, runs: int, seed: int
+) -> Floats:
     """Return the l2 error of each run; l_inf for frequencies."""
     found = np.empty(runs)
     norm = np.inf if metric.kind == "frequency" else 2
@@ -54,7 +57,7 @@ def _errors(metric: Metric, values: Any, level: Any, truth: Any, runs: int, seed
     return found
 
 
-def _population(metric: Metric, users: int) -> tuple[Any, Any]:
+def _population(metric: LocalMetric, users: int) -> tuple[Any, Any]:
     """Return users' values, and their mean or frequencies."""
     if metric.kind == "mean":
         return np.where(np.arange(users) % 2, 1.0, -1.0), 0.0
@@ -92,7 +95,7 @@ def rates(runs: int, seed: int, tick: Tick) -> Outcome:
     done = 0
     for kind, domain in KINDS.items():
         for profile, (levels, shares) in PROFILES.items():
-            metric, budget, errors = Metric(name="m", levels=levels, **domain), [], []
+            metric, budget, errors = define(name="m", levels=levels, **domain), [], []
             for users in SIZES:
                 done += 1
                 if users > LARGEST.get(kind, users):
@@ -116,7 +119,7 @@ def rates(runs: int, seed: int, tick: Tick) -> Outcome:
             curves.append(Curve(f"{kind}, lower bound of the 95% quantile", budget, least))
     spread = []
     for dimension in DIMENSIONS:
-        metric = Metric(name="m", levels=[1], **KINDS["vector"] | {"dimension": dimension})
+        metric = define(name="m", levels=[1], **KINDS["vector"] | {"dimension": dimension})
         values, truth = _population(metric, 4096)
         level = np.zeros(4096, np.uint8)
         found = _errors(metric, values, level, truth, runs, seed)
@@ -153,7 +156,7 @@ def cost_of_the_papers_weights(mechanism: str) -> tuple[float, float, float]:
     level = np.repeat([0, 1], [size * 9 // 10, size // 10]).astype(np.uint8)
     for low in GRID:
         for high in (e for e in GRID if e > low):
-            metric = Metric(name="m", mechanism=mechanism, levels=[low, high], **WEIGHED[mechanism])
+            metric = define(name="m", mechanism=mechanism, levels=[low, high], **WEIGHED[mechanism])
             statistic = metric.zero()
             values = np.zeros(size if metric.kind == "mean" else (size, 3))
             metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(0)))
@@ -191,7 +194,7 @@ def weights(runs: int, seed: int, tick: Tick) -> Outcome:
 
 def peeking(runs: int, seed: int, tick: Tick) -> Outcome:
     """Return how often a 95% bound fails somewhere on the way to so many reports."""
-    metric = Metric(
+    metric = define(
         name="m", kind="mean", mechanism="randomized_response", range=(-1, 1), levels=[0.5, 2]
     )
     users = PEEKED

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.estimate import Floats
-from estimators.metrics.metric import Metric
+from estimators.metrics.local import LocalMetric
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 BETA = 0.05
@@ -23,7 +23,7 @@ LAPLACE_STEPS = 60
 class Seen(NamedTuple):
     """What a bound is made from: reports with their levels, in order, and their statistic."""
 
-    metric: Metric
+    metric: LocalMetric
     level: Any
     reports: Any
     statistic: Any

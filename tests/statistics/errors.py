@@ -23,18 +23,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from estimators.mechanisms import (
-    MECHANISMS,
     Grr,
     HadamardResponse,
     ProjectiveGeometryResponse,
     SubsetSelection,
+    mechanism_class,
+    mechanisms_for,
 )
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.metrics.validation import MAX_LEVELS
 from estimators.weights import level_weights
 from tests.statistics.test_unbiased import documented_variance
-from tests.support.reports.cases import exact
+from tests.support.reports.cases import COMPOSITE, exact
 from tests.support.reports.populations import Population, Symbols, symbol_cells, symbol_chances
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ MIXED = (0.25, 0.5, 1.0, 2.0, 4.0)
 LEVELS: tuple[tuple[float, ...], ...] = ((0.1,), (0.5,), (1.0,), (2.0,), (4.0,), (8.0,), MIXED)
 SIZES = (2, 17, 100, 1000)
 DATA = ("uniform", "Zipf 1.1", "point mass")
-NAMES = [name for name, m in MECHANISMS.items() if issubclass(m, SupportCounts | BlockDifferences)]
+NAMES = [
+    name
+    for name, mechanism in mechanisms_for("frequency").items()
+    if name not in COMPOSITE and issubclass(mechanism, SupportCounts | BlockDifferences)
+]
 """Those that randomize by themselves: `auto` and `repetition` hand their reports to these."""
 
 LEAST_RUNS = 400
@@ -73,7 +78,7 @@ class Runs(Population):
 
     @functools.cached_property
     def metric(self) -> Any:
-        constructor: Any = MECHANISMS[self.mechanism]
+        constructor: Any = mechanism_class(self.mechanism, "frequency")
         epsilons = [exact(self.epsilon)] * self.runs
         return types.SimpleNamespace(
             randomizer=constructor(epsilons, categories=len(self.frequencies))

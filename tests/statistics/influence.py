@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators import Estimate, Metric
+from estimators import Estimate, LocalMetric, define
 
 LEVELS = (0.25, 0.5, 1, 2, 4, 8)
 REPORTS = 100_000
@@ -35,7 +35,7 @@ QUESTIONS: list[tuple[str, dict[str, Any], list[str]]] = [
 ]
 
 
-def standing(metric: Metric, level: int) -> Estimate:
+def standing(metric: LocalMetric, level: int) -> Estimate:
     """Return an estimate of reports at one level, where the table looks at it."""
     counts = np.zeros(len(LEVELS), dtype=np.int64)
     counts[level] = REPORTS
@@ -65,10 +65,12 @@ def main() -> None:
     for kind, domain, mechanisms in QUESTIONS:
         print(kind, domain)  # noqa: T201
         for mechanism in mechanisms:
-            metric = Metric(name="m", kind=kind, mechanism=mechanism, levels=LEVELS, **domain)
+            metric = define(name="m", kind=kind, mechanism=mechanism, levels=LEVELS, **domain)
             cells = []
             for level in range(len(LEVELS)):
-                found = metric.influence(standing(metric, level), REPORTS // 100, among=True)
+                found = metric.manipulation_bound(
+                    standing(metric, level), REPORTS // 100, among=True
+                )
                 cells.append(found.largest if found.l2 is None else found.l2)
             shown = " | ".join(f"{100 * x:.3g}%" for x in cells)
             print(f"| `{mechanism}` | {shown} |")  # noqa: T201

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from estimators.bounds.collisions import collision_bound
-from estimators.mechanisms import MECHANISMS, CountSketch
+from estimators.mechanisms import CountSketch, mechanism_class, mechanisms_for
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
@@ -26,19 +26,17 @@ if TYPE_CHECKING:
 
 EPSILONS = (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4), Fraction(8))
 SIZES = (16, 1024, 65536)
-MEANS = [name for name, mechanism in MECHANISMS.items() if "mean" in mechanism.kinds]
+MEANS = list(mechanisms_for("mean"))
 SKETCHES = ((256, 32), (512, 64), (1024, 64), (1024, 128), (4096, 128))
 TEN = math.log(0.05 / 20)
 NAMES = [
-    name
-    for name, mechanism in MECHANISMS.items()
-    if "frequency" in mechanism.kinds and mechanism.closed_vocabulary
+    name for name, mechanism in mechanisms_for("frequency").items() if mechanism.closed_vocabulary
 ]
 
 
 def build(name: str, epsilon: Fraction, **domain: int) -> Mechanism:
     """Return the mechanism for one level."""
-    mechanism: Any = MECHANISMS[name]
+    mechanism: Any = mechanism_class(name, "frequency" if domain else "mean")
     built: Mechanism = mechanism([epsilon], **domain)
     return built
 

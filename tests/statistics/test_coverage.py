@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import binom
 
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms import mechanisms_for
 from tests.support.reports.cases import COMPOSITE
 from tests.support.reports.populations import Population, covers
 
@@ -24,7 +24,7 @@ POINT = (1.0, *[0.0] * 15)
 NEARLY = (0.97, 0.03, *[0.0] * 14)
 
 MEANS = ("randomized_response", "laplace", "auto", "repetition")
-HISTOGRAMS = [name for name, m in MECHANISMS.items() if "frequency" in m.kinds]
+HISTOGRAMS = list(mechanisms_for("frequency"))
 
 #: Their bounds are others where there are many reports: the variance seen chooses the tilt.
 BLOCKS = ("hadamard_response", "recursive_hadamard")

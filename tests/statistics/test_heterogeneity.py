@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chi2, kstest, norm
 
-from estimators import Metric
+from estimators import LocalMetric, define
 from estimators.bounds import Law
 from estimators.bounds.heterogeneity import heterogeneity
 from estimators.bounds.scores import mean_scores
@@ -164,7 +164,7 @@ def test_one_level_or_a_handful_of_reports_cannot_be_compared(mechanism: str) ->
         assert population.metric.estimate(statistic).heterogeneity is None
 
 
-def vectors_of(metric: Metric, centres: Floats, seed: int, each: int) -> float | None:
+def vectors_of(metric: LocalMetric, centres: Floats, seed: int, each: int) -> float | None:
     """Return the p-value of `each` users a level, whose vectors are +- an axis about a centre."""
     rng = np.random.default_rng(seed)
     level = np.repeat(np.arange(len(LEVELS)), each)
@@ -175,7 +175,7 @@ def vectors_of(metric: Metric, centres: Floats, seed: int, each: int) -> float |
     return metric.estimate(statistic, bound="normal").heterogeneity
 
 
-VECTORS = Metric(
+VECTORS = define(
     name="v", kind="vector_mean", mechanism="hemisphere", dimension=3, radius=1.0, levels=LEVELS
 )
 

@@ -18,7 +18,7 @@ from scipy.stats import binom
 from aggregator.reading.coverage import Looks, distinct_policies
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
-from estimators import Metric
+from estimators import define
 from estimators.bounds import limits
 from estimators.mechanisms import RandomizedResponse
 from estimators.question import Question
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 BETA = 0.05
 DAY = 24
 LEVELS = [0.25, 0.5, 1, 2, 4]
-LATE = Metric(
+LATE = define(
     name="late", kind="mean", mechanism="randomized_response", range=(-1, 1), levels=LEVELS
 )
 MEAN = 0.3
@@ -80,7 +80,7 @@ def test_a_day_that_slides_is_wrong_seldom_and_several_windows_are_covered_toget
     assert np.count_nonzero(together.any(axis=1)) <= binom.isf(1e-4, runs, BETA)
 
 
-FAIR = Metric(
+FAIR = define(
     name="fair", kind="mean", mechanism="randomized_response", range=(-1, 1), levels=[4], pane="1d"
 )
 """Of the values +1 and -1 with mean 0, whose reports are fair signs."""

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from estimators import Metric
+from estimators import LocalMetric, define
 from estimators.estimate import Estimate
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms import mechanism_class
 from tests.statistics.paths import CHECKED, LAST
 from tests.support.reports.cases import CASES, COMPOSITE
 
@@ -29,15 +29,16 @@ NAMES = np.array(list("abcdef"))
 VECTORS = np.array([[1.0, 0.0, 0.0], [0.0, -0.6, 0.0]])
 
 
-def metric_of(case: str, path: int, **options: int) -> Metric:
+def metric_of(case: str, path: int, **options: int) -> LocalMetric:
     mechanism, kind = CASES[case]
     domain = DOMAINS[kind]
-    if not MECHANISMS[mechanism].closed_vocabulary:  # hashes of its own for each path
+    if not mechanism_class(mechanism, kind).closed_vocabulary:  # hashes of its own for each path
         domain = {"categories": "open", "watch": tuple(NAMES), "options": {**options, "seed": path}}
-    return Metric(name="m", kind=kind, mechanism=mechanism, levels=LEVELS, **domain)
+    metric: LocalMetric = define(name="m", kind=kind, mechanism=mechanism, levels=LEVELS, **domain)
+    return metric
 
 
-def drawn(metric: Metric, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def drawn(metric: LocalMetric, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return the values of `n` users, and the truth of their distribution."""
     if metric.kind == "mean":
         return np.where(rng.random(n) < 0.9, 1.0, -1.0), np.array([0.8])

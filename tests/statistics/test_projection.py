@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from estimators import Metric
+from estimators import LocalMetric, define
 from estimators.mechanisms import Projection
 from tests.support.reports.populations import LEVELS, Population, covers
 
@@ -58,11 +58,11 @@ def test_bounds_cover_whatever_is_asked_over_seeds(
             assert misses <= 0.2 * runs + 3 * np.sqrt(0.16 * runs)
 
 
-def open_statistic(metric: Metric, words: list[str], held: Counts, seed: int) -> Counts:
+def open_statistic(metric: LocalMetric, words: list[str], held: Counts, seed: int) -> Counts:
     """Draw the statistic of an open vocabulary from its exact law; `held` is (levels, words)."""
     mechanism, rng = metric.randomizer, np.random.default_rng(seed)
     assert isinstance(mechanism, Projection)
-    keys = metric.domain.own_units(np.array(words, dtype=object))
+    keys = metric.domain.to_unit(np.array(words, dtype=object))
     signs = np.where(mechanism.positive(np.arange(mechanism.rows)[:, None], keys), 1, -1)
     rows = rng.multinomial(held, np.full(mechanism.rows, 1 / mechanism.rows))
     kept = rng.binomial(rows, mechanism.signs.p[:, None, None])
@@ -74,7 +74,7 @@ def test_an_open_vocabulary_that_moves_is_covered_at_all_times() -> None:
     """One word holds nearly all, then another; 40 seeds, 8 looks, at beta = 0.2."""
     words, misses = ["a", "b", "c"], 0
     for seed in range(40):
-        metric = Metric(
+        metric = define(
             name="m",
             kind="frequency",
             mechanism="projection",

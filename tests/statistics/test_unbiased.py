@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms import MECHANISMS, CountSketch, Repetition
+from estimators.mechanisms import CountSketch, Repetition, mechanisms_for
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from tests.support.reports.cases import COMPOSITE
 from tests.support.reports.populations import LEVELS, Population, hashed
 
 if TYPE_CHECKING:
-    from estimators import Metric
+    from estimators import LocalMetric
     from estimators.estimate import Counts, Floats
 
 EVEN = (100,) * 5
@@ -41,11 +41,7 @@ POPULATIONS = [
     Population("laplace", -0.4, ()),
     Population("auto", 0.5, ()),
     Population("repetition", -0.5, ()),
-    *[
-        Population(name, (0.7, 0.25, 0.05, 0.0, 0.0), ())
-        for name, mechanism in MECHANISMS.items()
-        if "frequency" in mechanism.kinds
-    ],
+    *[Population(name, (0.7, 0.25, 0.05, 0.0, 0.0), ()) for name in mechanisms_for("frequency")],
 ]
 SINGLE = [p for p in POPULATIONS if p.mechanism not in COMPOSITE]
 COMPOSED = [p for p in POPULATIONS if p.mechanism in COMPOSITE]
@@ -85,7 +81,7 @@ def expect_the_truth(population: Population, weights: str) -> None:
 
 
 @functools.cache
-def counted_runs(population: Population) -> tuple[Floats, list[tuple[Metric, Counts]]]:
+def counted_runs(population: Population) -> tuple[Floats, list[tuple[LocalMetric, Counts]]]:
     """Return the truth, and each run's metric and statistic: the same ones for every policy."""
     if population.metric.kind == "mean":
         values = np.tile(np.linspace(-1, 1, EACH) ** 3 * 0.2 + population.frequencies[1] - 0.5, 5)
@@ -141,7 +137,7 @@ def test_the_variance_of_a_report_is_as_documented(population: Population, level
     assert measured == pytest.approx(documented_variance(drawn, level), rel=5 * np.sqrt(2 / runs))
 
 
-def estimated(metric: Metric, statistic: Counts, level: int) -> Floats:
+def estimated(metric: LocalMetric, statistic: Counts, level: int) -> Floats:
     """Return the estimate of one level, without its bounds."""
     mechanism, table = metric.randomizer, statistic.reshape(len(LEVELS), -1)
     if isinstance(mechanism, CountSketch):

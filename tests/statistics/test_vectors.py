@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chisquare
 
-from estimators import Metric
+from estimators import LocalMetric, define
 from estimators.bounds.spheres import width
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Hemisphere
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 
-def vectors(dimension: int, levels: Any = LEVELS, **changes: Any) -> Metric:
+def vectors(dimension: int, levels: Any = LEVELS, **changes: Any) -> LocalMetric:
     definition = {"name": "v", "kind": "vector_mean", "mechanism": "hemisphere", "levels": levels}
-    return Metric(**{**definition, "dimension": dimension, "radius": 1.0, **changes})
+    metric: LocalMetric = define(**{**definition, "dimension": dimension, "radius": 1.0, **changes})
+    return metric
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 10])
@@ -65,7 +66,7 @@ def test_the_sign_of_the_inner_product_is_randomized_response(length: int) -> No
     assert chisquare([positive, n - positive], [n * p, n * (1 - p)]).pvalue > 1e-5
 
 
-def hits(metric: Metric, data: Floats, per_level: int, runs: int, **question: Any) -> Any:
+def hits(metric: LocalMetric, data: Floats, per_level: int, runs: int, **question: Any) -> Any:
     """Count the runs whose coordinates, and whose radius, cover the mean of `data`."""
     count = len(metric.levels)
     level = np.repeat(np.arange(count), per_level).astype(np.uint8)

@@ -15,7 +15,7 @@ from aggregator.cli.commands.options import defined_metrics, metric_argument, se
 from aggregator.cli.format import table
 from aggregator.config.settings import Settings
 from aggregator.errors import UnknownMetric
-from estimators import Metric, rounding
+from estimators import Metric, SearchMetric, rounding
 from estimators.errors import meant
 from estimators.rounding import certainty, down, loss
 from estimators.shuffling import shuffled_epsilon
@@ -85,9 +85,9 @@ def audit(
     if metric is not None and metric not in metrics:
         raise UnknownMetric(metric, meant(metric, metrics))
     asked = metrics.values() if metric is None else [metrics[metric]]
-    chosen = [each for each in asked if each.trust == "local"]
+    chosen = [each for each in asked if not each.sends_true_values]
     for each in asked:
-        if each.trust != "local":
+        if each.sends_true_values:
             click.echo(
                 f"{each.name}: collected in trust, so its reports are true values and have no "
                 "certificate; each release says what it costs (docs/trusted.md)",
@@ -120,11 +120,11 @@ def _attacks(
     for metric in metrics:
         with kafka_topic(settings) if named else embedded_topic() as scratch:
             findings = attack(metric, scratch, reports, confidence)
-            for name, finding in zip(metric.randomizer.chosen, findings, strict=True):
+            for name, finding in zip(metric.randomizer.level_mechanisms, findings, strict=True):
                 yield {
                     "metric": metric.name,
                     "mechanism": name,
-                    "answers": metric.rounds if metric.split == "budget" else 1,
+                    "answers": _answers(metric),
                     "epsilon": finding.epsilon,
                     "at_least": finding.leak.lower,
                     "event": finding.leak.event,
@@ -134,6 +134,11 @@ def _attacks(
                     "fault": finding.fault,
                     "holds": finding.holds,
                 }
+
+
+def _answers(metric: Metric) -> int:
+    """Return how many rounds one user answers; 1 where there are none."""
+    return metric.rounds if isinstance(metric, SearchMetric) and metric.split == "budget" else 1
 
 
 def _attacks_as_text(rows: list[dict[str, Any]], confidence: float) -> str:
@@ -161,15 +166,17 @@ def _attacks_as_text(rows: list[dict[str, Any]], confidence: float) -> str:
 
 def _rows(metric: Metric, shuffled: int | None, delta: float) -> list[dict[str, Any]]:
     mechanism, found = metric.randomizer, []
-    answers = metric.search if metric.has_rounds else mechanism  # of all that one user answers
-    for level, (epsilon, name) in enumerate(zip(metric.levels, mechanism.chosen, strict=True)):
-        ratio = answers.privacy_ratio(level)
+    all_of_one = metric.search if isinstance(metric, SearchMetric) else mechanism
+    for level, (epsilon, name) in enumerate(
+        zip(metric.levels, mechanism.level_mechanisms, strict=True)
+    ):
+        ratio = all_of_one.privacy_ratio(level)
         row = {
             "metric": metric.name,
             "mechanism": name,
             "epsilon": float(epsilon),
             "log_ratio": math.log(ratio.numerator) - math.log(ratio.denominator),
-            "private": answers.is_private(level),
+            "private": all_of_one.is_private(level),
         }
         if shuffled is not None:
             row["shuffled_epsilon"] = shuffled_epsilon(float(epsilon), shuffled, delta)

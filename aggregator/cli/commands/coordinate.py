@@ -9,6 +9,7 @@ import click
 from aggregator.cli.commands.options import live_metrics, opened_store, settings_options
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
+from estimators.metrics.search import SearchMetric
 
 
 @click.command()
@@ -34,7 +35,7 @@ def coordinate(settings: Settings, log_level: str, log_json: bool) -> None:
 
     logging.configure(log_level, log_json)
     metrics = live_metrics(settings)
-    if not any(metric.has_rounds for metric in metrics.values()):
+    if not any(isinstance(metric, SearchMetric) for metric in metrics.values()):
         raise DitherError(
             f"no metric of {settings.metrics} is a minimum or maximum: there is nothing to "
             "coordinate"

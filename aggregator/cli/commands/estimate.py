@@ -26,7 +26,7 @@ from aggregator.reading.serialization import as_dict
 from estimators.metrics.domains import OPEN
 from estimators.question import BOUNDS, TARGETS
 from estimators.simplex import project
-from estimators.weights import POLICIES
+from estimators.weights import WEIGHTINGS
 
 
 @click.command()
@@ -43,7 +43,7 @@ from estimators.weights import POLICIES
 @click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
 @click.option(
     "--weights",
-    type=click.Choice(sorted(POLICIES)),  # a release has the weights that it was drawn with
+    type=click.Choice(sorted(WEIGHTINGS)),  # a release has the weights that it was drawn with
     help="How much each privacy level counts [default: as `dither weights` says].",
 )
 @click.option(

@@ -17,7 +17,7 @@ from aggregator.reading.left_out import LeftOut, left_out, refused
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import halted
 from aggregator.reading.windows import event_time
-from estimators import Metric
+from estimators import Metric, TrustedMetric
 from estimators.metrics.domains import OPEN
 
 
@@ -88,7 +88,7 @@ class _Counted:
 def _counted(reader: Reader, metric: Metric) -> _Counted:
     overview = reader.store.overview()
     frame = reader.frame(overview, metric.name)
-    if metric.trust == "central":  # whose sums are for releases alone
+    if isinstance(metric, TrustedMetric):  # whose sums are for releases alone
         outcome = f"accepted:{metric.name}"
         reports = sum(one.counts.get(outcome, 0) for one in overview.partitions.values())
     else:
@@ -106,7 +106,7 @@ def _row(metric: Metric, counted: _Counted) -> dict[str, Any]:
         "revision": f"{metric.revision:08x}",
         "kind": metric.kind,
         "mechanism": metric.mechanism,
-        "chosen": metric.randomizer.chosen,
+        "chosen": metric.randomizer.level_mechanisms,
         "range": None if metric.range is None else list(metric.range),
         "categories": OPEN if metric.categories == OPEN else list(metric.category_names) or None,
         "levels": list(metric.levels),
@@ -123,7 +123,7 @@ def _row(metric: Metric, counted: _Counted) -> dict[str, Any]:
 
 def _mechanism(metric: Metric) -> str:
     """Return the mechanism, and what it chose where that is something else."""
-    chosen = dict.fromkeys(metric.randomizer.chosen)
+    chosen = dict.fromkeys(metric.randomizer.level_mechanisms)
     if set(chosen) == {metric.mechanism}:
         return metric.mechanism
     return f"{metric.mechanism} ({', '.join(chosen)})"

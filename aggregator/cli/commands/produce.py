@@ -17,7 +17,7 @@ from aggregator.config.settings import Settings
 from aggregator.errors import DitherError, UnknownMetric
 from aggregator.kafka import clients, topic_admin
 from aggregator.rounds.waiting_devices import Waiting
-from estimators import Metric
+from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
 from estimators.errors import meant
 from producers.device.rounds import Round
@@ -120,7 +120,7 @@ def produce(
             f"--simulate: {metric} is a vector_mean, of which none are drawn; expected --csv FILE "
             "with one --column for each coordinate"
         )
-    if definition.has_rounds and speed is not None:
+    if isinstance(definition, SearchMetric) and speed is not None:
         raise click.UsageError(f"--speed: {metric} is asked in rounds; expected --seconds")
     try:
         mix = LevelDistribution.parse(levels) if levels else LevelDistribution.even(definition)
@@ -149,9 +149,9 @@ def produce(
         click.echo(note, err=True)
     if unknown := _not_counted(settings, definition):
         click.echo(unknown, err=True)
-    if not definition.has_rounds and (told := _too_old(settings, population)):
+    if not isinstance(definition, SearchMetric) and (told := _too_old(settings, population)):
         click.echo(told, err=True)
-    needed = [settings.topics.rounds] if definition.has_rounds else []
+    needed = [settings.topics.rounds] if isinstance(definition, SearchMetric) else []
     topic_admin.ensure_topics(settings, settings.topics.reports, *needed)
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
     shown = _as_dict(definition, produced, population)
@@ -233,7 +233,7 @@ def _run(
     stop = threading.Event()
     ended = threading.Event()
     reached = [0]
-    waiting = Waiting(metric) if metric.has_rounds else None
+    waiting = Waiting(metric) if isinstance(metric, SearchMetric) else None
 
     def progress(now: Progress, _: dict[str, Truth]) -> None:
         reached[0] = now.devices
@@ -242,14 +242,15 @@ def _run(
     failure: list[BaseException] = []
 
     def answered(asked: Round, answers: int) -> None:
-        share = answers if metric.split == "users" else answers // asked.rounds
+        is_split = SearchMetric.require(metric).split == "users"
+        share = answers if is_split else answers // asked.rounds
         reached[0] = len(population) * (asked.number - 1) // asked.rounds + share
         if waiting is not None:
             waiting.answered(asked, answers)
 
     def run() -> None:
         try:
-            if metric.has_rounds:
+            if isinstance(metric, SearchMetric):
                 found = respond(
                     metric,
                     population,

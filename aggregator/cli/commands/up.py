@@ -17,6 +17,7 @@ from aggregator.config.left_over import is_left_over, is_ours, written
 from aggregator.config.settings import DEFAULT_FILE, Settings
 from aggregator.errors import DitherError
 from aggregator.secrets import masked
+from estimators.metrics.search import SearchMetric
 
 LOOK_SECONDS = 0.5
 
@@ -64,7 +65,7 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
         signal.signal(number, lambda *_: stop.set())
     file = Path(DEFAULT_FILE)
     _refuse_second(file)
-    searches = any(metric.has_rounds for metric in defined.values())
+    searches = any(isinstance(metric, SearchMetric) for metric in defined.values())
     local = LocalDeployment(settings, workers, searches=searches)
     with local as deployment, _told(file, settings):
         deployment.wait_until_serving()

@@ -27,7 +27,7 @@ from aggregator.reading.serialization import as_dict
 from aggregator.reading.status import SILENT_MS, START_WORKERS, halted, silence, silence_ms
 from aggregator.reading.windows import Window
 from aggregator.timestamps import iso
-from estimators import Estimate
+from estimators import Estimate, SearchMetric
 from estimators.durations import milliseconds
 from estimators.rounding import interval
 
@@ -182,7 +182,8 @@ def as_line(seen: Window, found: Estimate, top: int = PLAIN_TOP) -> str:
         asked, what = seen.asked, "all decided"
         if asked.threshold is not None:
             answers = int(seen.metric.counts(seen.statistic).sum())
-            what = f"at {asked_about(seen.metric, asked.threshold)}{unit}, {answers} answers"
+            metric = SearchMetric.require(seen.metric)
+            what = f"at {asked_about(metric, asked.threshold)}{unit}, {answers} answers"
         values += f"  round {asked.number} of {asked.rounds} {what}"
     at = seen.arrived_ms if seen.released is None else seen.end_ms  # of a release: its pane's end
     moment = "-" if at is None or at < 0 else iso(at)

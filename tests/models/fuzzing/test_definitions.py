@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aggregator.config.settings import SECTIONS, in_force, load_settings, values
 from aggregator.errors import SettingsError
 from estimators import DefinitionError, Metric, load_metrics
-from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms import MECHANISMS, mechanism_class
 from estimators.metrics.loading import read_definition
 from tests.support.paths import ROOT
 from tests.support.reports.cases import CASES, DOMAINS, OPEN
@@ -58,7 +58,7 @@ def refusal(of: type[E], action: Callable[[], object]) -> E | None:
 def tables(draw: st.DrawFn) -> dict[str, Any]:
     """Return a definition that was right until some of its keys were changed."""
     mechanism, kind = CASES[draw(st.sampled_from(sorted(CASES)))]
-    domain = DOMAINS[kind] if MECHANISMS[mechanism].closed_vocabulary else OPEN
+    domain = DOMAINS[kind] if mechanism_class(mechanism, kind).closed_vocabulary else OPEN
     table = {"kind": kind, "mechanism": mechanism, "levels": [0.5, 1, 2], **domain}
     table |= draw(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=2))
     if draw(st.booleans()):

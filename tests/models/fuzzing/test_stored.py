@@ -22,7 +22,7 @@ from aggregator.storage.connection import connect
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
-from estimators import Metric
+from estimators import Metric, TrustedMetric
 from tests.support.reports.messages import EPOCH, batch, log
 from tests.support.reports.partitions import AGE, CARRIER, DELAY, FUTURE_MS, METRICS
 
@@ -154,7 +154,7 @@ def read(spoilt: Spoilt) -> str:
                 with_everything.estimate(name, **question)
             except DitherError as error:
                 outcome = refused(error)
-        step = metric.pane if metric.trust == "central" else "1h"
+        step = metric.pane if isinstance(metric, TrustedMetric) else "1h"
         try:
             SeriesReader(with_everything).series(SeriesQuery(metric=name, step=step))
         except DitherError as error:

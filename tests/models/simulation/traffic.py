@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from estimators import Metric
+from estimators import Metric, define
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.messages import EPOCH
 
@@ -16,7 +16,7 @@ MINUTE = 60_000
 HOUR = 3_600_000
 FUTURE_MS = 10 * MINUTE
 
-ONE_EACH = Metric(
+ONE_EACH = define(
     name="one_each",
     kind="frequency",
     mechanism="grr",
@@ -26,7 +26,7 @@ ONE_EACH = Metric(
     lateness="1m",
 )
 """No two reports of a partition name the same category: a sum other than 0 or 1 is an error."""
-BESIDE = Metric(
+BESIDE = define(
     name="beside",
     kind="mean",
     mechanism="randomized_response",

@@ -191,7 +191,7 @@ class Site:
         definition = self.deployment.metrics[metric]
         config = {"bootstrap.servers": self.deployment.kafka.bootstrap_servers}
         options: dict[str, Any] = {"topic": self.deployment.topic, "bits": SeededBits(seed)}
-        trusted = definition.trust == "central"
+        trusted = definition.sends_true_values
         with Reporter(
             definition, config, batch_reports=5000, trusted=trusted, **options
         ) as reporter:

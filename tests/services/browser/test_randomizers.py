@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, Route
 
-from estimators import Metric
+from estimators import LocalMetric, define
 from estimators.exact.thresholds import miss_threshold
 from estimators.mechanisms.hadamard_response import block_count
 from producers.wire.batch import encode_batch
@@ -38,8 +38,8 @@ class Words:
         return taken
 
 
-def binary(low: float = 0, high: float = 1) -> Metric:
-    return Metric(
+def binary(low: float = 0, high: float = 1) -> LocalMetric:
+    return define(
         name="late",
         kind="mean",
         mechanism="randomized_response",
@@ -48,8 +48,8 @@ def binary(low: float = 0, high: float = 1) -> Metric:
     )
 
 
-def categorical(mechanism: str, categories: int, levels: list[float] = LEVELS) -> Metric:
-    return Metric(
+def categorical(mechanism: str, categories: int, levels: list[float] = LEVELS) -> LocalMetric:
+    return define(
         name="carrier",
         kind="frequency",
         mechanism=mechanism,
@@ -58,7 +58,7 @@ def categorical(mechanism: str, categories: int, levels: list[float] = LEVELS) -
     )
 
 
-def definition(metric: Metric) -> dict[str, Any]:
+def definition(metric: LocalMetric) -> dict[str, Any]:
     """What a device gets from `GET /v1/metrics/NAME`, as far as it needs it."""
     found: dict[str, Any] = {
         "name": metric.name,
@@ -117,7 +117,7 @@ def awkward_words(
     return words
 
 
-def thresholds_of(metric: Metric) -> list[int]:
+def thresholds_of(metric: LocalMetric) -> list[int]:
     mechanism: Any = metric.randomizer
     if metric.mechanism == "hadamard_response":
         return list(mechanism.misses)
@@ -134,7 +134,7 @@ def thresholds_of(metric: Metric) -> list[int]:
     ],
     ids=lambda metric: f"{metric.mechanism}-{len(metric.labels) or metric.range}",
 )
-def test_the_same_random_words_give_the_same_bytes(device: Page, metric: Metric) -> None:
+def test_the_same_random_words_give_the_same_bytes(device: Page, metric: LocalMetric) -> None:
     generator = np.random.default_rng(SEED)
     thresholds = thresholds_of(metric)
     size = max(1, len(metric.labels))
@@ -187,7 +187,7 @@ def test_thresholds_are_those_of_python_at_every_level(device: Page) -> None:
     [binary(), categorical("rappor", 19), categorical("hadamard_response", 1000)],
     ids=lambda metric: metric.mechanism,
 )
-def test_a_batch_is_encoded_as_by_python(device: Page, metric: Metric, time_ms: int) -> None:
+def test_a_batch_is_encoded_as_by_python(device: Page, metric: LocalMetric, time_ms: int) -> None:
     level = metric.level_of(LEVELS * 30)
     values = np.arange(level.size) % max(2, len(metric.labels))
     reports = metric.randomize(values, level)
@@ -207,7 +207,7 @@ def test_a_batch_is_encoded_as_by_python(device: Page, metric: Metric, time_ms: 
     [binary(), categorical("rappor", 9), categorical("hadamard_response", 9)],
     ids=lambda metric: metric.mechanism,
 )
-def test_reports_of_the_browser_are_unbiased(device: Page, metric: Metric) -> None:
+def test_reports_of_the_browser_are_unbiased(device: Page, metric: LocalMetric) -> None:
     """Each cell of the statistic is binomial with a known mean at each of three levels.
 
     |z| > 4.9 has probability 1e-6; at most 3 x 16 cells a metric: below 5e-5 for a false alarm.
@@ -235,7 +235,7 @@ def test_reports_of_the_browser_are_unbiased(device: Page, metric: Metric) -> No
             assert abs(z) < 4.9, (epsilon, observed, devices * p)
 
 
-def cell_probabilities(metric: Metric, level: int, value: int) -> list[float]:
+def cell_probabilities(metric: LocalMetric, level: int, value: int) -> list[float]:
     """Return the chance that a report adds to each cell, from Python's thresholds."""
     mechanism: Any = metric.randomizer
     miss = thresholds_of(metric)[level] / 2**64
@@ -298,7 +298,7 @@ def test_a_category_may_be_given_by_its_name(device: Page) -> None:
 @pytest.mark.parametrize("revision", [0, 1, 2**32, 2**53 - 1, None])
 @pytest.mark.parametrize("metric", [binary(), categorical("rappor", 9)], ids=lambda m: m.mechanism)
 def test_a_batch_carries_no_number_that_marks_a_browser(
-    device: Page, metric: Metric, revision: int | None
+    device: Page, metric: LocalMetric, revision: int | None
 ) -> None:
     """A revision that a server made up for one browser would come back with each of its batches."""
     found = device.evaluate(

@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, expect
 
 from aggregator.reading.reader import Reader
 from aggregator.rounds.coordinator import Coordinator
+from estimators import SearchMetric
 from estimators.exact.randomness import SeededBits
 from producers.wire.batch import encode_batch
 from tests.services.browser.conftest import Site, Visitor
@@ -38,7 +39,7 @@ def watched(
 
 def answer(deployment: Deployment, number: int) -> None:
     """Let as many devices answer the open round as close it: half of them hold 45."""
-    metric = deployment.metrics["longest"]
+    metric = SearchMetric.require(deployment.metrics["longest"])
     asked = Reader(deployment.store, deployment.metrics).asked(
         deployment.store.registry.rounds(), metric
     )

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Page
 
-from estimators import Metric
+from estimators import SearchMetric, define
 from estimators.exact.randomness import SeededBits
 from estimators.extremes import Progress
 from estimators.extremes.search import Decision
@@ -63,10 +63,11 @@ async ([definition, rounds]) => {
 """
 
 
-def metric(kind: str, split: str) -> Metric:
-    return Metric(
+def metric(kind: str, split: str) -> SearchMetric:
+    found = define(
         name="age", kind=kind, range=(0, 64), levels=[0.5, 1, 3], rounds=ROUNDS, split=split
     )
+    return SearchMetric.require(found)
 
 
 @pytest.mark.parametrize("split", ["users", "budget"])
@@ -86,12 +87,12 @@ def test_the_same_random_words_give_the_same_answers(device: Page, kind: str, sp
     assert found == expected
 
 
-def round_of(asked: Metric, number: Any, threshold: Any, **changes: Any) -> dict[str, Any]:
+def round_of(asked: SearchMetric, number: Any, threshold: Any, **changes: Any) -> dict[str, Any]:
     told = {"metric": asked.name, "revision": asked.revision, "rounds": asked.rounds}
     return {**told, "number": number, "threshold": threshold, **changes}
 
 
-def all_rounds(asked: Metric) -> list[dict[str, Any]]:
+def all_rounds(asked: SearchMetric) -> list[dict[str, Any]]:
     """Return the rounds of a search that always goes to the lower half."""
     return [round_of(asked, number, 64 / 2**number) for number in range(1, (asked.rounds or 0) + 1)]
 
@@ -218,7 +219,7 @@ def test_pages_of_one_browser_take_turns_one_after_the_other(device: Page) -> No
 def test_the_points_of_a_search_are_those_of_python(
     device: Page, kind: str, ends: tuple[float, float]
 ) -> None:
-    asked = Metric(name="age", kind=kind, range=ends, levels=[1], rounds=50)
+    asked = SearchMetric.require(define(name="age", kind=kind, range=ends, levels=[1], rounds=50))
     generator, cases = np.random.default_rng(1), []
     for _ in range(20):
         outwards = generator.random(50) < generator.random()

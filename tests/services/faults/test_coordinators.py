@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from aggregator.reading.reader import Reader
+from estimators import SearchMetric
 from tests.support.reports.searching import FOUND, METRICS, ROUNDS, devices, forgetful_devices, told
 from tests.support.running.deployment import PATIENCE, Deployment, wait_until
 from tests.support.running.fleet import CONTEXT, STARTING
@@ -94,7 +95,7 @@ class Coordinators:
 
 def search(deployment: Deployment, folder: Path, deaths: list[tuple[str, int]]) -> None:
     """Let a search go through these deaths, to its end, and check what came of it."""
-    metric = deployment.metrics["longest"]
+    metric = SearchMetric.require(deployment.metrics["longest"])
     coordinators = Coordinators(deployment, folder / "coordinators.log")
     reader = Reader(deployment.store, deployment.metrics)
     insistent = forgetful_devices(deployment, metric, folder, FORGETFUL)

@@ -17,11 +17,11 @@ from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.store import Store
-from estimators import Metric
+from estimators import define
 from tests.support.reports.messages import DAY, EPOCH, batch, log
 from tests.support.running.deployment import wait_until
 
-DELAY = Metric(
+DELAY = define(
     name="delay", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1], pane="1d"
 )
 FIRST, SECOND, THIRD = (batch(DELAY, [0.5], 1, EPOCH + i * DAY, i) for i in range(3))

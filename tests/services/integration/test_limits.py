@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from estimators import Metric
+from estimators import define
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.running.deployment import Deployment, wait_until
 
-NOBODYS = Metric(name="nobodys", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+NOBODYS = define(name="nobodys", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
 GARBAGE = batch(NOBODYS, [1.0]).SerializeToString()
 """Of a metric that is not defined: only what a wrong metrics.toml can cause halts a partition."""
 

@@ -19,7 +19,7 @@ import pytest
 from aggregator.reading.reader import Reader
 from aggregator.rounds.coordinator import Coordinator
 from deploy.grafana.build import FOLDER
-from estimators import Metric
+from estimators import Metric, SearchMetric, TrustedMetric
 from producers.wire.batch import encode_batch
 from tests.support.reports.messages import batch
 from tests.support.running import servers
@@ -92,7 +92,11 @@ def messages(metrics: dict[str, Metric], first: int) -> list[tuple[int, bytes | 
     """Return a round of batches, with one that comes twice, one too early and one of no use."""
     found: list[bytes] = []
     now = int(1000 * time.time())
-    private = [one for one in metrics.values() if one.trust == "local" and not one.has_rounds]
+    private = [
+        one
+        for one in metrics.values()
+        if not isinstance(one, TrustedMetric) and not isinstance(one, SearchMetric)
+    ]
     for number, metric in enumerate(private):
         for epsilon in (metric.levels[0], metric.levels[-1]):
             seed = first + 2 * number + (epsilon == metric.levels[-1])

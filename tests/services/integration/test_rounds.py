@@ -14,6 +14,7 @@ from aggregator.reading.reader import Reader
 from aggregator.rounds.coordinator import Coordinator
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.redis_keys import coordinator_key
+from estimators import SearchMetric
 from estimators.extremes import Decision
 from producers.wire.batch import encode_batch
 from tests.support.reports.searching import (
@@ -74,7 +75,7 @@ def assert_found(deployment: Deployment) -> None:
 def test_a_maximum_is_found_and_each_device_answers_once(
     searching: Deployment, tmp_path: Path
 ) -> None:
-    metric, reader = searching.metrics["longest"], reader_of(searching)
+    metric, reader = SearchMetric.require(searching.metrics["longest"]), reader_of(searching)
     assert reader.estimate("longest").status == "not_ready"
     insistent = forgetful_devices(searching, metric, tmp_path, 5)
     with searching.worker(), coordinating(searching, 2):
@@ -92,7 +93,7 @@ def test_a_maximum_is_found_and_each_device_answers_once(
 
 
 def test_redis_that_is_emptied_goes_on_from_the_topic(searching: Deployment) -> None:
-    metric, reader = searching.metrics["longest"], reader_of(searching)
+    metric, reader = SearchMetric.require(searching.metrics["longest"]), reader_of(searching)
     client: Any = searching.store.client
 
     def decided() -> int:
@@ -111,7 +112,7 @@ def test_redis_that_is_emptied_goes_on_from_the_topic(searching: Deployment) -> 
 def test_what_is_decided_stays_whatever_comes_later_and_a_lost_topic_is_written_again(
     searching: Deployment,
 ) -> None:
-    metric = searching.metrics["longest"]
+    metric = SearchMetric.require(searching.metrics["longest"])
     with searching.worker(), coordinating(searching), devices(searching, metric):
         wait_until_over(searching)
     client: Any = searching.store.client
@@ -138,7 +139,7 @@ def test_a_round_waits_for_answers_that_nobody_has_counted_yet(
     file = tmp_path / "metrics.toml"
     file.write_text(METRICS.replace("round_reports = 200", 'round_time = "1s"'))
     deployment = Deployment(apache_kafka, redis_url, file)
-    metric, reader = deployment.metrics["longest"], reader_of(deployment)
+    metric, reader = SearchMetric.require(deployment.metrics["longest"]), reader_of(deployment)
 
     def decided() -> Sequence[Decision]:
         asked = reader.asked(deployment.store.registry.rounds(), metric)
@@ -170,7 +171,7 @@ def test_a_round_waits_for_answers_that_nobody_has_counted_yet(
 def test_a_round_is_not_decided_on_answers_that_were_read_while_redis_was_emptied(
     searching: Deployment,
 ) -> None:
-    metric, reader = searching.metrics["longest"], reader_of(searching)
+    metric, reader = SearchMetric.require(searching.metrics["longest"]), reader_of(searching)
     client: Any = searching.store.client
     searching.produce([(0, encode_batch(metric, [1] * 50, [0] * 50, 0, number=1))])
     with searching.worker():

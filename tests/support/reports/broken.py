@@ -20,14 +20,14 @@ import numpy as np
 import estimators.mechanisms
 import producers.device.reporter
 from aggregator.cli.main import main
-from estimators import Metric
 from estimators.exact.noise import DiscreteLaplace, discrete_laplace
 from estimators.exact.randomness import SeededBits, SystemBits, Words
 from estimators.extremes import Search
 from estimators.mechanisms import laplace
+from estimators.metrics.reported import ReportedMetric
 from producers.wire.batch import encode_batch
 
-randomize, answer = Metric.randomize, Search.answer
+randomize, answer = ReportedMetric.randomize, Search.answer
 Replace = Callable[[Any, str, Any], None]
 
 
@@ -60,13 +60,13 @@ def bits(replace: Replace) -> None:
 def restarted(replace: Replace) -> None:
     """Begin with the same randomness at each call, as copies of one process would."""
 
-    def again(self: Metric, values: Any, level: Any, bits: Any = None) -> Any:
+    def again(self: ReportedMetric, values: Any, level: Any, bits: Any = None) -> Any:
         return randomize(self, values, level, SeededBits(7))
 
     def answer_again(self: Search, values: Any, level: Any, asked: float, bits: Any = None) -> Any:
         return answer(self, values, level, asked, SeededBits(7))
 
-    replace(Metric, "randomize", again)
+    replace(ReportedMetric, "randomize", again)
     replace(Search, "answer", answer_again)
 
 
@@ -84,33 +84,33 @@ def shared(replace: Replace) -> None:
             found[i::2] = part
         return found
 
-    def randomize_twice(self: Metric, values: Any, level: Any, bits: Any = None) -> Any:
+    def randomize_twice(self: ReportedMetric, values: Any, level: Any, bits: Any = None) -> Any:
         return twice(functools.partial(randomize, self), values, level)
 
     def answer_twice(self: Search, values: Any, level: Any, asked: float, bits: Any = None) -> Any:
         return twice(functools.partial(answer, self, threshold=asked), values, level)
 
-    replace(Metric, "randomize", randomize_twice)
+    replace(ReportedMetric, "randomize", randomize_twice)
     replace(Search, "answer", answer_twice)
 
 
 def level(replace: Replace) -> None:
     """Randomize at the next level, and say that it was the one demanded."""
 
-    def weaker(self: Metric, values: Any, level: Any, bits: Any = None) -> Any:
+    def weaker(self: ReportedMetric, values: Any, level: Any, bits: Any = None) -> Any:
         return randomize(self, values, np.minimum(level + 1, len(self.levels) - 1), bits)
 
     def weaker_answer(self: Search, values: Any, level: Any, asked: float, bits: Any = None) -> Any:
         return answer(self, values, np.minimum(level + 1, len(self.levels) - 1), asked, bits)
 
-    replace(Metric, "randomize", weaker)
+    replace(ReportedMetric, "randomize", weaker)
     replace(Search, "answer", weaker_answer)
 
 
 def byte(replace: Replace) -> None:
     """Write another level into the batch than the one that was demanded."""
 
-    def wrong(metric: Metric, level: Any, *more: Any) -> bytes:
+    def wrong(metric: ReportedMetric, level: Any, *more: Any) -> bytes:
         return encode_batch(metric, np.minimum(level + 1, len(metric.levels) - 1), *more)
 
     replace(producers.device.reporter, "encode_batch", wrong)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from estimators import Metric
-from estimators.mechanisms import MECHANISMS
+from estimators import LocalMetric, Metric, define
+from estimators.mechanisms import MECHANISMS, mechanism_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,9 +32,9 @@ OPEN: dict[str, Any] = {"categories": "open", "watch": NAMES}
 
 #: Every mechanism with every kind that it serves: its name, and the kind after it where it has two.
 CASES = {
-    name if len(mechanism.kinds) == 1 else f"{name}_{kind}": (name, kind)
-    for name, mechanism in MECHANISMS.items()
-    for kind in sorted(mechanism.kinds)
+    name if len(by_kind) == 1 else f"{name}_{kind}": (name, kind)
+    for name, by_kind in MECHANISMS.items()
+    for kind in by_kind
 }
 
 #: Those that other mechanisms make: they are tried less often where these are tried too.
@@ -53,12 +53,13 @@ class ScriptedBits:
         return np.array(taken, dtype=np.uint64)
 
 
-def metric_for(case: str, levels: Iterable[float] = LEVELS, **changes: Any) -> Metric:
+def metric_for(case: str, levels: Iterable[float] = LEVELS, **changes: Any) -> LocalMetric:
     """Return a metric with the mechanism and the kind of one of the CASES."""
     mechanism, kind = CASES[case]
-    domain = DOMAINS[kind] if MECHANISMS[mechanism].closed_vocabulary else OPEN
+    domain = DOMAINS[kind] if mechanism_class(mechanism, kind).closed_vocabulary else OPEN
     definition = {"name": "m", "kind": kind, "mechanism": mechanism, "levels": tuple(levels)}
-    return Metric(**{**definition, **domain, **changes})
+    metric: LocalMetric = define(**{**definition, **domain, **changes})
+    return metric
 
 
 def values_for(metric: Metric, n: int, seed: int = 0) -> np.ndarray[Any, np.dtype[Any]]:

@@ -75,8 +75,8 @@ levels = [1]
 class Counting:
     """Counts batches into a store, partition by partition, as a worker does."""
 
-    def __init__(self, store: Store, metrics: dict[str, Metric]) -> None:
-        self.store, self.metrics = store, metrics
+    def __init__(self, store: Store, metrics: Mapping[str, Metric]) -> None:
+        self.store, self.metrics = store, dict(metrics)
         self._seed = 0
         self._owned: dict[int, tuple[int, Partition]] = {}
 

@@ -11,6 +11,7 @@ import numpy as np
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from estimators import Metric
 from estimators.exact.randomness import SeededBits
+from estimators.metrics.reported import ReportedMetric
 from producers.wire.reports_pb2 import ReportBatch
 
 DAY = 86_400_000
@@ -56,7 +57,9 @@ def batch(
 ) -> ReportBatch:
     """Return a batch with real reports of these answers; `fields` override what it says."""
     level = question.level_of(np.full(len(answers), epsilon))
-    reports = question.randomize(np.asarray(answers), level, SeededBits(seed))
+    reports = ReportedMetric.require(question).randomize(
+        np.asarray(answers), level, SeededBits(seed)
+    )
     contents: dict[str, Any] = {
         "metric": question.name,
         "revision": question.revision,

@@ -10,6 +10,7 @@ import numpy as np
 
 from estimators import Metric
 from estimators.exact.randomness import SeededBits
+from estimators.metrics.reported import ReportedMetric
 from producers.wire.batch import encode_batch
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.cases import CASES, metric_for, values_for
@@ -46,7 +47,7 @@ def corpus(metrics: Mapping[str, Metric], seed: int) -> list[bytes]:
     """Return batches as our reporters write them: of each metric some, of a few sizes."""
     bits, found = SeededBits(seed), []
     rng = random.Random(seed)
-    for metric in metrics.values():
+    for metric in map(ReportedMetric.require, metrics.values()):
         for size in SIZES:
             for _ in range(VARIANTS):
                 level = metric.level_of(np.array(rng.choices((0.5, 1, 2), k=size)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from estimators import Metric
+from estimators import define
 
 MINUTE = 60_000
 HOUR = 3_600_000
-DELAY = Metric(
+DELAY = define(
     name="delay",
     kind="mean",
     mechanism="randomized_response",
@@ -17,13 +17,13 @@ DELAY = Metric(
 )
 
 
-CARRIER = Metric(
+CARRIER = define(
     name="carrier", kind="frequency", mechanism="rappor", categories=11, levels=[1, 2], pane="1h"
 )
 
 
-AGE = Metric(name="age", kind="mean", mechanism="laplace", range=(0, 100), levels=[1, 4])
-PAY = Metric(
+AGE = define(name="age", kind="mean", mechanism="laplace", range=(0, 100), levels=[1, 4])
+PAY = define(
     name="pay",
     kind="mean",
     trust="central",
@@ -34,7 +34,7 @@ PAY = Metric(
 )
 
 
-VOTE = Metric(
+VOTE = define(
     name="vote",
     kind="frequency",
     trust="central",

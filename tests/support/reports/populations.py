@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.linalg import hadamard
 
-from estimators import Metric
+from estimators import LocalMetric, define
 from estimators.exact.hashing import buckets_and_signs
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import (
-    MECHANISMS,
     Auto,
     CountSketch,
     Grr,
@@ -30,6 +29,7 @@ from estimators.mechanisms import (
     ProjectiveGeometryResponse,
     RecursiveHadamard,
     Repetition,
+    mechanism_class,
 )
 from estimators.mechanisms.shared.frequencies import SupportCounts
 
@@ -66,16 +66,17 @@ class Population:
     levels: tuple[float, ...] = LEVELS
 
     @functools.cached_property
-    def metric(self) -> Metric:
+    def metric(self) -> LocalMetric:
         domain: dict[str, Any] = {"kind": "mean", "range": (-1, 1)}
         options = dict(self.options)
         if isinstance(self.theta, tuple):
             domain = {"kind": "frequency", "categories": len(self.theta)}
-            if not MECHANISMS[self.mechanism].closed_vocabulary:
+            if not mechanism_class(self.mechanism, "frequency").closed_vocabulary:
                 domain |= {"categories": "open", "watch": self.names}
                 options = {**SKETCH, **options}
         domain |= {"levels": self.levels, "options": options}
-        return Metric(name="m", mechanism=self.mechanism, **domain)
+        metric: LocalMetric = define(name="m", mechanism=self.mechanism, **domain)
+        return metric
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -84,7 +85,7 @@ class Population:
 
     def reseeded(self, seed: int) -> Population:
         """Return the population with hashes of its own, where its mechanism cannot do without."""
-        if MECHANISMS[self.mechanism].closed_vocabulary:
+        if mechanism_class(self.mechanism, "frequency").closed_vocabulary:
             return self
         return dataclasses.replace(self, options=(("seed", seed),))
 
@@ -224,7 +225,7 @@ def hashed(population: Population) -> tuple[Counts, Counts]:
     """Return the bucket and the sign of each name in each row, shape (names, rows)."""
     mechanism = population.metric.randomizer
     assert isinstance(mechanism, CountSketch)
-    keys = population.metric.domain.own_units(np.array(population.names))
+    keys = population.metric.domain.to_unit(np.array(population.names))
     bits = mechanism.buckets.bit_length() - 1
     bucket, negative = buckets_and_signs(keys[:, None], mechanism.constants, bits)
     return bucket, 1 - 2 * negative.astype(np.int64)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from confluent_kafka import Consumer, TopicPartition
 
-from estimators import Metric
+from estimators import Metric, SearchMetric
 from estimators.exact.randomness import SeededBits
 from producers import Ledger, Reporter, Rounds
 from producers.device.rounds import Round, decode
@@ -46,7 +46,7 @@ def properties(deployment: Deployment) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def devices(deployment: Deployment, metric: Metric) -> Iterator[None]:
+def devices(deployment: Deployment, metric: SearchMetric) -> Iterator[None]:
     """Let a thousand devices answer, each the round that it drew for itself."""
     epsilons = np.array(metric.levels)[np.arange(DEVICES) % len(metric.levels)]
     own = 1 + metric.search.own_round(DEVICES, SeededBits(5))

@@ -28,7 +28,7 @@ from estimators.bounds.own_values import own_value_limits
 from estimators.bounds.spheres import width
 from estimators.exact.discrete_laplace import variance
 from estimators.exact.thresholds import WORD, flip_threshold
-from estimators.mechanisms import MECHANISMS, CountSketch
+from estimators.mechanisms import CountSketch, mechanism_class
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import level_weights, total_weight
@@ -131,7 +131,7 @@ def noise_ratio(n: int, k: int) -> tuple[float, float]:
 
 def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
     """Return the ratio for one category of a frequency mechanism, at frequency f."""
-    constructor: Any = MECHANISMS[name]
+    constructor: Any = mechanism_class(name, "frequency")
     mechanism = constructor([exact(e) for e in LEVELS], categories=k)
     counts, question = np.full(5, n // 5), Question(**asked)
     shares = level_weights(question.weights, counts, mechanism.facts)
@@ -166,7 +166,7 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
 
 def mean(name: str, n: int, theta: float) -> float:
     """Return the ratio for signs of mean theta, the law and weights being a mechanism's own."""
-    constructor: Any = MECHANISMS[name]
+    constructor: Any = mechanism_class(name, "mean")
     mechanism = constructor([exact(e) for e in LEVELS])
     counts = np.full(5, n // 5)
     return ratio(mechanism.law(counts, level_weights("optimal", counts, mechanism.facts)), theta)

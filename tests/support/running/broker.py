@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from estimators import Metric
+from estimators import Metric, define
 from producers.wire.reports_pb2 import ReportBatch
 
 DAY_MS = 86_400_000
 
 METRICS = [
-    Metric(
+    define(
         name="late",
         kind="mean",
         mechanism="randomized_response",
@@ -24,7 +24,7 @@ METRICS = [
         levels=[0.5, 1, 2, 4],
         pane="1m",
     ),
-    Metric(
+    define(
         name="delay",
         kind="mean",
         mechanism="laplace",
@@ -32,7 +32,7 @@ METRICS = [
         levels=[0.5, 1, 2],
         pane="1m",
     ),
-    Metric(
+    define(
         name="carrier",
         kind="frequency",
         mechanism="rappor",
@@ -42,7 +42,7 @@ METRICS = [
     ),
 ]
 LATE, DELAY, CARRIER = METRICS
-WORDS = Metric(
+WORDS = define(
     name="words",
     kind="frequency",
     mechanism="count_sketch",
@@ -51,7 +51,7 @@ WORDS = Metric(
     options={"rows": 256, "buckets": 16},
     levels=[1, 4],
 )
-PLACE = Metric(
+PLACE = define(
     name="place",
     kind="vector_mean",
     mechanism="hemisphere",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from estimators.bounds import FlipNoise, Law, anytime, interval
-from estimators.weights import POLICIES, LevelFacts, level_weights, total_weight
+from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weight
 from tests.support.reports.widths import anytime_ratio, signs
 
 FACTS = LevelFacts(np.array([0.5, 1.0, 4.0]), np.array([16.0, 5.0, 1.1]), np.array([0.2, 0.4, 0.9]))
@@ -20,13 +20,13 @@ def test_the_weights_of_the_mixture_are_a_probability() -> None:
     assert np.all(np.diff(anytime.TILTS) > 0)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", WEIGHTINGS)
 @given(counts=st.lists(st.integers(0, 10**6), min_size=3, max_size=3).filter(any))
 def test_a_report_weighs_the_same_whatever_the_others_are(policy: str, counts: list[int]) -> None:
     """What the proof needs: share times total over count is a constant of the level."""
     n = np.array(counts)
     weight = level_weights(policy, n, FACTS) * total_weight(policy, n, FACTS) / np.maximum(n, 1)
-    per_report = POLICIES[policy](FACTS)
+    per_report = WEIGHTINGS[policy](FACTS)
     fixed = per_report / (per_report * np.sqrt(FACTS.variances)).max()
     assert weight[n > 0] == pytest.approx(fixed[n > 0])
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from estimators import Metric
+from estimators import LocalMetric
 from estimators.auditing import (
     Trials,
     epsilon_bound,
@@ -36,12 +36,12 @@ def test_a_mechanism_that_keeps_its_promise_is_called_broken_no_oftener_than_sai
     assert chance.ravel()[bounds > epsilon].sum() <= 1 - confidence
 
 
-def drawn(metric: Metric, level: int, value: Any, n: int, seed: int) -> Any:
+def drawn(metric: LocalMetric, level: int, value: Any, n: int, seed: int) -> Any:
     values = np.array([value] * n)
     return metric.randomize(values, np.full(n, level, dtype=np.uint8), SeededBits(seed))
 
 
-def trials(metric: Metric, level: int, n: int, seed: int) -> tuple[Trials, Trials]:
+def trials(metric: LocalMetric, level: int, n: int, seed: int) -> tuple[Trials, Trials]:
     first, second = opposite_values(metric)
     reports = [drawn(metric, level, value, n, seed + i) for i, value in enumerate((first, second))]
     others = [drawn(metric, level, first, n, seed + 2 + i) for i in range(4)]
@@ -54,7 +54,7 @@ def test_a_stated_likelihood_is_that_of_the_reports(case: str) -> None:
     metric = metric_for(case, LEVELS)
     for level in range(len(LEVELS)):
         values = opposite_values(metric)
-        first, second = (metric.domain.own_units(np.array([x]))[0] for x in values)
+        first, second = (metric.domain.to_unit(np.array([x]))[0] for x in values)
         reports = drawn(metric, level, values[1], 20_000, seed=level)
         under = [metric.randomizer.log_likelihood(reports, level, x) for x in (first, second)]
         ratio = np.exp(under[0] - under[1])

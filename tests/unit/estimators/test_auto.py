@@ -14,7 +14,7 @@ from estimators import DefinitionError, ReportError
 from estimators.bounds import LaplaceNoise, Law
 from estimators.exact import discrete_laplace
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms import Auto, Laplace, RandomizedResponse
+from estimators.mechanisms import Auto, Laplace, RandomizedResponse, mechanism_class
 from estimators.mechanisms.auto import CANDIDATES
 from estimators.mechanisms.shared.packed import PackedBits
 from tests.support.reports.cases import exact, metric_for
@@ -23,7 +23,7 @@ EPSILONS = [Fraction(x, 4) for x in range(1, 33)]
 
 
 def auto(epsilons: list[Fraction], **options: Any) -> Any:
-    build: Any = Auto
+    build: Any = mechanism_class("auto", "frequency" if "categories" in options else "mean")
     return build(epsilons, **options)
 
 
@@ -34,17 +34,17 @@ def test_a_mean_has_the_mechanism_of_the_smaller_worst_variance(grid: int) -> No
     rate = np.array([float(e) for e in EPSILONS]) / (2 * grid)
     noise = (discrete_laplace.variance(rate) + 1 / 4) / grid**2
     expected = np.where(signs <= noise, "randomized_response", "laplace")
-    assert auto(EPSILONS, grid=grid).chosen == expected.tolist()
+    assert auto(EPSILONS, grid=grid).level_mechanisms == expected.tolist()
 
 
 def test_signs_and_noise_cross_at_an_epsilon_of_2_324() -> None:
-    chosen = auto([exact(e) for e in (0.0001, 2.323, 2.325, 64)]).chosen
+    chosen = auto([exact(e) for e in (0.0001, 2.323, 2.325, 64)]).level_mechanisms
     assert chosen == ["randomized_response"] * 2 + ["laplace"] * 2
 
 
 def test_noise_that_does_not_fit_is_not_chosen() -> None:
-    assert auto([Fraction(4)], report_bytes=4).chosen == ["laplace"]
-    assert auto([Fraction(4)], report_bytes=3).chosen == ["randomized_response"]
+    assert auto([Fraction(4)], report_bytes=4).level_mechanisms == ["laplace"]
+    assert auto([Fraction(4)], report_bytes=3).level_mechanisms == ["randomized_response"]
 
 
 def test_a_mean_of_signs_alone_takes_one_byte() -> None:
@@ -66,7 +66,7 @@ def test_frequencies_have_the_least_variance_that_fits(categories: int, report_b
 def test_of_two_alike_the_smaller_report_is_chosen() -> None:
     """At epsilon = 8 the best subset of 1,000 categories is one category, as in grr."""
     mechanism = auto([Fraction(8)], categories=1000, report_bytes=125)
-    assert mechanism.chosen == ["grr"]
+    assert mechanism.level_mechanisms == ["grr"]
     assert mechanism.width == 2
 
 
@@ -75,7 +75,9 @@ def test_mechanisms_that_do_not_fit_are_not_built(monkeypatch: pytest.MonkeyPatc
         raise AssertionError("built")
 
     monkeypatch.setattr(PackedBits, "__init__", refuse)
-    assert auto([Fraction(1)], categories=10**6).chosen == ["projective_geometry_response"]
+    assert auto([Fraction(1)], categories=10**6).level_mechanisms == [
+        "projective_geometry_response"
+    ]
 
 
 def test_the_smallest_possible_report_is_named() -> None:
@@ -106,7 +108,7 @@ def test_what_fills_a_report_up_has_to_be_zero(case: str) -> None:
 
 def test_the_choice_is_shown_and_part_of_what_a_batch_means() -> None:
     metric = metric_for("auto_mean", (1.0, 4.0))
-    assert repr(metric.randomizer) == "Auto(chosen=['randomized_response', 'laplace'])"
+    assert repr(metric.randomizer) == "AutoMean(randomized_response, laplace)"
     other = metric_for("auto_mean", (1.0, 4.0))
     assert other.revision == metric.revision
     randomizer = other.randomizer

@@ -13,8 +13,6 @@ import pytest
 from estimators.exact.randomness import SeededBits, SystemBits
 from estimators.exact.thresholds import WORD, exp_bounds, flip_threshold, miss_threshold
 from estimators.mechanisms import (
-    MECHANISMS,
-    Auto,
     CountSketch,
     Grr,
     HadamardResponse,
@@ -26,8 +24,10 @@ from estimators.mechanisms import (
     RandomizedResponse,
     Rappor,
     RecursiveHadamard,
-    Repetition,
+    RepeatedFrequency,
+    RepeatedMean,
     SubsetSelection,
+    mechanism_class,
 )
 from estimators.mechanisms.repetition import FREQUENCIES
 from estimators.mechanisms.subset_selection import uniform_subsets
@@ -440,9 +440,10 @@ def test_hemisphere_turns_its_vector_below_the_threshold_and_only_there(level: i
 @each_level
 def test_auto_draws_what_the_chosen_mechanism_draws(level: int, parameters: dict[str, int]) -> None:
     """Same words, same bytes, whatever else is on offer; and so the same certificate."""
-    composite: Any = Auto
+    kind = "frequency" if parameters else "mean"
+    composite: Any = mechanism_class("auto", kind)
     mechanism = composite(EPSILONS, **parameters)
-    build: Any = MECHANISMS[mechanism.chosen[level]]
+    build: Any = mechanism_class(mechanism.level_mechanisms[level], kind)
     chosen = build([EPSILONS[level]], **parameters)
     value = np.array([2]) if parameters else np.array([1.0])
     for seed in range(20):
@@ -456,8 +457,7 @@ def test_auto_draws_what_the_chosen_mechanism_draws(level: int, parameters: dict
 @each_level
 def test_a_repeated_sign_is_flipped_below_the_threshold_of_its_share_of_epsilon(level: int) -> None:
     """Every report has words of its own; all of them read a threshold off the output."""
-    composite: Any = Repetition
-    mechanism, epsilon = composite(EPSILONS), EPSILONS[level]
+    mechanism, epsilon = RepeatedMean(EPSILONS), EPSILONS[level]
     times = math.ceil(epsilon)
     threshold = flip_threshold(epsilon / times)
     first, rest = divmod(threshold, 2**56)
@@ -485,10 +485,10 @@ def test_a_repeated_sign_is_flipped_below_the_threshold_of_its_share_of_epsilon(
 @pytest.mark.parametrize("of", [mechanism.name for mechanism in FREQUENCIES])
 @each_level
 def test_repeated_reports_of_a_category_are_private_together(level: int, of: str) -> None:
-    composite: Any = Repetition
-    mechanism, epsilon = composite(EPSILONS, of=of, categories=6), EPSILONS[level]
+    mechanism = RepeatedFrequency(EPSILONS, of=of, categories=6)
+    epsilon = EPSILONS[level]
     times = math.ceil(epsilon)
-    build: Any = MECHANISMS[of]
+    build: Any = mechanism_class(of, "frequency")
     one = build([epsilon / times], categories=6)
     for seed in range(5):
         drawn = mechanism.randomize(np.array([2]), np.array([level]), SeededBits(seed))[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 
-from estimators import DefinitionError, Metric
+from estimators import DefinitionError, LocalMetric, define
 from estimators.bounds.collisions import collision_bound
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.own_signs import own_sign_limits
@@ -26,15 +27,16 @@ from estimators.metrics.domains import string_key
 FALSE_ALARM = 1e-6
 
 
-def sketch(**changes: object) -> Metric:
-    definition = {"levels": [1, 2, 4], "watch": ["a", "b"], **changes}
-    return Metric(
+def sketch(**changes: object) -> LocalMetric:
+    definition: dict[str, Any] = {"levels": [1, 2, 4], "watch": ["a", "b"], **changes}
+    metric: LocalMetric = define(
         name="m",
         kind="frequency",
         mechanism="count_sketch",
         categories="open",
-        **definition,  # type: ignore[arg-type]
+        **definition,
     )
+    return metric
 
 
 def test_the_mixer_is_that_of_splitmix64() -> None:
@@ -231,7 +233,7 @@ def test_the_number_of_blocks_has_the_least_variance() -> None:
 
 def test_a_list_of_categories_is_refused() -> None:
     with pytest.raises(DefinitionError, match="'open' for count_sketch, which needs no list"):
-        Metric(name="m", kind="frequency", mechanism="count_sketch", categories=3, levels=[1])
+        define(name="m", kind="frequency", mechanism="count_sketch", categories=3, levels=[1])
 
 
 @pytest.mark.parametrize(

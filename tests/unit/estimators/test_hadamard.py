@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.signal import fftconvolve
 from scipy.stats import binom
 
-from estimators import Metric
+from estimators import define
 from estimators.bounds.differences import difference_interval, log_remainder
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.self_normalised import log_cosh
@@ -57,7 +57,7 @@ def test_recursive_rows_and_blocks_make_room_for_every_category(categories: int)
 @pytest.mark.parametrize("categories", [2, 7, 16])
 def test_differences_are_those_counted_report_by_report(name: str, categories: int) -> None:
     levels = (0.5, 2.0, 4.0, 16.0)
-    metric = Metric(
+    metric = define(
         name="m", kind="frequency", mechanism=name, categories=categories, levels=levels
     )
     mechanism = metric.randomizer
@@ -273,7 +273,7 @@ def _sum_of_two(
 @pytest.mark.parametrize("weights", ["optimal", "uniform"])
 @pytest.mark.parametrize("target", ["population", "sample"])
 def test_reports_without_noise_have_bounds_too(name: str, weights: str, target: str) -> None:
-    metric = Metric(name="m", kind="frequency", mechanism=name, categories=4, levels=[32, 64])
+    metric = define(name="m", kind="frequency", mechanism=name, categories=4, levels=[32, 64])
     values, level = np.repeat([0, 1], [3000, 1000]), np.tile([0, 1], 2000).astype(np.uint8)
     statistic = metric.zero()
     metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(1)))
@@ -286,7 +286,7 @@ def test_reports_without_noise_have_bounds_too(name: str, weights: str, target: 
 
 @pytest.mark.parametrize("name", ["hadamard_response", "recursive_hadamard"])
 def test_a_bound_may_fail_nearly_always(name: str) -> None:
-    metric = Metric(name="m", kind="frequency", mechanism=name, categories=2, levels=[2, 4])
+    metric = define(name="m", kind="frequency", mechanism=name, categories=2, levels=[2, 4])
     level = np.tile([0, 1], 20_000).astype(np.uint8)
     statistic = metric.zero()
     metric.accumulate(statistic, level, metric.randomize(0 * level, level, SeededBits(1)))
@@ -303,7 +303,7 @@ def test_a_bound_may_fail_nearly_always(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["hadamard_response", "recursive_hadamard"])
 def test_a_million_categories_are_decoded_in_seconds(name: str) -> None:
-    metric = Metric(
+    metric = define(
         name="m",
         kind="frequency",
         mechanism=name,

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimators import Metric
+from estimators import LocalMetric, define
 from estimators.bounds.manipulation import Reach, largest_shifts
 from estimators.exact.randomness import SeededBits
-from estimators.weights import POLICIES
+from estimators.weights import WEIGHTINGS
 from tests.support.reports.cases import CASES, metric_for, values_for
 
 LEVELS = (0.25, 1.0, 4.0)
 CASE = st.sampled_from(sorted(CASES))
-POLICY = st.sampled_from(sorted(POLICIES))
+POLICY = st.sampled_from(sorted(WEIGHTINGS))
 
 
-def statistic_of(metric: Metric, counts: list[int], seed: int) -> np.ndarray[Any, Any]:
+def statistic_of(metric: LocalMetric, counts: list[int], seed: int) -> np.ndarray[Any, Any]:
     level = np.repeat(np.arange(len(counts)), counts)
     statistic = metric.zero()
     values = values_for(metric, level.size, seed)
@@ -30,14 +30,14 @@ def statistic_of(metric: Metric, counts: list[int], seed: int) -> np.ndarray[Any
 
 
 def with_reports(
-    metric: Metric, statistic: np.ndarray[Any, Any], level: list[int], reports: Any
+    metric: LocalMetric, statistic: np.ndarray[Any, Any], level: list[int], reports: Any
 ) -> np.ndarray[Any, Any]:
     found = statistic.copy()
     metric.accumulate(found, np.array(level), reports)
     return found
 
 
-def value(metric: Metric, statistic: np.ndarray[Any, Any], policy: str) -> Any:
+def value(metric: LocalMetric, statistic: np.ndarray[Any, Any], policy: str) -> Any:
     return metric.estimate(statistic, weights=policy, bound="normal")
 
 
@@ -66,17 +66,17 @@ def test_lies_never_move_an_estimate_by_more(
     before, after = (value(metric, each, policy) for each in (honest, moved))
     change = np.asarray(after.value) - np.asarray(before.value)
     for estimate, among in ((before, False), (after, True)):
-        said = metric.influence(estimate, len(level), among=among)
+        said = metric.manipulation_bound(estimate, len(level), among=among)
         assert (np.abs(change) <= np.asarray(said.shift) * (1 + 1e-9) + 1e-12).all()
         assert said.largest == np.max(said.shift)
-        quick = metric.influence(estimate, len(level), among=among, each=False)
+        quick = metric.manipulation_bound(estimate, len(level), among=among, each=False)
         assert quick.largest == pytest.approx(said.largest, rel=1e-12)
         if metric.kind == "vector_mean":
             assert said.l2 is not None
             assert np.linalg.norm(change) <= said.l2 * (1 + 1e-9)
 
 
-def best_lies(metric: Metric) -> list[tuple[int, Any]]:
+def best_lies(metric: LocalMetric) -> list[tuple[int, Any]]:
     """Return the reports, with their levels, among which an attack on the first number is best."""
     dtype, found = metric.randomizer.dtype, []
     for level in range(len(metric.levels)):
@@ -89,20 +89,22 @@ def best_lies(metric: Metric) -> list[tuple[int, Any]]:
     return found
 
 
-def closest(metric: Metric, counts: list[int], policy: str, lies: int, *, among: bool) -> float:
+def closest(
+    metric: LocalMetric, counts: list[int], policy: str, lies: int, *, among: bool
+) -> float:
     """Return how near the best lies come to what is said that they can do, as a share of it."""
     honest, shares = statistic_of(metric, counts, seed=3), []
     for level, report in best_lies(metric):
         moved = with_reports(metric, honest, [level] * lies, np.repeat(report, lies))
         before, after = (value(metric, each, policy) for each in (honest, moved))
         change = np.abs(np.asarray(after.value) - np.asarray(before.value)).ravel()[0]
-        said = metric.influence(after if among else before, lies, among=among)
+        said = metric.manipulation_bound(after if among else before, lies, among=among)
         shares.append(float(change / np.ravel(said.shift)[0]))
     return max(shares)
 
 
 @pytest.mark.parametrize("mechanism", ["randomized_response", "grr", "laplace"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", WEIGHTINGS)
 @pytest.mark.parametrize("counts", [[300, 300, 300], [10, 0, 2_000], [2_000, 50, 0]])
 def test_the_best_lies_move_it_by_as_much(mechanism: str, policy: str, counts: list[int]) -> None:
     found = closest(metric_for(mechanism, LEVELS), counts, policy, 20, among=False)
@@ -110,7 +112,7 @@ def test_the_best_lies_move_it_by_as_much(mechanism: str, policy: str, counts: l
 
 
 @pytest.mark.parametrize("mechanism", ["randomized_response", "grr"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", WEIGHTINGS)
 def test_the_best_lies_among_those_counted_have_moved_it_by_as_much(
     mechanism: str, policy: str
 ) -> None:
@@ -125,7 +127,7 @@ def test_a_vector_is_moved_by_as_much_in_the_l2_norm() -> None:
     before = value(metric, honest, "optimal")
     direction = -np.asarray(before.value) / np.linalg.norm(before.value)
     report = np.rint(direction * 2**14).astype(np.int16)
-    said = metric.influence(before, 5)
+    said = metric.manipulation_bound(before, 5)
     changes = []
     for level in range(3):
         moved = with_reports(metric, honest, [level] * 5, np.tile(report, (5, 1)))
@@ -160,12 +162,12 @@ def test_one_lie_by_laplace_moves_a_mean_as_docs_abuse_says(epsilon: float, repo
     A report of x + noise in [-1, 1] is clamped at 1 + 92 / epsilon, which is (46 / epsilon + 1/2)
     of the range away from the middle.
     """
-    metric = Metric(name="m", kind="mean", mechanism="laplace", range=(-60, 180), levels=[epsilon])
+    metric = define(name="m", kind="mean", mechanism="laplace", range=(-60, 180), levels=[epsilon])
     counted = metric.zero()
     counted[0] = reports - 1
     middle = metric.estimate(counted)
     assert middle.value == 60
-    found = metric.influence(middle, 1).largest
+    found = metric.manipulation_bound(middle, 1).largest
     assert found == pytest.approx((46 / epsilon + 0.5) / reports * 240, rel=1e-3)
     lie = np.array([[metric.randomizer.limits[0]]])  # type: ignore[attr-defined]
     metric.accumulate(counted, np.array([0]), lie[0])
@@ -174,14 +176,14 @@ def test_one_lie_by_laplace_moves_a_mean_as_docs_abuse_says(epsilon: float, repo
 
 def test_nothing_is_known_of_nothing_and_everything_of_lies_alone() -> None:
     metric = metric_for("randomized_response", LEVELS)
-    assert math.isnan(metric.influence(metric.estimate(metric.zero()), 1).largest)
+    assert math.isnan(metric.manipulation_bound(metric.estimate(metric.zero()), 1).largest)
     some = value(metric, statistic_of(metric, [3, 2, 1], 0), "optimal")
-    assert math.isinf(metric.influence(some, 6, among=True).largest)
-    assert metric.influence(some, 0).largest == 0
+    assert math.isinf(metric.manipulation_bound(some, 6, among=True).largest)
+    assert metric.manipulation_bound(some, 0).largest == 0
 
 
 def test_a_release_has_no_such_bound() -> None:
-    metric = Metric(name="m", kind="mean", trust="central", range=(0, 1), levels=[1])
-    estimate = metric_for("laplace").estimate(metric_for("laplace").zero())
+    metric = define(name="m", kind="mean", trust="central", range=(0, 1), levels=[1])
+    assert not hasattr(metric, "manipulation_bound")
     with pytest.raises(ValueError, match="influence"):
-        metric.influence(estimate, 1)
+        metric.randomizer.report_range()

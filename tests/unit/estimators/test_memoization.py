@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimators import Metric
+from estimators import LocalMetric, define
 from estimators.errors import DefinitionError
 from estimators.exact.randomness import SeededBits, Words
 from estimators.exact.sampling import uniform_below
 from estimators.exact.thresholds import WORD, exp_bounds
-from estimators.mechanisms import MECHANISMS
+from estimators.mechanisms import mechanisms_for
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.shared.signs import FlippedSigns
 from estimators.memoization import Memoization, side_of
 
 LEVELS = [0.5, 1, 2]
-MEAN = Metric(
+MEAN = define(
     name="late",
     kind="mean",
     mechanism="randomized_response",
@@ -35,8 +35,8 @@ MEAN = Metric(
 )
 
 
-def frequency(mechanism: str, categories: int) -> Metric:
-    return Metric(
+def frequency(mechanism: str, categories: int) -> LocalMetric:
+    return define(
         name="carrier",
         kind="frequency",
         mechanism=mechanism,
@@ -107,7 +107,7 @@ def changes(history: Sequence[int]) -> tuple[bool, ...]:
     return tuple(a == b for a, b in itertools.combinations(history, 2))
 
 
-CASES: list[tuple[Metric, int, Fraction | None, int]] = [
+CASES: list[tuple[LocalMetric, int, Fraction | None, int]] = [
     (MEAN, 1, None, 4),
     (MEAN, 1, Fraction(2), 4),
     (MEAN, 0, Fraction(4), 3),
@@ -183,7 +183,7 @@ def test_a_report_by_itself_is_flipped_exactly_as_its_level_says(
     base = MEAN if kind == "mean" else frequency("rappor", 3)
     keys = {"kind": kind, "mechanism": base.mechanism, "levels": [float(own)], "memoized": True}
     domain = {"range": (0, 1)} if kind == "mean" else {"categories": 3}
-    metric = Metric(name="m", **keys, **domain)  # type: ignore[arg-type]
+    metric = define(name="m", **keys, **domain)
     way = Memoization(metric, 0, own + more)
     once = Fraction(way._permanent.signs.flips[0], WORD)  # type: ignore[attr-defined]
     again = way.second_flip
@@ -221,12 +221,12 @@ def test_the_second_flip_is_drawn_at_its_integers() -> None:
 
 
 def test_what_cannot_be_memoized_is_refused() -> None:
-    for name, mechanism in MECHANISMS.items():
-        if mechanism.memoizable or "frequency" not in mechanism.kinds or name == "count_sketch":
+    for name, mechanism in mechanisms_for("frequency").items():
+        if mechanism.memoizable or name == "count_sketch":
             continue
         options = {"mechanism": "oue"} if name == "repetition" else {}
         with pytest.raises(DefinitionError, match="memoized"):
-            Metric(
+            define(
                 name="m",
                 kind="frequency",
                 mechanism=name,
@@ -236,8 +236,8 @@ def test_what_cannot_be_memoized_is_refused() -> None:
                 memoized=True,
             )
     with pytest.raises(DefinitionError, match="memoized"):
-        Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1], memoized=True)
-    plain = Metric(name="m", kind="frequency", mechanism="grr", categories=3, levels=[1])
+        define(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1], memoized=True)
+    plain = define(name="m", kind="frequency", mechanism="grr", categories=3, levels=[1])
     with pytest.raises(ValueError, match="memoized = true"):
         Memoization(plain, 0)
     with pytest.raises(ValueError, match="only bits can be flipped again"):
@@ -248,7 +248,7 @@ def test_what_cannot_be_memoized_is_refused() -> None:
 
 
 def test_memoized_changes_the_revision_and_its_absence_does_not() -> None:
-    plain = Metric(
+    plain = define(
         name="late", kind="mean", mechanism="randomized_response", range=(0, 1), levels=LEVELS
     )
     assert plain.revision != MEAN.revision
@@ -271,7 +271,7 @@ def test_sides_have_the_mean_of_the_values() -> None:
     [(MEAN, None), (MEAN, Fraction(3)), (frequency("rappor", 3), Fraction(3))],
     ids=["repeated", "mean flipped again", "bits flipped again"],
 )
-def test_reports_of_a_pane_are_unbiased(metric: Metric, permanent: Fraction | None) -> None:
+def test_reports_of_a_pane_are_unbiased(metric: LocalMetric, permanent: Fraction | None) -> None:
     bits, devices, level = SeededBits(11), 2000, 1
     way = Memoization(metric, level, permanent)
     is_mean = metric.kind == "mean"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators import DefinitionError, Estimate, Metric, ReportError
+from estimators import DefinitionError, Estimate, ReportError, define
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Laplace, Rappor
 from tests.support.reports.cases import metric_for
@@ -54,7 +54,7 @@ def test_a_bad_definition_is_refused_with_its_key_and_a_remedy(
     changes: dict[str, Any], key: str, expected: str
 ) -> None:
     with pytest.raises(DefinitionError) as refused:
-        Metric(**{**GOOD, **changes})
+        define(**{**GOOD, **changes})
     assert refused.value.key.endswith(f".{key}")
     assert expected in refused.value.expected
 
@@ -65,7 +65,7 @@ def test_a_bad_definition_is_refused_with_its_key_and_a_remedy(
 )
 def test_bad_categories_are_refused(categories: Any, expected: str) -> None:
     with pytest.raises(DefinitionError, match=expected):
-        Metric(name="f", kind="frequency", mechanism="rappor", levels=[1], categories=categories)
+        define(name="f", kind="frequency", mechanism="rappor", levels=[1], categories=categories)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_an_option_that_a_mechanism_does_not_have_names_those_it_has(
     if mechanism == "count_sketch":
         asked = {"categories": "open"}
     with pytest.raises(DefinitionError) as refused:
-        Metric(name="m", kind=kind, mechanism=mechanism, levels=[1], options={option: 3}, **asked)
+        define(name="m", kind=kind, mechanism=mechanism, levels=[1], options={option: 3}, **asked)
     assert expected in refused.value.expected
     assert "__init__" not in str(refused.value)
 
@@ -97,18 +97,18 @@ def test_an_option_that_a_mechanism_does_not_have_names_those_it_has(
 def test_an_option_of_another_type_is_refused_in_words(size: Any) -> None:
     asked: dict[str, Any] = {"kind": "frequency", "categories": ["a", "b", "c"], "levels": [1]}
     with pytest.raises(DefinitionError) as refused:
-        Metric(name="m", mechanism="subset_selection", options={"size": size}, **asked)
+        define(name="m", mechanism="subset_selection", options={"size": size}, **asked)
     assert f"size = {size!r}: expected int, got {type(size).__name__}" in refused.value.expected
 
 
 @pytest.mark.parametrize("kind", ["median", "x"])
 def test_a_word_that_is_near_to_none_is_told_those_there_are(kind: str) -> None:
     with pytest.raises(DefinitionError, match=r"m\.kind = '\w+': expected (one of |'mean'\?)"):
-        Metric(name="m", kind=kind, mechanism="grr", levels=[1])
+        define(name="m", kind=kind, mechanism="grr", levels=[1])
 
 
 def test_a_demand_is_rounded_down_to_a_level_and_a_stricter_one_refused() -> None:
-    metric = Metric(**GOOD)
+    metric = define(**GOOD)
     assert metric.level_of([0.5, 0.99, 1.0, 100.0]).tolist() == [0, 0, 1, 2]
     for demand in (0.4999, float("nan")):
         with pytest.raises(ValueError, match="stricter demand"):
@@ -116,13 +116,13 @@ def test_a_demand_is_rounded_down_to_a_level_and_a_stricter_one_refused() -> Non
 
 
 def test_epsilons_are_the_decimals_that_were_written() -> None:
-    metric = Metric(**{**GOOD, "levels": [0.0001, 0.1, 2.5]})
+    metric = define(**{**GOOD, "levels": [0.0001, 0.1, 2.5]})
     assert metric.randomizer.epsilons == (Fraction(1, 10_000), Fraction(1, 10), Fraction(5, 2))
 
 
 def test_only_what_changes_the_meaning_of_a_report_or_its_pane_changes_the_revision() -> None:
-    metric = Metric(**GOOD)
-    same = Metric(
+    metric = define(**GOOD)
+    same = define(
         **{**GOOD, "lateness": "5m", "retention": "9d", "unit": "min", "minimum_reports": 9}
     )
     assert metric.revision == same.revision
@@ -133,11 +133,11 @@ def test_only_what_changes_the_meaning_of_a_report_or_its_pane_changes_the_revis
         {"mechanism": "laplace"},
         {"pane": "1h"},
     ):
-        assert Metric(**{**GOOD, **changes}).revision != metric.revision
+        assert define(**{**GOOD, **changes}).revision != metric.revision
 
 
 def test_panes_start_at_multiples_of_their_width() -> None:
-    metric = Metric(**{**GOOD, "pane": "1m", "lateness": "30s", "retention": "2d"})
+    metric = define(**{**GOOD, "pane": "1m", "lateness": "30s", "retention": "2d"})
     assert (metric.pane_ms, metric.lateness_ms, metric.retention_ms) == (
         60_000,
         30_000,
@@ -148,7 +148,7 @@ def test_panes_start_at_multiples_of_their_width() -> None:
 
 
 def test_values_outside_the_range_are_clipped_on_the_device() -> None:
-    metric = Metric(**{**GOOD, "levels": [64]})
+    metric = define(**{**GOOD, "levels": [64]})
     level = np.zeros(4, dtype=np.uint8)
     reports = metric.randomize([-1e9, -60, 180, float("inf")], level)
     assert reports.tolist() == [0, 0, 1, 1]
@@ -166,11 +166,11 @@ def test_values_outside_the_range_are_clipped_on_the_device() -> None:
 )
 def test_what_cannot_be_randomized_is_refused(values: Any, level: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Metric(**GOOD).randomize(values, level)
+        define(**GOOD).randomize(values, level)
 
 
 def test_categories_go_by_name_or_by_index() -> None:
-    named = Metric(
+    named = define(
         name="f", kind="frequency", mechanism="rappor", levels=[64], categories=["UA", "B6", "EV"]
     )
     level = np.zeros(2, dtype=np.uint8)
@@ -183,7 +183,7 @@ def test_categories_go_by_name_or_by_index() -> None:
 
 
 def test_what_cannot_be_counted_is_refused_with_a_reason() -> None:
-    metric = Metric(**GOOD)
+    metric = define(**GOOD)
     statistic = metric.zero()
     for level, reports, reason in (
         ([0], [2], "bad_value"),
@@ -247,7 +247,7 @@ def test_rappor_counts_in_blocks_as_one_by_one(reports: int) -> None:
 
 
 def test_a_mean_is_answered_in_the_unit_of_its_range() -> None:
-    metric = Metric(**{**GOOD, "levels": [16]})
+    metric = define(**{**GOOD, "levels": [16]})
     statistic = metric.zero()
     metric.accumulate(statistic, np.zeros(3000, np.uint8), [0] * 2000 + [1] * 1000)
     estimate = metric.estimate(statistic)
@@ -260,7 +260,7 @@ def test_a_mean_is_answered_in_the_unit_of_its_range() -> None:
     "question", [{"beta": 0}, {"beta": 1}, {"weights": "x"}, {"bound": "x"}, {"target": "x"}]
 )
 def test_a_question_without_an_answer_is_refused(question: dict[str, Any]) -> None:
-    metric = Metric(**GOOD)
+    metric = define(**GOOD)
     with pytest.raises(ValueError, match=next(iter(question))):
         metric.estimate(metric.zero(), **question)
 
@@ -319,15 +319,13 @@ VECTOR: dict[str, Any] = {
 )
 def test_a_bad_ball_is_refused(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(DefinitionError) as refused:
-        Metric(**{**VECTOR, **changes})
+        define(**{**VECTOR, **changes})
     assert refused.value.key == f"v.{key}"
 
 
 def test_vectors_are_shortened_to_the_radius_on_the_device() -> None:
-    metric = Metric(**VECTOR)
-    own = metric.domain.own_units(
-        np.array([[3.0, 4.0], [3e307, -4e307], [0.0, 2.5], [0, 0], [4, 4]])
-    )
+    metric = define(**VECTOR)
+    own = metric.domain.to_unit(np.array([[3.0, 4.0], [3e307, -4e307], [0.0, 2.5], [0, 0], [4, 4]]))
     half = np.sqrt(0.5)
     expected = np.array([[0.6, 0.8], [0.6, -0.8], [0, 0.5], [0, 0], [half, half]])
     assert np.allclose(own, expected)
@@ -341,7 +339,7 @@ def test_vectors_are_shortened_to_the_radius_on_the_device() -> None:
 
 
 def test_a_vector_is_answered_in_the_unit_of_its_radius() -> None:
-    metric, n = Metric(**VECTOR), 20_000
+    metric, n = define(**VECTOR), 20_000
     level, statistic = np.zeros(n, dtype=np.uint8), metric.zero()
     metric.accumulate(statistic, level, metric.randomize([[3.0, 0]] * n, level, SeededBits(2)))
     estimate = metric.estimate(statistic)
@@ -349,12 +347,12 @@ def test_a_vector_is_answered_in_the_unit_of_its_radius() -> None:
     assert estimate.radius is not None
     assert 0 < estimate.radius < 0.2
     for changes in ({"radius": 6}, {"dimension": 3}, {"options": {"grid": 9}}):
-        assert Metric(**{**VECTOR, **changes}).revision != metric.revision
+        assert define(**{**VECTOR, **changes}).revision != metric.revision
 
 
 @pytest.mark.parametrize("report", [[0, 0], [2**14, 300], [-(2**14) - 1, 0], [16382, 0]])
 def test_hemisphere_refuses_what_is_not_on_the_sphere(report: list[int]) -> None:
-    metric = Metric(**VECTOR)
+    metric = define(**VECTOR)
     for good in ([2**14, 1], [0, -(2**14)], [16383, 0]):
         metric.accumulate(metric.zero(), [0], [good])
     with pytest.raises(ReportError, match="bad_value"):
@@ -362,7 +360,7 @@ def test_hemisphere_refuses_what_is_not_on_the_sphere(report: list[int]) -> None
 
 
 def test_categories_can_be_asked_for_by_name_or_index() -> None:
-    metric = Metric(
+    metric = define(
         name="m", kind="frequency", mechanism="grr", categories=["a", "b", "c"], levels=[1]
     )
     assert metric.estimate(metric.zero(), categories=["c", "a"]).labels == ("c", "a")
@@ -377,7 +375,7 @@ def test_categories_can_be_asked_for_by_name_or_index() -> None:
 
 
 def test_a_mean_has_no_categories_to_ask_for() -> None:
-    metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+    metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
     with pytest.raises(ValueError, match="metric 'm' has none"):
         metric.estimate(metric.zero(), categories=["a"])
     assert metric.estimate(metric.zero()).top(3).labels == ()
@@ -385,11 +383,11 @@ def test_a_mean_has_no_categories_to_ask_for() -> None:
 
 def test_an_open_vocabulary_needs_a_mechanism_for_it() -> None:
     with pytest.raises(DefinitionError, match="one for an open vocabulary"):
-        Metric(name="m", kind="frequency", mechanism="grr", categories="open", levels=[1])
+        define(name="m", kind="frequency", mechanism="grr", categories="open", levels=[1])
     with pytest.raises(DefinitionError, match="names, their number, or 'open'"):
-        Metric(name="m", kind="frequency", mechanism="grr", categories="opne", levels=[1])
+        define(name="m", kind="frequency", mechanism="grr", categories="opne", levels=[1])
     with pytest.raises(DefinitionError, match="no watch unless"):
-        Metric(name="m", kind="frequency", mechanism="grr", categories=3, watch=["a"], levels=[1])
+        define(name="m", kind="frequency", mechanism="grr", categories=3, watch=["a"], levels=[1])
 
 
 def test_coordinates_may_have_names() -> None:
@@ -400,19 +398,19 @@ def test_coordinates_may_have_names() -> None:
         "radius": 2,
         "levels": [1],
     }
-    named = Metric(**definition, coordinates=["x", "y", "z"])
+    named = define(**definition, coordinates=["x", "y", "z"])
     assert named.dimension == 3
     assert named.estimate(named.zero()).labels == ("x", "y", "z")
-    assert Metric(**definition, dimension=3).labels == ("0", "1", "2")
-    assert Metric(**definition, dimension=3).revision != named.revision
+    assert define(**definition, dimension=3).labels == ("0", "1", "2")
+    assert define(**definition, dimension=3).revision != named.revision
     with pytest.raises(DefinitionError, match="as there are coordinates"):
-        Metric(**definition, coordinates=["x", "y"], dimension=3)
+        define(**definition, coordinates=["x", "y"], dimension=3)
     with pytest.raises(DefinitionError, match="names, each once"):
-        Metric(**definition, coordinates=["x", "x"])
+        define(**definition, coordinates=["x", "x"])
 
 
 def test_a_number_of_reports_near_the_largest_integer_gives_a_number() -> None:
-    metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+    metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
     statistic = metric.zero()
     statistic[0] = 2**62
     assert np.isfinite(metric.estimate(statistic, bound="normal").value)

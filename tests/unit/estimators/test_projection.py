@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from estimators import DefinitionError, Metric, ReportError
+from estimators import DefinitionError, LocalMetric, ReportError, define
 from estimators.bounds import Law
 from estimators.bounds.projections import projection_limits
 from estimators.exact.randomness import SeededBits
@@ -23,7 +23,7 @@ EPSILONS = [exact(level) for level in LEVELS]
 WORDS = ["GET", "POST", "PUT", "DELETE"]
 
 
-def open_metric(**changes: Any) -> Metric:
+def open_metric(**changes: Any) -> LocalMetric:
     definition: dict[str, Any] = {
         "categories": "open",
         "watch": WORDS[:2],
@@ -32,7 +32,7 @@ def open_metric(**changes: Any) -> Metric:
     return metric_for("projection", **{**definition, **changes})
 
 
-def filled(metric: Metric, values: Any, seed: int = 1) -> Any:
+def filled(metric: LocalMetric, values: Any, seed: int = 1) -> Any:
     level = np.arange(len(values), dtype=np.uint8) % len(LEVELS)
     statistic = metric.zero()
     metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(seed)))
@@ -210,7 +210,7 @@ def test_suggested_rows_grow_with_what_the_reports_say() -> None:
 
 @pytest.mark.slow
 def test_a_million_categories_are_decoded_in_seconds() -> None:
-    metric = Metric(
+    metric = define(
         name="m", kind="frequency", mechanism="projection", categories=10**6, levels=[1, 4]
     )
     values = np.repeat([17, 999_999], [60_000, 40_000])

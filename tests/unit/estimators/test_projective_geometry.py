@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from estimators import Metric
+from estimators import define
 from estimators.estimate import Counts
 from estimators.exact.difference_sets import DifferenceSet
 from estimators.exact.finite_fields import FiniteField, prime_power
@@ -107,7 +107,7 @@ def test_the_support_is_counted_over_each_hyperplane(categories: int) -> None:
 def test_a_number_that_is_no_point_of_the_level_is_refused() -> None:
     from estimators import ReportError
 
-    metric = Metric(
+    metric = define(
         name="m",
         kind="frequency",
         mechanism="projective_geometry_response",
@@ -121,7 +121,7 @@ def test_a_number_that_is_no_point_of_the_level_is_refused() -> None:
 
 @pytest.mark.slow
 def test_a_million_categories_are_decoded_in_seconds() -> None:
-    metric = Metric(
+    metric = define(
         name="m",
         kind="frequency",
         mechanism="projective_geometry_response",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators import Metric
+from estimators import define
 from estimators.bounds import Law
 from estimators.central.bounds import ValueLaw, _bins, _log_tail, population_limits
 from estimators.central.release import Noise
@@ -105,7 +105,7 @@ def test_bounds_are_close_to_the_quantile_of_noise_and_sampling(
     kind: str, n: int, epsilon: float, excess: float
 ) -> None:
     domain: dict[str, Any] = {"range": (0, 1)} if kind == "mean" else {"categories": 2}
-    metric = Metric(name="m", kind=kind, trust="central", levels=[epsilon], **domain)
+    metric = define(name="m", kind=kind, trust="central", levels=[epsilon], **domain)
     statistic, level = metric.zero(), np.zeros(n, dtype=np.uint8)
     metric.accumulate(statistic, level, metric.randomize(np.arange(n) % 2, level))
     released = metric.release(statistic, SeededBits(5))

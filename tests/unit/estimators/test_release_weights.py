@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from estimators.central.weights import (
-    POLICIES,
+    WEIGHTINGS,
     affine_error,
     capped,
     deviation_threshold,
@@ -187,7 +187,7 @@ def test_of_many_minimisers_of_the_deviation_it_is_the_shortest(seed: int) -> No
 @pytest.mark.parametrize("kind", ["mean", "frequency"])
 def test_no_weights_leak_more_than_the_least_epsilon_allows(kind: str) -> None:
     epsilons, counts = np.array([0.05, 0.5, 1.0, 8.0]), np.array([100.0, 5, 800, 1])
-    for name, policy in POLICIES[kind].items():
+    for name, policy in WEIGHTINGS[kind].items():
         found = policy(epsilons, counts, math.log(20))
         losses = found.per_report / noise_scale(epsilons, found.per_report)
         assert np.all(losses <= epsilons * (1 + 1e-12)), name
@@ -222,7 +222,7 @@ def test_the_error_of_saturated_weights_is_that_of_theorem_1() -> None:
 
 
 def test_alike_levels_have_equal_weights_under_every_policy() -> None:
-    for kind, policies in POLICIES.items():
+    for kind, policies in WEIGHTINGS.items():
         for policy in policies:
             bins = None if kind == "mean" else 4
             found = report_weights(policy, np.array([0.3]), np.array([40.0]), 0.05, bins)
@@ -232,7 +232,7 @@ def test_alike_levels_have_equal_weights_under_every_policy() -> None:
 def test_the_order_of_the_levels_does_not_matter() -> None:
     epsilons, counts = np.array([4.0, 0.1, 1.0]), np.array([10.0, 20.0, 30.0])
     order = np.array([1, 2, 0])
-    for policy in POLICIES["mean"]:
+    for policy in WEIGHTINGS["mean"]:
         found = report_weights(policy, epsilons, counts, 0.05).per_report
         again = report_weights(policy, epsilons[order], counts[order], 0.05).per_report
         assert np.array_equal(found[order], again)

@@ -11,26 +11,34 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from estimators import DefinitionError, Metric, ReportError, load_metrics
+from estimators import (
+    DefinitionError,
+    LocalMetric,
+    ReportError,
+    TrustedMetric,
+    define,
+    load_metrics,
+)
 from estimators.central import TrueFrequency, TrueMean
 from estimators.central.release import LARGEST, Noise
-from estimators.central.weights import POLICIES
+from estimators.central.weights import WEIGHTINGS
 from estimators.exact.randomness import SeededBits
 
 LEVELS = [0.1, 0.5, 2.0]
 DOMAINS: dict[str, dict[str, Any]] = {"mean": {"range": (-60, 180)}, "frequency": {"categories": 4}}
 LOCAL_MEAN, LOCAL_FREQUENCY = 519519715, 1896076492
-EVERY = [(kind, policy) for kind, policies in POLICIES.items() for policy in policies]
+EVERY = [(kind, policy) for kind, policies in WEIGHTINGS.items() for policy in policies]
 every_kind = pytest.mark.parametrize("kind", DOMAINS)
 every_policy = pytest.mark.parametrize(("kind", "policy"), EVERY)
 
 
-def trusted(kind: str, **changes: Any) -> Metric:
+def trusted(kind: str, **changes: Any) -> TrustedMetric:
     definition = {"name": "m", "kind": kind, "trust": "central", "levels": LEVELS}
-    return Metric(**{**definition, **DOMAINS.get(kind, {}), **changes})
+    metric: TrustedMetric = define(**{**definition, **DOMAINS.get(kind, {}), **changes})
+    return metric
 
 
-def collected(metric: Metric, n: int = 6000, seed: int = 1) -> Any:
+def collected(metric: TrustedMetric, n: int = 6000, seed: int = 1) -> Any:
     rng = np.random.default_rng(seed)
     level = rng.integers(0, len(metric.levels), n).astype(np.uint8)
     size = len(metric.category_names)
@@ -172,7 +180,7 @@ def test_a_release_says_what_every_level_loses(kind: str, policy: str) -> None:
 def test_extreme_levels_stay_within_their_epsilon(kind: str, levels: list[float]) -> None:
     metric = trusted(kind, levels=levels)
     statistic, _, _ = collected(metric, 500)
-    for policy in POLICIES[kind]:
+    for policy in WEIGHTINGS[kind]:
         released = metric.release(statistic, SeededBits(1), weights=policy)
         assert released.privacy is not None
         assert np.all(released.privacy <= np.array(levels))
@@ -282,8 +290,9 @@ def test_a_value_is_rounded_by_half_a_step_at_most() -> None:
 def test_an_estimate_of_a_trusted_metric_is_refused(kind: str) -> None:
     metric = trusted(kind)
     statistic, _, _ = collected(metric)
+    assert not hasattr(metric, "estimate")
     with pytest.raises(ValueError, match="only releases may be shown"):
-        metric.estimate(statistic)
+        LocalMetric.require(metric)
     with pytest.raises(ValueError, match="only releases leave"):
         metric.randomizer.estimate(statistic.reshape(3, -1), None)  # type: ignore[arg-type]
 
@@ -297,9 +306,10 @@ def test_true_values_do_not_pass_for_private(kind: str) -> None:
 
 
 def test_a_release_of_a_metric_that_is_private_already_is_refused() -> None:
-    metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+    metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+    assert not hasattr(metric, "release")
     with pytest.raises(ValueError, match="needs no release"):
-        metric.release(metric.zero())
+        TrustedMetric.require(metric)
 
 
 # -- As every metric -------------------------------------------------------------------------------
@@ -307,9 +317,9 @@ def test_a_release_of_a_metric_that_is_private_already_is_refused() -> None:
 
 def test_trust_is_part_of_the_revision_and_changes_no_other() -> None:
     """The two numbers are those of before there was a choice."""
-    local = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[0.5, 1])
+    local = define(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[0.5, 1])
     assert local.revision == LOCAL_MEAN
-    categories = Metric(name="f", kind="frequency", mechanism="grr", categories=3, levels=[1])
+    categories = define(name="f", kind="frequency", mechanism="grr", categories=3, levels=[1])
     assert categories.revision == LOCAL_FREQUENCY
     metric = trusted("mean", range=(0, 1), levels=[0.5, 1])
     assert metric.revision not in (0, LOCAL_MEAN)

@@ -13,7 +13,12 @@ from scipy.stats import binom
 
 from estimators.bounds import Law, RepeatedLaw, interval
 from estimators.bounds.answer import limits
-from estimators.mechanisms import MECHANISMS, Projection, Rappor, Repetition
+from estimators.mechanisms import (
+    Projection,
+    Rappor,
+    RepeatedFrequency,
+    mechanism_class,
+)
 from estimators.mechanisms.repetition import FREQUENCIES
 from estimators.mechanisms.shared.signs import RepeatedSigns
 from estimators.question import Question
@@ -209,10 +214,9 @@ def test_bounds_are_as_narrow_as_those_of_single_signs(theta: float, values: boo
 def test_a_mechanism_for_the_whole_epsilon_has_less_variance(of: str) -> None:
     epsilons = [Fraction(x, 2) for x in range(1, 17)]
     for categories in (2, 16, 1024):
-        build: Any = MECHANISMS[of]
+        build: Any = mechanism_class(of, "frequency")
         whole = build(epsilons, categories=categories).facts.variances
-        repeated: Any = Repetition
-        parts = repeated(epsilons, of=of, categories=categories).facts.variances
+        parts = RepeatedFrequency(epsilons, of=of, categories=categories).facts.variances
         assert parts[:2] == pytest.approx(whole[:2])
         assert np.all(parts[2:] > whole[2:])
 
@@ -220,8 +224,7 @@ def test_a_mechanism_for_the_whole_epsilon_has_less_variance(of: str) -> None:
 def test_repetition_helps_a_mechanism_whose_report_says_no_more_at_large_epsilons() -> None:
     """A single sign of projection has variance 1 or so, however large epsilon is."""
     epsilons = [Fraction(x) for x in (5, 6, 7, 8)]
-    build: Any = Repetition
     for categories in (16, 1024):
         whole = Projection(epsilons, categories=categories).facts.variances
-        parts = build(epsilons, of="projection", categories=categories).facts.variances
+        parts = RepeatedFrequency(epsilons, of="projection", categories=categories).facts.variances
         assert np.all(parts < whole)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimators import Metric, ReportError
+from estimators import LocalMetric, ReportError
 from estimators.exact.randomness import SeededBits
 from producers.wire.batch import encode_batch
 from producers.wire.reports_pb2 import ReportBatch
@@ -28,7 +28,7 @@ from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS
 )
 @settings(deadline=None, max_examples=100)
 def test_a_batch_decodes_to_what_was_reported(
-    metric: Metric, seed: int, count: int, time_ms: int, batch_id: bytes
+    metric: LocalMetric, seed: int, count: int, time_ms: int, batch_id: bytes
 ) -> None:
     generator = np.random.default_rng(seed)
     level = generator.integers(0, len(metric.levels), count)
@@ -65,7 +65,7 @@ def test_batch_ids_are_16_bytes_and_never_the_same() -> None:
     ],
 )
 def test_what_cannot_be_a_batch_is_refused(
-    metric: Metric,
+    metric: LocalMetric,
     level: list[int],
     reports: list[int],
     time_ms: int,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from estimators import Metric
+from estimators import Estimate, LocalMetric, Metric, TrustedMetric
 from estimators.exact.randomness import SeededBits
 from producers.populations import flights
 from producers.populations.population import Population
@@ -100,8 +101,10 @@ def test_all_flights_report_and_are_counted_to_the_last(
     batches = broker.batches(topic)
     for name, metric in flight_definitions.items():
         statistic = count(metric, [batch for batch in batches if batch.metric == name])
-        is_trusted = metric.trust == "central"
-        read = metric.release if is_trusted else metric.estimate
+        if isinstance(metric, TrustedMetric):
+            read: Callable[..., Estimate] = metric.release
+        else:
+            read = LocalMetric.require(metric).estimate
         truth, estimate = done.truth[name], read(statistic, beta=1e-6)
         assert metric.counts(statistic).tolist() == truth.levels.tolist()
         assert np.all(estimate.lower <= truth.value)

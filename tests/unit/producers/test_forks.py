@@ -29,10 +29,10 @@ def run(script: str, *arguments: str) -> str:
 DRAWS = """
 import hashlib, os, sys, threading
 import numpy as np
-from estimators import Metric
+from estimators import define
 from estimators.exact.randomness import SystemBits
 bits = SystemBits()
-metric = Metric(name="m", kind="frequency", mechanism="rappor", categories=64, levels=[1])
+metric = define(name="m", kind="frequency", mechanism="rappor", categories=64, levels=[1])
 
 def drawn():
     values, level = np.zeros(8, dtype=int), np.zeros(8, dtype=int)
@@ -131,9 +131,9 @@ def test_a_ledger_goes_on_after_forks_while_a_thread_spends(tmp_path: Path) -> N
 
 REPORTING = """
 import os, sys
-from estimators import Metric
+from estimators import define
 from producers import Reporter
-metric = Metric(name="late", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+metric = define(name="late", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
 with Reporter(metric, {"bootstrap.servers": sys.argv[1]}, topic=sys.argv[2]) as reporter:
     reporter.report([1.0, 0.0, 1.0], epsilon=1)
     child = os.fork()

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from estimators import Metric
+from estimators import Metric, define
 from estimators.exact.randomness import SeededBits, Words
 from producers import BudgetSpent, Ledger, LedgerError, Reporter
 from producers.ledger.ledger import PARTS
@@ -404,5 +404,5 @@ def test_the_ledger_tells_its_total_in_plain_words(path: Path, clock: Clock) -> 
 
 
 def test_parts_are_as_fine_as_levels() -> None:
-    metric = Metric(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[0.0001, 64])
+    metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[0.0001, 64])
     assert [epsilon * PARTS for epsilon in metric.randomizer.epsilons] == [1, 640_000]

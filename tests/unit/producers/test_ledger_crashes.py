@@ -15,9 +15,9 @@ from tests.support.running.broker import Broker
 
 DEVICE = """
 import sys
-from estimators import Metric
+from estimators import define
 from producers import Ledger, Reporter
-metric = Metric(name="late", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1])
+metric = define(name="late", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1])
 ledger = Ledger(sys.argv[1])
 config = {"bootstrap.servers": sys.argv[2], "linger.ms": 0}
 with Reporter(metric, config, topic=sys.argv[3], batch_reports=1) as reporter:

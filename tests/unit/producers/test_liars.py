@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators import Metric
+from estimators import Metric, SearchMetric, define
 from estimators.extremes import Progress
 from producers import BudgetSpent, Connection, DefinitionChanged, Ledger, Reporter
 from producers.device.rounds import Round
@@ -41,14 +41,14 @@ def made_up(count: int) -> list[Metric]:
         else:
             fields |= {"kind": "maximum", "range": (0, 1), "rounds": int(generator.integers(1, 50))}
             fields |= {"split": str(generator.choice(["users", "budget"]))}
-        found.append(Metric(**fields))
+        found.append(define(**fields))
     return found
 
 
 def give(reporter: Reporter, ledger: Ledger | None) -> None:
     """Report the person's value, or answer the round, as whatever the definition asks for."""
     metric = reporter.metric
-    if metric.has_rounds:
+    if isinstance(metric, SearchMetric):
         reporter.answer(Round.of(metric, Progress(), 0), VALUE, DEMANDED, ledger=ledger)
     else:
         value = CATEGORIES[5] if metric.kind == "frequency" else VALUE

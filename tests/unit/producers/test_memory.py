@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators import Metric
+from estimators import Metric, define
 from producers import AlreadyAnswered, BudgetSpent, DefinitionChanged, Ledger, Reporter
 from producers.ledger.permanent_answers import remembered
 from tests.support.running.broker import LATE, Broker
 from tests.unit.producers.test_reporter import Clock
 
-MEMOIZED = Metric(
+MEMOIZED = define(
     name="late",
     kind="mean",
     mechanism="randomized_response",
@@ -25,7 +25,7 @@ MEMOIZED = Metric(
     pane="1m",
     memoized=True,
 )
-CARRIER = Metric(
+CARRIER = define(
     name="carrier",
     kind="frequency",
     mechanism="rappor",

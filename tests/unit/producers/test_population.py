@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from estimators import Metric
+from estimators import define
+from estimators.metrics.domains import Vocabulary
 from producers.populations.csv_files import detect_format
 from producers.populations.population import Arrivals, Population
 from producers.populations.simulated import simulate
@@ -91,7 +92,8 @@ def test_strings_and_vectors_come_from_a_table_too(table: Path) -> None:
 def test_a_word_that_tables_use_for_nothing_counts_if_it_is_on_watch(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("v\n NA \nnan\nsun\n", encoding="utf-8")
-    metrics = {"words": dataclasses.replace(WORDS, watch=["NA"])}
+    domain = Vocabulary(categories="open", watch=["NA"])
+    metrics = {"words": dataclasses.replace(WORDS, domain=domain)}
     population = read_population(path, metrics, {"words": "v"}, arrivals=Arrivals(1))
     assert population.columns["words"].tolist() == ["NA", "", "sun"]
 
@@ -237,7 +239,7 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, header: str, sa
 
 def test_values_out_of_a_metrics_domain_are_counted() -> None:
     metrics = {
-        "far": Metric(
+        "far": define(
             name="far",
             kind="vector_mean",
             mechanism="hemisphere",
@@ -245,7 +247,7 @@ def test_values_out_of_a_metrics_domain_are_counted() -> None:
             dimension=2,
             radius=5,
         ),
-        "late": Metric(name="late", kind="mean", mechanism="laplace", levels=[1], range=(0, 9)),
+        "late": define(name="late", kind="mean", mechanism="laplace", levels=[1], range=(0, 9)),
     }
     vectors = np.array([[3.0, 4.0], [3.0, 4.1], [np.nan, 9.0], [0.0, 0.0]])
     numbers = np.array([-0.1, 9.1, np.nan, 9.0])

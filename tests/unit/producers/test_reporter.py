@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators import Metric
+from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 from producers import Connection, Reporter
 from producers.kafka.delivery import Batch, Outbox
@@ -31,7 +31,7 @@ class Clock:
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_batches_hold_exactly_what_the_mechanism_made_of_the_values(
-    broker: Broker, topic: str, metric: Metric
+    broker: Broker, topic: str, metric: LocalMetric
 ) -> None:
     generator = np.random.default_rng(1)
     values = generator.integers(0, len(metric.category_names) or 2, 2500)
@@ -130,7 +130,7 @@ def test_batches_are_no_larger_than_the_metric_allows(broker: Broker, topic: str
 
 
 def test_batches_fit_into_a_message_however_wide_a_report_is(broker: Broker, topic: str) -> None:
-    wide = Metric(name="w", kind="frequency", mechanism="rappor", categories=8000, levels=[4])
+    wide = define(name="w", kind="frequency", mechanism="rappor", categories=8000, levels=[4])
     config = {**broker.config, "message.max.bytes": 20_000}
     with Reporter(wide, config, topic=topic) as reporter:
         reporter.report([1] * 100, epsilon=4)
@@ -249,7 +249,7 @@ def test_no_reports_are_no_batch(broker: Broker, topic: str) -> None:
 def test_what_cannot_be_reported_is_named_and_nothing_is_sent(
     broker: Broker,
     topic: str,
-    metric: Metric,
+    metric: LocalMetric,
     value: Any,
     epsilon: Any,
     time: Any,
@@ -296,8 +296,8 @@ def test_closing_ends_the_thread(broker: Broker) -> None:
 
 def test_a_device_that_only_reports_loads_no_server_libraries() -> None:
     program = (
-        "import sys; from producers import Reporter; from estimators import Metric; "
-        "m = Metric(name='m', kind='frequency', mechanism='rappor', categories=9, levels=[1]); "
+        "import sys; from producers import Reporter; from estimators import define; "
+        "m = define(name='m', kind='frequency', mechanism='rappor', categories=9, levels=[1]); "
         "r = Reporter(m, {'test.mock.num.brokers': 1}); r.report([1, 2], epsilon=1); r.close(); "
         "print([n for n in ('scipy', 'redis', 'starlette', 'uvicorn', 'click', 'structlog', "
         "'prometheus_client', 'pandas') if n in sys.modules], r.delivered.reports)"
@@ -310,8 +310,8 @@ def test_a_device_that_only_reports_loads_no_server_libraries() -> None:
 
 def test_what_is_left_when_a_program_ends_is_still_sent(broker: Broker, topic: str) -> None:
     program = (
-        "from producers import Reporter; from estimators import Metric; "
-        "m = Metric(name='late', kind='mean', mechanism='randomized_response', range=(0, 1), "
+        "from producers import Reporter; from estimators import define; "
+        "m = define(name='late', kind='mean', mechanism='randomized_response', range=(0, 1), "
         "levels=[0.5, 1, 2, 4], pane='1m'); "
         f"r = Reporter(m, {broker.config!r}, topic={topic!r}, batch_age=100); "
         "r.report(1.0, epsilon=1)"
@@ -321,7 +321,7 @@ def test_what_is_left_when_a_program_ends_is_still_sent(broker: Broker, topic: s
 
 
 def test_vectors_are_reported_one_or_many_at_a_time(broker: Broker, topic: str) -> None:
-    place = Metric(
+    place = define(
         name="place", kind="vector_mean", mechanism="hemisphere", dimension=3, radius=2, levels=[1]
     )
     with Reporter(place, broker.config, topic=topic) as reporter:
@@ -350,7 +350,7 @@ def test_strings_are_reported_one_or_many_at_a_time(broker: Broker, topic: str) 
 def test_a_reporter_of_true_values_says_so_loudly(
     broker: Broker, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trusted = Metric(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
+    trusted = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
     Reporter(DELAY, broker.config, topic=topic).close()
     assert not [one for one in caplog.records if one.name != "producers.librdkafka"]
     Reporter(trusted, broker.config, topic=topic, trusted=True).close()

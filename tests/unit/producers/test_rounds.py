@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from estimators import Metric
+from estimators import SearchMetric, define
 from estimators.extremes import Progress
 from estimators.extremes.search import Decision
 from producers import BudgetSpent, DefinitionChanged, Ledger, Reporter, Rounds
@@ -27,9 +27,10 @@ from tests.support.running.broker import Broker
 ROUNDS = 6
 
 
-def metric(**changes: Any) -> Metric:
+def metric(**changes: Any) -> SearchMetric:
     fields: dict[str, Any] = {"name": "age", "kind": "maximum", "range": (0, 64), "levels": [1, 3]}
-    return Metric(**{**fields, "rounds": ROUNDS, **changes})
+    found: SearchMetric = define(**{**fields, "rounds": ROUNDS, **changes})
+    return found
 
 
 def ledger(folder: Path, budget: float = 4) -> Ledger:
@@ -74,7 +75,7 @@ def test_a_round_that_the_budget_does_not_cover_is_not_answered_and_stays_open(
     assert claim_round(ledger(tmp_path, 4), asked, 1, 1)
 
 
-def impossible(asked: Metric) -> list[Round]:
+def impossible(asked: SearchMetric) -> list[Round]:
     """Return rounds that a definition does not allow, however a server words them."""
     first = Round.of(asked, Progress(), 0)
     told = (
@@ -151,17 +152,15 @@ def test_another_definition_under_the_same_name_is_no_new_turn(
 ) -> None:
     one = metric(split=split)
     turns = [claim_round(ledger(tmp_path), one, number, 0) for number in range(1, ROUNDS + 1)]
-    other = dataclasses.replace(one, **changes)
-    for number in range(1, (other.rounds or 0) + 1):
+    other = metric(**{"split": split, **changes})
+    for number in range(1, other.rounds + 1):
         with pytest.raises(DefinitionChanged, match="another name"):
             claim_round(ledger(tmp_path), other, number, 0)
     assert sum(turns) == (1 if split == "users" else ROUNDS)
     spent = ledger(tmp_path).accounts()[""].ever_spent
     assert float(spent) == pytest.approx(1, abs=1e-3)
     renamed = dataclasses.replace(other, name="age_2")
-    assert any(
-        claim_round(ledger(tmp_path), renamed, n, 0) for n in range(1, (other.rounds or 0) + 1)
-    )
+    assert any(claim_round(ledger(tmp_path), renamed, n, 0) for n in range(1, other.rounds + 1))
 
 
 def test_what_is_said_for_people_may_change_within_a_search(tmp_path: Path) -> None:

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from aggregator.state.partition import Partition
-from estimators import Metric
+from estimators import Metric, define
+from estimators.metrics.loading import definition_of
 from producers import AlreadyAnswered, BudgetSpent, DefinitionChanged, Ledger, Reporter
 from tests.support.reports.messages import log
 from tests.support.running.broker import CARRIER, LATE, Broker, Message
 from tests.unit.producers.test_reporter import Clock
 
-PAY = Metric(
+PAY = define(
     name="pay",
     kind="mean",
     trust="central",
@@ -28,7 +29,7 @@ PAY = Metric(
     pane="1m",
     lateness="1h",
 )
-VOTE = Metric(name="vote", kind="frequency", trust="central", categories=3, levels=[1], pane="1m")
+VOTE = define(name="vote", kind="frequency", trust="central", categories=3, levels=[1], pane="1m")
 DAY = 86_400.0
 
 
@@ -123,7 +124,7 @@ def test_a_key_would_link_panes_and_let_a_copy_count_twice(
 
 def test_true_values_need_an_application_that_says_so(broker: Broker, ledger: Ledger) -> None:
     """A server that turns `local` into `central` gets nothing."""
-    lied = dataclasses.replace(LATE, trust="central", mechanism="")
+    lied = define(name="late", **definition_of(LATE) | {"trust": "central", "mechanism": ""})
     with pytest.raises(ValueError, match="expected `trusted=True` from an application"):
         Reporter(lied, broker.config)
 
@@ -135,7 +136,7 @@ def test_a_metric_that_was_answered_as_memoized_gives_no_true_values(
     memoized = dataclasses.replace(CARRIER, **changes)
     with Reporter(memoized, broker.config, topic=topic) as reporter:
         reporter.report("AA", 1, time=60.0, ledger=ledger)
-    lied = dataclasses.replace(CARRIER, trust="central", mechanism="")
+    lied = define(name="carrier", **definition_of(CARRIER) | {"trust": "central", "mechanism": ""})
     with (
         Reporter(lied, broker.config, topic=topic, trusted=True) as reporter,
         pytest.raises(DefinitionChanged),

@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from estimators.metrics.domains import Vocabulary
 from producers.populations.truth import RunningTruth
 from tests.support.running.broker import CARRIER, DELAY, PLACE, WORDS
 
@@ -61,7 +62,8 @@ def test_frequencies_are_counts_over_reports() -> None:
 
 def test_strings_are_counted_for_those_on_watch_or_else_for_the_most_frequent() -> None:
     values = np.array(["snow", "rain", "rain", "sun", "snow", "rain", "rain", "hail"], dtype=object)
-    watched, open_ended = RunningTruth(WORDS), RunningTruth(dataclasses.replace(WORDS, watch=None))
+    unwatched = dataclasses.replace(WORDS, domain=Vocabulary(categories="open"))
+    watched, open_ended = RunningTruth(WORDS), RunningTruth(unwatched)
     for truth in (watched, open_ended):
         assert np.isnan(truth.now().value).all()
         for part in np.split(values, 2):

@@ -29,7 +29,7 @@ from aggregator.storage.connection import connect
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
-from estimators import Metric, load_metrics
+from estimators import Metric, define, load_metrics
 from estimators.rounding import at_most
 from tests.support.paths import ROOT
 from tests.support.reports.messages import batch, log
@@ -558,9 +558,8 @@ def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
     from aggregator.reading.reader import Reader
     from aggregator.reading.serialization import as_dict
     from aggregator.reading.windows import Window
-    from estimators import Metric
 
-    metric = Metric(
+    metric = define(
         name="m", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[0.5, 1]
     )
     apart, alike = ([[9000, 5500], [9000, 3500]], [[9000, 4500], [9000, 4500]])

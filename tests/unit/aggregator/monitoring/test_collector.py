@@ -41,8 +41,9 @@ from aggregator.storage.redis_keys import (
 )
 from aggregator.storage.store import Store
 from aggregator.web import application
-from estimators import Metric
+from estimators import Metric, define
 from estimators.extremes import Decision, Progress
+from estimators.metrics.domains import Vocabulary
 from producers.device.rounds import Round, encode
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.paths import ROOT
@@ -54,7 +55,7 @@ TOPIC = "reports"
 TOP = 3
 HIGH = 17
 """Where the log of partition 0 ends: four messages are not counted."""
-DELAY = Metric(
+DELAY = define(
     name="delay",
     kind="mean",
     mechanism="randomized_response",
@@ -62,18 +63,18 @@ DELAY = Metric(
     levels=[0.5, 1],
     unit='minutes "late"\n',
 )
-CARRIER = Metric(
+CARRIER = define(
     name="carrier",
     kind="frequency",
     mechanism="rappor",
     categories=["AA", "B6", 'quoted " name', "back\\slash", "new\nline"],
     levels=[8],
 )
-SILENT = Metric(name="silent", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
-PLACE = Metric(
+SILENT = define(name="silent", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+PLACE = define(
     name="place", kind="vector_mean", mechanism="hemisphere", dimension=5, radius=2, levels=[8]
 )
-WORDS = Metric(
+WORDS = define(
     name="words",
     kind="frequency",
     mechanism="count_sketch",
@@ -81,9 +82,9 @@ WORDS = Metric(
     watch=["sun", "snow"],
     levels=[8],
 )
-UNWATCHED = dataclasses.replace(WORDS, name="unwatched", watch=None)
-YOUNGEST = Metric(name="youngest", kind="minimum", range=(0, 1), levels=[1], rounds=6)
-WAGE = Metric(name="wage", kind="mean", trust="central", range=(0, 10), levels=[0.1, 4], pane="10m")
+UNWATCHED = dataclasses.replace(WORDS, name="unwatched", domain=Vocabulary(categories="open"))
+YOUNGEST = define(name="youngest", kind="minimum", range=(0, 1), levels=[1], rounds=6)
+WAGE = define(name="wage", kind="mean", trust="central", range=(0, 10), levels=[0.1, 4], pane="10m")
 METRICS = {m.name: m for m in (DELAY, CARRIER, SILENT, PLACE, WORDS, UNWATCHED)}
 MEASURED = (
     Measurements().committed(0.004, 100).arrived(array("q", [0, 0, 600]), 700).refused("malformed")

@@ -17,13 +17,13 @@ from aggregator.reading.serialization import as_dict
 from aggregator.reading.series import SeriesQuery, SeriesReader
 from aggregator.reading.windows import Window
 from aggregator.storage.store import Store
-from estimators import Estimate, Metric
+from estimators import Estimate, Metric, define
 from tests.support.reports.counted import Counting
 from tests.support.reports.messages import EPOCH
 
 DAY = 86_400_000
 FIXED = Looks(weights_fixed=True)
-LATE = Metric(
+LATE = define(
     name="late",
     kind="mean",
     mechanism="randomized_response",

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import estimators
 from aggregator.cli.main import cli
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
-from estimators import Metric, load_metrics
+from estimators import Metric, SearchMetric, load_metrics
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.messages import ARRIVAL, batch, log
 
@@ -113,9 +114,9 @@ def test_nothing_is_told_where_nothing_was_left_out(redis_url: str) -> None:
 
 def answers(metric: Metric, values: list[int], seed: int) -> ReportBatch:
     """Return a batch with answers to the metric, or to its first round."""
-    if not metric.has_rounds:
+    if not isinstance(metric, SearchMetric):
         return batch(metric, values, seed=seed)
-    bits = Metric(
+    bits = estimators.define(
         name="delay", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1]
     )
     return batch(bits, values, seed=seed, revision=metric.revision, round=1)

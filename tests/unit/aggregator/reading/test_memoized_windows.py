@@ -8,14 +8,14 @@ import pytest
 from aggregator.reading import serialization
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
-from estimators import Estimate, Metric
+from estimators import Estimate, LocalMetric, define
 from estimators.exact.randomness import SeededBits
 
 MINUTE = 60_000
 
 
-def metric(*, memoized: bool) -> Metric:
-    return Metric(
+def metric(*, memoized: bool) -> LocalMetric:
+    return define(
         name="late",
         kind="mean",
         mechanism="randomized_response",

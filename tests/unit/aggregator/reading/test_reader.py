@@ -23,7 +23,7 @@ from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.commands import Commands
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
-from estimators import Metric
+from estimators import LocalMetric, define
 from estimators.estimate import Counts
 from producers.wire.batch import heartbeat
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
@@ -35,8 +35,8 @@ FUTURE_MS = 10 * MINUTE
 SECOND = 1000
 
 
-def mean(name: str, **fields: Any) -> Metric:
-    return Metric(
+def mean(name: str, **fields: Any) -> LocalMetric:
+    metric: LocalMetric = define(
         name=name,
         kind="mean",
         mechanism="randomized_response",
@@ -45,6 +45,7 @@ def mean(name: str, **fields: Any) -> Metric:
         minimum_reports=3,
         **fields,
     )
+    return metric
 
 
 #: Panes that roll up into hours and days, into neither, and into days alone.
@@ -96,7 +97,7 @@ class Counted:
                 self.store.partition.commit(number, epoch, expected, partition, facts)
                 expected = partition.next_offset
 
-    def by_hand(self, metric: Metric, start: int | None, end: int | None) -> Counts:
+    def by_hand(self, metric: LocalMetric, start: int | None, end: int | None) -> Counts:
         """Sum a metric's own panes that overlap [start, end)."""
         name = metric_key(metric.name, metric.revision)
         total = metric.zero()

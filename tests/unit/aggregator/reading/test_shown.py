@@ -25,14 +25,15 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.series import SeriesQuery, SeriesReader
 from aggregator.reading.windows import Window
-from estimators import Estimate, Metric
+from estimators import Estimate, Metric, SearchMetric, define
 from estimators.exact.randomness import SeededBits
 from estimators.extremes import Decision, Progress
+from estimators.metrics.domains import Interval
 from producers.device.rounds import Round
 from producers.populations.truth import Truth
 from tests.support.reports.counted import Counting
 
-RARE = Metric(name="rare", kind="frequency", mechanism="grr", categories=4, levels=[1])
+RARE = define(name="rare", kind="frequency", mechanism="grr", categories=4, levels=[1])
 OUTSIDE = np.array([200, 120, 78, 2, 0])
 """Of which two categories come out far below zero, and below their bounds."""
 
@@ -107,7 +108,7 @@ def test_people_are_shown_no_value_outside_its_bounds() -> None:
 def test_printed_bounds_contain_the_computed_ones_whatever_the_unit(
     highest: float, each: int
 ) -> None:
-    spent = Metric(
+    spent = define(
         name="spent",
         kind="mean",
         mechanism="randomized_response",
@@ -167,7 +168,7 @@ def test_series_and_prometheus_show_the_same(counting: Counting) -> None:
 
 
 def test_no_loss_of_a_release_is_printed_smaller_than_it_is() -> None:
-    salary = Metric(name="salary", kind="mean", trust="central", range=(0, 1), levels=[0.1, 1, 4])
+    salary = define(name="salary", kind="mean", trust="central", range=(0, 1), levels=[0.1, 1, 4])
     rng = np.random.default_rng(4)
     for seed in range(30):
         level = np.repeat([0, 1, 2], rng.integers(200, 3000, 3))
@@ -191,12 +192,12 @@ def test_no_loss_of_a_release_is_printed_smaller_than_it_is() -> None:
 
 # -- A search -------------------------------------------------------------------------------------
 
-LONGEST = Metric(
+LONGEST = define(
     name="longest", kind="maximum", range=(0, 724), levels=[1], rounds=2, unit="minutes"
 )
 
 
-def searching(metric: Metric) -> Window:
+def searching(metric: SearchMetric) -> Window:
     """One round went outwards, the other inwards: [362, 543] of a maximum, its middle 452.5."""
     search = metric.search
     threshold = search.threshold(Progress())
@@ -248,7 +249,8 @@ def test_the_headline_of_a_search_is_what_is_certain(
 def test_the_statement_of_a_search_is_never_stronger_than_its_certificate(kind: str) -> None:
     """With six digits, as it had, half of these said more than is certain."""
     for top in np.linspace(1e6, 2**26, 60).tolist():
-        metric = dataclasses.replace(LONGEST, kind=kind, range=(0.0, top / 3), unit="", rounds=2)
+        domain = Interval(range=(0.0, top / 3))
+        metric = dataclasses.replace(LONGEST, kind=kind, domain=domain, unit="")
         told = as_dict(searching(metric), Reader.answer(searching(metric)))["search"]
         number = re.match(r"at (?:most|least) (\S+), with", told["statement"])
         assert number is not None

@@ -20,7 +20,7 @@ from aggregator.state.pane_keys import PaneKey, metric_key, round_key
 from aggregator.state.partition import Partition
 from aggregator.storage.redis_keys import rounds_key
 from aggregator.web.live import Live
-from estimators import Metric
+from estimators import define
 from estimators.exact.randomness import SeededBits
 from estimators.extremes import Progress
 from producers.device.rounds import Round, encode
@@ -29,10 +29,10 @@ from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.counted import Client, Counting, connected
 from tests.support.reports.messages import log
 
-AGE = Metric(
+AGE = define(
     name="age", kind="maximum", range=(0, 64), levels=[1, 4], rounds=4, max_key_reports=None
 )
-DELAY = Metric(name="delay", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1])
+DELAY = define(name="delay", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1])
 METRICS = {metric.name: metric for metric in (AGE, DELAY)}
 FUTURE_MS = 600_000
 
@@ -143,7 +143,7 @@ def test_devices_tell_what_they_wait_for_once_nobody_has_answered_for_a_while() 
     )
     now[0] += 60
     assert waiting.due() == told
-    enough = Metric(
+    enough = define(
         name="age", kind="maximum", range=(0, 64), levels=[1], rounds=4, round_reports=30_000
     )
     waiting = Waiting(enough, lambda: now[0])

@@ -15,7 +15,7 @@ from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
-from estimators import Metric
+from estimators import Metric, define
 from estimators.exact.randomness import SeededBits
 from producers.wire.batch import heartbeat
 from tests.support.reports.bad_batches import bad_batches
@@ -341,7 +341,7 @@ def test_a_heartbeat_is_never_ahead_of_kafka_never_late_and_of_no_search() -> No
     assert mark.time == ARRIVAL
     (future,) = partition.count([LogMessage(16, heartbeat(PAY, ARRIVAL + 2 * FUTURE_MS))])
     assert future.reason == "future"
-    longest = Metric(name="longest", kind="maximum", range=(0, 64), levels=[2], rounds=4)
+    longest = define(name="longest", kind="maximum", range=(0, 64), levels=[2], rounds=4)
     searched = Partition({"longest": longest}, FUTURE_MS)
     (empty,) = searched.count([LogMessage(0, heartbeat(longest, EPOCH))])
     assert empty.reason == "empty"
@@ -444,8 +444,8 @@ def test_many_metrics_in_one_log_are_told_apart_and_read_as_columns(
 
 
 def test_a_field_that_is_not_known_here_moves_nothing() -> None:
-    open_minded = Metric(
-        name="any", kind="frequency", mechanism="grr", categories=256, levels=range(1, 61)
+    open_minded = define(
+        name="any", kind="frequency", mechanism="grr", categories=256, levels=[*range(1, 61)]
     )
     batches = [batch(open_minded, [7, 8, 9], 2.0, seed=seed) for seed in range(40)]
     plain, longer = Partition({"any": open_minded}, 0), Partition({"any": open_minded}, 0)

@@ -25,7 +25,7 @@ from aggregator.storage.commit_writes import MOST_WORDS, keys_of, writes
 from aggregator.storage.connection import connect
 from aggregator.storage.lease import Lease
 from aggregator.storage.store import Store
-from estimators import Metric
+from estimators import Metric, define
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.messages import EPOCH, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
@@ -77,7 +77,7 @@ def test_no_write_is_longer_than_lua_takes(
 
 def many_metrics() -> dict[str, Metric]:
     made = (
-        Metric(
+        define(
             name=f"metric_{number}",
             kind="mean",
             mechanism="randomized_response",

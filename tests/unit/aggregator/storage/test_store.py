@@ -15,7 +15,7 @@ from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.store import Store
-from estimators import Metric
+from estimators import Metric, define
 from tests.support.reports.messages import ARRIVAL, EPOCH, agreeing, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, HOUR, METRICS, MINUTE
 
@@ -143,7 +143,7 @@ def test_the_running_total_is_the_closed_panes_and_the_open_ones(store: Store) -
 
 
 def test_expired_panes_leave_by_themselves(store: Store) -> None:
-    kept = Metric(
+    kept = define(
         name="kept",
         kind="mean",
         mechanism="laplace",

@@ -16,7 +16,7 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import answer
 from aggregator.reading.windows import Window
 from aggregator.web.asyncapi import document
-from estimators import Metric
+from estimators import LocalMetric, Metric, define
 from tests.support.paths import ROOT
 from tests.support.reports.messages import EPOCH, LogMessage
 
@@ -25,11 +25,11 @@ SETTINGS = Settings(
     topics=Topics(reports="in", estimates="out", deadletters="dead", rounds="asked")
 )
 METRICS = [
-    Metric(name="delay", kind="mean", mechanism="laplace", range=(0, 1), levels=[1], pane="1h"),
-    Metric(
+    define(name="delay", kind="mean", mechanism="laplace", range=(0, 1), levels=[1], pane="1h"),
+    define(
         name="carrier", kind="frequency", mechanism="grr", categories=["AA", "B6", "DL"], levels=[1]
     ),
-    Metric(
+    define(
         name="position",
         kind="vector_mean",
         mechanism="hemisphere",
@@ -53,7 +53,8 @@ def window_of(metric: Metric) -> Window:
     statistic = metric.zero()
     level = metric.level_of([1.0] * 200)
     values: dict[str, Any] = {"mean": 0.5, "frequency": 1, "vector_mean": [0.5, 0, 0]}
-    metric.accumulate(statistic, level, metric.randomize([values[metric.kind]] * 200, level))
+    reports = LocalMetric.require(metric).randomize([values[metric.kind]] * 200, level)
+    metric.accumulate(statistic, level, reports)
     return Window(metric, statistic, EPOCH, EPOCH + metric.pane_ms, "final", EPOCH)
 
 

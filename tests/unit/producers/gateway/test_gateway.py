@@ -19,7 +19,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from estimators import Metric
+from estimators import define
 from producers.gateway import Gateway, bodies, gateway
 from producers.gateway.bodies import JSON, PROTOBUF, Times
 from producers.wire.batch import encode_batch, heartbeat, new_batch_id
@@ -67,7 +67,7 @@ def refusing(broker: Broker) -> Iterator[Post]:
     assert broker.read(topic) == []
 
 
-PAY = Metric(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
+PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
 
 
 def test_true_values_of_a_trusted_metric_are_taken_over_tls_alone(

@@ -1,0 +1,86 @@
+"""The kinds of metric: what values each has, what its answers look like, how it is collected."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+from estimators.errors import nearest
+from estimators.metrics.domains import Ball, Categories, Domain, Interval
+from estimators.registry import Registry
+from estimators.shapes import Shape
+
+GROUP = "dither.metrics"
+
+
+class Way(enum.Enum):
+    """A way of collecting."""
+
+    LOCAL = "local"
+    """Devices randomize their values."""
+    TRUSTED = "trusted"
+    """Devices send true values, of which only releases are shown."""
+    SEARCH = "search"
+    """Devices answer yes or no, in rounds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of metric: what is estimated.
+
+    Parameters
+    ----------
+    name : str
+        As definitions have it.
+    domain : type of Domain
+        What values there are. Its fields are the kind's own keys in a definition.
+    shape : Shape
+        What an answer looks like.
+    ways : frozenset of Way
+        How it can be collected: at most one way for each kind of trust.
+    """
+
+    name: str
+    domain: type[Domain]
+    shape: Shape
+    ways: frozenset[Way] = frozenset({Way.LOCAL})
+
+    @property
+    def keys(self) -> dict[str, dataclasses.Field[Any]]:
+        """The kind's own keys in a definition: the fields of its domain."""
+        fields = dataclasses.fields(self.domain)
+        return {field.name: field for field in fields if field.init and field.name != "metric"}
+
+
+_PRIVATE_OR_TRUSTED, _SEARCHED = frozenset({Way.LOCAL, Way.TRUSTED}), frozenset({Way.SEARCH})
+_BUILT_IN = (
+    Kind("mean", Interval, Shape.NUMBER, _PRIVATE_OR_TRUSTED),
+    Kind("vector_mean", Ball, Shape.NAMED_NUMBERS),
+    Kind("frequency", Categories, Shape.NAMED_NUMBERS, _PRIVATE_OR_TRUSTED),
+    Kind("minimum", Interval, Shape.SEARCH, _SEARCHED),
+    Kind("maximum", Interval, Shape.SEARCH, _SEARCHED),
+)
+
+
+def _accept(name: str, found: Any) -> Kind:
+    if not isinstance(found, Kind) or found.name != name:
+        raise ValueError(f"an estimators.metrics.kinds.Kind with the name {name!r}")
+    return found
+
+
+KINDS: Registry[Kind] = Registry(GROUP, {kind.name: kind for kind in _BUILT_IN}, _accept)
+"""The kinds by name: these, and those of entry points of the group :data:`GROUP`."""
+
+
+def kind_named(name: str) -> Kind:
+    """Return a kind.
+
+    Raises
+    ------
+    ValueError
+        If there is none of this name; it says what was expected.
+    """
+    if name not in KINDS:
+        raise ValueError(nearest(name, KINDS))
+    return KINDS[name]

@@ -1,0 +1,125 @@
+"""Metrics that are searched for: a minimum or maximum, asked in rounds."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, ClassVar, Self
+
+from estimators.durations import milliseconds
+from estimators.errors import nearest
+from estimators.extremes import Search
+from estimators.extremes.search import CRITICAL, MOST_ROUNDS, SPLITS
+from estimators.mechanisms import RandomizedResponse
+from estimators.metrics.domains import Interval
+from estimators.metrics.kinds import KINDS, Way
+from estimators.metrics.metric import Metric
+from estimators.metrics.validation import check_duration, check_number
+
+ROUNDS = f"the number of rounds, 1 to {MOST_ROUNDS}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchMetric(Metric):
+    """A minimum or maximum: devices say, at random, whether their value is beyond a threshold.
+
+    Each round is decided by itself: see :class:`estimators.extremes.Search`. There is no estimate
+    from a statistic of its own.
+
+    Parameters
+    ----------
+    rounds, split, beta, critical
+        See :class:`estimators.extremes.Search`.
+    round_reports : int, optional
+        A round closes when so many answers are counted; by default, by its time alone.
+    round_time : str
+        A round closes when this much time has passed since it was opened and `minimum_reports`
+        answers are counted.
+
+    See :class:`estimators.metrics.metric.Metric` for the other parameters.
+    """
+
+    way: ClassVar[Way] = Way.SEARCH
+    answered: ClassVar[str] = (
+        "is searched for in rounds, each decided by itself: use `search.estimate`"
+    )
+
+    rounds: int = dataclasses.field(metadata={"expected": ROUNDS})
+    split: str = "users"
+    beta: float = 0.05
+    critical: str = "law"
+    round_reports: int | None = None
+    round_time: str = "1h"
+
+    @classmethod
+    def require(cls, metric: Metric) -> Self:
+        """Return a metric, which has to be asked in rounds.
+
+        Raises
+        ------
+        ValueError
+            If it is not.
+        """
+        if not isinstance(metric, cls):
+            kinds = " or ".join(repr(name) for name, kind in KINDS.items() if cls.way in kind.ways)
+            raise ValueError(
+                f"metric {metric.name!r} of kind {metric.kind!r} has no rounds: expected one of "
+                f"kind {kinds}"
+            )
+        return metric
+
+    def check(self) -> None:
+        """Refuse a search that could not be made."""
+        super().check()
+        if self.mechanism not in ("", RandomizedResponse.name):
+            self.refuse("mechanism", f"none, or {RandomizedResponse.name!r}: answers are bits")
+        self.require_key(check_duration, "round_time")
+        for key, known in (("split", SPLITS), ("critical", CRITICAL)):
+            if getattr(self, key) not in known:
+                self.refuse(key, nearest(str(getattr(self, key)), known))
+        if not 0 < self.beta < 1:
+            self.refuse("beta", "a probability between 0 and 1")
+        if not 1 <= self.rounds <= MOST_ROUNDS:
+            self.refuse("rounds", ROUNDS)
+        self.require_key(check_number, "round_reports")
+
+    @property
+    def mechanism_class(self) -> type[RandomizedResponse]:
+        """What makes the answer to one round."""
+        return RandomizedResponse
+
+    @functools.cached_property
+    def randomizer(self) -> RandomizedResponse:
+        """What makes the answer to one round, at its share of the epsilon."""
+        if self.options:
+            raise ValueError(f"expected none, found {', '.join(self.options)}")
+        return self.search.randomizer
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """How it is searched for."""
+        return {
+            "rounds": self.rounds,
+            "split": self.split,
+            "beta": float(self.beta),
+            "critical": self.critical,
+        }
+
+    @functools.cached_property
+    def search(self) -> Search:
+        """How it is searched for."""
+        assert isinstance(self.domain, Interval)  # noqa: S101
+        return Search(
+            kind=self.kind,
+            range=self.domain.range,
+            levels=self.levels,
+            rounds=self.rounds,
+            split=self.split,
+            beta=self.beta,
+            critical=self.critical,
+        )
+
+    @functools.cached_property
+    def round_ms(self) -> int:
+        """How long a round is open at least, unless it has its answers, in milliseconds."""
+        return milliseconds(self.round_time)

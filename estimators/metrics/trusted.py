@@ -1,0 +1,115 @@
+"""Metrics whose devices send true values, to a collector that shows releases alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+from estimators.central import COLLECTIONS, TrueValues
+from estimators.central.weights import WEIGHTINGS
+from estimators.estimate import Counts, Estimate
+from estimators.exact.randomness import Bits, SystemBits
+from estimators.metrics.kinds import Way
+from estimators.metrics.reported import ReportedMetric
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrustedMetric(ReportedMetric):
+    """A question that devices answer truly: **the collector sees their values**.
+
+    Only its releases are private. See :class:`estimators.metrics.metric.Metric` for the parameters.
+    """
+
+    way: ClassVar[Way] = Way.TRUSTED
+    trust: ClassVar[str] = "central"
+    sends_true_values: ClassVar[bool] = True
+    answered: ClassVar[str] = "is collected in trust: only releases may be shown, use `release`"
+
+    def check(self) -> None:
+        """Refuse a mechanism, and an open vocabulary."""
+        super().check()
+        if self.kind not in COLLECTIONS:
+            self.refuse("kind", f"{' or '.join(COLLECTIONS)} where trust is central")
+        if self.mechanism not in ("", TrueValues.name):
+            self.refuse("mechanism", "none where trust is central: devices send true values")
+        if self.domain.parameters.get("categories", 0) is None:
+            self.refuse("categories", "names, or their number, where trust is central")
+
+    @property
+    def mechanism_class(self) -> type[TrueValues]:
+        """What stands in the place of a mechanism: it randomizes nothing."""
+        return COLLECTIONS[self.kind]
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The names of the weights that a release may have, the default first."""
+        return tuple(WEIGHTINGS[self.kind])
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """That values are true."""
+        return {"trust": self.trust}
+
+    def release(
+        self,
+        statistic: Counts,
+        bits: Bits | None = None,
+        weights: str | None = None,
+        beta: float = 0.05,
+        target: str = "population",
+    ) -> Estimate:
+        """Draw a private release from the sums of a trusted collection.
+
+        **Each call draws anew and costs every report what `privacy` says.** Release a statistic
+        once, and keep the result.
+
+        Parameters
+        ----------
+        statistic : ndarray of int64
+        bits : Bits, optional
+            The source of randomness; the operating system's by default.
+        weights : str, optional
+            One of :attr:`policies`; the first of them by default.
+        beta : float
+            Failure probability of the bounds; simultaneous over categories.
+        target : {"population", "sample"}
+            See :class:`estimators.question.Question`.
+
+        Returns
+        -------
+        Estimate
+            In the metric's own unit, unbiased and not clipped, with the loss at each level
+            (`privacy`) and the epsilon above which a level buys nothing (`saturation`). With
+            ``"adpm"`` and too few users for any use it is the middle of the range, at no loss.
+
+        Raises
+        ------
+        ValueError
+            If there are no such weights.
+
+        Examples
+        --------
+        >>> from estimators import define
+        >>> from estimators.exact.randomness import SeededBits
+        >>> metric = define(name="late", kind="mean", trust="central", range=(0, 1),
+        ...                 levels=[0.1, 1, 8])
+        >>> level = metric.level_of([0.1] * 2000 + [1.0] * 1000 + [8.0] * 1000)
+        >>> statistic = metric.zero()
+        >>> metric.accumulate(statistic, level, metric.randomize([0.0, 1.0] * 2000, level))
+        >>> release = metric.release(statistic, SeededBits(1), weights="adpm")
+        >>> bool(release.lower < 0.5 < release.upper), release.saturation
+        (True, 0.14)
+        >>> release.privacy.round(4)
+        array([0.1 , 0.14, 0.14])
+        """
+        collection = self.randomizer
+        assert isinstance(collection, TrueValues)  # noqa: S101
+        low, high = self.domain.ends
+        released = collection.release(
+            self._table(statistic),
+            SystemBits() if bits is None else bits,
+            self.policies[0] if weights is None else weights,
+            beta,
+            target,
+        )
+        return dataclasses.replace(released.rescaled(low, high - low), labels=self.labels)

@@ -1,0 +1,95 @@
+"""Names and what they stand for: built in, or brought by an installed distribution."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from estimators.errors import DefinitionError
+
+Entry = TypeVar("Entry")
+
+
+class Registry(Mapping[str, Entry], Generic[Entry]):
+    """A mapping from names to entries, which other distributions can add to.
+
+    Built-in entries are there at once. The entry points of a group are read when another name, or
+    the list of all names, is asked for first. Each is loaded when it is used.
+
+    Parameters
+    ----------
+    group : str
+        Of the entry points: see :mod:`importlib.metadata`.
+    built_in : mapping of str to entry
+        Whose names nothing else can take.
+    accept : callable
+        Returns the entry for what an entry point of a name refers to. A ValueError says what it
+        was expected to be.
+
+    Raises
+    ------
+    DefinitionError
+        On use of an entry point that cannot be used: it names the distribution, and what to do.
+    """
+
+    def __init__(
+        self, group: str, built_in: Mapping[str, Entry], accept: Callable[[str, Any], Entry]
+    ) -> None:
+        self.group, self.built_in, self._accept = group, built_in, accept
+
+    def __getitem__(self, name: str) -> Entry:
+        """Return an entry; KeyError if there is none."""
+        return self.built_in[name] if name in self.built_in else self._outside[name]()
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is an entry, without loading it."""
+        return name in self.built_in or name in self._outside
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield all names, the built-in ones first."""
+        yield from (*self.built_in, *self._outside)
+
+    def __len__(self) -> int:
+        """Return the number of names."""
+        return len(self.built_in) + len(self._outside)
+
+    @functools.cached_property
+    def _outside(self) -> dict[str, Callable[[], Entry]]:
+        """What loads each entry of installed distributions, once."""
+        from importlib import metadata  # slow to import, and seldom needed
+
+        found: dict[str, metadata.EntryPoint] = {}
+        for point in metadata.entry_points(group=self.group):
+            if point.name in self.built_in:
+                raise _unusable(point, "another name: Dither itself has this one")
+            if point.name in found:
+                raise _unusable(point, f"another name: {_brought_by(found[point.name])} has it too")
+            found[point.name] = point
+        return {name: functools.cache(lambda p=p: self._load(p)) for name, p in found.items()}
+
+    def _load(self, point: Any) -> Entry:
+        try:
+            target = point.load()
+        except Exception as error:
+            what = f"what can be imported, found {type(error).__name__}: {error}"
+            raise _unusable(point, what) from error
+        try:
+            return self._accept(point.name, target)
+        except ValueError as error:
+            raise _unusable(point, str(error)) from None
+
+
+def _brought_by(point: Any) -> str:
+    """Return the name and version of an entry point's distribution."""
+    found = point.dist
+    return "an unknown distribution" if found is None else f"{found.name} {found.version}"
+
+
+def _unusable(point: Any, expected: str) -> DefinitionError:
+    return DefinitionError(
+        f"entry point {point.name!r} of group {point.group}",
+        point.value,
+        f"{expected}. It comes with {_brought_by(point)}: change, update or uninstall that "
+        "distribution",
+    )

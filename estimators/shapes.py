@@ -1,0 +1,16 @@
+"""What an answer can look like: whoever shows answers chooses by their shape."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Shape(enum.Enum):
+    """The shape of a metric's answers."""
+
+    NUMBER = "number"
+    """One number, with bounds."""
+    NAMED_NUMBERS = "named numbers"
+    """A number for each label, with bounds that hold for all at once."""
+    SEARCH = "search"
+    """What the rounds of a search have come to."""
