@@ -28,7 +28,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from aggregator.config import logging
 from aggregator.config.settings import Redis, Settings, Topics
-from aggregator.counting.verify import Verification, verify
+from aggregator.counting.comparison import Verification
+from aggregator.counting.verify import verify
 from aggregator.counting.worker import Worker
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store

@@ -21,7 +21,8 @@ from confluent_kafka.cimpl import NewTopic
 from aggregator.clock import SYSTEM, Clock
 from aggregator.config.settings import Redis as RedisSettings
 from aggregator.config.settings import Settings, Topics
-from aggregator.counting.verify import Verification, verify
+from aggregator.counting.comparison import Verification
+from aggregator.counting.verify import verify
 from aggregator.counting.worker import Worker
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store

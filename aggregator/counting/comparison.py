@@ -1,0 +1,287 @@
+"""What the store has of a partition, compared with a replay of its log byte by byte."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from aggregator.counting.replay import LogReplay
+from aggregator.kafka.log_ends import LogEnds
+from aggregator.state.definition_history import Definitions
+from aggregator.state.pane import Pane
+from aggregator.state.pane_keys import PaneKey, counted_keys
+from aggregator.storage.progress import UNSET
+from aggregator.storage.snapshot import Snapshot
+from aggregator.storage.store import Store
+from estimators import TrustedMetric
+
+EXPIRY_SLACK_MS = 600_000
+"""A pane's expiry follows its closing commit, which a replay knows to within a commit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A place where the store is not what the log says.
+
+    Attributes
+    ----------
+    partition : int
+    where : str
+        The pane (or counter) in words, with its key.
+    detail : str
+    """
+
+    partition: int
+    where: str
+    detail: str
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        return f"partition {self.partition}: {self.where}: {self.detail}"
+
+
+@dataclasses.dataclass
+class Verification:
+    """The outcome of a replay.
+
+    Attributes
+    ----------
+    partitions, messages, panes : int
+        What was replayed and compared.
+    differences : list of Difference
+    unverifiable : list of Difference
+        Panes whose reports are no longer all in the log.
+    unjudged : list of Difference
+        Partitions that have messages in their log, and no state; and messages whose definitions are
+        lost.
+    uncounted : dict of int to int
+        By partition, how many messages of the log were not counted yet.
+    halted : dict of int to str
+        By partition, why nothing more of it is counted.
+    definitions : list of str
+        Digests of the definitions by which messages were judged, in the order of their use: those
+        that were in force when the messages were counted.
+    """
+
+    partitions: int = 0
+    messages: int = 0
+    panes: int = 0
+    differences: list[Difference] = dataclasses.field(default_factory=list)
+    unverifiable: list[Difference] = dataclasses.field(default_factory=list)
+    unjudged: list[Difference] = dataclasses.field(default_factory=list)
+    uncounted: dict[int, int] = dataclasses.field(default_factory=dict)
+    halted: dict[int, str] = dataclasses.field(default_factory=dict)
+    definitions: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def verified(self) -> bool:
+        """Whether everything in the store was proved from the log."""
+        return not (self.differences or self.unverifiable or self.unjudged)
+
+    def compare_end(self, number: int, snapshot: Snapshot, log: LogEnds) -> None:
+        """Note what a partition's log has, and the store has not counted."""
+        if why := snapshot.owner.get("halted"):
+            self.halted[number] = why
+        if not (lag := log.lag(number, snapshot.next_offset)):
+            return
+        self.uncounted[number] = lag
+        if snapshot.next_offset == UNSET:
+            detail = (
+                f"no state in Redis, though its log has {lag} messages: a worker that runs counts "
+                "them"
+            )
+            self.unjudged.append(Difference(number, "everything", detail))
+
+
+class Comparison:
+    """Compares one partition.
+
+    Parameters
+    ----------
+    store : Store
+    number : int
+    stored : mapping of PaneKey to int
+        The panes that the store knew of before the snapshot, and their first offsets.
+    definitions : iterable of Definitions
+        Those that were in force at some time: panes of others are left alone.
+    replay : LogReplay
+    outcome : Verification
+        Where differences are noted.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        number: int,
+        stored: Mapping[PaneKey, int],
+        definitions: Iterable[Definitions],
+        replay: LogReplay,
+        outcome: Verification,
+    ) -> None:
+        self._store, self._number, self._outcome = store, number, outcome
+        self._replay, self._snapshot = replay, replay.snapshot
+        metrics = [metric for one in definitions for metric in one.metrics.values()]
+        keys = {key for metric in metrics for key in counted_keys(metric)}
+        self._stored = {key: first for key, first in stored.items() if key.metric in keys}
+        self._has_older = len(self._stored) < len(stored)
+
+    def run(self) -> None:
+        """Note every difference."""
+        self._outcome.partitions += 1
+        self._outcome.messages += self._replay.messages
+        self._compare_panes()
+        if not self._replay.is_truncated:
+            self._compare_seen()
+            if not self._has_older:
+                self._compare_counters()
+
+    def _compare_panes(self) -> None:
+        begin, replayed, stored = self._replay.begin, self._replay.panes, self._stored
+        if self._replay.is_truncated:
+            is_told = self._replay.judged_from >= begin
+            stored = {}
+            for key, first in self._stored.items():
+                if key.grain == "pane" and first >= begin:
+                    stored[key] = first
+                elif not is_told:
+                    detail = (
+                        f"its reports are no longer all in the log, which begins at offset {begin}"
+                    )
+                    self._note(self._outcome.unverifiable, key, detail)
+            replayed = {key: pane for key, pane in replayed.items() if key in stored}
+        for key in sorted(stored.keys() - replayed.keys()):
+            self._note(
+                self._outcome.differences, key, "in the store, but no report of it in the log"
+            )
+        if replayed.keys() - stored.keys():  # what was opened meanwhile is there by now
+            known = stored_panes(self._store, self._number)
+            for key in sorted(replayed.keys() - known.keys()):
+                detail = "missing in its index: readers leave it out"
+                self._note(self._outcome.differences, key, detail)
+        keys = sorted(replayed)
+        self._outcome.panes += len(keys)
+        for key, found in zip(keys, self._read(keys), strict=True):
+            self._compare(key, replayed[key], found)
+
+    def _read(self, keys: list[PaneKey]) -> list[bytes | None]:
+        """Return what the store has: open panes as of the snapshot, closed ones as they are."""
+        closed = [key for key in keys if key not in self._snapshot.open]
+        found = self._store.panes.statistics([(self._number, key) for key in closed])
+        values = dict(zip(closed, found, strict=True))
+        return [
+            self._snapshot.open[key][1] if key in self._snapshot.open else values[key]
+            for key in keys
+        ]
+
+    def _compare(self, key: PaneKey, pane: Pane, found: bytes | None) -> None:
+        expected = pane.statistic.astype("<i8").tobytes()
+        if found == expected or (not found and self._is_expired(key, pane)):
+            return
+        if not found:
+            detail = f"missing in the store; the log has {_reports(pane, expected)} reports"
+        elif len(found) != len(expected):
+            detail = f"{len(found)} bytes in the store, {len(expected)} from the log"
+        else:
+            cells = np.flatnonzero(np.frombuffer(found, "<i8") != np.frombuffer(expected, "<i8"))
+            first = int(cells[0])
+            level, cell = divmod(first, pane.metric.randomizer.columns)
+            values = (
+                f"stored {np.frombuffer(found, '<i8')[first]}, "
+                f"replayed {np.frombuffer(expected, '<i8')[first]} "
+            )
+            if isinstance(pane.metric, TrustedMetric):  # sums of true values are not told
+                values = ""
+            detail = (
+                f"{len(cells)} cells differ, the first at level {level}, cell {cell}: {values}"
+                f"({_reports(pane, found)} and {_reports(pane, expected)} reports in all)"
+            )
+        self._note(self._outcome.differences, key, detail)
+
+    def _is_expired(self, key: PaneKey, pane: Pane) -> bool:
+        if pane.metric.retention_ms is None or key not in self._replay.closed:
+            return False
+        expires = self._replay.closed[key][1] + pane.metric.retention_ms
+        return expires <= time.time() * 1000 + EXPIRY_SLACK_MS
+
+    def _compare_seen(self) -> None:
+        for key, (_, _, seen) in self._snapshot.open.items():
+            pane = self._replay.state.panes.get(key)
+            if pane is not None and pane.seen != seen:
+                self._note(
+                    self._outcome.differences,
+                    key,
+                    f"{len(seen)} batch ids in the store, {len(pane.seen)} from the log",
+                )
+            if pane is not None and pane.used != (used := self._snapshot.used.get(key, {})):
+                keys = sum(used.get(k) != pane.used.get(k) for k in used.keys() | pane.used.keys())
+                self._note(
+                    self._outcome.differences,
+                    key,
+                    f"{keys} message keys have other numbers of reports in the store than in the "
+                    f"log ({len(used)} and {len(pane.used)} keys)",
+                )
+
+    def _compare_counters(self) -> None:
+        for name in sorted(self._snapshot.counts.keys() | self._replay.state.counts.keys()):
+            stored, replayed = (
+                self._snapshot.counts.get(name, 0),
+                self._replay.state.counts.get(name, 0),
+            )
+            if stored != replayed:
+                self._outcome.differences.append(
+                    Difference(
+                        self._number, f"count {name}", f"stored {stored}, replayed {replayed}"
+                    )
+                )
+        marks, known = (
+            {k: v for k, v in found.items() if v.time >= 0}  # not where all was refused
+            for found in (self._replay.state.watermarks, self._snapshot.watermarks)
+        )
+        if marks != known:
+            self._outcome.differences.append(
+                Difference(
+                    self._number,
+                    "watermarks",
+                    f"stored {_text(known)}, replayed {_text(marks)}",
+                )
+            )
+
+    def _note(self, where: list[Difference], key: PaneKey, detail: str) -> None:
+        where.append(Difference(self._number, describe(key), detail))
+
+
+def stored_panes(store: Store, number: int) -> dict[PaneKey, int]:
+    """Return the panes of a partition that the store knows of, and their first offsets."""
+    found: dict[PaneKey, int] = {}
+    for grain, metric in store.panes.indexed(number):
+        panes = store.panes.starts(number, grain, metric, None, None)
+        found |= {PaneKey(grain, metric, start): first for start, first in panes.items()}
+    return found
+
+
+def describe(key: PaneKey) -> str:
+    """Return a pane in words, its key behind.
+
+    Examples
+    --------
+    >>> describe(PaneKey("pane", "delay@0000001f", 1357000200000))
+    'pane of delay from 2013-01-01T00:30:00Z (pane:delay@0000001f:1357000200000)'
+    """
+    metric = key.metric.split("@")[0]
+    if key.grain == "total":
+        return f"total of {metric} ({key})"
+    begin = datetime.datetime.fromtimestamp(key.start / 1000, datetime.UTC)
+    return f"{key.grain} of {metric} from {begin:%Y-%m-%dT%H:%M:%SZ} ({key})"
+
+
+def _reports(pane: Pane, statistic: bytes) -> int:
+    return int(pane.metric.counts(np.frombuffer(statistic, "<i8").astype(np.int64)).sum())
+
+
+def _text(marks: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {mark}" for name, mark in sorted(marks.items()))

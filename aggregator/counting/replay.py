@@ -1,0 +1,170 @@
+"""A partition's log is counted again, by the definitions that were in force at each offset."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+
+from aggregator.errors import DitherError
+from aggregator.kafka import clients, worker_clients
+from aggregator.kafka.obstacles import between, is_of_data, spans
+from aggregator.state.admission import ANY_AGE
+from aggregator.state.definition_history import Definitions
+from aggregator.state.pane import Pane
+from aggregator.state.pane_keys import PaneKey, counted_keys
+from aggregator.state.partition import Partition
+from aggregator.storage.snapshot import Snapshot
+from estimators.durations import milliseconds
+
+CONSUME_MESSAGES = 10_000
+CONSUME_SECONDS = 0.5
+SILENCE_SECONDS = 60.0
+
+Progress = Callable[[int, int], None]
+"""Called with a partition and the offset reached in it."""
+
+
+class LogReplay:
+    """The replay of one partition.
+
+    Parameters
+    ----------
+    topic : str
+    number : int
+    history : sequence of (int, Definitions)
+        From which offset on which were in force.
+    snapshot : Snapshot
+        What is to be proved: the replay ends at its next offset.
+    judged_from : int
+        From where on the definitions are known.
+
+    Attributes
+    ----------
+    state : Partition
+        The sums of the open panes, and what is counted of the partition as a whole.
+    closed : dict of PaneKey to (Pane, int)
+        Closed panes, and the event time from which their retention runs, ms.
+    begin : int
+        The first offset that was replayed.
+    messages : int
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        number: int,
+        history: Sequence[tuple[int, Definitions]],
+        snapshot: Snapshot,
+        judged_from: int,
+    ) -> None:
+        self._position, self.snapshot = TopicPartition(topic, number), snapshot
+        self.judged_from = self.begin = judged_from
+        self._history = deque(history)
+        self.state = _start(self._history.popleft()[1])
+        self._left: dict[PaneKey, Pane] = {}
+        self.closed: dict[PaneKey, tuple[Pane, int]] = {}
+        self.messages = 0
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether some of what was counted is no longer in the log, or cannot be judged."""
+        return self.begin > int(self.snapshot.owner.get("begin", 0))
+
+    @property
+    def panes(self) -> dict[PaneKey, Pane]:
+        """All panes, also those of definitions that are no longer in force."""
+        return self._left | {key: pane for key, (pane, _) in self.closed.items()} | self.state.panes
+
+    def run(self, consumer: Consumer, progress: Progress) -> None:
+        """Count what is in the log up to the snapshot's next offset."""
+        low, _ = consumer.get_watermark_offsets(self._position, timeout=clients.ANSWER_SECONDS)
+        self.begin = max(low, int(self.snapshot.owner.get("begin", 0)), self.judged_from)
+        self.state.next_offset = self.begin
+        for messages in self._log(consumer, progress):
+            self.messages += len(messages)
+            for part in self._by_definitions(messages):
+                self.state.count(part)
+                for key, pane in self.state.saved().items():
+                    self.closed[key] = (pane, self.state.watermarks[key.metric].arrived)
+        self._redefine(self.snapshot.next_offset)
+
+    def _by_definitions(self, messages: list[Any]) -> Iterator[list[Any]]:
+        """Yield messages in parts, the state being that of the definitions of each part's time."""
+        while self._history and _offset(messages[-1]) >= self._history[0][0]:
+            before = [m for m in messages if _offset(m) < self._history[0][0]]
+            if before:
+                yield before
+            messages = messages[len(before) :]
+            self._redefine(self._history[0][0])
+        yield messages
+
+    def _redefine(self, offset: int) -> None:
+        """Go on by the definitions in force at an offset, as a worker does that reloads them."""
+        while self._history and self._history[0][0] <= offset:
+            state, definitions = self.state, self._history.popleft()[1]
+            self._left |= state.panes
+            self.state = _start(definitions)
+            self.state.next_offset = state.next_offset
+            self.state.watermarks.update(state.watermarks)
+            self.state.counts.update(state.counts)
+            for key in [*self._left]:
+                metric = definitions.metrics.get(key.metric.partition("@")[0])
+                if metric is not None and key.metric in counted_keys(metric):
+                    self.state.panes[key] = dataclasses.replace(self._left.pop(key), metric=metric)
+
+    def _log(self, consumer: Consumer, progress: Progress) -> Iterator[list[Any]]:
+        passed = spans(self.snapshot.owner)
+        for start, stop in between(self.state.next_offset, self.snapshot.next_offset, passed):
+            yield from self._stretch(consumer, progress, start, stop)
+        consumer.unassign()
+
+    def _stretch(
+        self, consumer: Consumer, progress: Progress, start: int, end: int
+    ) -> Iterator[list[Any]]:
+        """Yield the messages in [start, end); what stands behind may be unreadable."""
+        number = self._position.partition
+        here = TopicPartition(self._position.topic, number, start)
+        consumer.assign([here])
+        heard = time.monotonic()
+        reached = start
+        while reached < end:
+            wanted = min(CONSUME_MESSAGES, end - reached)
+            messages = consumer.consume(wanted, timeout=CONSUME_SECONDS)
+            is_over = False
+            for message in messages:
+                error = message.error()
+                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                    continue
+                if not is_of_data(error, message.offset()) or _offset(message) < end:
+                    raise KafkaException(error)
+                is_over = True  # it comes behind all that can be read
+            good = [m for m in messages if m.error() is None and _offset(m) < end]
+            if good:
+                heard = time.monotonic()
+                yield good
+            position = consumer.position([here])[0].offset
+            reached = max(reached, position if position != OFFSET_INVALID else 0)
+            reached = end if is_over else reached
+            reached = max(reached, worker_clients.ends(messages).get(number, 0))
+            progress(number, min(reached, end))
+            if time.monotonic() - heard > SILENCE_SECONDS:
+                raise DitherError(
+                    f"partition {number}: the log gave nothing for {SILENCE_SECONDS:g} s at "
+                    f"offset {reached}, and the state stands at {end}"
+                )
+
+
+def _start(definitions: Definitions) -> Partition:
+    """Return a partition of which nothing is counted, under some definitions."""
+    found = definitions.rules
+    past_ms = milliseconds(found["past"]) if "past" in found else ANY_AGE
+    return Partition(definitions.metrics, milliseconds(found["future"]), past_ms=past_ms)
+
+
+def _offset(message: Any) -> int:
+    return int(message.offset())
