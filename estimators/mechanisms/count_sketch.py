@@ -1,4 +1,4 @@
-"""Count sketch for open vocabularies: any string may be reported, and asked for afterwards."""
+"""Count sketch for open vocabularies: devices may report any string, and readers query it later."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ KEYS_AT_A_TIME = 64  # times 512 rows: what a cache holds
 
 
 class CountSketch(Mechanism):
-    """A count sketch of an open vocabulary, one symbol of one of its rows a report.
+    """A count sketch of an open vocabulary; a report is one symbol of one of its rows.
 
     The sketch has t rows, each with a public hash of keys to one of M buckets and one to a sign.
-    The device draws its row j. A level has w blocks of R = M / w buckets; the device draws r
-    uniform below R, and the symbol (block, sign times H[r, place in the block]) of its value's
-    bucket, H being Hadamard's matrix, goes through k-ary randomized response over 2w symbols. The
-    report is ``2 (j M + block R + r)``, and 1 more for a negative sign, in 1, 2 or 4 bytes.
-    Statistic of a level: the number of reports and those of each of the 2 t M symbols. Source:
-    Charikar, Chen and Farach-Colton (2004) for the sketch; Chen, Kairouz and Ozgur (2020), section
-    4, for the symbols of a row.
+    The device draws its row j. A level has w blocks of R = M / w buckets. The device draws r
+    uniform below R, and sends the symbol (block, sign times H[r, place in the block]) of its
+    value's bucket, where H is Hadamard's matrix, through k-ary randomized response over 2w symbols.
+    The report is ``2 (j M + block R + r)``, and 1 more for a negative sign, in 1, 2 or 4 bytes.
+    Statistic of a level: the number of reports and the number for each of the 2 t M symbols.
+    Source: Charikar, Chen and Farach-Colton (2004) for the sketch; Chen, Kairouz and Ozgur (2020),
+    section 4, for the symbols of a row.
 
     Parameters
     ----------
@@ -52,29 +52,30 @@ class CountSketch(Mechanism):
     buckets : int
         M, a power of two.
     seed : int
-        Of the hashes, public; below 2^64. Whoever knows it can choose strings that collide with
-        another one.
+        The public seed of the hashes; below 2^64. Anyone who knows it can choose strings that
+        collide with another one.
 
     Notes
     -----
     **Blocks.** w minimises the variance at small frequencies: the largest power of two with 2 w^2
-    <= (e^epsilon - 1)^2, from 1 to M, in exact arithmetic. The hashes are those of all levels.
+    <= (e^epsilon - 1)^2, from 1 to M, in exact arithmetic. All levels share the hashes.
 
     **Privacy.** j and r do not depend on the value. A 64-bit word below T = ceil(2^64 (2w - 1) /
     (e^epsilon + 2w - 1)) chooses another of the row's symbols.
 
-    **Decoding.** For a key v let D be 1 or -1 if a report's block is v's, as its sign times H and
-    v's sign hash says, else 0. A transform over r gives the sums of D for all buckets of a row; a
-    key's sum is that over its t buckets. With c = p - q of randomized response, E D = c (f + b):
-    rows of H are orthogonal, so only values in v's own bucket collide, and b, a mean over the rows,
-    is zero on average over the hashes, with variance sum f_x^2 / (t M) over the other values x.
+    **Decoding.** For a key v let D be 1 or -1 if a report's block is v's, according to its sign
+    times H and v's sign hash; otherwise 0. A transform over r gives the sums of D for all buckets
+    of a row; a key's sum is that over its t buckets. With c = p - q of randomized response, E D = c
+    (f + b): rows of H are orthogonal, so only values in v's bucket collide. b, a mean over the
+    rows, is zero on average over the hashes, with variance sum f_x^2 / (t M) over the other values
+    x.
 
     **Variance.** (A - c^2 f^2) / c^2 a report, where A = 2q + c (f + (1 - f) / w) on average over
-    the hashes. ``optimal`` weights take it at f = 0; ``paper`` is HLDP's Algorithm 5,
-    tanh^2(epsilon / 2).
+    the hashes. ``optimal`` weights use it at f = 0; ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon
+    / 2).
 
-    **Bounds** hold for the noise and, over the hashes, for what collides, together. Which strings
-    are asked for must not depend on the seed, nor may what people hold: see
+    **Bounds** hold for the noise and, over the hashes, for the collisions together. Neither the
+    strings in a query nor people's values may depend on the seed: see
     :mod:`estimators.bounds.collisions` and :mod:`estimators.bounds.own_signs`.
 
     Examples
@@ -169,7 +170,7 @@ class CountSketch(Mechanism):
         return (2 * (row * self.buckets + block * size + r) + sign).astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a report that is no symbol."""
+        """Reject a report that is not a symbol."""
         reports = np.frombuffer(values, dtype=self.dtype)
         if reports.size and reports.max() >= self.symbols:
             raise ReportError(
@@ -193,7 +194,7 @@ class CountSketch(Mechanism):
         return signs.ravel(), pairs.sum(axis=(1, 2))
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the frequencies of the keys that are asked for."""
+        """Estimate the frequencies of the requested keys."""
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
         counts = table[:, 0]
         shares = level_weights(question.weights, counts, self.facts)
@@ -216,7 +217,7 @@ class CountSketch(Mechanism):
         keys: Words,
         sizes: Floats,
     ) -> float | None:
-        """Return Cochran's p-value for these keys: what collides is the same at all levels."""
+        """Return Cochran's p-value for these keys; collisions are the same at all levels."""
         if not keys.size:
             return None
         place, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
@@ -228,13 +229,13 @@ class CountSketch(Mechanism):
     def _gathered(
         self, decoded: list[tuple[Counts, Counts]], coefficient: Floats, keys: Words
     ) -> tuple[Floats, Floats, Floats]:
-        """Read what bounds need of each key from the levels in use.
+        """Read the inputs of the bounds for each key from the levels in use.
 
         Returns
         -------
         value, scatter : ndarray of float64, shape (k,)
-            The weighted sum of D, and how its parts in the rows scatter: the sum of their squared
-            distances from their mean.
+            The weighted sum of D, and the scatter of its parts in the rows: the sum of their
+            squared distances from their mean.
         sizes : ndarray of float64, shape (levels, k)
             The number of reports with D != 0.
         """
@@ -270,7 +271,7 @@ class CountSketch(Mechanism):
         shares : ndarray of float64, shape (levels,)
             Each level's share of the weights; the sum is 1.
         question : Question
-            What the bounds are to hold for.
+            The question, which determines the assumptions.
         """
         used = counts > 0
         n, contrast, other = counts[used], self.contrast[used], self.other[used]
@@ -285,7 +286,7 @@ class CountSketch(Mechanism):
         )
 
     def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
-        """Return which reports have, in their row and with their r, the key's own symbol.
+        """Return which reports have the key's symbol, in their row and with their r.
 
         Parameters
         ----------
@@ -308,12 +309,12 @@ class CountSketch(Mechanism):
         return named
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the logarithm of the largest ratio for a report of the key's own symbol."""
+        """Return the logarithm of the largest ratio for a report of the key's symbol."""
         found: Floats = np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
         return found
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return what a report of a key's block stands for, by its sign."""
+        """Return the values that a report of a key's block represents, by its sign."""
         return -1 / self.contrast, 1 / self.contrast
 
     def privacy_ratio(self, level: int) -> Fraction:
@@ -325,8 +326,8 @@ class CountSketch(Mechanism):
 def best_blocks(epsilon: Fraction, buckets: int) -> int:
     """Return the largest power of two w with 2 w^2 <= (e^epsilon - 1)^2, from 1 to `buckets`.
 
-    Of the powers of two, it has the least variance at frequency 0. In exact arithmetic: every
-    device and the aggregator have to agree on it.
+    Among the powers of two, it has the least variance at frequency 0. The arithmetic is exact,
+    because every device and the aggregator must agree on it.
 
     Examples
     --------

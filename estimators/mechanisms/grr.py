@@ -24,9 +24,9 @@ from estimators.mechanisms.shared.symbols import index_dtype
 class Grr(SupportCounts):
     """k-ary randomized response: the category with probability e^epsilon / (e^epsilon + k - 1).
 
-    Otherwise one of the k - 1 others, uniformly. A report is the category's index, in the smallest
-    of 1, 2 or 4 bytes that k fits. Statistic of a level: the number of reports and how many name
-    each category. Source: HIST, section 2; Kairouz, Oh and Viswanath (2014).
+    Otherwise one of the k - 1 others, uniformly. A report is the category's index, in the fewest of
+    1, 2 or 4 bytes that suffice for k. Statistic of a level: the number of reports and the number
+    for each category. Source: HIST, section 2; Kairouz, Oh and Viswanath (2014).
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Grr(SupportCounts):
     -----
     A 64-bit word below T = ceil(2^64 (k - 1) / (e^epsilon + k - 1)) chooses another category, by a
     uniform integer drawn with rejection. So p = (2^64 - T) / 2^64 and q = T / (2^64 (k - 1)),
-    exactly. The best mechanism for k < 3 e^epsilon + 2, about; its variance grows with k.
+    exactly. It is the best mechanism for k below about 3 e^epsilon + 2; its variance grows with k.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class Grr(SupportCounts):
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a report that is no category."""
+        """Reject a report that is not a category."""
         reports = np.frombuffer(values, dtype=self.dtype)
         if reports.size and reports.max() >= self.categories:
             raise ReportError(

@@ -19,14 +19,14 @@ from estimators.mechanisms.shared.block_differences import BlockDifferences
 
 
 class HadamardResponse(BlockDifferences):
-    """Hadamard response: a symbol from half a block of symbols, which the category chooses.
+    """Hadamard response: a symbol from half a block of symbols that belongs to the category.
 
     At a level there are K = B b symbols in B blocks of b. Category x belongs to block x mod B and
     to row r = 1 + x // B of the b by b Hadamard matrix; its set C is the b / 2 symbols of the block
     where row r is +1. The report is uniform on C with odds s e^epsilon to K - s, s = b / 2, and
-    else uniform on all other symbols. For the category it is +1 in C and -1 in the rest of the
-    block: see :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences` for
-    the statistic, the variance and the weights. Source: Acharya, Sun and Zhang (2019), section 5.
+    otherwise uniform on all other symbols. For the category it is +1 in C and -1 in the rest of the
+    block: see :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences` for the
+    statistic, the variance and the weights. Source: Acharya, Sun and Zhang (2019), section 5.
 
     Parameters
     ----------
@@ -38,12 +38,13 @@ class HadamardResponse(BlockDifferences):
     Notes
     -----
     **Blocks.** B = 2^floor(log2 min(e^epsilon, 2k)), b = 2^ceil(log2(k/B + 1)), in exact
-    arithmetic. A level of a small epsilon has one large block, one of a large epsilon many small
-    ones; all share the columns, since K is at most 6k.
+    arithmetic. A level with a small epsilon has one large block, a level with a large epsilon many
+    small ones. All share the columns, because K is at most 6k.
 
-    **Decoding.** The transform of a block's counts at row r is N(C) - N(block without C), of mean
-    n f c with c = P(C | x) - P(rest of the block | x); f is the share of x. A report of another
-    category falls on both halves alike, since rows are orthogonal. O(K log b), memory linear in K.
+    **Decoding.** The transform of a block's counts at row r is N(C) - N(block without C), of mean n
+    f c with c = P(C | x) - P(rest of the block | x); f is the share of x. A report of another
+    category is equally likely in both halves, because rows are orthogonal. The cost is O(K log b),
+    with memory linear in K.
 
     Examples
     --------
@@ -90,7 +91,7 @@ class HadamardResponse(BlockDifferences):
         return reports
 
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
-        """Return which reports lie in the half of its block that the category chooses."""
+        """Return which reports lie in the category's half of its block."""
         row, own = divmod(category, self.blocks[level])
         block, column = np.divmod(reports.astype(np.int64), self.block_sizes[level])
         inside: NDArray[np.bool_] = (block == own) & ~hadamard.is_odd(np.asarray(row + 1), column)
@@ -114,7 +115,7 @@ class HadamardResponse(BlockDifferences):
 def block_count(epsilon: Fraction, categories: int) -> int:
     """Return 2^floor(log2 min(e^epsilon, 2k)), in exact arithmetic.
 
-    Every device and the aggregator have to agree on it.
+    Every device and the aggregator must agree on it.
 
     Examples
     --------
@@ -126,7 +127,7 @@ def block_count(epsilon: Fraction, categories: int) -> int:
 
 
 def block_size(categories: int, blocks: int) -> int:
-    """Return 2^ceil(log2(k/B + 1)): rows for the categories of a block, and one that is constant.
+    """Return 2^ceil(log2(k/B + 1)): rows for the categories of a block, and a constant row.
 
     Examples
     --------

@@ -30,15 +30,15 @@ ARITHMETIC = 1e-8
 
 
 class Hemisphere(Mechanism):
-    """A direction from the hemisphere around the value, or, by a private coin, from the other one.
+    """A direction from the hemisphere around the value or, by a private coin, from the other one.
 
     The device draws u uniform on the unit sphere and rounds it at random to the grid 1/g, which
-    gives an integer vector U with E[U | u] = g u: both without looking at the value. Then it looks:
-    v = x / |x| or, with probability 1/2 - |x| / 2, its opposite; and the report is U or -U, so that
-    <u, v> gets the sign +, or with probability 1 / (1 + e^epsilon) the sign -. At x = 0 the sign of
-    U is a fair coin. The estimate is the mean of B U / g, B = c K_d, with c = (e^epsilon + 1) /
-    (e^epsilon - 1) and K_d = sqrt(pi) Gamma((d+1)/2) / Gamma(d/2). Source: HLDP, Algorithms 3 and 4
-    (whose B is twice too large), after Duchi, Jordan and Wainwright (2013).
+    gives an integer vector U with E[U | u] = g u; both are independent of the value. Then v = x /
+    |x| or, with probability 1/2 - |x| / 2, its opposite. The report is U or -U, so that <u, v> gets
+    the sign +, or with probability 1 / (1 + e^epsilon) the sign -. At x = 0 the sign of U is a fair
+    coin. The estimate is the mean of B U / g, B = c K_d, with c = (e^epsilon + 1) / (e^epsilon - 1)
+    and K_d = sqrt(pi) Gamma((d+1)/2) / Gamma(d/2). Source: HLDP, Algorithms 3 and 4 (whose B is
+    twice too large), after Duchi, Jordan and Wainwright (2013).
 
     Parameters
     ----------
@@ -51,33 +51,32 @@ class Hemisphere(Mechanism):
 
     Notes
     -----
-    **Privacy.** u and U are drawn before the value is looked at and independently of it. Given
-    them, the report is one of two vectors, U and -U. Which one is the sign of <u, v>, or its
+    **Privacy.** u and U are drawn before the device looks at the value, and independently of it.
+    Given them, the report is one of two vectors, U and -U. Which one is the sign of <u, v>, or its
     opposite by a coin of T / 2^64, independent of everything, T = ceil(2^64 / (1 + e^epsilon)): so
     given (u, U), and whatever v is, each of the two has a probability between T / 2^64 and 1 - T /
-    2^64 (and exactly 1 where U = -U = 0). For every report m and all values x and x',
+    2^64 (and exactly 1 if U = -U = 0). For every report m and all values x and x',
 
         P(m | x) = E P(m | x, u, U) <= (2^64 - T) / T * E P(m | x', u, U) = ratio * P(m | x'),
 
     the mean being over the same law of (u, U) on both sides. **This is exact in floating point:**
-    nothing was supposed of the law of u, or of how <u, v> is rounded, summed or tied: only that it
-    is some function of (u, v). Doubles decide the direction that is *offered*, and the integer
-    threshold alone decides the sign. What doubles can cost is accuracy, not privacy. All randomness
-    is the operating system's.
+    the proof assumes nothing about the law of u, or about how <u, v> is rounded, summed or tied,
+    except that it is a function of (u, v). Doubles determine the *offered* direction, and the
+    integer threshold alone determines the sign. So doubles can cost accuracy, but not privacy. All
+    randomness is the operating system's.
 
     **No bias from the grid.** The sign is that of <u, v>, not of <U, v>; given u, the rounding is
     independent of the sign and has mean zero. So E[report] = (1 - 2 T / 2^64) g E[u sign<u, v>] = a
-    g v / K_d, and v has mean x. What the grid costs is a variance of at most 1 / (4 g^2) a
-    coordinate; it is part of the bounds.
+    g v / K_d, and v has mean x. The grid adds a variance of at most 1 / (4 g^2) a coordinate; the
+    bounds include it.
 
     **Accuracy of u.** Normal variates are made of 32-bit uniforms by Box and Muller: 2^32 angles,
-    evenly around the circle, and as many lengths, each in the middle of its share. That moves a
-    mean by some 10^-10, so the mean of a report by about as much; the bounds are widened by
-    10^-8 B.
+    evenly around the circle, and as many lengths, each in the middle of its share. That changes a
+    mean, and so the mean of a report, by some 10^-10; the bounds are widened by 10^-8 B.
 
-    **The law of a report.** Given x its density against the uniform law is 1 + a |x| sign<u, x>,
-    and so for users from any population it is 1 + a f(u) with f odd and |f| <= 1: E |u|^2 = 1 and
-    the law of |<u, e>| do not depend on the data. The bounds rest on this alone, so they hold for
+    **The law of a report.** Given x, its density with respect to the uniform law is 1 + a |x|
+    sign<u, x>. So for users from any population it is 1 + a f(u) with f odd and |f| <= 1: E |u|^2 =
+    1 and the law of |<u, e>| do not depend on the data. The bounds use this alone, so they hold for
     every target and any mix of values and levels.
 
     Examples
@@ -134,7 +133,7 @@ class Hemisphere(Mechanism):
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a vector further from the unit sphere than the rounding can bring it."""
+        """Reject a vector farther from the unit sphere than rounding can move it."""
         reports = np.frombuffer(values, dtype=self.dtype).reshape(-1, self.dimension)
         rows = max(1, CHUNK // self.dimension)
         for start in range(0, len(reports), rows):
@@ -164,8 +163,8 @@ class Hemisphere(Mechanism):
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the mean vector in the unit ball; `radius` bounds its error in the l2 norm.
 
-        The bounds of the coordinates hold for all of them at once, with probability 1 - beta,
-        unless they are asked for one by one; so does the radius.
+        The bounds hold for all coordinates at once with probability 1 - beta, unless pointwise
+        bounds were requested. So does the radius.
         """
         counts, sums = table[:, 0], table[:, 1:]
         shares = level_weights(question.weights, counts, self.facts)
@@ -191,9 +190,9 @@ class Hemisphere(Mechanism):
         return self._answer(question, counts, shares, mean, bounds, effective, apart, nearest)
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the same for a vector in the unit ball, taking the report for its direction.
+        """Return the same for a vector in the unit ball, treating the report as its direction.
 
-        The rounding to the grid can turn a sign only where the inner product is nearly zero.
+        Rounding to the grid can change a sign only if the inner product is nearly zero.
         """
         vector = np.asarray(value, dtype=np.float64)
         length = min(float(np.linalg.norm(vector)), 1.0)
@@ -202,14 +201,14 @@ class Hemisphere(Mechanism):
         return found
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return what a coordinate of +-g stands for."""
+        """Return the values that a coordinate of +-g represents."""
         return -self.scale, self.scale
 
     def report_norm(self) -> Floats:
-        """Return the l2 norm of the longest vector that a report of each level can stand for."""
+        """Return the l2 norm of the longest vector that a report of each level can represent."""
         longest: Floats = self.scale * math.sqrt(self._largest) / self.grid
         return longest
 
     def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) / T, exactly: the sign of the offered vector is all that is private."""
+        """Return (2^64 - T) / T, exactly: only the sign depends on the value."""
         return self.signs.ratio(level)

@@ -45,14 +45,14 @@ class Laplace(ScalarMean):
     Raises
     ------
     ValueError
-        If `grid` is no power of two, or a report would not fit 32 bits at the lowest level.
+        If `grid` is not a power of two, or a report would not fit into 32 bits at the lowest level.
 
     Notes
     -----
-    **Privacy.** Two inputs differ by at most 2 g on the grid, so each value of g x + z has
-    probabilities within a factor exp(2 g epsilon / (2 g)) = e^epsilon (a value that a rounding
-    error put outside [-1, 1] is clipped first, so 2 g is exact); rounding before and clamping after
-    cost nothing.
+    **Privacy.** Two inputs differ by at most 2 g on the grid, so the probabilities of each value of
+    g x + z are within a factor exp(2 g epsilon / (2 g)) = e^epsilon. (A value that a rounding error
+    put outside [-1, 1] is clipped first, so 2 g is exact.) Rounding before and clamping after the
+    noise cost no privacy.
 
     **The clamp.** M = g + ceil(92 g / epsilon). With q = exp(-epsilon / (2 g)), P(|z| > t) = 2
     q^(t+1) / (1 + q) < 2^-64 as soon as q^t <= 2^-65, that is t >= 65 ln 2 (2 g / epsilon), and 65
@@ -63,7 +63,7 @@ class Laplace(ScalarMean):
     g / epsilon) / g.)
 
     **The statistic.** Columns: n, sum y, sum (y^2 >> 31), sum (y^2 & (2^31 - 1)). With |y| < 2^31
-    no column can overflow 64 bits before 2^32 reports, whatever they say.
+    no column can overflow 64 bits before 2^32 reports, whatever their values.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class Laplace(ScalarMean):
         return noise
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a report beyond the limit of its level."""
+        """Reject a report beyond the limit of its level."""
         reports = np.frombuffer(values, dtype=self.dtype)
         limit = self.limits[np.frombuffer(levels, dtype=np.uint8)]
         beyond = (reports > limit) | (reports < -limit)
@@ -138,7 +138,7 @@ class Laplace(ScalarMean):
         np.add.at(table[:, 3], level, square & (2**LOW_BITS - 1))
 
     def level_means(self, table: Counts) -> Floats:
-        """Return the unbiased mean of each level, zero where there is no report."""
+        """Return the unbiased mean of each level, zero without reports."""
         means: Floats = table[:, 1] / np.maximum(table[:, 0], 1) / self.grid
         return means
 
@@ -154,11 +154,11 @@ class Laplace(ScalarMean):
         return LaplaceNoise(law.counts, law.coefficient, self.rate[counts > 0], law.unit)
 
     def outside_law(self, question: Question, counts: Counts) -> float:
-        """Return the chance that some report is clamped; 1 if a statistic cannot hold them all."""
+        """Return the probability that some report is clamped; 1 beyond MOST_REPORTS."""
         return clamped(question, counts)
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the same for a value in [-1, 1]; that a report may be clamped is left out."""
+        """Return the same for a value in [-1, 1], ignoring the clamp."""
         floor = np.floor(value * self.grid)
         up = value * self.grid - floor
         near: Floats = -self.rate[level] * np.abs(reports - floor)
@@ -169,22 +169,22 @@ class Laplace(ScalarMean):
         return found
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return what the largest reports stand for: the clamp is all that limits noise."""
+        """Return the values that the largest reports represent: only the clamp limits noise."""
         largest = self.limits / self.grid
         return -largest, largest
 
     def privacy_exponent(self, level: int) -> Fraction:
         """Return x such that the largest ratio of output probabilities is e^x, exactly.
 
-        Two inputs on the grid are at most 2 g apart, and the sampler's law has ratio e^-rate
-        between neighbours, with the very fraction that it is given.
+        Two inputs on the grid are at most 2 g apart, and the sampler's law has the ratio e^-rate
+        between neighbours, for exactly the given fraction.
         """
         return 2 * self.grid * noise_of(self._rates[level]).rate
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return e^x rounded down to a fraction, x from :meth:`privacy_exponent`.
 
-        The ratio is reached (at the reports +-M) and, unlike a coin's, irrational.
+        The ratio is attained (at the reports +-M) and, unlike a coin's, irrational.
         """
         return exp_bounds(self.privacy_exponent(level))[0]
 
@@ -199,16 +199,16 @@ def check_grid(grid: int) -> None:
     Raises
     ------
     ValueError
-        If it is not.
+        If it is not a power of two.
     """
     if grid < 1 or grid & (grid - 1):
         raise ValueError(f"grid = {grid}: expected a power of two")
 
 
 def clamped(question: Question, counts: Counts) -> float:
-    """Bound the chance that a clamp changes one of these reports; 1 beyond MOST_REPORTS.
+    """Bound the probability that a clamp changes one of these reports; 1 beyond MOST_REPORTS.
 
-    At all times at once: one of all the reports that a statistic can hold.
+    For all times at once: one of all the reports that a statistic can hold.
     """
     reports = int(counts.sum())
     most = MOST_REPORTS if question.bound == "anytime" else reports

@@ -1,4 +1,4 @@
-"""Optimized unary encoding for frequencies: one bit a category, zeros kept better than ones."""
+"""Optimized unary encoding for frequencies: one bit a category, with fewer flips of zeros."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from estimators.mechanisms.shared.signs import ReportedSigns
 
 
 class Oue(PackedBits):
-    """Optimized unary encoding: the own bit is a fair coin, others are 1 in 1 / (e^epsilon + 1).
+    """Optimized unary encoding: the true bit is a fair coin, others are 1 in 1 / (e^epsilon + 1).
 
     A report is k bits, packed eight to a byte, the first category in the lowest bit, the last byte
-    filled up with zeros. Statistic of a level: the number of reports and the ones of each category.
-    Source: Wang, Blocki, Li and Jha (2017), section 4.2 (OUE).
+    padded with zeros. Statistic of a level: the number of reports and the number of ones of each
+    category. Source: Wang, Blocki, Li and Jha (2017), section 4.2 (OUE).
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ class Oue(PackedBits):
     Notes
     -----
     Two categories differ in two bits: the ratio is (1/2) / q times (1 - q) / (1/2), with q = T /
-    2^64 and T = ceil(2^64 / (1 + e^epsilon)). A rare category has variance 4 e^epsilon /
-    (e^epsilon - 1)^2 a report, the least of all unary encodings; one that all hold has 1/4 / (1/2 -
-    q)^2, at least 1: for data with few large categories, RAPPOR is better at large epsilons.
+    2^64 and T = ceil(2^64 / (1 + e^epsilon)). A rare category has variance 4 e^epsilon / (e^epsilon
+    - 1)^2 a report, the least of all unary encodings; a category that all users hold has 1/4 / (1/2
+    - q)^2, at least 1. For data with few large categories, RAPPOR is better at large epsilons.
 
     Examples
     --------

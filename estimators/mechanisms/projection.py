@@ -1,4 +1,4 @@
-"""Projection onto public signs: a row and one private sign, for any domain, listed or open."""
+"""Projection onto public signs: a row and one private sign, for listed and open domains."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ class Projection(SupportCounts):
     """Projection onto signs: a uniform row j and the sign Phi[j, x], through randomized response.
 
     Phi has m rows and a public column of signs for each value x. By default it is Hadamard's matrix
-    of m = 2^ceil(log2(k + 1)) rows, whose column x + 1 stands for category x. With the option
+    of m = 2^ceil(log2(k + 1)) rows, whose column x + 1 represents category x. With the option
     `rows`, m is that number and the signs are hashes of the seed, the row and the value: any value
     has a column, so the vocabulary may be open. A report is 2 j + 1 for the sign +1 and 2 j for -1,
-    in the smallest of 1, 2 or 4 bytes that 2 m fits. Statistic of a level: the number of reports
-    and, for each row, the sum of its signs. Source: HLDP, Algorithm 5; Bassily and Smith (2015).
+    in the fewest of 1, 2 or 4 bytes that suffice for 2 m. Statistic of a level: the number of
+    reports and, for each row, the sum of its signs. Source: HLDP, Algorithm 5; Bassily and Smith
+    (2015).
 
     Parameters
     ----------
@@ -51,31 +52,31 @@ class Projection(SupportCounts):
     rows : int, optional
         m, for random signs: 1 to 2^31. See :func:`suggested_rows`.
     seed : int
-        Of the random signs, public, in [0, 2^64); part of the metric's definition.
+        The public seed of the random signs, in [0, 2^64); part of the metric's definition.
 
     Raises
     ------
     ValueError
-        If `rows` or `seed` is out of range, or `rows` is missing where it is needed.
+        If `rows` or `seed` is out of range, or `rows` is missing for an open vocabulary.
 
     Notes
     -----
-    **Privacy.** The row says nothing; the sign is flipped where a 64-bit word is below T =
+    **Privacy.** The row reveals nothing; the sign is flipped if a 64-bit word is below T =
     ceil(2^64 / (1 + e^epsilon)), so the ratio is (2^64 - T) / T whatever Phi is.
 
     **Hadamard's matrix.** Its columns are balanced and orthogonal, so a report agrees with the
     column of its own category with probability p = 1 - T / 2^64 and with any other's with
     probability 1/2 exactly. All categories are decoded by one transform, O(m log m); a few by O(m)
-    each. Variance (1 - (a f)^2) / a^2 a report, a = tanh(epsilon / 2): above 1 for all but a
-    category that nearly all hold, so this is for small epsilons.
+    each. Variance (1 - (a f)^2) / a^2 a report, a = tanh(epsilon / 2): above 1 unless nearly all
+    users hold the category, so this suits small epsilons.
 
-    **Random signs.** The column of another value agrees in about half the rows, not exactly half:
-    unbiased over seeds, but with one seed every frequency is off by up to sqrt(2 ln(2 / beta) / m).
-    With fewer rows than A2 = sum n a^2 that is more than the noise. The bounds cover both
-    (`estimators.bounds.projections`), and `effective_reports` counts both. A value costs O(m), all
-    k of a list O(k m); the matrix is never stored.
+    **Random signs.** The column of another value agrees in about half the rows, not exactly half.
+    The estimate is unbiased over seeds, but for one seed the error of a frequency is up to sqrt(2
+    ln(2 / beta) / m). With fewer rows than A2 = sum n a^2 that exceeds the noise. The bounds cover
+    both (`estimators.bounds.projections`), and `effective_reports` counts both. One value costs
+    O(m), a list of k values O(k m); the matrix is never stored.
 
-    ``optimal`` weights are 1 / variance at f = 1/k (0 if open): a^2, HLDP's, but for that.
+    ``optimal`` weights are 1 / variance at f = 1/k (0 if open); HLDP's are a^2.
 
     Examples
     --------
@@ -130,7 +131,7 @@ class Projection(SupportCounts):
         return row_constants(self.seed, self.rows)
 
     def positive(self, row: NDArray[Any], value: NDArray[Any]) -> Bools:
-        """Return where Phi[row, value] is +1, for indices and values of shapes that broadcast."""
+        """Return whether Phi[row, value] is +1, for indices and values of shapes that broadcast."""
         if self.random:
             words = mix(self._constants[row] ^ mix(value.astype(np.uint64)))
             return (words >> np.uint64(63)).astype(np.bool_)
@@ -144,7 +145,7 @@ class Projection(SupportCounts):
         return (2 * row + (self.positive(row, values) ^ flipped)).astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a report of a row that is not there."""
+        """Reject a report of a row that does not exist."""
         reports = np.frombuffer(values, dtype=self.dtype)
         if reports.size and reports.max() >= 2 * self.rows:
             raise ReportError(
@@ -158,7 +159,7 @@ class Projection(SupportCounts):
         np.add.at(table, (level.astype(np.intp), 1 + (index >> 1)), 2 * (index & 1) - 1)
 
     def agreement(self, sums: Counts, values: NDArray[Any]) -> Counts:
-        """Return <z, Phi e_v> for each value v: reports that agree with its column, less the rest.
+        """Return <z, Phi e_v> for each value v: reports that agree with its column, minus the rest.
 
         Parameters
         ----------
@@ -184,7 +185,7 @@ class Projection(SupportCounts):
         return result.astype(np.int64)
 
     def support_of(self, table: Counts, asked: NDArray[Any] | None) -> Counts:
-        """Return how many reports agree with the columns that are asked for, shape (levels, k)."""
+        """Return how many reports agree with the requested columns, shape (levels, k)."""
         sums = table[:, 1:]
         if self.random or (asked is not None and asked.size < self.rows.bit_length()):
             values = np.arange(self.categories) if asked is None else asked
@@ -199,7 +200,7 @@ class Projection(SupportCounts):
         return self.support_of(table, None)
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the frequencies that are asked for, with bounds that hold for all at once."""
+        """Estimate the requested frequencies, with bounds that hold for all at once."""
         counts = table[:, 0]
         if not self.random or not counts.any():
             return super().estimate(table, question)
@@ -227,7 +228,7 @@ class Projection(SupportCounts):
         return agree
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return what a sign stands for that agrees with the column, and one that does not."""
+        """Return the values that a sign with and without agreement with the column represents."""
         return self.flips.range() if self.random else super().report_range()
 
     def privacy_ratio(self, level: int) -> Fraction:
@@ -243,16 +244,16 @@ def suggested_rows(information: float, values: int, beta: float = 0.05) -> int:
     information : float
         A2, the sum of tanh^2(epsilon / 2) over all reports.
     values : int
-        d: how many values are of interest.
+        d: the number of values of interest.
     beta : float
         Failure probability.
 
     Returns
     -------
     int
-        m = ln(d + 1) ln(2 / beta) / gamma^2 with gamma^2 = ln(2 d / beta) / A2. (As printed, gamma
-        lacks the root, which would make this 1.1e9 in the example.) The bound on the bias is then
-        sqrt(A2 / m) of that on the noise, 0.64 in the example; more rows cost cells.
+        m = ln(d + 1) ln(2 / beta) / gamma^2 with gamma^2 = ln(2 d / beta) / A2. (In the paper,
+        gamma lacks the root, which would give 1.1e9 in the example.) The bound on the bias is then
+        sqrt(A2 / m) times that on the noise, 0.64 in the example; more rows cost cells.
 
     Examples
     --------

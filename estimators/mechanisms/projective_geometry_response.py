@@ -26,17 +26,16 @@ LARGEST_SHARE = 4
 
 
 class ProjectiveGeometryResponse(ReportedSymbols, SupportCounts):
-    """A point of a projective space, of the category's hyperplane with odds s e^epsilon to K - s.
+    """A point of a projective space, on the category's hyperplane with odds s e^epsilon to K - s.
 
     At a level there are K = (d^t - 1) / (d - 1) points, those of the projective space over GF(d)
     with t coordinates, and as many hyperplanes, each of s = (d^(t-1) - 1) / (d - 1) points, any two
-    with c = (d^(t-2) - 1) / (d - 1) in common. A category has a hyperplane; the report is uniform
-    on it, or else uniform off it. Points are numbered so that the hyperplane of category x is D + x
-    modulo K, D a difference set (:mod:`estimators.exact.difference_sets`). A report is a
-    point's number, in the smallest of 1, 2 or 4 bytes that holds all levels' K.
-    Statistic of a level: the number of
-    reports and those of each point; cells beyond a level's own K stay zero. Source: Feldman,
-    Nelson, Nguyen and Talwar (2022); HIST, section 3.4.
+    with c = (d^(t-2) - 1) / (d - 1) in common. Each category has a hyperplane; the report is
+    uniform on it, or uniform off it. Points are numbered so that the hyperplane of category x is D
+    + x modulo K, D a difference set (:mod:`estimators.exact.difference_sets`). A report is a
+    point's number, in the fewest of 1, 2 or 4 bytes that suffice for all levels' K. Statistic of a
+    level: the number of reports and the number for each point; cells beyond a level's own K stay
+    zero. Source: Feldman, Nelson, Nguyen and Talwar (2022); HIST, section 3.4.
 
     Parameters
     ----------
@@ -51,14 +50,14 @@ class ProjectiveGeometryResponse(ReportedSymbols, SupportCounts):
     off the hyperplane, by a uniform integer with rejection; so a point has probability (2^64 - T) /
     (2^64 s) on it and T / (2^64 (K - s)) off it.
 
-    **Variance.** A report supports its own category with p = (2^64 - T) / 2^64 and any other with q
-    = p c / s + (1 - p)(s - c) / (K - s), exactly, as two hyperplanes share c points whichever they
-    are. As K grows, a rare category's variance tends to (e^epsilon + d - 1)^2 / ((d - 1)(e^epsilon
+    **Variance.** A report supports the true category with p = (2^64 - T) / 2^64 and any other with
+    q = p c / s + (1 - p)(s - c) / (K - s), exactly, because any two hyperplanes share c points. As
+    K grows, a rare category's variance tends to (e^epsilon + d - 1)^2 / ((d - 1)(e^epsilon
     - 1)^2): with d = e^epsilon + 1 that of subset selection, 4 e^epsilon / (e^epsilon - 1)^2. See
     :func:`best_geometry` for d and t.
 
     **Decoding.** The support of category x is the sum of the counts over D + x, so that of all
-    categories is one cyclic correlation: O(K log K), in exact integers, memory linear in k.
+    categories is one cyclic correlation: O(K log K), in exact integers, with memory linear in k.
 
     Examples
     --------
@@ -124,7 +123,7 @@ class ProjectiveGeometryResponse(ReportedSymbols, SupportCounts):
 
 
 def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fraction, Fraction]:
-    """Return p and q: the chance that a report supports its own category, and any other."""
+    """Return p and q: the probability that a report supports the true category, and any other."""
     points, size, shared = geometry.points, geometry.size, geometry.shared
     p = 1 - Fraction(miss_threshold(epsilon, size, points - size), WORD)
     return p, p * shared / size + (1 - p) * (size - shared) / (points - size)
@@ -133,10 +132,10 @@ def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fractio
 def best_geometry(epsilon: Fraction, categories: int) -> DifferenceSet:
     """Return the geometry of the least variance at f = 1/k, among those with k <= K <= 4k.
 
-    For each number of coordinates from 3 it looks at the prime powers next to e^epsilon + 1 on
-    both sides that fit. With two coordinates a hyperplane is one point, K = k needs no field, and
-    the mechanism is randomized response over k symbols. All arithmetic is exact: every device and
-    the aggregator have to agree.
+    For each number of coordinates from 3 on, it considers the nearest prime powers on both sides of
+    e^epsilon + 1 that fit. With two coordinates a hyperplane is one point, K = k needs no field,
+    and the mechanism is randomized response over k symbols. All arithmetic is exact, because every
+    device and the aggregator must agree.
 
     Examples
     --------

@@ -28,9 +28,9 @@ PAIRS = np.array([[1, 0], [1, 1]])
 class RandomizedResponse(ScalarMean):
     """Randomized response: a sign, flipped with probability 1 / (1 + e^epsilon).
 
-    A value x in [-1, 1] is first rounded at random to +1, with probability (1 + x) / 2, or to -1;
-    binary data stay as they are. A report is 1 for the sign +1 and 0 for -1. Statistic of a level:
-    the number of reports and the number of ones. Source: HLDP, Algorithm 2; Warner (1965).
+    A value x in [-1, 1] is first rounded at random to +1, with probability (1 + x) / 2, or to -1.
+    Binary data do not change. A report is 1 for the sign +1 and 0 for -1. Statistic of a level: the
+    number of reports and the number of ones. Source: HLDP, Algorithm 2; Warner (1965).
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class RandomizedResponse(ScalarMean):
         return (positive ^ bernoulli(bits, self._flipped.thresholds, level)).astype(np.uint8)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a report other than 0 or 1."""
+        """Reject a report other than 0 or 1."""
         if (largest := largest_byte(values)) > 1:
             raise ReportError("bad_value", f"report {largest}: expected 0 or 1")
 
@@ -75,7 +75,7 @@ class RandomizedResponse(ScalarMean):
         table += tally_signs(level, len(self.epsilons), reports) @ PAIRS
 
     def level_means(self, table: Counts) -> Floats:
-        """Return the unbiased mean of each level, zero where there is no report."""
+        """Return the unbiased mean of each level, zero without reports."""
         return self.signs.means(table[:, 0], table[:, 1:])[:, 0]
 
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
@@ -91,7 +91,7 @@ class RandomizedResponse(ScalarMean):
         return found
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return what the signs -1 and +1 stand for."""
+        """Return the values that the signs -1 and +1 represent."""
         return self.signs.range()
 
     def privacy_ratio(self, level: int) -> Fraction:

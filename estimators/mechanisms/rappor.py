@@ -20,8 +20,8 @@ class Rappor(PackedBits):
     """RAPPOR: the category as one bit of k, each flipped with probability 1 / (1 + e^(epsilon/2)).
 
     A report is k bits, packed eight to a byte, the first category in the lowest bit, the last byte
-    filled up with zeros. Statistic of a level: the number of reports and the ones of each category.
-    Source: HIST, section 2 (k-RAPPOR); Duchi, Jordan and Wainwright (2013).
+    padded with zeros. Statistic of a level: the number of reports and the number of ones of each
+    category. Source: HIST, section 2 (k-RAPPOR); Duchi, Jordan and Wainwright (2013).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Recursive Hadamard response: b bits a report, and one category in 2^(b-1) that they speak of."""
+"""Recursive Hadamard response: b bits a report, about one category in 2^(b-1)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class RecursiveHadamard(BlockDifferences):
 
     At a level there are B = 2^(b-1) blocks and R = K / B rows, K = 2^ceil(log2 k). Category x
     belongs to block x mod B and to column x // B of the R by R Hadamard matrix H. The device draws
-    a row r without looking at x; one of 2^b symbols, the block with the sign H[r, x // B], goes
-    through randomized response over these symbols. The report is r 2^b + 2 block + (1 where the
-    sign is -1), of 2K indices. For a category it is the reported sign times H[r, x // B] in the own
-    block: see :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences` for
-    the statistic, the variance and the weights. b = 1 is the one-bit Hadamard mechanism: one block,
-    so that every report speaks of every category. Source: Chen, Kairouz and Ozgur (2020), theorem
+    a row r independently of x. It sends one of 2^b symbols, the block with the sign H[r, x // B],
+    through randomized response over these symbols. The report is r 2^b + 2 block + (1 if the sign
+    is -1), one of 2K indices. For a category it is the reported sign times H[r, x // B] in the
+    category's block: see :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences`
+    for the statistic, the variance and the weights. b = 1 is the one-bit Hadamard mechanism: one
+    block, so every report is about every category. Source: Chen, Kairouz and Ozgur (2020), theorem
     3.1.
 
     Parameters
@@ -43,13 +43,13 @@ class RecursiveHadamard(BlockDifferences):
     **Bits.** b has the least variance at f = 1/k, in exact arithmetic; 2^b is near e^epsilon - 1,
     and at most 2K.
 
-    **Privacy.** The row carries nothing: only the symbol costs. A 64-bit word below T = ceil(2^64
-    (2^b - 1) / (e^epsilon + 2^b - 1)) chooses another symbol, by a uniform integer drawn with
-    rejection.
+    **Privacy.** The row reveals nothing: only the symbol costs privacy. A 64-bit word below T =
+    ceil(2^64 (2^b - 1) / (e^epsilon + 2^b - 1)) chooses another symbol, by a uniform integer drawn
+    with rejection.
 
     **Decoding.** Per block, the transform over r of (reports of +1) - (reports of -1): another
-    category of the block gets both signs from half of the rows each, because columns are
-    orthogonal. O(K log R), memory linear in K.
+    category of the block gets each sign from half of the rows, because columns are orthogonal. The
+    cost is O(K log R), with memory linear in K.
 
     Examples
     --------
@@ -93,7 +93,7 @@ class RecursiveHadamard(BlockDifferences):
         return reports
 
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
-        """Return which reports have, in their row, the category's own symbol."""
+        """Return which reports have the category's symbol in their row."""
         column, own = divmod(category, self.blocks[level])
         row, symbol = np.divmod(reports.astype(np.int64), 2 * self.blocks[level])
         named: NDArray[np.bool_] = symbol == 2 * own + hadamard.is_odd(row, np.asarray(column))
@@ -117,7 +117,7 @@ class RecursiveHadamard(BlockDifferences):
 def best_bits(epsilon: Fraction, categories: int) -> int:
     """Return the b of the least variance at f = 1/k, 2^b at most 2K, in exact arithmetic.
 
-    Every device and the aggregator have to agree on it.
+    Every device and the aggregator must agree on it.
 
     Examples
     --------
@@ -133,5 +133,5 @@ def best_bits(epsilon: Fraction, categories: int) -> int:
 
 
 def _chances(misses: int, bits: int) -> tuple[Fraction, Fraction]:
-    """Return the chance of the own symbol and of any other one."""
+    """Return the probability of the true symbol and of any other one."""
     return Fraction(WORD - misses, WORD), Fraction(misses, WORD * (2**bits - 1))

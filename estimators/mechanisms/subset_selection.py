@@ -1,4 +1,4 @@
-"""Subset selection for frequencies: a uniform subset that contains the category, or does not."""
+"""Subset selection for frequencies: a uniform subset with or without the category."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from estimators.mechanisms.shared.signs import ReportedSigns
 
 
 class SubsetSelection(PackedBits):
-    """A subset of s categories that contains the own one with odds s e^epsilon to k - s.
+    """A subset of s categories that contains the true one with odds s e^epsilon to k - s.
 
     The rest of the subset is uniform. A report is the subset as k bits, packed eight to a byte, the
-    first category in the lowest bit, the last byte filled up with zeros. Statistic of a level: the
-    number of reports and how many contain each category. Source: Ye and Barg (2018), section IV;
-    Wang et al. (2019).
+    first category in the lowest bit, the last byte padded with zeros. Statistic of a level: the
+    number of reports and the number that contain each category. Source: Ye and Barg (2018), section
+    IV; Wang et al. (2019).
 
     Parameters
     ----------
@@ -43,15 +43,15 @@ class SubsetSelection(PackedBits):
 
     Notes
     -----
-    **Privacy.** A 64-bit word below T = ceil(2^64 (k - s) / (s e^epsilon + k - s)) leaves the own
-    category out, so that a subset has probability (2^64 - T) / 2^64 / C(k-1, s-1) with it and T /
-    2^64 / C(k-1, s) without it. Members are drawn by Floyd's algorithm with integers uniform by
-    rejection (Bentley and Floyd, 1987). Bits have no order that could give the own category away,
-    and one width at all levels; the indices of s members would need more than k bits as soon as s
-    log2 k > k, as at epsilon = 1. Drawing takes s steps for all reports together.
+    **Privacy.** A 64-bit word below T = ceil(2^64 (k - s) / (s e^epsilon + k - s)) leaves the true
+    category out, so a subset has probability (2^64 - T) / 2^64 / C(k-1, s-1) with it and T / 2^64 /
+    C(k-1, s) without it. Members are drawn by Floyd's algorithm with integers uniform by rejection
+    (Bentley and Floyd, 1987). Bits have no order that could reveal the true category, and one width
+    at all levels. The indices of s members would need more than k bits if s log2 k > k, as at
+    epsilon = 1. Drawing takes s steps for all reports together.
 
-    **Size.** p = P(own in subset), q = p (s-1)/(k-1) + (1-p) s/(k-1). A larger s than the default
-    has a lighter tail where few categories hold nearly all.
+    **Size.** p = P(true category in subset), q = p (s-1)/(k-1) + (1-p) s/(k-1). A larger s than the
+    default has a lighter tail if few categories hold nearly all users.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class SubsetSelection(PackedBits):
         return result
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a report whose subset has not the size of its level."""
+        """Reject a report whose subset does not have the size of its level."""
         super().check_values(levels, values)
         reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, self.width)
         members = np.bitwise_count(reports).sum(axis=1, dtype=np.int64)
@@ -121,7 +121,7 @@ class SubsetSelection(PackedBits):
 def best_size(epsilon: Fraction, categories: int) -> int:
     """Return the integer nearest to k / (e^epsilon + 1), at least 1, in exact arithmetic.
 
-    Every device and the aggregator have to agree on it.
+    Every device and the aggregator must agree on it.
 
     Examples
     --------
@@ -135,12 +135,13 @@ def best_size(epsilon: Fraction, categories: int) -> int:
 def uniform_subsets(bits: Bits, n: int, total: int, size: int) -> Bools:
     """Draw n uniform subsets of `size` out of `total`, as rows of booleans; Floyd's algorithm.
 
-    Member by member: an integer up to the last one allowed, or that last one if it is in already.
+    Each member is a uniform integer up to the last one allowed, or that last one if the integer is
+    already in the subset.
 
     Parameters
     ----------
     bits : Bits
-        The randomness that is spent.
+        The source of randomness.
     n : int
         Rows.
     total, size : int

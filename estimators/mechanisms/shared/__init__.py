@@ -1,1 +1,1 @@
-"""What mechanisms share: laws of signs and symbols, and estimators that fit several of them."""
+"""Shared parts of mechanisms: laws of signs and symbols, and estimators."""

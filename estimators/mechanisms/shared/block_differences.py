@@ -1,4 +1,4 @@
-"""What mechanisms share whose reports name a block of the categories and a sign within it."""
+"""The base of mechanisms whose reports name a block of categories and a sign within it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class BlockDifferences(ReportedSymbols):
     """A frequency mechanism whose reports are +1, -1 or 0 for each category.
 
     At a level, category x belongs to block x mod B, and a report names one block. For the
-    categories of other blocks it is D = 0; for those of its own, +1 or -1. One who holds the
-    category makes it +1 with probability p and -1 with u; one who holds another of its block makes
-    it either with (p + u) / 2; all others make it either with u. Hence E D = c f, c = p - u, f the
-    category's share, and P(D != 0) = 2u + g c, g the share of its block.
+    categories of other blocks the report is D = 0; for those of its own block, +1 or -1. A user who
+    holds the category reports +1 with probability p and -1 with u. A user who holds another
+    category of its block reports each with (p + u) / 2; all others report each with u. Hence E D =
+    c f, c = p - u, f the category's share, and P(D != 0) = 2u + g c, g the share of its block.
 
     Parameters
     ----------
@@ -40,13 +40,14 @@ class BlockDifferences(ReportedSymbols):
     blocks, symbols : sequence of int
         B and the number of symbols, per level.
     own, other : sequence of Fraction
-        p and u per level, as the integer thresholds make them.
+        p and u per level, as exact fractions from the integer thresholds.
 
     Notes
     -----
-    The variance of a report is (2u + g c - (c f)^2) / c^2. At worst all hold another category of
-    the block; where a block has one category, 1/2 or more hold that one. ``optimal`` weights take
-    it at f = 1/k, averaged over the categories. ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon/2).
+    The variance of a report is (2u + g c - (c f)^2) / c^2. In the worst case all users hold another
+    category of the block; if a block has one category, 1/2 or more hold that one. ``optimal``
+    weights use it at f = 1/k, averaged over the categories. ``paper`` is HLDP's Algorithm 5,
+    tanh^2(epsilon/2).
     """
 
     kinds = frozenset({"frequency"})
@@ -123,7 +124,7 @@ class BlockDifferences(ReportedSymbols):
         return found
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return what a report stands for that is -1 for the category, and one that is +1."""
+        """Return the values that reports of -1 and +1 for the category represent."""
         return -1 / self.contrast, 1 / self.contrast
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
@@ -164,14 +165,14 @@ class BlockDifferences(ReportedSymbols):
 
 
 def even_variance(categories: int, blocks: int, own: Fraction, other: Fraction) -> Fraction:
-    """Return the variance of a report where all frequencies are 1/k, averaged over categories.
+    """Return the variance of a report if all frequencies are 1/k, averaged over categories.
 
     Parameters
     ----------
     categories : int
         k.
     blocks : int
-        Over which they are spread as evenly as possible.
+        The number of blocks; the categories are spread over them as evenly as possible.
     own, other : Fraction
         p and u, as in :class:`BlockDifferences`.
     """

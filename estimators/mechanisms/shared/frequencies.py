@@ -1,4 +1,4 @@
-"""What frequency mechanisms share: an estimate from the count of support of each category."""
+"""The base of frequency mechanisms that estimate from the support of each category."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from estimators.weights import LevelFacts, level_weights, total_weight
 class SupportCounts(Mechanism):
     """A frequency mechanism whose reports each support some of the categories.
 
-    A category is supported with probability p by a report of one who holds it, with probability q
-    by others': the number of reports that support it is Binomial(n, q + f (p - q)). Statistic of a
-    level, where a mechanism does not override :meth:`support`: the number of reports, and those
-    that support category 0, 1, and so on.
+    A report supports a category with probability p if its sender holds it, and q if not: the number
+    of reports that support it is Binomial(n, q + f (p - q)). Statistic of a level, unless a
+    mechanism overrides :meth:`support`: the number of reports, and the numbers that support
+    category 0, 1, and so on.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class SupportCounts(Mechanism):
 
     Notes
     -----
-    The weights ``optimal`` are those of the mean variance over the categories at f = 1/k for each,
+    The ``optimal`` weights use the mean variance over the categories at f = 1/k for each, which is
     its largest: they minimise the worst-case sum of squared errors. (At f = 0 alone, one report at
     a large epsilon would outweigh all others.) ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon/2).
     """
@@ -59,7 +59,7 @@ class SupportCounts(Mechanism):
 
     @classmethod
     def least_width(cls, categories: int) -> int:
-        """Return how many bytes a report takes at least, without building the mechanism."""
+        """Return the least number of bytes of a report, without building the mechanism."""
         return 1
 
     def support(self, table: Counts) -> Counts:
@@ -67,7 +67,7 @@ class SupportCounts(Mechanism):
         return table[:, 1:]
 
     def support_of(self, table: Counts, asked: NDArray[Any] | None) -> Counts:
-        """Return the same for the categories that are asked for; for all of them if None."""
+        """Return the same for the requested categories; for all of them if None."""
         support = self.support(table)
         return support if asked is None else support[:, asked]
 
@@ -91,7 +91,7 @@ class SupportCounts(Mechanism):
         return found
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return what a report stands for that supports the category, and one that does not."""
+        """Return the values that reports with and without support for the category represent."""
         lowest, highest = self.signs.range()
         return (1 + lowest) / 2, (1 + highest) / 2
 
@@ -99,7 +99,8 @@ class SupportCounts(Mechanism):
         """Estimate the frequency of every category, with bounds that hold for all at once.
 
         A category's support, as a sign, has mean o + a theta with theta = 2 f - 1: the estimate of
-        theta, and its interval at beta / k if k are asked for, are those of randomized response.
+        theta, and its interval at beta / k for k requested categories, are those of randomized
+        response.
         """
         counts = table[:, 0]
         shares = level_weights(question.weights, counts, self.facts)

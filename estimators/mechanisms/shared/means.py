@@ -1,4 +1,4 @@
-"""What mechanisms for the mean share: an estimate from the unbiased mean of each level."""
+"""The base of mechanisms for the mean: an estimate from the unbiased mean of each level."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class ScalarMean(Mechanism):
 
     @abstractmethod
     def level_means(self, table: Counts) -> Floats:
-        """Return the unbiased mean of each level, zero where there is no report."""
+        """Return the unbiased mean of each level, zero without reports."""
 
     @abstractmethod
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
         """Return the law of the weighted mean of unbiased reports; some count is above zero.
 
-        Without a question, that of users from one population.
+        Without a question, it is the law for users from one population.
 
         Parameters
         ----------
@@ -44,14 +44,14 @@ class ScalarMean(Mechanism):
         shares : ndarray of float64, shape (levels,)
             Each level's share of the weights; the sum is 1.
         question : Question, optional
-            What the bounds are to hold for.
+            The question, which determines the assumptions.
         """
 
     def noise(self, law: Law, counts: Counts) -> Noise | None:
-        """Return the law of the noise alone; None where :meth:`law` serves the users' values."""
+        """Return the law of the noise alone; None if :meth:`law` is used for the users' values."""
 
     def outside_law(self, question: Question, counts: Counts) -> float:
-        """Return the chance that the reports are not those of the law."""
+        """Return the probability that the reports deviate from the law."""
         return 0.0
 
     def estimate(self, table: Counts, question: Question) -> Estimate:

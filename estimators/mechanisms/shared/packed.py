@@ -23,7 +23,7 @@ CHUNK = 2**22  # coins drawn at a time: a few megabytes
 
 
 class PackedBits(SupportCounts):
-    """A report is k bits, the first category in the lowest bit, the last byte filled with zeros."""
+    """A report is k bits, the first category in the lowest bit, the last byte padded with zeros."""
 
     dtype = np.dtype(np.uint8)
 
@@ -53,7 +53,7 @@ class PackedBits(SupportCounts):
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a report with a one after its last category."""
+        """Reject a report with a one after its last category."""
         last = values[self.width - 1 :: self.width]
         if strange := last.translate(None, self._valid_last):
             raise ReportError(

@@ -1,4 +1,4 @@
-"""What mechanisms that report signs share: their weights' coefficients and their estimate."""
+"""The base of mechanisms that report signs: coefficients of their weights, and estimates."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from estimators.question import Question
 
 
 class ReportedSigns:
-    """Signs that are +1 with probability p where +1 is held, and q elsewhere.
+    """Signs that are +1 with probability p for holders of +1, and q for others.
 
-    A sign that stands for a value theta in [-1, 1], or for a frequency f = (1 + theta) / 2, has
-    mean (p + q - 1) + (p - q) theta.
+    A sign that represents a value theta in [-1, 1], or a frequency f = (1 + theta) / 2, has mean (p
+    + q - 1) + (p - q) theta.
 
     Parameters
     ----------
     p, q : sequence of Fraction
-        Per level, as the integer thresholds make them; p > q.
+        Per level, as exact fractions from the integer thresholds; p > q.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class ReportedSigns:
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
         """Return the law of the weighted mean of unbiased signs; some count is above zero.
 
-        Without a question, that of users from one population.
+        Without a question, it is the law for users from one population.
 
         Parameters are as in :meth:`estimators.mechanisms.shared.means.ScalarMean.law`.
         """
@@ -58,13 +58,13 @@ class ReportedSigns:
         return Law(n, coefficient, contrast, free=free, offset=self.offset[used])
 
     def mean(self, counts: Counts, shares: Floats, ones: Counts) -> Floats:
-        """Return the weighted mean of unbiased signs, in [-1, 1] but for noise.
+        """Return the weighted mean of unbiased signs, in [-1, 1] plus noise.
 
         Parameters
         ----------
         counts : ndarray of int64, shape (levels,)
         shares : ndarray of float64, shape (levels,)
-            Weights that sum to one, zero where there is no report.
+            Weights that sum to one, zero for levels without reports.
         ones : ndarray of int64, shape (levels, k)
             How many of the reported signs were +1.
 
@@ -76,7 +76,7 @@ class ReportedSigns:
         return result
 
     def means(self, counts: Counts, ones: Counts) -> Floats:
-        """Return each level's unbiased mean, zero where there is no report; shape (levels, k)."""
+        """Return each level's unbiased mean, zero without reports; shape (levels, k)."""
         signs = 2 * ones - counts[:, None]
         if self.offset is not None:
             signs = signs - (counts * self.offset)[:, None]
@@ -84,9 +84,9 @@ class ReportedSigns:
         return result
 
     def range(self) -> tuple[Floats, Floats]:
-        """Return the values that a report of -1 and one of +1 stand for, per level.
+        """Return the values that reports of -1 and +1 represent, per level.
 
-        Also where a user reports several signs: all of them may be alike.
+        This also holds for several signs of a user, because all of them may be equal.
         """
         offset = 0.0 if self.offset is None else self.offset
         return (-1 - offset) / self.contrast, (1 - offset) / self.contrast
@@ -109,16 +109,17 @@ class ReportedSigns:
 
 
 class RepeatedSigns(ReportedSigns):
-    """Signs of which a user reports several, all of the same value.
+    """Several signs that a user reports for the same value.
 
     Parameters
     ----------
     signs : ReportedSigns
-        A single one.
+        The law of a single sign.
     repeats : sequence of int
         r, per level.
     values : bool
-        True: they stand for values in [-1, 1], rounded to a sign each time; False: for signs.
+        True: they represent values in [-1, 1], rounded to a sign each time. False: they represent
+        signs.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class FlippedSigns(ReportedSigns):
     Parameters
     ----------
     epsilons : sequence of Fraction
-        What one sign may cost, per level.
+        The epsilon of one sign, per level.
 
     Attributes
     ----------

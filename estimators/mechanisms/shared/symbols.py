@@ -1,4 +1,4 @@
-"""Reports that are one symbol each: what is checked of them and how they are counted."""
+"""Checks and counts reports that are one symbol each."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 class ReportedSymbols(Mechanism):
     """A mechanism whose report is one of the symbols 0 to K - 1, K depending on the level.
 
-    In the smallest of 1, 2 or 4 bytes that holds all levels' symbols. Statistic of a level: the
-    number of reports and those of each symbol; cells beyond a level's own K stay zero.
+    A report has the fewest of 1, 2 or 4 bytes that suffice for all levels' symbols. Statistic of a
+    level: the number of reports and the number for each symbol; cells beyond a level's own K stay
+    zero.
     """
 
     def _count_symbols(self, symbols: Sequence[int]) -> None:
-        """Lay out reports and statistic for these K, one a level."""
+        """Set the layout of reports and statistic for these K, one a level."""
         self.columns = 1 + max(symbols)
         self.dtype = index_dtype(max(symbols))
         self._symbols: NDArray[Any] = np.array(symbols, dtype=np.int64)
         self._largest = (self._symbols - 1).astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a report that is no symbol of its level."""
+        """Reject a report that is not a symbol of its level."""
         reports = np.frombuffer(values, dtype=self.dtype)
         largest = self._largest[np.frombuffer(levels, dtype=np.uint8)]
         beyond = reports > largest
