@@ -59,16 +59,20 @@ class LocalMetric(ReportedMetric):
         """Refuse a mechanism that does not fit."""
         super().check()
         self.require_key(lambda name: mechanism_class(name, self.kind), "mechanism")
-        mechanism, known = self.mechanism_class, mechanisms_for(self.kind)
+        mechanism = self.mechanism_class
         is_open = self.domain.parameters.get("categories", 0) is None
         if is_open and not mechanism.open_vocabulary:
-            fitting = ", ".join(name for name, each in known.items() if each.open_vocabulary)
-            self.refuse("mechanism", f"one for an open vocabulary: {fitting}")
+            self.refuse("mechanism", f"one for an open vocabulary: {self._with('open_vocabulary')}")
         if not is_open and not mechanism.closed_vocabulary:
             self.refuse("categories", f"{OPEN!r} for {self.mechanism}, which needs no list")
         if self.memoized and not mechanism.memoizable:
-            fitting = ", ".join(name for name, each in known.items() if each.memoizable)
-            self.refuse("memoized", f"false, or one of the mechanisms {fitting or '(none)'}")
+            fitting = self._with("memoizable") or "(none)"
+            self.refuse("memoized", f"false, or one of the mechanisms {fitting}")
+
+    def _with(self, ability: str) -> str:
+        """Return the names of the mechanisms for this kind that can do something."""
+        known = mechanisms_for(self.kind)
+        return ", ".join(name for name, each in known.items() if getattr(each, ability))
 
     @property
     def mechanism_class(self) -> type[Mechanism]:

@@ -1,0 +1,192 @@
+"""Mechanisms and kinds of metric that other distributions bring, as entry points."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from estimators import DefinitionError
+from estimators.mechanisms import MECHANISMS, Laplace, mechanism_class
+from estimators.metrics.kinds import KINDS
+from estimators.registry import Registry
+from tests.support.paths import ROOT
+
+GROUP = "dither.tested"
+
+
+def installed(folder: Path, name: str, entries: str, group: str = GROUP) -> None:
+    """Put a distribution into a folder, as pip would, with these entry points."""
+    place = folder / f"{name}-1.5.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
+    (place / "entry_points.txt").write_text(f"[{group}]\n{entries}\n")
+
+
+def registry() -> Registry[int]:
+    """Return one with a single built-in entry, which takes whole numbers."""
+
+    def accept(name: str, found: Any) -> int:
+        if not isinstance(found, int):
+            raise ValueError(f"a whole number for {name}")
+        return found
+
+    return Registry(GROUP, {"one": 1}, accept)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_entries_of_an_installed_distribution_follow_the_built_in_ones(folder: Path) -> None:
+    (folder / "plugged_numbers.py").write_text("two = 2\n")
+    installed(folder, "plug", "two = plugged_numbers:two")
+    numbers = registry()
+    assert list(numbers.items()) == [("one", 1), ("two", 2)]
+    assert "two" in numbers
+    assert "three" not in numbers
+    assert numbers.get("three") is None
+
+
+def test_an_entry_is_loaded_only_when_it_is_used_and_once(folder: Path) -> None:
+    log = folder / "log"
+    log.touch()
+    code = f"with open({str(log)!r}, 'a') as log:\n    log.write('.')\ntwo = 2\n"
+    (folder / "plugged_loudly.py").write_text(code)
+    installed(folder, "plug", "two = plugged_loudly:two\nbroken = no_such_module:x")
+    numbers = registry()
+    assert numbers["one"] == 1
+    assert list(numbers) == ["one", "two", "broken"]
+    assert log.read_text() == ""
+    assert numbers["two"] == numbers["two"] == 2
+    assert log.read_text() == "."
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ("two = no_such_module:x", "what can be imported, found ModuleNotFoundError: No module"),
+        ("two = os:no_such_thing", "what can be imported, found AttributeError"),
+        ("two = os:name", "a whole number for two"),
+    ],
+)
+def test_an_entry_that_cannot_be_used_names_its_distribution_and_a_remedy(
+    folder: Path, entry: str, told: str
+) -> None:
+    installed(folder, "broken-plug", entry)
+    numbers = registry()
+    with pytest.raises(DefinitionError, match="entry point 'two' of group") as refused:
+        _ = numbers["two"]
+    assert told in str(refused.value)
+    assert "comes with broken-plug 1.5: change, update or uninstall" in str(refused.value)
+    assert numbers["one"] == 1, "what is built in does not suffer"
+
+
+def test_no_distribution_takes_a_name_that_is_built_in_or_another_ones(folder: Path) -> None:
+    installed(folder, "greedy", "one = os:F_OK")
+    numbers = registry()
+    assert numbers["one"] == 1
+    with pytest.raises(DefinitionError, match=r"another name: Dither itself has this one.* greedy"):
+        list(numbers)
+    other = folder / "other"
+    installed(other, "first", "two = os:F_OK", "dither.twice")
+    installed(folder, "second", "two = os:F_OK", "dither.twice")
+    sys.path.insert(0, str(other))
+    try:
+        with pytest.raises(DefinitionError, match=r"another name: (first|second) 1.5 has it too"):
+            _ = Registry[int]("dither.twice", {}, lambda _, found: int(found))["two"]
+    finally:
+        sys.path.remove(str(other))
+
+
+def test_what_is_no_mechanism_or_no_kind_is_refused() -> None:
+    class Misnamed(Laplace):
+        name = "other"
+
+    for found in (3, Laplace.randomize, Misnamed):
+        with pytest.raises(ValueError, match=r"a subclass of estimators\.mechanisms\.Mechanism"):
+            MECHANISMS._accept("mine", found)
+    for kind in (3, KINDS["mean"]):
+        with pytest.raises(ValueError, match="Kind with the name 'median'"):
+            KINDS._accept("median", kind)
+
+
+def test_a_mechanism_is_looked_up_by_its_name_and_the_kind() -> None:
+    assert mechanism_class("auto", "mean") is not mechanism_class("auto", "frequency")
+    with pytest.raises(ValueError, match=r"'laplace'\?"):
+        mechanism_class("laplce", "mean")
+    with pytest.raises(ValueError, match="a mechanism for kind 'mean': randomized_response"):
+        mechanism_class("grr", "mean")
+
+
+PLUGGED = """
+import dataclasses
+from estimators.mechanisms import Laplace
+from estimators.metrics.domains import Interval
+from estimators.metrics.kinds import Kind
+from estimators.shapes import Shape
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grained(Interval):
+    grain: int = dataclasses.field(metadata={"expected": "how coarse it is"})
+
+    @property
+    def meaning(self):
+        return {**super().meaning, "grain": self.grain}
+
+
+class Coarse(Laplace):
+    name = "coarse"
+    kinds = frozenset({"trimmed_mean"})
+
+
+trimmed = Kind("trimmed_mean", Grained, Shape.NUMBER)
+"""
+USED = """
+from estimators import DefinitionError, SeededBits, define
+from estimators.metrics.loading import definition_of
+from estimators.shapes import Shape
+
+keys = {"kind": "trimmed_mean", "mechanism": "coarse", "range": (0, 8), "levels": [4]}
+metric = define(name="m", grain=3, **keys)
+assert metric.shape is Shape.NUMBER
+assert '"grain":3' in metric.canonical
+assert define(name="m", **definition_of(metric)) == metric
+level = metric.level_of([4] * 1000)
+statistic = metric.zero()
+metric.accumulate(statistic, level, metric.randomize([2.0] * 1000, level, SeededBits(1)))
+assert abs(metric.estimate(statistic).value - 2) < 0.5
+for changes in (keys, keys | {"grain": "x"}, keys | {"grain": 1, "mechanism": "laplace"}):
+    try:
+        define(name="m", **changes)
+    except DefinitionError as error:
+        print(error)
+"""
+
+
+def test_a_kind_from_outside_has_keys_and_a_mechanism_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "plugged.py").write_text(PLUGGED)
+    installed(tmp_path, "plug", "trimmed_mean = plugged:trimmed", "dither.metrics")
+    with (tmp_path / "plug-1.5.dist-info" / "entry_points.txt").open("a") as points:
+        points.write("[dither.mechanisms]\ncoarse = plugged:Coarse\n")
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", USED],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        "m.grain is missing: expected how coarse it is",
+        "m.grain = 'x': expected int, got str",
+        "m.mechanism = 'laplace': expected a mechanism for kind 'trimmed_mean': coarse",
+    ]
