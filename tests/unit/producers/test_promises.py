@@ -16,7 +16,7 @@ FEWEST = 13
 def promises() -> list[list[str]]:
     """Return the rows of the list, cell by cell."""
     page = (ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
-    section = page.partition("## A server that lies\n")[2].partition("\n## ")[0]
+    section = page.partition("## A dishonest server\n")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in rows[1:]]
 
