@@ -9,7 +9,6 @@ partitions; never windows, batches or clients.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import sys
 
 from aggregator.counting.measurements import COMMIT_BUCKETS, LATENCY_BUCKETS
@@ -23,18 +22,18 @@ class Exported:
     ----------
     name : str
         As scraped; a counter's without its ``_total``, an info's without its ``_info``.
-    type : str
-        ``gauge``, ``counter``, ``histogram`` or ``info``.
     help : str
     labels : tuple of str
+    type : str
+        ``gauge``, ``counter``, ``histogram`` or ``info``.
     buckets : tuple of float
         Of a histogram: the upper bounds of all buckets but the last, which has none.
     """
 
     name: str
-    type: str
     help: str
     labels: tuple[str, ...] = ()
+    type: str = "gauge"
     buckets: tuple[float, ...] = ()
 
     @property
@@ -51,378 +50,290 @@ class Exported:
 
 ESTIMATE = Exported(
     "dither_estimate",
-    "gauge",
     "Estimate over everything counted so far, clipped into its bounds, in the metric's unit; a "
-    "frequency is a share. For a minimum or maximum: the middle of the range that the rounds have "
-    "left, only a guess.",
+    "frequency is a share. For a minimum or maximum: the middle of the range that the rounds have"
+    " left, only a guess.",
     ("metric", "category"),
 )
 UNBIASED = Exported(
     "dither_estimate_unbiased",
-    "gauge",
     "The estimate before it is clipped into its bounds; use it for sums and means of several "
     "estimates.",
     ("metric", "category"),
 )
 LOWER = Exported(
     "dither_estimate_lower",
-    "gauge",
-    "Lower confidence bound of the estimate; it holds at all times at once, from the first report "
-    "on.",
+    "Lower confidence bound of the estimate; it holds at all times at once, from the first report"
+    " on.",
     ("metric", "category"),
 )
 UPPER = Exported(
     "dither_estimate_upper",
-    "gauge",
-    "Upper confidence bound of the estimate; it holds at all times at once, from the first report "
-    "on.",
+    "Upper confidence bound of the estimate; it holds at all times at once, from the first report"
+    " on.",
     ("metric", "category"),
 )
 RADIUS = Exported(
     "dither_estimate_radius",
-    "gauge",
     "Bound on the l2 distance of the estimated mean vector from the true one.",
     ("metric",),
 )
 LAST_UPDATE = Exported(
     "dither_estimate_last_update_timestamp_seconds",
-    "gauge",
     "When the last counted report of the metric reached Kafka.",
     ("metric",),
 )
 EVENT_TIME = Exported(
-    "dither_event_time_timestamp_seconds",
-    "gauge",
-    "Latest counted event time of the metric.",
-    ("metric",),
+    "dither_event_time_timestamp_seconds", "Latest counted event time of the metric.", ("metric",)
 )
 CATEGORIES_LEFT_OUT = Exported(
     "dither_categories_left_out",
-    "gauge",
     "Number of categories or coordinates that are not exported, because they are not among the "
     "largest.",
     ("metric",),
 )
 EFFECTIVE_REPORTS = Exported(
     "dither_effective_reports",
-    "gauge",
     "Reports without privacy noise that would have the same worst-case variance.",
     ("metric",),
 )
 LEVEL_REPORTS = Exported(
-    "dither_level_reports", "gauge", "Counted reports per privacy level.", ("metric", "level")
+    "dither_level_reports", "Counted reports per privacy level.", ("metric", "level")
 )
 LEVEL_WEIGHT = Exported(
-    "dither_level_weight",
-    "gauge",
-    "Share of a privacy level in the estimate.",
-    ("metric", "level"),
+    "dither_level_weight", "Share of a privacy level in the estimate.", ("metric", "level")
 )
 HETEROGENEITY = Exported(
     "dither_level_heterogeneity_pvalue",
-    "gauge",
     "P-value of the test that values do not depend on the privacy level (Cochran's Q). If it is "
     "tiny, only uniform weights estimate the mean of all reports.",
     ("metric",),
 )
 METRIC = Exported(
     "dither_metric",
-    "info",
     "Definition of a metric.",
     ("metric", "description", "kind", "mechanism", "unit", "revision", "levels"),
+    type="info",
 )
 WEIGHTS = Exported(
-    "dither_weights",
-    "info",
-    "Weights' policy in force for a metric.",
-    ("metric", "policy"),
+    "dither_weights", "Weights' policy in force for a metric.", ("metric", "policy"), type="info"
 )
 UNREADABLE = Exported(
     "dither_metric_unreadable",
-    "gauge",
     "1 if a metric has no estimate because a value in Redis is missing or cannot be read.",
     ("metric",),
 )
 LEVEL_LOSS = Exported(
     "dither_level_loss",
-    "gauge",
     "Privacy loss, in epsilon, of a report of a level in the latest release; only with trusted "
     "collection.",
     ("metric", "level"),
 )
 SATURATION = Exported(
     "dither_release_saturation",
-    "gauge",
     "Epsilon above which a privacy level bought nothing in the latest release; absent if its "
     "weights have no such threshold.",
     ("metric",),
 )
 RELEASED = Exported(
     "dither_release_timestamp_seconds",
-    "gauge",
     "End, in event time, of the last released pane.",
     ("metric",),
 )
 RELEASE_DUE = Exported(
     "dither_release_due_timestamp_seconds",
-    "gauge",
-    "End, in event time, of the oldest pane with reports that is over and not yet released; absent "
-    "if there is none.",
+    "End, in event time, of the oldest pane with reports that is over and not yet released; "
+    "absent if there is none.",
     ("metric",),
 )
 SEARCH_ROUND = Exported(
     "dither_search_round",
-    "gauge",
     "Number of the open round of a minimum or maximum, or of the last one.",
     ("metric",),
 )
 SEARCH_ROUNDS = Exported(
-    "dither_search_rounds", "gauge", "Total number of rounds of a minimum or maximum.", ("metric",)
+    "dither_search_rounds", "Total number of rounds of a minimum or maximum.", ("metric",)
 )
-SEARCH_OVER = Exported("dither_search_over", "gauge", "1 once all rounds are decided.", ("metric",))
+SEARCH_OVER = Exported("dither_search_over", "1 once all rounds are decided.", ("metric",))
 SEARCH_THRESHOLD = Exported(
     "dither_search_threshold",
-    "gauge",
     "Threshold of the open round, in the metric's unit; absent when all rounds are decided.",
     ("metric",),
 )
 SEARCH_ANSWERS = Exported(
-    "dither_search_answers", "gauge", "Counted answers to the open round.", ("metric",)
+    "dither_search_answers", "Counted answers to the open round.", ("metric",)
 )
 SEARCH_OPENED = Exported(
-    "dither_search_round_opened_timestamp_seconds",
-    "gauge",
-    "When the round was opened.",
-    ("metric",),
+    "dither_search_round_opened_timestamp_seconds", "When the round was opened.", ("metric",)
 )
 SEARCH_DUE = Exported(
     "dither_search_round_due_timestamp_seconds",
-    "gauge",
-    "When the open round closes. It closes earlier if it has all answers, later if it has too few. "
-    "Absent when all rounds are decided.",
+    "When the open round closes. It closes earlier if it has all answers, later if it has too "
+    "few. Absent when all rounds are decided.",
     ("metric",),
 )
 SEARCH_CERTIFIED = Exported(
     "dither_search_certified",
-    "gauge",
-    "Certified bound of a search, with probability 1 - beta in all rounds at once: a minimum is at "
-    "most this, a maximum at least this. Nothing is certain about the other side.",
+    "Certified bound of a search, with probability 1 - beta in all rounds at once: a minimum is "
+    "at most this, a maximum at least this. Nothing is certain about the other side.",
     ("metric", "side"),
 )
 SEARCH_LOW = Exported(
     "dither_search_bisection_low",
-    "gauge",
     "Lower end of the range that the rounds have left; not a confidence bound (see "
     "dither_search_certified).",
     ("metric",),
 )
 SEARCH_HIGH = Exported(
     "dither_search_bisection_high",
-    "gauge",
     "Upper end of the range that the rounds have left; not a confidence bound (see "
     "dither_search_certified).",
     ("metric",),
 )
 SEARCH_ALPHA = Exported(
     "dither_search_tail_alpha",
-    "gauge",
     "Exponent of the tail towards the extreme; absent if the rounds do not show it.",
     ("metric",),
 )
 COORDINATOR_LEADER = Exported(
     "dither_coordinator_leader",
-    "gauge",
     "1 while a `dither coordinate` has the lease to open and decide rounds.",
 )
 REPORTS = Exported(
     "dither_reports",
-    "counter",
     "Reports by outcome: accepted, duplicate, or the reason for a dead letter (late, future, "
     "malformed, ...). Reports of unknown metrics have an empty metric.",
     ("metric", "outcome"),
+    type="counter",
 )
 DEADLETTERS = Exported(
     "dither_deadletters",
-    "counter",
     "Messages sent to the dead-letter topic instead of being counted, by reason.",
     ("reason",),
+    type="counter",
 )
 CONSUMER_LAG = Exported(
     "dither_consumer_lag",
-    "gauge",
     "Messages of a partition that are not counted yet, up to the end of its log in Kafka; NaN if "
     "Kafka does not answer.",
     ("partition",),
 )
 END_TO_END_LATENCY = Exported(
     "dither_end_to_end_latency_seconds",
-    "histogram",
     "Time from Kafka's timestamp of a message to the commit that counts it, over all partitions.",
+    type="histogram",
     buckets=LATENCY_BUCKETS,
 )
 COMMIT_DURATION = Exported(
     "dither_commit_duration_seconds",
-    "histogram",
     "Duration of a commit (a partition's sums and next offset) to Redis, waiting included. Each "
     "commit is counted by the next one.",
+    type="histogram",
     buckets=COMMIT_BUCKETS,
 )
 COMMIT_BYTES = Exported(
     "dither_commit_bytes",
-    "counter",
     "Bytes of panes and batch ids that commits wrote to Redis.",
+    type="counter",
 )
 LAST_COMMIT = Exported(
     "dither_last_commit_timestamp_seconds",
-    "gauge",
     "Time of a partition's last commit; its age is measured by Redis's clock.",
     ("partition",),
 )
 WORKERS = Exported(
     "dither_workers",
-    "gauge",
     "Workers that committed a partition within the last minute; 0 if no worker counts.",
 )
 KAFKA_UP = Exported(
     "dither_kafka_up",
-    "gauge",
-    "1 while Kafka answers this server's queries for the ends of the reports topic; otherwise the "
-    "lag is unknown.",
+    "1 while Kafka answers this server's queries for the ends of the reports topic; otherwise the"
+    " lag is unknown.",
 )
 DEFINITIONS_UNUSABLE = Exported(
     "dither_definitions_unusable",
-    "gauge",
     "1 while the metrics.toml of this server or of a worker cannot be used after a change; the "
     "previous definitions stay in force. `/readyz` and `/v1/status` say why.",
 )
 HALTED = Exported(
     "dither_partition_halted",
-    "gauge",
-    "1 if a partition is not counted until somebody acts: its log does not continue where its sums "
-    "end, an offset cannot be counted, or a limit on refused messages or open panes was reached.",
+    "1 if a partition is not counted until somebody acts: its log does not continue where its "
+    "sums end, an offset cannot be counted, or a limit on refused messages or open panes was "
+    "reached.",
     ("partition",),
 )
 GAP = Exported(
     "dither_gap_offsets",
-    "gauge",
     "Offsets of a partition that were skipped without being counted, because a setting accepted "
     "their loss.",
     ("partition",),
 )
 EPOCH = Exported(
-    "dither_partition_epoch", "gauge", "Number of changes of a partition's owner.", ("partition",)
+    "dither_partition_epoch", "Number of changes of a partition's owner.", ("partition",)
 )
 OWNER = Exported(
     "dither_partition_owner",
-    "info",
     "The worker that last took a partition, as its host and process.",
     ("partition", "worker"),
+    type="info",
 )
 WORKER_DEATHS = Exported(
     "dither_worker_deaths",
-    "counter",
     "Workers that ended unexpectedly and were restarted by `dither aggregate`.",
+    type="counter",
 )
 WORKER_STUCK = Exported(
     "dither_worker_stuck_seconds",
-    "gauge",
     "Time that a stuck worker has spent in its current step; only stuck workers have it.",
     ("worker", "step"),
 )
 PUBLISHED = Exported(
     "dither_published_events",
-    "counter",
     "Events committed to the estimates topic, by type: one `final` for each closed pane, "
     "`provisional` for a changed running total.",
     ("type",),
+    type="counter",
 )
 EXPIRED = Exported(
     "dither_expired_panes",
-    "gauge",
     "Panes that will never have a final event, because a part expired (the metric's `retention`) "
     "before every partition had closed it.",
     ("metric",),
 )
 PUBLISHER_LEADER = Exported(
-    "dither_publisher_leader",
-    "gauge",
-    "1 while a server has the lease to publish events.",
+    "dither_publisher_leader", "1 while a server has the lease to publish events."
 )
 REQUESTS = Exported(
     "dither_http_requests",
-    "counter",
     "Answers of this server by route, method and class of status; the route is empty for unknown "
     "paths.",
     ("route", "method", "status"),
+    type="counter",
 )
 REQUEST_DURATION = Exported(
     "dither_http_request_duration_seconds",
-    "histogram",
     "Time until this server began to answer, by route.",
     ("route",),
-    (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+    type="histogram",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 COLLECTION_DURATION = Exported(
-    "dither_collection_duration_seconds",
-    "gauge",
-    "Time to read and estimate for this scrape.",
+    "dither_collection_duration_seconds", "Time to read and estimate for this scrape."
 )
-BUILD = Exported("dither_build", "info", "The version of this server.", ("version",))
+BUILD = Exported("dither_build", "The version of this server.", ("version",), type="info")
 
-SECTIONS = {
-    "Estimates": (
-        ESTIMATE,
-        UNBIASED,
-        LOWER,
-        UPPER,
-        RADIUS,
-        LAST_UPDATE,
-        EVENT_TIME,
-        CATEGORIES_LEFT_OUT,
-        EFFECTIVE_REPORTS,
-        LEVEL_REPORTS,
-        LEVEL_WEIGHT,
-        HETEROGENEITY,
-        METRIC,
-        WEIGHTS,
-        UNREADABLE,
-    ),
-    "Releases": (LEVEL_LOSS, SATURATION, RELEASED, RELEASE_DUE),
-    "Searches": (
-        SEARCH_ROUND,
-        SEARCH_ROUNDS,
-        SEARCH_OVER,
-        SEARCH_THRESHOLD,
-        SEARCH_ANSWERS,
-        SEARCH_OPENED,
-        SEARCH_DUE,
-        SEARCH_CERTIFIED,
-        SEARCH_LOW,
-        SEARCH_HIGH,
-        SEARCH_ALPHA,
-        COORDINATOR_LEADER,
-    ),
-    "Reports": (REPORTS, DEADLETTERS),
-    "Counting": (
-        CONSUMER_LAG,
-        END_TO_END_LATENCY,
-        COMMIT_DURATION,
-        COMMIT_BYTES,
-        LAST_COMMIT,
-        WORKERS,
-        KAFKA_UP,
-        DEFINITIONS_UNUSABLE,
-        HALTED,
-        GAP,
-        EPOCH,
-        OWNER,
-        WORKER_DEATHS,
-        WORKER_STUCK,
-    ),
-    "Publishing": (PUBLISHED, EXPIRED, PUBLISHER_LEADER),
-    "Serving": (REQUESTS, REQUEST_DURATION, COLLECTION_DURATION, BUILD),
+ALL = tuple(declared for declared in list(globals().values()) if isinstance(declared, Exported))
+"""In the order of their declaration."""
+TITLES = {
+    ESTIMATE: "Estimates",
+    LEVEL_LOSS: "Releases",
+    SEARCH_ROUND: "Searches",
+    REPORTS: "Reports",
+    CONSUMER_LAG: "Counting",
+    PUBLISHED: "Publishing",
+    REQUESTS: "Serving",
 }
-ALL = tuple(itertools.chain.from_iterable(SECTIONS.values()))
+"""Of the sections of the reference, by the metric that each begins with."""
 
 LABELS = {
     "side": "`at_least` of a maximum, `at_most` of a minimum",
@@ -467,16 +378,15 @@ Generated from `aggregator/monitoring/metric_definitions.py`:
 
 def reference() -> str:
     """Return docs/metrics.md."""
-    parts = [HEAD]
-    for title, declared in SECTIONS.items():
-        parts.append(f"## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")
-        for one in declared:
-            labels = ", ".join(f"`{label}`" for label in one.labels)
-            buckets = ", ".join(f"{bound:g}" for bound in one.buckets)
-            meaning = one.help + (f" Buckets up to {buckets} s." if buckets else "")
-            parts.append(f"| `{one.scraped}` | {one.type} | {labels} | {meaning} |")
-        parts.append("")
-    parts.append("## Labels\n\n| label | values |\n|---|---|")
+    parts = [HEAD.rstrip()]
+    for one in ALL:
+        if title := TITLES.get(one):
+            parts.append(f"\n## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")
+        labels = ", ".join(f"`{label}`" for label in one.labels)
+        buckets = ", ".join(f"{bound:g}" for bound in one.buckets)
+        meaning = one.help + (f" Buckets up to {buckets} s." if buckets else "")
+        parts.append(f"| `{one.scraped}` | {one.type} | {labels} | {meaning} |")
+    parts.append("\n## Labels\n\n| label | values |\n|---|---|")
     parts += [f"| `{label}` | {meaning} |" for label, meaning in LABELS.items()]
     return "\n".join(parts) + "\n"
 
