@@ -6,9 +6,7 @@ remembers where it came from, for ``--show-settings``.
 
 from __future__ import annotations
 
-import datetime
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,18 +14,17 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from aggregator.config import container, web_settings
+from aggregator.config import container
 from aggregator.config.environment import FILE, PREFIX, variables
 from aggregator.config.left_over import is_left_over
+from aggregator.config.setting_checks import DURATIONS, SMALLEST, check, check_token
 from aggregator.errors import DitherError, SettingsError
-from aggregator.secrets import HASHED_TOKEN, HIDDEN, is_secret
+from aggregator.secrets import HIDDEN, is_secret
 from aggregator.secrets import masked as masked
 from estimators import durations
-from estimators.durations import milliseconds
 from estimators.errors import nearest, readable
 
 DEFAULT_FILE = "dither.toml"
-MAX_PORT = 65_535
 
 
 class Topics(msgspec.Struct, forbid_unknown_fields=True):
@@ -166,26 +163,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "access": Access,
     "gateway": Gateway,
 }
-SCOPES = ("read", "report", "admin")
-DURATIONS = (
-    "aggregate.commit_interval",
-    "aggregate.deadletter_span",
-    "aggregate.future",
-    "aggregate.idle",
-    "aggregate.past",
-    "aggregate.stuck_after",
-    "aggregate.stuck_exit",
-    "coordinate.lease",
-    "gateway.acknowledge_timeout",
-    "publish.interval",
-    "publish.lease",
-)
-SHORTEST_MS = {"publish.interval": 100, "publish.lease": 500, "coordinate.lease": 500}
-SMALLEST = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
-BROKERS_CHOICE = ("topics.replication", -1)
 CONTAINER = "half of the container's limit"
-PLACE = re.compile(r"(\d{1,9}):(\d{1,18})")
-CHOICES = {"aggregate.on_gap": ("stop", "skip")}
 
 
 def load_settings(
@@ -258,49 +236,6 @@ def values(settings: Settings) -> Iterator[tuple[str, Any]]:
     plain = msgspec.to_builtins(settings)
     del plain["sources"]
     yield from _flat(plain, "")
-
-
-def publish_since_ms(text: str) -> int:
-    """Return `publish.since` in ms since the epoch; 0 where it is empty.
-
-    Raises
-    ------
-    ValueError
-        If it is no time.
-
-    Examples
-    --------
-    >>> publish_since_ms("2013-01-01"), publish_since_ms("")
-    (1356998400000, 0)
-    """
-    if not text:
-        return 0
-    try:
-        moment = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("a time such as 2013-01-31 or 2013-01-31T17:00:00Z") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return round(moment.timestamp() * 1000)
-
-
-def place(text: str) -> tuple[int, int]:
-    """Return the partition and the offset that `aggregate.skip` names.
-
-    Raises
-    ------
-    ValueError
-        If it is nothing of the kind.
-
-    Examples
-    --------
-    >>> place("3:8812")
-    (3, 8812)
-    """
-    found = PLACE.fullmatch(text)
-    if found is None:
-        raise ValueError("places as PARTITION:OFFSET, as in 3:8812")
-    return int(found[1]), int(found[2])
 
 
 def container_share(settings: Settings, workers: int) -> int | None:
@@ -384,7 +319,7 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
             raise ValueError("hosts and ports alone; user and password: sasl.username and so on")
         settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
     elif key.startswith("access.tokens."):
-        settings.access.tokens[key.removeprefix("access.tokens.")] = _token(value)
+        settings.access.tokens[key.removeprefix("access.tokens.")] = check_token(value)
     else:
         types = get_type_hints(SECTIONS[section])
         if name not in types:
@@ -394,41 +329,5 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
         if key in DURATIONS and not isinstance(value, str):
             raise ValueError(durations.EXPECTED)
         converted = msgspec.convert(value, types[name], strict=False)
-        _check(key, converted)
+        check(key, converted)
         setattr(getattr(settings, section), name, converted)
-
-
-def _check(key: str, value: Any) -> None:
-    if key in web_settings.CHECKS:
-        web_settings.CHECKS[key](value)
-    elif key in DURATIONS:
-        if milliseconds(value) < (shortest := SHORTEST_MS.get(key, 0)):
-            raise ValueError(f"a duration of {shortest}ms or more")
-    elif key == "aggregate.skip":
-        for text in value:
-            place(text)
-    elif key == "publish.since":
-        publish_since_ms(value)
-    elif key in CHOICES and value not in CHOICES[key]:
-        raise ValueError(f"one of {', '.join(CHOICES[key])}")
-    elif key == "access.anonymous":
-        for scope in value:
-            if scope not in SCOPES:
-                raise ValueError(f"scopes: {nearest(scope, SCOPES)}")
-    elif key == "serve.port":
-        if not 0 <= value <= MAX_PORT:
-            raise ValueError(f"a port, 0 to {MAX_PORT}")
-    elif key == "aggregate.deadletter_ratio":
-        if not 0 <= value < 1:
-            raise ValueError("a share from 0 (never) to less than 1")
-    elif key in SMALLEST:
-        if value < SMALLEST[key]:
-            raise ValueError(f"a number of {SMALLEST[key]} or more")
-    elif type(value) is int and value < 1 and (key, value) != BROKERS_CHOICE:
-        raise ValueError("a number of 1 or more")
-
-
-def _token(value: Any) -> str:
-    if not isinstance(value, str) or not HASHED_TOKEN.fullmatch(value):
-        raise ValueError("sha256:<64 hex digits> and scopes, as `dither tokens new` prints it")
-    return value

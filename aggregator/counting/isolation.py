@@ -9,7 +9,8 @@ from typing import Any
 import structlog
 
 from aggregator.clock import Clock
-from aggregator.config.settings import Aggregate, place
+from aggregator.config.setting_checks import parse_place
+from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import AssignedPartition
 from aggregator.kafka.obstacles import Obstacle, Probe, Stall, Trouble
 from aggregator.state.decoder import Rejection
@@ -106,7 +107,7 @@ class Isolator:
             trouble.probe = None
             log.warning("kafka", partition=owned.number, offset=base, error=why)
         stall.times += 1
-        is_listed = any(place(text)[0] == owned.number for text in self._settings.skip)
+        is_listed = any(parse_place(text)[0] == owned.number for text in self._settings.skip)
         if not (is_listed or stall.is_lasting(now)):
             return False
         probe = trouble.probe

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from aggregator.config.settings import place
+from aggregator.config.setting_checks import parse_place
 from producers.kafka.kafka_errors import REFUSALS
 
 HALT_SECONDS = 20.0
@@ -69,7 +69,7 @@ class Obstacle:
         last = self.first if self.last is None else self.last
         return any(
             number == partition and self.first <= offset <= last
-            for number, offset in map(place, skip)
+            for number, offset in map(parse_place, skip)
         )
 
 

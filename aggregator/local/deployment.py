@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Self
 
 from aggregator.config.environment import FILE
-from aggregator.config.settings import SCOPES, Settings, values
+from aggregator.config.setting_checks import SCOPES
+from aggregator.config.settings import Settings, values
 from aggregator.errors import DitherError
 from aggregator.kafka import topic_admin
 from aggregator.local.child import Child, how

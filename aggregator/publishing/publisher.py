@@ -14,7 +14,8 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 import structlog
 
 from aggregator.config.live_metrics import current
-from aggregator.config.settings import Settings, publish_since_ms
+from aggregator.config.setting_checks import publish_since_ms
+from aggregator.config.settings import Settings
 from aggregator.kafka import topic_admin
 from aggregator.publishing import events
 from aggregator.publishing.event_producer import EventProducer

@@ -13,7 +13,8 @@ import anyio.to_thread
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from aggregator.config.settings import Settings, publish_since_ms
+from aggregator.config.setting_checks import publish_since_ms
+from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import Ends, KafkaLog
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading.reader import Reader

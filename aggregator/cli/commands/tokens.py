@@ -7,7 +7,7 @@ import re
 
 import click
 
-from aggregator.config.settings import SCOPES
+from aggregator.config.setting_checks import SCOPES
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
