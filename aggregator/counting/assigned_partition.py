@@ -56,7 +56,7 @@ class AssignedPartition:
         Why nothing is counted, for a person to act on; empty when all is well.
     fences : int
         How often in a row another owner took it.
-    refusals : list of Rejection
+    rejections : list of Rejection
         What could not be counted since the last commit: sent to the dead letters just before the
         next one, so that nothing is diverted that is not passed.
     refused_bytes : int
@@ -82,7 +82,7 @@ class AssignedPartition:
     fences: int = 0
     retry_at: float = 0.0
     is_fenced: bool = False
-    refusals: list[Rejection] = dataclasses.field(default_factory=list)
+    rejections: list[Rejection] = dataclasses.field(default_factory=list)
     refused_bytes: int = 0
     refused: RejectionWindow = dataclasses.field(default_factory=RejectionWindow)
     excess: str = ""
@@ -129,20 +129,20 @@ class AssignedPartition:
         before = len(self.state.arrivals)
         if messages[-1].offset() >= self.state.next_offset:
             self._last = messages[-1]
-        refusals = self.state.count(messages)
+        rejections = self.state.count(messages)
         passed = len(self.state.arrivals) - before
         found: list[tuple[int, str]] = []
-        if refusals:
+        if rejections:
             fresh = messages[len(messages) - passed :]
             index = {message.offset(): i for i, message in enumerate(fresh)}
-            found = [(index.get(r.message.offset(), 0), r.reason) for r in refusals]
+            found = [(index.get(r.message.offset(), 0), r.reason) for r in rejections]
         if passed:
             self.excess = self.refused.add(self.state.arrivals[before:], found, settings)
-        self.refusals += refusals
-        for refusal in refusals:
-            self.refused_bytes += len(refusal.message.value() or b"")
-            self.measured = self.measured.refused(refusal.reason)
-        return refusals
+        self.rejections += rejections
+        for rejection in rejections:
+            self.refused_bytes += len(rejection.message.value() or b"")
+            self.measured = self.measured.refused(rejection.reason)
+        return rejections
 
     def jumped(self, first: int, last: int) -> bool:
         """Whether the first messages after taking over are further on than they should be.

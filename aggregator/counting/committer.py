@@ -171,8 +171,8 @@ class Committer:
 
         Returns whether all of it could be sent: else the partition is fenced.
         """
-        if owned.refusals:
-            first, reasons = owned.refusals[0], Counter(r.reason for r in owned.refusals)
+        if owned.rejections:
+            first, reasons = owned.rejections[0], Counter(r.reason for r in owned.rejections)
             log.warning(
                 "refused",
                 partition=owned.number,
@@ -180,13 +180,13 @@ class Committer:
                 first_offset=first.message.offset(),
                 detail=f"{first.reason}: {first.detail}",
             )
-            for refusal in owned.refusals:
+            for rejection in owned.rejections:
                 try:
-                    self._dead_letters.send(refusal)
+                    self._dead_letters.send(rejection)
                 except Exception as error:
-                    self._isolator.block_unsendable(owned, refusal, error)
+                    self._isolator.block_unsendable(owned, rejection, error)
                     return False
-            owned.refusals, owned.refused_bytes = [], 0
+            owned.rejections, owned.refused_bytes = [], 0
         self._watchdog.enter("sending dead letters", owned.number)
         self._dead_letters.flush(DEAD_LETTER_SECONDS)
         return True

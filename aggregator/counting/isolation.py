@@ -81,10 +81,10 @@ class Isolator:
         owned.fence(self._clock.monotonic())
 
     def block_unsendable(
-        self, owned: AssignedPartition, refusal: Rejection, error: Exception
+        self, owned: AssignedPartition, rejection: Rejection, error: Exception
     ) -> None:
         """Stop before a message that can neither be counted nor made a dead letter of."""
-        offset = refusal.message.offset()
+        offset = rejection.message.offset()
         log.error("no dead letter", partition=owned.number, offset=offset, stack=_stack(error))
         why = f"no dead letter can be made of it ({type(error).__name__}); {DEFECT}"
         owned.trouble.culprit = Obstacle(offset, offset, why)

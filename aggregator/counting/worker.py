@@ -231,9 +231,9 @@ class Worker:
                 return False
             part = batch[first : first + self._slice]
             self._watchdog.enter("counting", owned.number, part[0].offset())
-            known = len(owned.refusals)
+            known = len(owned.rejections)
             is_counted = self._isolator.count(owned, part)
-            if any(refusal.reason in OTHER_DEFINITIONS for refusal in owned.refusals[known:]):
+            if any(rejection.reason in OTHER_DEFINITIONS for rejection in owned.rejections[known:]):
                 self._refresh_definitions()
             if not is_counted and owned.trouble.is_wall:
                 self._assignment.pause([owned.number])

@@ -90,7 +90,7 @@ class Forecast:
         self._past = milliseconds(settings.aggregate.past)
         self._states: dict[int, Partition] = {}
 
-    def refusals(self, letters: Iterable[DeadLetter]) -> dict[Place, tuple[str, str]]:
+    def rejections(self, letters: Iterable[DeadLetter]) -> dict[Place, tuple[str, str]]:
         """Return reason and detail for each dead letter that would not be counted."""
         refused: dict[Place, tuple[str, str]] = {}
         by_partition: defaultdict[int, list[_Again]] = defaultdict(list)
@@ -102,9 +102,9 @@ class Forecast:
             again = by_partition[letter.origin.partition]
             again.append(_Again(state.next_offset + len(again), letter, stamp(letter)))
         for number, messages in by_partition.items():
-            for refusal in self._state(number).count(messages):
-                assert isinstance(refusal.message, _Again)  # noqa: S101
-                refused[refusal.message.letter.place] = refusal.reason, refusal.detail
+            for rejection in self._state(number).count(messages):
+                assert isinstance(rejection.message, _Again)  # noqa: S101
+                refused[rejection.message.letter.place] = rejection.reason, rejection.detail
         return refused
 
     def _obstacle(self, letter: DeadLetter) -> tuple[str, str] | None:
@@ -182,7 +182,7 @@ def replay(
         producer = clients.producer(settings, **SIZES)
     try:
         for chunk in _chunks(letters):
-            refused = forecast.refusals(chunk)
+            refused = forecast.rejections(chunk)
             for letter in chunk:
                 if letter.place in refused:
                     outcome.kept[refused[letter.place][0], letter.metric] += 1

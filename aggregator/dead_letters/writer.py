@@ -126,11 +126,11 @@ class DeadLetters:
         self._waiting: deque[list[Letter]] = deque()
         self._error: KafkaError | None = None
 
-    def send(self, refusal: Rejection) -> None:
+    def send(self, rejection: Rejection) -> None:
         """Take a refused message without waiting; :meth:`flush` sends it."""
-        message: Any = refusal.message
+        message: Any = rejection.message
         self._undelivered += 1
-        self._waiting.append(letters(message, refusal.reason, refusal.detail))
+        self._waiting.append(letters(message, rejection.reason, rejection.detail))
 
     def _produce(self, alternatives: list[Letter]) -> None:
         """Send the first alternative, or the next one if it turns out to be too large.

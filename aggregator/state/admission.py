@@ -22,7 +22,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.state.decoder import DecodedBatches, Message
+from aggregator.state.decoded_batches import DecodedBatches
+from aggregator.state.decoder import Message
 from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.rows import Integers, Rows, by_start, distinct, pick

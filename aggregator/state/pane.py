@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.state.decoder import DecodedBatches
+from aggregator.state.decoded_batches import DecodedBatches
 from aggregator.state.rows import pick
 from estimators import Metric
 from estimators.estimate import Counts

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from aggregator.state.admission import ANY_AGE, TimeLimits, admit
-from aggregator.state.decoder import DecodedBatches, Decoder, Message, Rejection
+from aggregator.state.decoded_batches import DecodedBatches
+from aggregator.state.decoder import Decoder, Message, Rejection
 from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey, counted_keys, rollups, width_ms
 from aggregator.state.rows import Integers, by_start
@@ -68,24 +69,24 @@ class Partition:
         fresh = self._fresh(list(messages))
         if not fresh:
             return []
-        found, refusals = self._decoder.decode(fresh)
+        found, rejections = self._decoder.decode(fresh)
         stamps = [message.timestamp()[1] for message in fresh]
         arrived = np.fromiter(stamps, np.int64, len(fresh))
         self.arrivals.frombytes(arrived.tobytes())
         for (name, number), batches in found.items():
             key = self._keys[name][number - 1 if number else 0]
-            refusals += self._place(self.metrics[name], key, batches, fresh, arrived)
-        for refusal in refusals:
-            self.counts[f"{refusal.reason}:{refusal.metric}"] += refusal.reports
-            self.unsaved += refusal.reports
+            rejections += self._place(self.metrics[name], key, batches, fresh, arrived)
+        for rejection in rejections:
+            self.counts[f"{rejection.reason}:{rejection.metric}"] += rejection.reports
+            self.unsaved += rejection.reports
         for pane in self.panes.values():
             if counted := pane.settle():
                 self.counts[f"accepted:{pane.metric.name}"] += counted
                 self.unsaved += counted
         self.next_offset = fresh[-1].offset() + 1
         self._close()
-        told = [refusal for refusal in refusals if refusal.reason != "duplicate"]
-        return sorted(told, key=lambda refusal: refusal.message.offset())
+        told = [rejection for rejection in rejections if rejection.reason != "duplicate"]
+        return sorted(told, key=lambda rejection: rejection.message.offset())
 
     def has_changed(self, panes: int) -> bool:
         """Return whether the next commit will write more panes than that."""

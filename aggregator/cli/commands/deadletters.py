@@ -189,7 +189,7 @@ def explain(settings: Settings, place: str, as_json: bool) -> None:
     with _reading(settings, as_json) as read:
         letter = read.topic.letter(where)
         forecast = _forecast(settings, read, sys.maxsize)
-        refused = forecast.refusals([letter]).get(where)
+        refused = forecast.rejections([letter]).get(where)
     found = facts(letter, metrics, refused, handled=where in read.marked)
     click.echo(json.dumps(found) if as_json else "\n".join(lines(found)))
 

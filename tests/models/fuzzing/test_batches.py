@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aggregator.state import decoder
+from aggregator.state import layout
 from tests.models.fuzzing.counting import MismatchError, fuzz
 
 
@@ -34,7 +34,7 @@ def test_a_decoder_that_takes_every_batch_for_its_neighbours_layout_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        decoder._Layout, "fits", lambda _, matrix: np.ones(len(matrix), dtype=np.bool_)
+        layout.Layout, "fits", lambda _, matrix: np.ones(len(matrix), dtype=np.bool_)
     )
     with pytest.raises(MismatchError, match="seed 1"):
         fuzz(6_000, seed=1)

@@ -70,7 +70,7 @@ def test_many_alike_are_counted_as_each_by_itself(monkeypatch: pytest.MonkeyPatc
     messages = log(*(answers(1 + seed % 4, 3, seed) for seed in range(200)))
     together = Partition(METRICS, FUTURE_MS)
     assert together.count(messages) == []
-    monkeypatch.setattr(decoder, "ALIKE", 10**6)
+    monkeypatch.setattr(decoder, "MATRIX_MESSAGES", 10**6)
     apart = Partition(METRICS, FUTURE_MS)
     for message in messages:
         assert apart.count([message]) == []

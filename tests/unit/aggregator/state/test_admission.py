@@ -45,7 +45,7 @@ def reports(partition: Partition, start: int = EPOCH) -> int:
 def test_a_batch_with_too_many_reports_is_refused(
     alike: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoder, "ALIKE", alike)
+    monkeypatch.setattr(decoder, "MATRIX_MESSAGES", alike)
     partition = counting(SMALL)
     good = [batch(SMALL, [1.0, 2.0, 3.0], seed=seed) for seed in range(20)]
     large = [batch(SMALL, [1.0] * 4, seed=100 + seed) for seed in range(20)]
@@ -193,7 +193,7 @@ def test_a_captured_batch_that_is_sent_a_thousand_times_changes_nothing() -> Non
 def test_a_level_above_the_list_is_refused_on_the_wire(
     case: str, alike: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoder, "ALIKE", alike)
+    monkeypatch.setattr(decoder, "MATRIX_MESSAGES", alike)
     metric = metric_for(case)
     partition = counting(metric)
     values = list(values_for(metric, 3))

@@ -389,12 +389,12 @@ def test_batches_read_as_columns_count_like_batches_parsed_one_by_one(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = of_a_fleet(np.random.default_rng(seed), 600)
-    monkeypatch.setattr(decoder, "ALIKE", 10**9)
+    monkeypatch.setattr(decoder, "MATRIX_MESSAGES", 10**9)
     parsed = outcome(messages, 1)
     assert {reason for _, reason, _ in parsed[1]} >= {"late", "future", "malformed", "bad_level"}
     assert parsed[0]["counts"].keys() >= {"duplicate:delay", "duplicate:carrier"}
     for alike, step in ((10**9, 600), (2, 600), (2, 97), (16, 250)):
-        monkeypatch.setattr(decoder, "ALIKE", alike)
+        monkeypatch.setattr(decoder, "MATRIX_MESSAGES", alike)
         assert outcome(messages, step) == parsed
 
 
@@ -402,13 +402,13 @@ def test_batches_read_as_columns_count_like_batches_parsed_one_by_one(
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
     """What is parsed by itself from here on."""
     payloads: list[bytes | None] = []
-    parse = decoder._parsed
+    parse = decoder._parse
 
     def noted(payload: bytes | None) -> Any:
         payloads.append(payload)
         return parse(payload)
 
-    monkeypatch.setattr(decoder, "_parsed", noted)
+    monkeypatch.setattr(decoder, "_parse", noted)
     return payloads
 
 

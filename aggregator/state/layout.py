@@ -1,0 +1,92 @@
+"""Where a batch of one metric and one size has its fields: many are then read as one matrix."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggregator.state.decoded_batches import MatrixRows, Rows
+from aggregator.state.rows import Integers
+from estimators import Metric, ReportError
+from producers.wire.batch import BATCH_ID_BYTES
+from producers.wire.reports_pb2 import ReportBatch
+
+TIME_BYTES = 6
+VARINT_MORE = 0x80
+LEAST_TIME, LARGEST_TIME = 1 << 7 * (TIME_BYTES - 1), (1 << 7 * TIME_BYTES) - 1
+"""Times of six bytes on the wire: 1971 to 2109."""
+PLACES = 1 << 7 * np.arange(TIME_BYTES, dtype=np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where a batch of one metric and one size has its fields.
+
+    Attributes
+    ----------
+    places : ndarray of intp, shape (m,)
+        The bytes outside the ids, levels and values: tags, lengths, the metric's name and revision,
+        the time.
+    least, spread : ndarray of uint8, shape (m,)
+        Each is at least the first, and at most the second above it: nothing, where it is the same
+        in all such batches.
+    ids, times, levels, values : slice
+    round : int
+    """
+
+    metric: Metric
+    places: NDArray[np.intp]
+    least: NDArray[np.uint8]
+    spread: NDArray[np.uint8]
+    ids: slice
+    times: slice
+    levels: slice
+    values: slice
+    round: int
+
+    @classmethod
+    def of(cls, metric: Metric, batch: ReportBatch, payload: bytes) -> Layout:
+        """Return the layout of a batch that protobuf serializes to `payload`."""
+        head = ReportBatch(metric=batch.metric, revision=batch.revision).ByteSize() + 2
+        ids = slice(head, head + BATCH_ID_BYTES)
+        times = slice(ids.stop + 1, ids.stop + 1 + TIME_BYTES)
+        end = len(payload) - ReportBatch(round=batch.round).ByteSize()
+        ends = end - ReportBatch(values=batch.values).ByteSize()
+        levels = slice(ends - len(batch.levels), ends)
+        values = slice(end - len(batch.values), end)
+        least = np.frombuffer(payload, dtype=np.uint8).copy()
+        spread = np.zeros_like(least)
+        least[times], spread[times] = VARINT_MORE, VARINT_MORE - 1
+        least[times.stop - 1], spread[times.stop - 1] = 1, VARINT_MORE - 2
+        own = (ids, levels, values)
+        places = np.delete(np.arange(len(payload)), np.r_[own])
+        return cls(
+            metric, places, least[places], spread[places], ids, times, levels, values, batch.round
+        )
+
+    def fits(self, matrix: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Return which rows of a matrix have this layout."""
+        above = matrix.take(self.places, axis=1)
+        above -= self.least  # what is below wraps around
+        within = above <= self.spread
+        if within.all():  # far faster than row by row
+            return np.ones(len(matrix), dtype=np.bool_)
+        fitting: NDArray[np.bool_] = np.logical_and.reduce(within, axis=1)
+        return fitting
+
+    def read(
+        self, matrix: NDArray[np.uint8], index: Integers, fitting: NDArray[np.bool_]
+    ) -> Rows | None:
+        """Return the rows that fit, or None if some report in them cannot be one."""
+        if not fitting.all():
+            matrix, index = matrix[fitting], index[fitting]
+        levels, values = (matrix[:, part].tobytes() for part in (self.levels, self.values))
+        try:
+            self.metric.randomizer.check(levels, values)
+        except ReportError:
+            return None
+        ids = np.ascontiguousarray(matrix[:, self.ids]).view(f"V{BATCH_ID_BYTES}")[:, 0].tolist()
+        time_ms = (matrix[:, self.times] & (VARINT_MORE - 1)) @ PLACES
+        return MatrixRows(index, time_ms, ids, levels, values)
