@@ -89,7 +89,7 @@ class LiveView:
             parts.append(Text("\n".join(["", *in_words(seen), ""])))
         parts.append(_levels(found))
         if warns(found):
-            parts.append(Text("values go with the level: consider weights uniform", "yellow"))
+            parts.append(Text("values depend on the level: consider weights uniform", "yellow"))
         return Group(*parts)
 
     def _single(self, seen: Window, found: Estimate) -> Text:

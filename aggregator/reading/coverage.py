@@ -130,8 +130,8 @@ def in_words(found: Estimate) -> list[str]:
         two = False  # it was asked for: one statement with the answers before
     if told == THIS_WINDOW and found.bound == "anytime":
         told += (
-            f": {sure} for each start by itself, however often it is looked at while it grows; of "
-            f"many starts at most {share} in 100 ever show a wrong bound meanwhile"
+            f": {sure} for each start by itself, however often you look while the window grows; "
+            f"of many starts at most {share} in 100 ever show a wrong bound"
         )
     elif told == THIS_WINDOW:
         told += (
@@ -142,7 +142,7 @@ def in_words(found: Estimate) -> list[str]:
     lines = [f"covers     {told}"] if told else []
     if two and 2 * found.beta < 1:
         lines.append(
-            "           what is shown while a window grows, and what is shown once it is final, "
+            "           the bounds of a growing window and those of the final one "
             f"are two statements: each holds with {sure}, both with {certainty(2 * found.beta)}"
         )
     if found.chosen_among > 1:
@@ -151,8 +151,8 @@ def in_words(found: Estimate) -> list[str]:
             f"has {share}% / {found.chosen_among} (--weights-fixed: chosen before)"
         )
         lines.append(
-            "           an answer that does not say so, as that without --weights, is none of "
-            "them: to compare with it, name its policy, too"
+            "           the answer without --weights is not among them: to compare with it, name "
+            "its policy, too"
         )
     if found.weights_fixed:
         lines.append("chosen     before looking, as --weights-fixed says")

@@ -109,17 +109,18 @@ def estimate(
 ) -> None:
     """Show a metric's estimate and its confidence bounds.
 
-    Without --from, --to and --window: over everything counted so far. Times are event times; a
-    window is widened to whole panes. Of a metric that is collected in trust: the latest release of
-    a pane in the window.
+    Without --from, --to and --window it covers everything counted so far. Times are event times; a
+    window is widened to whole panes. For a trusted metric it shows the latest release of a pane in
+    the window.
 
-    What is shown while a window grows, and what is shown once it is final, are two statements: each
-    holds with 1 - beta, both with 1 - 2 beta.
+    The bounds of a growing window and those of the final one are two statements: each holds with
+    1 - beta, both with 1 - 2 beta.
 
-    Bounds of a window are for this window by itself: who looks at many windows, and wants the
-    bounds of all of them to hold, says how many (--windows). Naming weights or a target shares beta
-    among all there are, as the answer may have been chosen after looking at the others. The answer
-    without --weights is none of these: to compare with it, name its policy, too.
+    Bounds of a window are for this window by itself. If you look at many windows and want the
+    bounds of all of them to hold, say how many (--windows). An answer with named weights or a named
+    target shares beta among all choices, because it may have been chosen after looking at the
+    others. The answer without --weights is not among these: to compare with it, name its policy,
+    too.
     """
     defined = defined_metrics(settings)
     store = opened_store(settings)

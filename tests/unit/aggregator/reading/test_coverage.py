@@ -77,7 +77,7 @@ def test_words_of_a_window_promise_no_more_than_its_bound() -> None:
     assert "95% for each window by itself; of many windows at most 5 in 100 are wrong" in told
     growing = dataclasses.replace(final, status="provisional")
     told = as_text(LATE, Reader.answer(growing), 9, window=growing)
-    assert "for each start by itself, however often it is looked at" in told
+    assert "for each start by itself, however often you look" in told
     two = "are two statements: each holds with 95%, both with 90%"
     for looks in (Looks(), Looks(windows=24)):
         for seen in (final, growing):
@@ -119,7 +119,7 @@ def test_naming_weights_shares_beta_among_those_that_differ() -> None:
         assert (found.beta, found.chosen_among) == (0.05, 3), "that in force, if it is named"
         assert as_dict(seen, found)["chosen_among"] == 3
         assert "chosen     among 3" in as_text(LATE, found, 9, window=seen)
-        assert "without --weights, is none of them" in as_text(LATE, found, 9, window=seen)
+        assert "without --weights is not among them" in as_text(LATE, found, 9, window=seen)
         before = Reader.answer(seen, weights=policy, looks=FIXED)
         whole = LATE.estimate(STATISTIC, 0.05, policy)
         assert (before.lower, before.upper) == (whole.lower, whole.upper)
