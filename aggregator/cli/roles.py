@@ -170,7 +170,7 @@ def roles(settings: Settings) -> dict[str, Role]:
             kafka=(KafkaRight("Describe", "topic", reports),),  # where the log begins and ends
             redis=(
                 f"~{_partitions(reports)}",
-                *_commands("ping hgetall smembers hset scan unlink"),
+                *_commands(f"ping hgetall smembers hset hget scan unlink {SCRIPTS}"),
             ),
         ),
         Role("scraper", "Prometheus: a token with scope read, where [access] asks for one"),

@@ -1,7 +1,9 @@
 """Delete what was counted of a partition, so that workers count it again from its log.
 
 Deleting takes a while, and workers may run. So the partition is marked first, as one whose sums
-cannot be trusted: whoever owns it is fenced, and nobody counts it. The mark goes last.
+cannot be trusted: whoever owns it is fenced, and nobody counts it. The mark goes last. Whatever is
+deleted is deleted under this run's own mark: it stops where another run has marked the partition,
+or has finished it, or where Redis has lost the mark.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aggregator.counting.continuity import is_another
-from aggregator.errors import StateUnreadable
+from aggregator.errors import DitherError, StateUnreadable, recount_command
+from aggregator.storage.commands import script
 from aggregator.storage.partition_store import TOKEN_BYTES
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import tag
@@ -71,39 +74,69 @@ def delete(store: Store, number: int) -> int:
     """Delete all that was counted of a partition; return how many keys that were.
 
     If it is interrupted, the partition stays halted until it is called again.
+
+    Raises
+    ------
+    Overtaken
+        If the partition is no longer marked by this call: nothing was deleted since.
     """
-    prefix = tag(store.topic, number)
-    owner = f"{prefix}:owner"
-    _mark(store, owner)
-    indexes: list[str] = []
-    with contextlib.suppress(StateUnreadable):
-        indexes = [f"{prefix}:index:{grain}:{key}" for grain, key in store.panes.indexed(number)]
-    first = [f"{prefix}:{name}" for name in ("watermarks", "counts", "open", "indexed")]
-    deleted = _unlink(store, [*first, *indexes])  # readers then find nothing, instead of a part
-    client: Any = store.client
-    while found := _pass(store, client.scan_iter(f"{prefix}:*", count=CHUNK_KEYS), owner):
-        deleted += found
-    return deleted + _unlink(store, [owner])
+    return _Deletion(store, number).run()
 
 
-def _mark(store: Store, owner: str) -> None:
-    """Fence whoever owns the partition, and have nobody count it."""
-    token = os.urandom(TOKEN_BYTES).hex()
-    mark = ("HSET", owner, "token", token, "next", TORN, "halted", UNDER_WAY)
-    try:
-        store.ask([mark])
-    except StateUnreadable:  # another type
-        store.ask([("UNLINK", owner), mark])
+class Overtaken(DitherError):  # noqa: N818
+    """The mark under which a partition is deleted is gone, or is another's."""
+
+    def __init__(self, topic: str, number: int) -> None:
+        super().__init__(
+            f"partition {number} is no longer marked by this recount: another `dither recount` has "
+            "marked it since, or Redis was emptied, restored or failed over. Nothing was deleted "
+            "since then. Wait for the other one; if the partition is still halted then, run "
+            f"`{recount_command(f'{topic}:{number}')}`"
+        )
 
 
-def _pass(store: Store, keys: Iterable[bytes], owner: str) -> int:
-    """Delete the keys but the owner's; return how many there were."""
-    others, deleted = (key for key in keys if key != owner.encode()), 0
-    while chunk := [*itertools.islice(others, CHUNK_KEYS)]:
-        deleted += _unlink(store, chunk)
-    return deleted
+class _Deletion:
+    """Deletes one partition, under a mark of its own."""
 
+    def __init__(self, store: Store, number: int) -> None:
+        self._store, self._number, self._prefix = store, number, tag(store.topic, number)
+        self._owner, self._token = f"{self._prefix}:owner", os.urandom(TOKEN_BYTES).hex()
+        self._script = store.client.register_script(script("recount"))
 
-def _unlink(store: Store, keys: Sequence[Any]) -> int:
-    (deleted,) = store.ask([("UNLINK", *keys)])
-    return int(deleted)
+    def run(self) -> int:
+        """Mark the partition, and delete all of it; the mark last."""
+        self._mark()
+        indexes: list[str] = []
+        with contextlib.suppress(StateUnreadable):
+            found = self._store.panes.indexed(self._number)
+            indexes = [f"{self._prefix}:index:{grain}:{key}" for grain, key in found]
+        first = [f"{self._prefix}:{name}" for name in ("watermarks", "counts", "open", "indexed")]
+        deleted = self._pass([*first, *indexes])  # readers then find nothing, instead of a part
+        client: Any = self._store.client
+        while more := self._pass(client.scan_iter(f"{self._prefix}:*", count=CHUNK_KEYS)):
+            deleted += more
+        return deleted + self._unlink([self._owner])
+
+    def _mark(self) -> None:
+        """Fence whoever owns the partition, or deletes it, and have nobody count it."""
+        facts = ("token", self._token, "recount", self._token, "next", TORN, "halted", UNDER_WAY)
+        mark = ("HSET", self._owner, *facts)
+        try:
+            self._store.ask([mark])
+        except StateUnreadable:  # another type
+            self._store.ask([("UNLINK", self._owner), mark])
+
+    def _pass(self, keys: Iterable[bytes | str]) -> int:
+        """Delete the keys but the owner's; return how many there were."""
+        own, deleted = (self._owner, self._owner.encode()), 0
+        others = (key for key in keys if key not in own)
+        while chunk := [*itertools.islice(others, CHUNK_KEYS)]:
+            deleted += self._unlink(chunk)
+        return deleted
+
+    def _unlink(self, keys: Sequence[bytes | str]) -> int:
+        """Delete keys, if the partition still has this run's mark."""
+        deleted = int(self._script([self._owner, *keys], [self._token]))
+        if deleted < 0:
+            raise Overtaken(self._store.topic, self._number)
+        return deleted

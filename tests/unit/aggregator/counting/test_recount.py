@@ -65,9 +65,9 @@ def test_nothing_is_counted_while_it_is_deleted_whoever_tries(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     epoch, partition = counted(store, 0)
-    unlink, tried = recount._unlink, []
+    unlink, tried = recount._Deletion._unlink, []
 
-    def meanwhile(store: Store, keys: Any) -> int:
+    def meanwhile(self: Any, keys: Any) -> int:
         assert store.owner(0)["next"] == str(TORN)
         partition.count(log(batch(DELAY, [1.0], 1, EPOCH, 10**6), first=PANES))
         with pytest.raises(Fenced):
@@ -78,9 +78,9 @@ def test_nothing_is_counted_while_it_is_deleted_whoever_tries(
         assert owned.halted == UNDER_WAY
         owned.commit(store, PANES)  # of what is halted: nothing
         tried.append(len(keys))
-        return unlink(store, keys)
+        return unlink(self, keys)
 
-    monkeypatch.setattr(recount, "_unlink", meanwhile)
+    monkeypatch.setattr(recount._Deletion, "_unlink", meanwhile)
     delete(store, 0)
     assert len(tried) > 5
     assert contents(store, 0) == {}
@@ -95,12 +95,66 @@ def test_one_that_was_interrupted_is_halted_until_it_is_called_again(
         raise redis.ConnectionError("gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(recount, "_pass", interrupted)
+        broken.setattr(recount._Deletion, "_pass", interrupted)
         with pytest.raises(redis.ConnectionError):
             delete(store, 0)
     assert store.overview().partitions[0].is_halted
     delete(store, 0)
     counted(store, 0)
+
+
+def deleted_under(store: Store, monkeypatch: pytest.MonkeyPatch, chunk: int, what: Any) -> None:
+    """Do something before one of the chunks of a deletion, which must then stop."""
+    unlink, left = recount._Deletion._unlink, [chunk]
+
+    def overtaken(self: Any, keys: Any) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            monkeypatch.setattr(recount._Deletion, "_unlink", unlink)
+            what()
+        return unlink(self, keys)
+
+    monkeypatch.setattr(recount._Deletion, "_unlink", overtaken)
+    with pytest.raises(recount.Overtaken, match=r"another `dither recount` has marked it"):
+        delete(store, 0)
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 3])
+def test_one_that_was_overtaken_deletes_nothing_that_was_counted_since(
+    store: Store, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    counted(store, 0)
+    before = contents(store, 0)
+
+    def another() -> None:
+        delete(store, 0)
+        counted(store, 0)
+
+    deleted_under(store, monkeypatch, chunk, another)
+    assert contents(store, 0) == before
+    assert store.overview().partitions[0].is_whole
+
+
+def test_one_that_was_overtaken_leaves_the_last_mark_to_the_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted(store, 0)
+    other = recount._Deletion(store, 0)
+    deleted_under(store, monkeypatch, 2, other._mark)
+    assert store.overview().partitions[0].is_halted
+    delete(store, 0)
+
+
+def test_one_whose_mark_redis_lost_stops(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted(store, 0)
+    before = contents(store, 0)
+
+    def lost() -> None:
+        store.client.flushdb()
+        counted(store, 0)
+
+    deleted_under(store, monkeypatch, 2, lost)
+    assert contents(store, 0) == before
 
 
 @pytest.mark.parametrize("name", ["owner", "indexed", "open", "watermarks"])
