@@ -55,8 +55,9 @@ def _by_kind(*mechanisms: type[Mechanism]) -> dict[str, type[Mechanism]]:
 
 
 def _accept(name: str, found: Any) -> Mapping[str, type[Mechanism]]:
-    if not (isinstance(found, type) and issubclass(found, Mechanism)) or found.name != name:
-        raise ValueError(f"a subclass of estimators.mechanisms.Mechanism with name = {name!r}")
+    is_one = isinstance(found, type) and issubclass(found, Mechanism)
+    if not is_one or getattr(found, "name", None) != name or not getattr(found, "kinds", None):
+        raise ValueError(f"a subclass of estimators.mechanisms.Mechanism with name {name!r}, kinds")
     return _by_kind(found)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from estimators import DefinitionError
-from estimators.mechanisms import MECHANISMS, Laplace, mechanism_class
+from estimators.mechanisms import MECHANISMS, Laplace, Mechanism, mechanism_class
 from estimators.metrics.kinds import KINDS
 from estimators.registry import Registry
 from tests.support.paths import ROOT
@@ -109,7 +109,11 @@ def test_what_is_no_mechanism_or_no_kind_is_refused() -> None:
     class Misnamed(Laplace):
         name = "other"
 
-    for found in (3, Laplace.randomize, Misnamed):
+    class Kindless(Laplace):
+        name = "mine"
+        kinds = frozenset()
+
+    for found in (3, Laplace.randomize, Mechanism, Misnamed, Kindless):
         with pytest.raises(ValueError, match=r"a subclass of estimators\.mechanisms\.Mechanism"):
             MECHANISMS._accept("mine", found)
     for kind in (3, KINDS["mean"]):
