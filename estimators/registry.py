@@ -1,4 +1,4 @@
-"""Names and what they stand for: built in, or brought by an installed distribution."""
+"""Registries of named entries, built in or from installed distributions."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ Entry = TypeVar("Entry")
 class Registry(Mapping[str, Entry], Generic[Entry]):
     """A mapping from names to entries, which other distributions can add to.
 
-    Built-in entries are there at once. The entry points of a group are read when another name, or
-    the list of all names, is asked for first. Each is loaded when it is used.
+    Built-in entries are available at once. The entry points of a group are read on the first
+    request for another name, or for the list of all names. Each is loaded on first use.
 
     Parameters
     ----------
     group : str
-        Of the entry points: see :mod:`importlib.metadata`.
+        The group of entry points: see :mod:`importlib.metadata`.
     built_in : mapping of str to entry
-        Whose names nothing else can take.
+        The built-in entries; nothing else can have their names.
     accept : callable
-        Returns the entry for what an entry point of a name refers to. A ValueError says what it
-        was expected to be.
+        Returns the entry for the object of an entry point. Its ValueError says what was expected.
 
     Raises
     ------
     DefinitionError
-        On use of an entry point that cannot be used: it names the distribution, and what to do.
+        On use of an invalid entry point, with the distribution and what to do.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What an answer can look like: whoever shows answers chooses by their shape."""
+"""The shapes of answers, by which every display chooses its format."""
 
 from __future__ import annotations
 
@@ -12,5 +12,4 @@ class Shape(enum.Enum):
     """One number, with bounds."""
     NAMED_NUMBERS = "named numbers"
     """A number for each label, with bounds that hold for all at once."""
-    SEARCH = "search"
-    """What the rounds of a search have come to."""
+    SEARCH = "search" """The progress of a search in rounds."""

@@ -1,8 +1,8 @@
 """The local mechanisms, one file each: randomizer and estimator side by side.
 
-A new mechanism is a new file here and a line in :data:`MECHANISMS`; it then has to pass the
-conformance suite of the tests, which goes through this list. Other distributions bring mechanisms
-as entry points of the group :data:`GROUP`: the mechanism's name, and the class.
+A new mechanism is a new file here and a line in :data:`MECHANISMS`. The conformance suite of the
+tests covers every entry of this list. Other distributions add mechanisms as entry points of the
+group :data:`GROUP`: the mechanism's name, and the class.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ MECHANISMS: Registry[Mapping[str, type[Mechanism]]] = Registry(
 
 
 def mechanisms_for(kind: str) -> dict[str, type[Mechanism]]:
-    """Return the mechanisms that serve a kind of metric, by name."""
+    """Return the mechanisms for a kind of metric, by name."""
     return {name: each[kind] for name, each in MECHANISMS.items() if kind in each}
 
 
 def mechanism_class(name: str, kind: str) -> type[Mechanism]:
-    """Return the mechanism of a name that serves a kind of metric.
+    """Return the mechanism with this name for a kind of metric.
 
     Raises
     ------
     ValueError
-        If there is none; it says what was expected.
+        If there is none.
 
     Examples
     --------

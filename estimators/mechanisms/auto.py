@@ -1,4 +1,4 @@
-"""At each level the mechanism that says most about the data, of those that fit."""
+"""Chooses at each level the mechanism of least variance, among those whose reports fit."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ CANDIDATES: tuple[Any, ...] = (
 class Auto(Mechanism):
     """At each level the mechanism with the least variance of one report in the worst case.
 
-    A report is the bytes of its level's mechanism, filled up with zeros to the widest in use.
+    A report is the bytes of its level's mechanism, padded with zeros to the widest in use.
     Statistic of a level: that of its mechanism; the other columns stay zero.
 
     Notes
     -----
-    The choice depends on epsilon and the options alone, and is made in exact fractions: devices and
-    aggregators agree on it. Privacy and checks are those of the chosen mechanisms. Estimates weigh
-    the levels as if each had a metric of its own; the bounds are those of mixed levels in
+    The choice depends on epsilon and the options alone, and uses exact fractions, so that devices
+    and aggregators agree on it. Privacy and checks are those of the chosen mechanisms. The weights
+    of levels are as if each had a metric of its own; the bounds are those of mixed levels in
     :class:`estimators.bounds.Law`.
     """
 
@@ -72,7 +72,7 @@ class Auto(Mechanism):
         return [child.name for child in self.children]
 
     def _choose(self, children: Sequence[ScalarMean | SupportCounts]) -> LevelFacts:
-        """Take these mechanisms, one a level; return what is publicly known of the levels."""
+        """Set these mechanisms, one for each level; return the public constants of the levels."""
         self.children = children
         self.shape = (max(child.width for child in children),)
         self.columns = max(child.columns for child in children)
@@ -83,7 +83,7 @@ class Auto(Mechanism):
         )
 
     def _by_level(self, level: Levels) -> Iterator[tuple[int, Any, NDArray[np.intp]]]:
-        """Yield each level in use, its mechanism, and which rows are at it."""
+        """Yield each level in use, its mechanism, and its rows."""
         order = np.argsort(level, kind="stable")
         ends = np.cumsum(tally(level, len(self.epsilons)))
         for index, rows in enumerate(np.split(order, ends[:-1])):
@@ -100,7 +100,7 @@ class Auto(Mechanism):
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a report that its level's mechanism refuses, or that is not filled with zeros."""
+        """Reject a report that its level's mechanism rejects, or that is not padded with zeros."""
         reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, self.width)
         for _, child, rows in self._by_level(np.frombuffer(levels, dtype=np.uint8)):
             if (rest := reports[rows, child.width :]).any():
@@ -120,14 +120,14 @@ class Auto(Mechanism):
         return table[level : level + 1, : self.children[level].columns]
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return that of the level's mechanism."""
+        """Return the log likelihood of the level's mechanism."""
         child = self.children[level]
         own = child.decode(np.ascontiguousarray(reports[:, : child.width]).tobytes())
         found: Floats = child.log_likelihood(own, 0, value)
         return found
 
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return those of the levels' mechanisms."""
+        """Return the ranges of the levels' mechanisms."""
         ranges = [child.report_range() for child in self.children]
         lowest, highest = (np.concatenate(ends) for ends in zip(*ranges, strict=True))
         return lowest, highest
@@ -138,15 +138,15 @@ class Auto(Mechanism):
         return ratio
 
     def is_private(self, level: int) -> bool:
-        """Return whether the level's mechanism is."""
+        """Return whether the level's mechanism is private."""
         return bool(self.children[level].is_private(0))
 
 
 class AutoMean(Auto, ScalarMean):
     """Signs at small epsilons, Laplace noise at large ones.
 
-    `randomized_response` or `laplace`, whichever has the smaller largest variance over all values:
-    they cross at epsilon = 2.32. Source: HLDP, Algorithm 1.
+    The mechanism is `randomized_response` or `laplace`, whichever has the smaller worst-case
+    variance over all values: they cross at epsilon = 2.32. Source: HLDP, Algorithm 1.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class AutoMean(Auto, ScalarMean):
     grid : int
         g of `laplace`.
     report_bytes : int
-        The most that a report may take.
+        The largest size of a report, in bytes.
 
     Examples
     --------
@@ -185,7 +185,7 @@ class AutoMean(Auto, ScalarMean):
         self._unit = 1 / grid
 
     def level_means(self, table: Counts) -> Floats:
-        """Return the unbiased mean of each level, zero where there is no report."""
+        """Return the unbiased mean of each level, zero without reports."""
         rows = [self._row(table, level) for level in range(len(self.epsilons))]
         parts = [x.level_means(row) for x, row in zip(self.children, rows, strict=True)]
         return np.concatenate(parts)
@@ -201,8 +201,8 @@ class AutoMean(Auto, ScalarMean):
     def noise(self, law: Law, counts: Counts) -> Noise | None:
         """Return the law of noise and rounding; None if no level has noise.
 
-        It depends on the levels on offer, not on those in use: bounds for all times have to be of
-        one kind throughout.
+        It depends on the levels on offer, not on those in use, because bounds for all times must be
+        of one kind throughout.
         """
         if not self._noisy.any():
             return None
@@ -210,16 +210,16 @@ class AutoMean(Auto, ScalarMean):
         return LaplaceNoise(law.counts, law.coefficient, rate, self._unit, law.contrast)
 
     def outside_law(self, question: Question, counts: Counts) -> float:
-        """Return the chance that some report of `laplace` is clamped."""
+        """Return the probability that some report of `laplace` is clamped."""
         return clamped(question, counts[self._noisy]) if self._noisy.any() else 0.0
 
 
 class AutoFrequency(Auto, SupportCounts):
     """The mechanism of least variance among those that fit.
 
-    The one with the smallest variance averaged over the categories, at worst data (f = 1/k), among
-    those whose reports fit; of two alike, the one with the smaller reports. Source: HLDP, Algorithm
-    2; HIST, section 2.
+    It has the smallest variance averaged over the categories, for the worst data (f = 1/k), among
+    those whose reports fit; of two with the same variance, the smaller reports. Source: HLDP,
+    Algorithm 2; HIST, section 2.
 
     Parameters
     ----------
@@ -228,12 +228,12 @@ class AutoFrequency(Auto, SupportCounts):
     categories : int
         k, at least 2.
     report_bytes : int
-        The most that a report may take.
+        The largest size of a report, in bytes.
 
     Raises
     ------
     ValueError
-        If no report fits: it names the smallest possible.
+        If no report fits, with the smallest possible size.
 
     Examples
     --------
@@ -251,7 +251,7 @@ class AutoFrequency(Auto, SupportCounts):
         self.facts = self._choose(chosen)
 
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
-        """Return which reports support the category, as the level's mechanism has it."""
+        """Return which reports support the category, by the level's mechanism."""
         child = self.children[level]
         own = child.decode(np.ascontiguousarray(reports[:, : child.width]).tobytes())
         found: NDArray[np.bool_] = child.supports(own, 0, category)
@@ -266,7 +266,7 @@ class AutoFrequency(Auto, SupportCounts):
 
     @functools.cached_property
     def _together(self) -> list[tuple[SupportCounts, list[int]]]:
-        """Each mechanism that was chosen, for all levels that have it, and which these are."""
+        """Each chosen mechanism, for all its levels, and these levels."""
         result = []
         for kind in dict.fromkeys(type(child) for child in self.children):
             levels = [i for i, child in enumerate(self.children) if type(child) is kind]
@@ -281,11 +281,11 @@ def _check_report_bytes(report_bytes: int) -> None:
 
 
 def _mean_at(epsilon: Fraction, grid: int, most: int) -> RandomizedResponse | Laplace:
-    """Return the mechanism with the smaller largest variance over all values, if its report fits.
+    """Return the mechanism with the smaller worst-case variance, if its report fits.
 
-    A sign's is 1 / a^2, at the value 0; that of noise with q = e^(-epsilon / 2g), rounding
-    included, is (2q / (1 - q)^2 + 1/4) / g^2. The second is irrational, so that the comparison
-    ends.
+    That of a sign is 1 / a^2, at the value 0; that of noise with q = e^(-epsilon / 2g), including
+    rounding, is (2q / (1 - q)^2 + 1/4) / g^2. The second is irrational, so the comparison
+    terminates.
 
     Examples
     --------

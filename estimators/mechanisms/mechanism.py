@@ -1,9 +1,9 @@
-"""The seam between a metric and its local randomizer: what every mechanism offers.
+"""The interface of mechanisms: a local randomizer and its estimator.
 
-A mechanism works in its own units (a mean in [-1, 1], a vector in the unit ball, a category as an
-index) and for all privacy levels of a metric at once. Its statistic is a table of int64, one row a
-level, whose first column is the number of reports; every other cell is an integer sum, so that
-adding tables adds populations.
+A mechanism has its own units (a mean in [-1, 1], a vector in the unit ball, a category as an index)
+and serves all privacy levels of a metric. Its statistic is a table of int64, one row a level. The
+first column is the number of reports; every other cell is an integer sum, so the sum of two tables
+is the statistic of both populations.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FEW_BYTES = 256
 
 
 def largest_byte(data: bytes) -> int:
-    """Return the largest byte, or -1 where there is none."""
+    """Return the largest byte, or -1 if there is none."""
     if len(data) < FEW_BYTES:
         return max(data, default=-1)
     return int(np.frombuffer(data, dtype=np.uint8).max())
@@ -45,24 +45,24 @@ class Mechanism(ABC):
     Attributes
     ----------
     name : str
-        As written in a metric's definition.
+        The name in a metric's definition.
     kinds : frozenset of str
-        The kinds of metric it serves.
+        The kinds of metric that it serves.
     open_vocabulary : bool
-        Whether it can do without a list of categories: `categories` is None then, values are 64-bit
-        keys, and an estimate is about those that are asked for.
+        Whether it works without a list of categories: then `categories` is None, values are 64-bit
+        keys, and an estimate is for the requested keys.
     closed_vocabulary : bool
-        Whether it can do with a list of categories.
+        Whether it works with a list of categories.
     memoizable : bool
-        Whether its reports may be drawn once and repeated: what is estimated then is a mean of
-        signs that are independent within a pane, whose bounds know how to do without more.
+        Whether its reports may be drawn once and repeated. The estimate must then be a mean of
+        signs that are independent within a pane, with bounds that need nothing else.
     dtype, shape : numpy dtype and tuple
-        Of one report: an array of n reports has shape ``(n, *shape)``, and its little-endian bytes
-        are the reports on the wire.
+        The type and shape of one report: an array of n reports has shape ``(n, *shape)``, and its
+        little-endian bytes are the wire format.
     columns : int
-        Cells per level of the statistic, the number of reports included.
+        Cells per level of the statistic, including the number of reports.
     facts : LevelFacts
-        What weights are made of.
+        The constants from which weights are computed.
     """
 
     name: ClassVar[str]
@@ -85,7 +85,7 @@ class Mechanism(ABC):
 
     @property
     def level_mechanisms(self) -> list[str]:
-        """What makes the reports at each level: the mechanism itself, or those it is made of."""
+        """The name of the mechanism at each level: its own, or those that it consists of."""
         return [self.name] * len(self.epsilons)
 
     @abstractmethod
@@ -99,7 +99,7 @@ class Mechanism(ABC):
         level : ndarray of int, shape (n,)
             Index of each value's level.
         bits : Bits
-            The randomness that is spent.
+            The source of randomness.
         """
 
     @abstractmethod
@@ -118,28 +118,28 @@ class Mechanism(ABC):
 
     @abstractmethod
     def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Answer a question from a statistic's table, in the mechanism's own units."""
+        """Return the estimate for a question from a statistic's table, in the mechanism's units."""
 
     @abstractmethod
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the largest ratio of output probabilities at a level, as implemented.
 
         The certificate of the mechanism: at most e^epsilon, from the integer thresholds that the
-        randomizer really compares against. A ratio that is e^x for a rational x is rounded down
-        here; such a mechanism proves x <= epsilon in :meth:`is_private`.
+        randomizer uses. A ratio e^x with a rational x is rounded down here; such a mechanism proves
+        x <= epsilon in :meth:`is_private`.
         """
 
     @abstractmethod
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the logarithm of each report's probability under one value, but for a constant.
+        """Return the logarithm of each report's probability under one value, up to a constant.
 
-        The constant may depend on the report and its level, never on the value: the difference for
+        The constant may depend on the report and its level, never on the value. The difference for
         two values is the log likelihood ratio, by which an attack orders reports.
 
         Parameters
         ----------
         reports : ndarray of integers, shape (n, *shape)
-            All of this level.
+            Reports of this level.
         level : int
         value
             In the mechanism's units: a number, a vector, a category's index or a key.
@@ -151,10 +151,10 @@ class Mechanism(ABC):
 
     @abstractmethod
     def report_range(self) -> tuple[Floats, Floats]:
-        """Return the least and the largest number that one report of each level can stand for.
+        """Return the least and the largest number that one report of each level can represent.
 
-        An estimate is the weighted mean of such numbers, one a report (for each category or
-        coordinate), in the mechanism's units: what a report that was made up can say at most.
+        An estimate is the weighted mean of such numbers, one for each report (and category or
+        coordinate), in the mechanism's units. They limit the effect of a fabricated report.
 
         Returns
         -------
@@ -162,7 +162,7 @@ class Mechanism(ABC):
         """
 
     def report_weights(self, policy: str) -> Floats:
-        """Return the weight of one report of each level, but for a common factor.
+        """Return the weight of one report of each level, up to a common factor.
 
         Parameters
         ----------
@@ -172,9 +172,9 @@ class Mechanism(ABC):
         return WEIGHTINGS[policy](self.facts)
 
     def report_norm(self) -> Floats | None:
-        """Return the l2 norm of the longest vector that one report of each level can stand for.
+        """Return the l2 norm of the longest vector that one report of each level can represent.
 
-        None where an estimate is no vector; shape (levels,).
+        None if an estimate is not a vector; shape (levels,).
         """
         return None
 
@@ -198,7 +198,7 @@ class Mechanism(ABC):
         heterogeneity: float | None = None,
         radius: float | None = None,
     ) -> Estimate:
-        """Put an answer together with what it rests on."""
+        """Build an estimate with its counts and weights."""
         return Estimate(
             value=value,
             lower=bounds[0],
@@ -226,7 +226,7 @@ class Mechanism(ABC):
     def check_values(self, levels: bytes, values: bytes) -> None:  # noqa: B027
         """Raise ReportError("bad_value") if some report is outside the mechanism's output.
 
-        Called for a batch, or for many that came together: the bytes of one report or of millions.
+        It is called for one batch or for many together: the bytes of one report or of millions.
         """
 
     def check(self, levels: bytes, values: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Repetition: a mechanism for small epsilons serves large ones by several reports of a value."""
+"""Repetition: several reports of a value, each at a part of a large epsilon."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ LARGEST_REPORT = 2**16
 class Repetition(Mechanism):
     """r = ceil(epsilon) independent reports of another mechanism, at epsilon / r each.
 
-    The reports of a user stand side by side, as many as the largest level has; the places that a
-    level does not use are zero. Statistic of a level: the number of users, and the sums of the
-    other mechanism over all their reports. Source: HIST, Proposition 2 and Corollary 3.
+    A user's reports are side by side, as many as the largest level has; the slots that a level does
+    not use are zero. Statistic of a level: the number of users, and the sums of the other mechanism
+    over all their reports. Source: HIST, Proposition 2 and Corollary 3.
 
     Parameters
     ----------
     epsilons : sequence of Fraction
         The privacy levels, ascending.
     of : str, optional
-        The mechanism that is repeated.
+        The mechanism to repeat.
 
     Raises
     ------
@@ -62,21 +62,21 @@ class Repetition(Mechanism):
 
     Notes
     -----
-    **Privacy.** Given the value the reports are independent, so the largest ratio of their
-    probabilities together is the product of their own: at most (e^(epsilon/r))^r = e^epsilon. The
+    **Privacy.** Given the value the reports are independent, so their joint largest ratio of
+    probabilities is the product of their own ratios: at most (e^(epsilon/r))^r = e^epsilon. The
     share epsilon / r is an exact fraction.
 
-    **Variance.** v / r + s for a user, where v is the variance of an estimate from one report given
-    the value, and s that of the values: all reports of a user share one. It falls as 1 / epsilon.
-    Most mechanisms have less when made for the whole epsilon (docs/mechanisms.md); repetition is
-    for those that are good at small epsilons alone, as `projection` is.
+    **Variance.** It is v / r + s for a user, where v is the variance of an estimate from one report
+    given the value, and s that of the values: all reports of a user share one. It falls as 1 /
+    epsilon. Most mechanisms have a smaller variance at the whole epsilon (docs/mechanisms.md);
+    repetition is for those that are good at small epsilons alone, like `projection`.
     """
 
     name = "repetition"
     memoizable = False
 
     def _repeat(self, of: str | None, known: Sequence[type[Any]], **parameters: int) -> None:
-        """Build the mechanism `of`, one of those known, and lay out its reports."""
+        """Build the mechanism `of`, and set the layout of its reports."""
         names = {mechanism.name: mechanism for mechanism in known}
         if of is not None and of not in names:
             raise ValueError(f"of = {of!r}: {meant(str(of), names)}")
@@ -97,11 +97,11 @@ class Repetition(Mechanism):
 
     @property
     def level_mechanisms(self) -> list[str]:
-        """How often which mechanism reports, per level."""
+        """The number of reports and the mechanism, per level."""
         return [f"{r} x {self.one.name}" for r in self.repeats]
 
     def _used(self, level: Levels) -> Bools:
-        """Return which places of a report are used, shape (n, places)."""
+        """Return which slots of a report are used, shape (n, slots)."""
         result: Bools = np.arange(self.shape[0]) < self._repeats[level][:, None]
         return result
 
@@ -115,7 +115,7 @@ class Repetition(Mechanism):
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
-        """Refuse a report that the repeated mechanism refuses, or bytes in a place not used."""
+        """Reject a report that the repeated mechanism rejects, or bytes in an unused slot."""
         level = np.frombuffer(levels, dtype=np.uint8)
         places = np.frombuffer(values, dtype=np.uint8).reshape(
             level.size, self.shape[0], self.one.width
@@ -135,7 +135,7 @@ class Repetition(Mechanism):
         table[:, 0] = users
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the sum over a user's reports: given the value they are independent."""
+        """Return the sum over a user's reports, which are independent given the value."""
         times = self.repeats[level]
         single = reports[:, :times].reshape(-1, *self.one.shape)
         each = self.one.log_likelihood(single, level, value).reshape(-1, times)
@@ -148,15 +148,14 @@ class Repetition(Mechanism):
 
 
 class RepeatedMean(Repetition, RandomizedResponse):
-    """The mean of values: a sign's rounding is drawn afresh for each report.
+    """The mean of values; the rounding to a sign is drawn again for each report.
 
     Parameters
     ----------
     epsilons : sequence of Fraction
         The privacy levels, ascending.
     of : str, optional
-        The mechanism that is repeated: ``"randomized_response"``, and no other. Source: HIST,
-        Proposition 2.
+        The mechanism to repeat: only ``"randomized_response"``. Source: HIST, Proposition 2.
 
     Examples
     --------
@@ -188,7 +187,7 @@ class RepeatedFrequency(Repetition, SupportCounts):
     categories : int
         k, at least 2.
     of : str, optional
-        The mechanism that is repeated: ``"rappor"`` (default), ``"grr"``, ``"oue"``,
+        The mechanism to repeat: ``"rappor"`` (default), ``"grr"``, ``"oue"``,
         ``"subset_selection"``, ``"projective_geometry_response"`` or ``"projection"``. Source:
         HIST, Corollary 3.
 

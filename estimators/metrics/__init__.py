@@ -1,1 +1,1 @@
-"""A metric: what is asked, how it is collected, and how it is loaded."""
+"""Metrics: their domains, their ways of collecting, and their definitions."""

@@ -1,7 +1,7 @@
-"""What values a metric may have, and how they and the answers pass to and from the mechanism.
+"""The domains of metrics: their values, and conversion to and from the mechanism's units.
 
-A mechanism works in units of its own: a mean in [-1, 1], a category as an index, a vector in the
-unit ball. The keys of a definition that describe a domain are the fields of its class.
+A mechanism has its own units: a mean in [-1, 1], a category as an index, a vector in the unit ball.
+The fields of a domain's class are its keys in a definition.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Keys = NDArray[Any]
 class Domain(ABC):
     """The values of a metric.
 
-    The fields of a subclass are keys of a definition. One without a default says in its metadata
-    what is `expected` there.
+    The fields of a subclass are keys of a definition. The metadata of a field without a default
+    says what is `expected`.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Domain(ABC):
     Attributes
     ----------
     labels : tuple of str
-        What the numbers of an estimate are called; empty where there is only one.
+        The names of an estimate's numbers; empty if there is only one.
     """
 
     metric: str = ""
@@ -55,74 +55,74 @@ class Domain(ABC):
         Raises
         ------
         DefinitionError
-            Naming the key, the value and what was expected.
+            With the key, the value and what was expected.
         """
         return cls(metric=metric, **keys)
 
     @property
     @abstractmethod
     def parameters(self) -> dict[str, Any]:
-        """What the mechanism has to know."""
+        """The parameters of the mechanism."""
 
     @property
     @abstractmethod
     def unit(self) -> tuple[float, float]:
-        """The value that a mechanism's 0 stands for, and the length of its 1."""
+        """The value of a mechanism's 0, and the length of its 1."""
 
     @property
     @abstractmethod
     def ends(self) -> tuple[float, float]:
-        """The least and the largest that a number of an estimate can truly be."""
+        """The least and the largest possible true value of an estimate's number."""
 
     @property
     @abstractmethod
     def meaning(self) -> dict[str, Any]:
-        """What the canonical form of a definition says of it, as JSON has it."""
+        """The domain's part of the canonical form of a definition, as for JSON."""
 
     @property
     @abstractmethod
     def opposite(self) -> tuple[Any, Any]:
-        """Two values that a mechanism can tell apart as well as any two."""
+        """Two values with the mechanism's largest ratio of probabilities."""
 
     @abstractmethod
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return values in the mechanism's units; ValueError names one that cannot be used."""
+        """Return values in the mechanism's units; raise ValueError for an invalid one."""
 
     def from_unit(self, estimate: Estimate) -> Estimate:
         """Return a mechanism's estimate in the metric's unit."""
         return estimate.rescaled(*self.unit)
 
     def select(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
-        """Return what an answer's numbers are called, and the same in the mechanism's units.
+        """Return the names of an answer's numbers, and their indices or keys for the mechanism.
 
         Parameters
         ----------
         labels : sequence of str or int, or None
-            The categories that are asked for; None for all there are.
+            The requested categories; None for all.
         """
         if labels is not None:
             raise ValueError(f"categories = {list(labels)}: metric {self.metric!r} has none")
         return self.labels, None
 
     def refuse(self, key: str, expected: str) -> NoReturn:
-        """Raise DefinitionError: the value of a key is not what was expected."""
+        """Raise DefinitionError for the value of a key."""
         raise DefinitionError(f"{self.metric}.{key}", getattr(self, key), expected)
 
     def _call(self, labels: Sequence[str]) -> None:
-        """Take these labels: for the constructor of a subclass."""
+        """Set the labels, for the constructor of a subclass."""
         object.__setattr__(self, "labels", tuple(labels))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Interval(Domain):
-    """Numbers from the lower to the higher end of `range`; others are clipped."""
+    """Numbers in `range`; others are clipped to it."""
 
     range: Sequence[float] = dataclasses.field(
         metadata={"expected": "two numbers: the lowest and the highest value"}
     )
 
     def __post_init__(self) -> None:
-        """Refuse what is no interval."""
+        """Check the interval."""
         if len(self.range) != 2:
             self.refuse("range", "two numbers: the lowest and the highest value")
         low, high = self.range
@@ -131,7 +131,7 @@ class Interval(Domain):
 
     @property
     def parameters(self) -> dict[str, int]:
-        """Nothing: every interval is [-1, 1] to a mechanism."""
+        """Nothing, because every interval is [-1, 1] for a mechanism."""
         return {}
 
     @property
@@ -142,7 +142,7 @@ class Interval(Domain):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The interval's."""
+        """The ends of the interval."""
         low, high = self.range
         return low, high
 
@@ -172,9 +172,9 @@ class Interval(Domain):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ball(Domain):
-    """Vectors of length up to `radius`; longer ones are shortened.
+    """Vectors of length at most `radius`; longer ones are shortened.
 
-    Its coordinates are called `coordinates`, or "0" to "`dimension` - 1" where only their number is
+    `coordinates` are the names of its coordinates; "0" to "`dimension` - 1" if only their number is
     given.
     """
 
@@ -185,7 +185,7 @@ class Ball(Domain):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what is no ball; fill in the dimension."""
+        """Check the ball, and set the dimension."""
         dimension, names = self.dimension, self.coordinates
         if names is None:
             if dimension is None or not 1 <= dimension <= LARGEST_DIMENSION:
@@ -212,7 +212,7 @@ class Ball(Domain):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The ball's in each direction."""
+        """The ends of the ball in each direction."""
         return -self.radius, self.radius
 
     @property
@@ -247,7 +247,7 @@ class Ball(Domain):
 class Categories(Domain):
     """One of k categories, by name or by index.
 
-    `categories` are their names, or k for "0" to "k - 1"; ``"open"`` makes a :class:`Vocabulary`.
+    `categories` are their names, or k for "0" to "k - 1". ``"open"`` gives a :class:`Vocabulary`.
     """
 
     categories: int | str | Sequence[str] = dataclasses.field(
@@ -258,12 +258,12 @@ class Categories(Domain):
 
     @classmethod
     def of(cls, metric: str, keys: Mapping[str, Any]) -> Categories:
-        """Return what a definition describes: these categories, or an open vocabulary."""
+        """Return the domain of a definition: these categories, or an open vocabulary."""
         domain = Vocabulary if keys.get("categories") == OPEN else Categories
         return domain(metric=metric, **keys)
 
     def __post_init__(self) -> None:
-        """Refuse what are no categories."""
+        """Check the categories."""
         given = self.categories
         if self.watch is not None:
             self.refuse("watch", f"no watch unless categories = {OPEN!r}")
@@ -323,28 +323,28 @@ class Categories(Domain):
         return {name: index for index, name in enumerate(self.labels)}
 
     def from_unit(self, estimate: Estimate) -> Estimate:
-        """Return the estimate as it is: frequencies have no unit."""
+        """Return the estimate unchanged, because frequencies have no unit."""
         return estimate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vocabulary(Categories):
-    """Any string: nobody lists them.
+    """Any string, without a list.
 
-    To a mechanism a string is a key, the first 64 bits of its BLAKE2b hash. Two strings have the
-    same key with probability 2^-64; they are then one value. An estimate is about those on `watch`
-    where nothing else is asked for.
+    For a mechanism a string is a key, the first 64 bits of its BLAKE2b hash. Two strings have the
+    same key with probability 2^-64; they are then one value. By default an estimate is for the
+    strings on `watch`.
     """
 
     def __post_init__(self) -> None:
-        """Refuse a string that is watched twice."""
+        """Reject a string that is on watch twice."""
         if self.watch is not None and len(set(self.watch)) != len(self.watch):
             self.refuse("watch", "each string once")
         self._call(self.watch or ())
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """That it is open: what is on watch changes no report."""
+        """The open vocabulary; the strings on watch do not affect reports."""
         return {"categories": OPEN}
 
     @property

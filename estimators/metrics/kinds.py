@@ -1,4 +1,4 @@
-"""The kinds of metric: what values each has, what its answers look like, how it is collected."""
+"""The kinds of metric: their domains, the shapes of their answers, and their ways of collecting."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Way(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of metric: what is estimated.
+    """A kind of metric: the quantity that it estimates.
 
     Parameters
     ----------
     name : str
-        As definitions have it.
+        The name in definitions.
     domain : type of Domain
-        What values there are. Its fields are the kind's own keys in a definition.
+        The domain of its values. Its fields are the kind's own keys in a definition.
     shape : Shape
-        What an answer looks like.
+        The shape of an answer.
     ways : frozenset of Way
-        How it can be collected: at most one way for each kind of trust.
+        The ways of collecting it, at most one for each kind of trust.
     """
 
     name: str
@@ -79,7 +79,7 @@ def kind_named(name: str) -> Kind:
     Raises
     ------
     ValueError
-        If there is none of this name; it says what was expected.
+        If there is none of this name.
     """
     if name not in KINDS:
         raise ValueError(nearest(name, KINDS))

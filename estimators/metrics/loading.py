@@ -27,7 +27,7 @@ _NO_KEYS = ("name", "domain", "metric", "labels")
 
 
 def _types(*classes: type[Metric | Domain]) -> dict[str, Any]:
-    """Return the keys of a definition that these classes have, and their types."""
+    """Return the definition keys of these classes, and their types."""
     hints = {
         field.name: get_type_hints(each)[field.name]
         for each in classes
@@ -47,7 +47,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def metric_class(trust: str, kind: Kind) -> type[Metric] | None:
-    """Return the class of metrics with this trust and of this kind; None if there is none."""
+    """Return the class of metrics for this trust and kind; None if there is none."""
     found = (each for each in FAMILY if each.trust == trust and each.way in kind.ways)
     return next(found, None)
 
@@ -68,7 +68,7 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     Raises
     ------
     DefinitionError
-        Naming the file, the key, the value found and what was expected.
+        With the file, the key, the value found and what was expected.
     FileNotFoundError
         If there is no such file.
     """
@@ -105,14 +105,14 @@ def define(*, name: str, **definition: Any) -> Metric: ...
 
 
 def define(*, name: str, **definition: Any) -> Metric:
-    """Make a metric from its definition, as a table of ``metrics.toml`` has it.
+    """Make a metric from its definition, with the keys of ``metrics.toml``.
 
     Parameters
     ----------
     name : str
     **definition
         The keys of :class:`estimators.metrics.metric.Metric` and its subclasses, and those of the
-        kind's domain: `trust` and `kind` say which subclass.
+        kind's domain: `trust` and `kind` determine the subclass.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def read_definition(name: str, table: Any, source: str = "") -> Metric:
 
 
 def definition_of(metric: Metric) -> dict[str, Any]:
-    """Return a definition as a table of ``metrics.toml`` has it, without what is as by default.
+    """Return the definition of a metric, with the keys of ``metrics.toml``, without defaults.
 
     Examples
     --------

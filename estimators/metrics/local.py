@@ -19,7 +19,7 @@ from estimators.question import Question
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LocalMetric(ReportedMetric):
-    """A question that each device answers at random: nobody behind it sees a value.
+    """A metric whose values are randomized on the device, so raw values never leave it.
 
     Parameters
     ----------
@@ -27,8 +27,8 @@ class LocalMetric(ReportedMetric):
         The local randomizer, one of :data:`estimators.mechanisms.MECHANISMS`.
     memoized : bool
         Whether devices may draw an answer once for each value and repeat it, at most once a pane.
-        Reports of different panes are then not independent, and bounds over several panes are
-        wider. For mechanisms that are ``memoizable``.
+        Reports in different panes are then not independent, and bounds over several panes are
+        wider. Only for ``memoizable`` mechanisms.
 
     See :class:`estimators.metrics.metric.Metric` for the other parameters.
 
@@ -56,7 +56,7 @@ class LocalMetric(ReportedMetric):
     memoized: bool = False
 
     def check(self) -> None:
-        """Refuse a mechanism that does not fit."""
+        """Reject a mechanism that does not fit."""
         super().check()
         self.require_key(lambda name: mechanism_class(name, self.kind), "mechanism")
         mechanism = self.mechanism_class
@@ -70,18 +70,18 @@ class LocalMetric(ReportedMetric):
             self.refuse("memoized", f"false, or one of the mechanisms {fitting}")
 
     def _with(self, ability: str) -> str:
-        """Return the names of the mechanisms for this kind that can do something."""
+        """Return the names of the mechanisms for this kind with some property."""
         known = mechanisms_for(self.kind)
         return ", ".join(name for name, each in known.items() if getattr(each, ability))
 
     @property
     def mechanism_class(self) -> type[Mechanism]:
-        """What the mechanism is an instance of."""
+        """The class of the mechanism."""
         return mechanism_class(self.mechanism, self.kind)
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """Whether it is memoized."""
+        """Whether the metric is memoized."""
         return {"memoized": True} if self.memoized else {}
 
     def estimate(
@@ -96,7 +96,7 @@ class LocalMetric(ReportedMetric):
         simultaneous: bool = True,
         panes: int | None = 1,
     ) -> Estimate:
-        """Estimate the metric from a statistic, with bounds that hold.
+        """Estimate the metric from a statistic, with confidence bounds.
 
         Parameters
         ----------
@@ -104,10 +104,10 @@ class LocalMetric(ReportedMetric):
         beta, weights, bound, target, simultaneous
             See :class:`estimators.question.Question`.
         categories : sequence of str or int, optional
-            Of a frequency: those that are asked for, each once; all of them by default, or those on
-            watch. Bounds are simultaneous over these: which ones must not depend on the reports.
+            For a frequency, the requested categories, each once; by default all, or those on watch.
+            Bounds are simultaneous over these, so the choice must not depend on the reports.
         panes : int, optional
-            Of a memoized metric, the panes that the reports come from, or None if nobody knows.
+            For a memoized metric, the number of panes of the reports; None if it is unknown.
 
         Returns
         -------
@@ -134,27 +134,25 @@ class LocalMetric(ReportedMetric):
     def manipulation_bound(
         self, estimate: Estimate, reports: int, *, among: bool = False, each: bool = True
     ) -> Influence:
-        """Say how far reports that somebody made up can move an estimate of this metric.
+        """Return how far fabricated reports can move an estimate of this metric.
 
         Parameters
         ----------
         estimate : Estimate
             From :meth:`estimate`.
         reports : int
-            How many are lies: they may say anything that is not refused, at any level.
+            The number of fabricated reports. They may have any valid content, at any level.
         among : bool
-            True: they are among those that the estimate rests on, which would have been another one
-            without them. False: they come in addition.
+            True: they are among the reports of the estimate, and the change is from the estimate
+            without them. False: they are added.
         each : bool
-            False: `shift` is left to be the largest one, which is much faster for a million
-            categories.
+            False: `shift` is only the largest one, which is much faster for a million categories.
 
         Returns
         -------
         Influence
-            A bound that holds, and that can be attained: see
-            :func:`estimators.bounds.manipulation.largest_shifts`. Numbers are NaN where no report
-            has arrived, and infinite where all of them are lies.
+            A valid and attainable bound: see :func:`estimators.bounds.manipulation.largest_shifts`.
+            Numbers are NaN without reports, and infinite if all reports are fabricated.
 
         Examples
         --------

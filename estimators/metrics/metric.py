@@ -1,4 +1,4 @@
-"""A metric: one question asked of the population, and everything needed to ask and answer it."""
+"""The base class of metrics: one question to the population."""
 
 from __future__ import annotations
 
@@ -39,52 +39,52 @@ class Metric(ABC):
 
     There is a subclass for each way of collecting: :class:`~estimators.metrics.local.LocalMetric`,
     :class:`~estimators.metrics.trusted.TrustedMetric` and
-    :class:`~estimators.metrics.search.SearchMetric`. :func:`estimators.define` picks the one that a
-    definition describes.
+    :class:`~estimators.metrics.search.SearchMetric`. :func:`estimators.define` chooses the subclass
+    for a definition.
 
     Parameters
     ----------
     name : str
         Lower-case letters, digits and underscores.
     kind : str
-        What is estimated, one of :data:`estimators.metrics.kinds.KINDS`.
+        The quantity to estimate, one of :data:`estimators.metrics.kinds.KINDS`.
     domain : Domain
-        The values that are asked for, of the kind's class.
+        The values, of the kind's domain class.
     levels : sequence of float
         The epsilons on offer, ascending, with at most 4 decimal digits.
     mechanism : str
-        What makes the reports. Left out wherever there is no choice.
+        The mechanism of the reports; omitted if there is no choice.
     options : mapping of str to int or str, optional
         The mechanism's own options, for instance ``{"grid": 1024}`` for ``laplace``.
     pane : str
         The width of a pane of event time, for instance ``"1m"``.
     lateness : str
-        How long after a pane's end its reports are still counted, in event time.
+        How long after a pane's end its reports still count, in event time.
     hold_open : bool
-        While it is set, no pane is closed, whatever times are reported: for a backfill beside live
-        reports. What is open takes memory; no window is final.
+        While it is set, no pane closes, whatever times are reported: for a backfill beside live
+        reports. Open panes take memory, and no window is final.
     retention : str, optional
-        How long a pane is kept after the last report in it arrived; for ever by default.
+        How long a pane is kept after its last report; for ever by default.
     minimum_reports : int
-        Below this an answer says ``too_few_reports``.
+        Below this number an answer says ``too_few_reports``.
     max_batch_reports : int, optional
-        A batch with more reports is refused; no limit by default.
+        A batch with more reports is rejected; no limit by default.
     max_key_reports : int, optional
-        How many reports of one message key are counted in a pane; no limit by default.
+        How many reports of one message key count in a pane; no limit by default.
     unit, description : str
-        For people.
+        Text for readers.
 
     Attributes
     ----------
     trust : str
-        Whom devices trust with their values: ``"local"``, nobody; ``"central"``, the collector.
+        ``"local"``: devices randomize their values. ``"central"``: they trust the collector.
     sends_true_values : bool
-        Whether devices send true values: their owners have to be told, and nobody may listen.
+        Whether devices send true values; this requires a notice to their owners, and TLS.
 
     Raises
     ------
     DefinitionError
-        Naming the key, what was found there and what was expected.
+        With the key, the value found and what was expected.
     """
 
     way: ClassVar[Way]
@@ -112,7 +112,7 @@ class Metric(ABC):
     description: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what could not be counted or explained; fill in what follows from the rest."""
+        """Check the definition, and set derived values."""
         if self.domain.metric != self.name:
             self._set("domain", dataclasses.replace(self.domain, metric=self.name))
         self.check()
@@ -123,12 +123,12 @@ class Metric(ABC):
             self.refuse("options", f"options of {self.mechanism}: {error}")
 
     def check(self) -> None:
-        """Refuse a definition that could not be counted or explained.
+        """Check the definition.
 
         Raises
         ------
         DefinitionError
-            Naming the key, what was found there and what was expected.
+            With the key, the value found and what was expected.
         """
         self.require_key(check_name, "name")
         self.require_key(kind_named, "kind")
@@ -142,7 +142,7 @@ class Metric(ABC):
         self.require_key(check_number, "minimum_reports", "max_batch_reports", "max_key_reports")
 
     def require_key(self, check: Callable[[Any], object], *keys: str) -> None:
-        """Refuse the values of keys for which a check raises ValueError: what was expected."""
+        """Raise DefinitionError for keys whose check raises ValueError, with what it expected."""
         for key in keys:
             try:
                 check(getattr(self, key))
@@ -152,7 +152,7 @@ class Metric(ABC):
                 self.refuse(key, str(error))
 
     def refuse(self, key: str, expected: str) -> NoReturn:
-        """Raise DefinitionError: the value of a key is not what was expected."""
+        """Raise DefinitionError for the value of a key."""
         raise DefinitionError(f"{self.name}.{key}", getattr(self, key), expected)
 
     def _set(self, key: str, value: object) -> None:
@@ -160,12 +160,12 @@ class Metric(ABC):
 
     @classmethod
     def require(cls, metric: Metric) -> Self:
-        """Return a metric, which has to be one of this class.
+        """Return a metric of this class.
 
         Raises
         ------
         ValueError
-            If it is another one: it says how that one is answered.
+            If it is of another class, with the right way to get its answer.
         """
         if not isinstance(metric, cls):
             raise ValueError(f"metric {metric.name!r} {metric.answered}")
@@ -176,7 +176,7 @@ class Metric(ABC):
     @property
     @abstractmethod
     def mechanism_class(self) -> type[Mechanism]:
-        """What the mechanism is an instance of."""
+        """The class of the mechanism."""
 
     @functools.cached_property
     def randomizer(self) -> Mechanism:
@@ -188,19 +188,19 @@ class Metric(ABC):
 
     @property
     def shape(self) -> Shape:
-        """What an answer looks like."""
+        """The shape of an answer."""
         return kind_named(self.kind).shape
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the numbers of an estimate are called: categories, or "0" to "d - 1"; or nothing."""
+        """The names of an estimate's numbers: categories, or "0" to "d - 1", or none."""
         return self.domain.labels
 
     @property
     def category_names(self) -> tuple[str, ...]:
-        """The categories' names; "0" to "k - 1" where only their number was given.
+        """The categories' names; "0" to "k - 1" if only their number was given.
 
-        Of an open vocabulary: the strings on watch.
+        For an open vocabulary, the strings on watch.
         """
         return () if self.categories is None else self.labels
 
@@ -218,7 +218,7 @@ class Metric(ABC):
 
     @property
     def watch(self) -> Sequence[str] | None:
-        """Of an open vocabulary: what an estimate is about if nothing else is asked for."""
+        """For an open vocabulary, the strings of an estimate by default."""
         return getattr(self.domain, "watch", None)
 
     @property
@@ -228,7 +228,7 @@ class Metric(ABC):
 
     @property
     def coordinates(self) -> Sequence[str] | None:
-        """The names of the coordinates, where they have any."""
+        """The names of the coordinates, if they have any."""
         return getattr(self.domain, "coordinates", None)
 
     @property
@@ -253,15 +253,15 @@ class Metric(ABC):
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The names of the weights that an answer may have, the default first."""
+        """The names of the possible weights, the default first."""
         return tuple(WEIGHTINGS)
 
     @functools.cached_property
     def canonical(self) -> str:
-        """All that a batch of reports and its pane mean, as one line of JSON in ASCII.
+        """The meaning of a batch of reports and its pane, as one line of JSON in ASCII.
 
-        Keys are sorted, there are no spaces, and numbers are written as Python's `repr` does: the
-        browser's module writes the same.
+        Keys are sorted, there are no spaces, and numbers are as in Python's `repr`. The browser's
+        module writes the same.
         """
         meaning: dict[str, Any] = {
             "kind": self.kind,
@@ -280,12 +280,12 @@ class Metric(ABC):
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """What the canonical form says of this way of collecting, as JSON has it."""
+        """The part of the canonical form for this way of collecting, as for JSON."""
         return {}
 
     @functools.cached_property
     def fingerprint(self) -> bytes:
-        """The SHA-256 of that, 32 bytes: nobody can make up another definition that has it."""
+        """The SHA-256 of the canonical form, 32 bytes; no other definition can be found with it."""
         return hashlib.sha256(self.canonical.encode()).digest()
 
     @functools.cached_property
@@ -294,11 +294,11 @@ class Metric(ABC):
         return int.from_bytes(self.fingerprint[:4], "big") or 1
 
     def pane_start(self, time_ms: int) -> int:
-        """Return the start of the pane that an event time falls into, in ms since the epoch."""
+        """Return the start of the pane of an event time, in ms since the epoch."""
         return time_ms - time_ms % self.pane_ms
 
     def level_of(self, epsilons: ArrayLike) -> NDArray[np.uint8]:
-        """Return the index of the largest level that is at most each demanded epsilon.
+        """Return the index of the largest level that is at most each epsilon.
 
         Rounding down never costs privacy.
 
@@ -333,7 +333,7 @@ class Metric(ABC):
         return level.astype(np.uint8)
 
     def zero(self) -> Counts:
-        """Return the statistic of no reports: int64, one slice of `randomizer.columns` a level."""
+        """Return the empty statistic: int64, one slice of `randomizer.columns` a level."""
         return np.zeros(len(self.levels) * self.randomizer.columns, dtype=np.int64)
 
     def _table(self, statistic: Counts) -> Counts:
@@ -377,7 +377,7 @@ class Metric(ABC):
         self.accumulate_checked(statistic, levels, narrow)
 
     def accumulate_checked(self, statistic: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports that `randomizer.check` has passed already: the hot path."""
+        """Add reports that have passed `randomizer.check`: the hot path."""
         self.randomizer.accumulate(self._table(statistic), level, reports)
 
     def counts(self, statistic: Counts) -> Counts:

@@ -1,4 +1,4 @@
-"""Metrics whose devices report their values, in one go."""
+"""Metrics whose devices report their values in one step, without rounds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ BLOCK = 2**16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReportedMetric(Metric):
-    """A question that a device answers by a report of its value."""
+    """A metric for which a device reports its value."""
 
     def randomize(self, values: ArrayLike, level: ArrayLike, bits: Bits | None = None) -> Reports:
-        """Randomize values at their levels: the only step that sees what a person holds.
+        """Randomize values at their levels; only this step sees raw values.
 
-        Of a metric that ``sends_true_values`` nothing is random: a report is the value, on a grid.
+        For a metric that ``sends_true_values`` nothing is random: a report is the value, on a grid.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Metrics that are searched for: a minimum or maximum, asked in rounds."""
+"""Minimum and maximum metrics, which are searched for in rounds."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ ROUNDS = f"the number of rounds, 1 to {MOST_ROUNDS}"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchMetric(Metric):
-    """A minimum or maximum: devices say, at random, whether their value is beyond a threshold.
+    """A minimum or maximum: devices report, randomized, whether their value is beyond a threshold.
 
     Each round is decided by itself: see :class:`estimators.extremes.Search`. There is no estimate
-    from a statistic of its own.
+    from a single statistic.
 
     Parameters
     ----------
     rounds, split, beta, critical
         See :class:`estimators.extremes.Search`.
     round_reports : int, optional
-        A round closes when so many answers are counted; by default, by its time alone.
+        A round closes after this many answers; by default only its time counts.
     round_time : str
-        A round closes when this much time has passed since it was opened and `minimum_reports`
-        answers are counted.
+        A round closes after this time, once `minimum_reports` answers are counted.
 
     See :class:`estimators.metrics.metric.Metric` for the other parameters.
     """
@@ -53,7 +52,7 @@ class SearchMetric(Metric):
 
     @classmethod
     def require(cls, metric: Metric) -> Self:
-        """Return a metric, which has to be asked in rounds.
+        """Return a metric with rounds.
 
         Raises
         ------
@@ -69,7 +68,7 @@ class SearchMetric(Metric):
         return metric
 
     def check(self) -> None:
-        """Refuse a search that could not be made."""
+        """Check the parameters of the search."""
         super().check()
         if self.mechanism not in ("", RandomizedResponse.name):
             self.refuse("mechanism", f"none, or {RandomizedResponse.name!r}: answers are bits")
@@ -85,12 +84,12 @@ class SearchMetric(Metric):
 
     @property
     def mechanism_class(self) -> type[RandomizedResponse]:
-        """What makes the answer to one round."""
+        """The class of the mechanism for an answer."""
         return RandomizedResponse
 
     @functools.cached_property
     def randomizer(self) -> RandomizedResponse:
-        """What makes the answer to one round, at its share of the epsilon."""
+        """The mechanism for an answer, at a round's share of the epsilon."""
         if self.options:
             raise ValueError(f"expected none, found {', '.join(self.options)}")
         return self.search.randomizer
@@ -121,5 +120,5 @@ class SearchMetric(Metric):
 
     @functools.cached_property
     def round_ms(self) -> int:
-        """How long a round is open at least, unless it has its answers, in milliseconds."""
+        """The time of a round without enough answers, in milliseconds."""
         return milliseconds(self.round_time)

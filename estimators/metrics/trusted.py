@@ -1,4 +1,4 @@
-"""Metrics whose devices send true values, to a collector that shows releases alone."""
+"""Metrics whose devices send true values, to a collector that only shows releases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from estimators.metrics.reported import ReportedMetric
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrustedMetric(ReportedMetric):
-    """A question that devices answer truly: **the collector sees their values**.
+    """A metric whose devices send true values: **the collector sees them**.
 
     Only its releases are private. See :class:`estimators.metrics.metric.Metric` for the parameters.
     """
@@ -26,7 +26,7 @@ class TrustedMetric(ReportedMetric):
     answered: ClassVar[str] = "is collected in trust: only releases may be shown, use `release`"
 
     def check(self) -> None:
-        """Refuse a mechanism, and an open vocabulary."""
+        """Reject a mechanism, and an open vocabulary."""
         super().check()
         if self.kind not in COLLECTIONS:
             self.refuse("kind", f"{' or '.join(COLLECTIONS)} where trust is central")
@@ -37,17 +37,17 @@ class TrustedMetric(ReportedMetric):
 
     @property
     def mechanism_class(self) -> type[TrueValues]:
-        """What stands in the place of a mechanism: it randomizes nothing."""
+        """The class that replaces a mechanism; it randomizes nothing."""
         return COLLECTIONS[self.kind]
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The names of the weights that a release may have, the default first."""
+        """The names of the possible weights of a release, the default first."""
         return tuple(WEIGHTINGS[self.kind])
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """That values are true."""
+        """The fact that values are true."""
         return {"trust": self.trust}
 
     def release(
@@ -60,8 +60,8 @@ class TrustedMetric(ReportedMetric):
     ) -> Estimate:
         """Draw a private release from the sums of a trusted collection.
 
-        **Each call draws anew and costs every report what `privacy` says.** Release a statistic
-        once, and keep the result.
+        **Each call draws new noise and costs every report the loss in `privacy`.** Release a
+        statistic once, and store the result.
 
         Parameters
         ----------
@@ -79,8 +79,8 @@ class TrustedMetric(ReportedMetric):
         -------
         Estimate
             In the metric's own unit, unbiased and not clipped, with the loss at each level
-            (`privacy`) and the epsilon above which a level buys nothing (`saturation`). With
-            ``"adpm"`` and too few users for any use it is the middle of the range, at no loss.
+            (`privacy`) and the epsilon above which a level does not improve it (`saturation`). With
+            ``"adpm"`` and very few users it is the middle of the range, without loss.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What a definition must be, so that it can be counted and explained: checks of its values."""
+"""Checks of the values in a definition."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _GIVEN = ("self", "epsilons")
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError, saying what was expected, unless a metric can have this name."""
+    """Raise ValueError, with what was expected, unless this is a valid metric name."""
     if not NAME.fullmatch(name):
         raise ValueError("a lower-case letter, then up to 63 lower-case letters, digits or _")
 
 
 def check_levels(levels: Sequence[float]) -> None:
-    """Raise ValueError, saying what was expected, unless these epsilons can be on offer."""
+    """Raise ValueError, with what was expected, unless these are valid levels."""
     if not 1 <= len(levels) <= MAX_LEVELS:
         raise ValueError(f"1 to {MAX_LEVELS} epsilons")
     for epsilon in levels:
@@ -40,13 +40,13 @@ def check_levels(levels: Sequence[float]) -> None:
 
 
 def check_duration(text: str | None) -> None:
-    """Raise ValueError, saying what was expected, unless this is a duration above zero, or none."""
+    """Raise ValueError, with what was expected, unless this is a duration above zero, or None."""
     if text is not None and not milliseconds(text):
         raise ValueError("a duration above zero")
 
 
 def check_number(reports: int | None) -> None:
-    """Raise ValueError, saying what was expected, unless this is a number of reports, or none."""
+    """Raise ValueError, with what was expected, unless this is a number of reports, or None."""
     if reports is not None and reports < 1:
         raise ValueError("a number of reports, 1 or more")
 
@@ -54,12 +54,12 @@ def check_number(reports: int | None) -> None:
 def check_options(
     options: Mapping[str, Any], mechanism: type[Mechanism], parameters: Mapping[str, Any]
 ) -> None:
-    """Refuse an option that a mechanism does not have, or that is of another type.
+    """Reject an option that a mechanism does not have, or that has another type.
 
     Raises
     ------
     ValueError
-        Naming the option, and what was expected.
+        With the option, and what was expected.
     """
     known = inspect.signature(mechanism.__init__).parameters.keys() - {*_GIVEN, *parameters}
     for name, value in options.items():
