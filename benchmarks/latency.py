@@ -130,5 +130,5 @@ class Feed:
                     max(0, int(overview.partitions[number].owner.get("next", 0)))
                     for number in range(PARTITIONS)
                 ]
-                reader.answer(reader.look(reader.frame(overview, METRIC.name)))
+                reader.answer(reader.read(reader.describe(overview, METRIC.name)))
                 self.reads.append((time.perf_counter(), following))

@@ -16,11 +16,11 @@ from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.reader import Reader
-from aggregator.reading.windows import Window
+from aggregator.reading.windows import Sums, Window
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Partition
-from aggregator.state.watermark import NEVER, Watermark
+from aggregator.state.watermark import Watermark
 from aggregator.storage.connection import connect
 from aggregator.storage.lease import Lease
 from aggregator.storage.progress import UNSET
@@ -74,7 +74,13 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
             began = time.perf_counter()
             for pane in range(PANES):
                 start = pane * MINUTE_MS
-                window = Window(METRIC, statistic, start, start + MINUTE_MS, "final", NEVER)
+                window = Window(
+                    metric=METRIC,
+                    start_ms=start,
+                    end_ms=start + MINUTE_MS,
+                    status="final",
+                    content=Sums(statistic),
+                )
                 events.final(window, 1_000, events.source(reports))
             return PANES / (time.perf_counter() - began)
 

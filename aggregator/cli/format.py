@@ -2,29 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from msgspec import UNSET
 
 from aggregator.reading import coverage
-from aggregator.reading.search_progress import in_words, searched
+from aggregator.reading.search_progress import asked_about, in_words, searched
 from aggregator.reading.serialization import lies
-from aggregator.reading.windows import Window
+from aggregator.reading.windows import Release, Window
 from aggregator.timestamps import iso
 from estimators import Estimate, LocalMetric, Metric, SearchMetric, rounding
 from estimators.estimate import Floats
 from estimators.rounding import at_most, certainty, common_decimals, interval
+from estimators.shapes import Shape
 
 TINY = 1e-3
 """A p-value at which levels are said to differ: one metric in a thousand without a reason."""
 SHOWN = 20
 """Categories in a table."""
+LINE_TOP = 3
+"""Categories in a line."""
+SINGULAR = {"categories": "category", "coordinates": "coordinate"}
 WARNING = (
     "warning    the values depend on the privacy level: weights other than uniform then estimate\n"
     "           a different population (--weights uniform, or dither weights METRIC uniform)"
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """An estimate and how it is to be shown.
+
+    Attributes
+    ----------
+    metric : Metric
+    found : Estimate
+    top : int
+        Categories in the table.
+    nearest : ndarray, optional
+        The nearest distribution, beside it.
+    window : Window, optional
+        What was read: it says which pane a release is of, and where a search stands.
+    """
+
+    metric: Metric
+    found: Estimate
+    top: int
+    nearest: Floats | None = None
+    window: Window | None = None
+
+    @property
+    def unit(self) -> str:
+        """The unit, with a space before it."""
+        return f" {self.metric.unit}" if self.metric.unit else ""
 
 
 def as_text(
@@ -35,80 +68,34 @@ def as_text(
     window: Window | None = None,
     told: Sequence[str] = (),
 ) -> str:
-    """Return an estimate for people, the nearest distribution beside it.
+    """Return an estimate for people.
 
     Parameters
     ----------
-    metric : Metric
-        The question.
-    found : Estimate
-        Its answer.
-    top : int
-        How many categories or coordinates to show at most.
-    nearest : ndarray of float64, optional
-        The nearest probability distribution.
-    window : Window, optional
-        What was read: it says which pane a release is of, and where a search stands.
+    metric, found, top, nearest, window
+        See :class:`Shown`.
     told : sequence of str
-        Lines on what the answer does not contain.
+        Lines on what the estimate does not contain.
     """
+    shown = Shown(metric, found, top, nearest, window)
+    shape = SHAPES[metric.shape]
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
         f"status     {found.status}",
         f"reports    {found.reports} (worth {found.effective_reports:.0f} without noise)",
+        *told,
         f"bounds     {certainty(found.beta)} {found.bound}, {found.target}",
+        *coverage.in_words(found),
         f"weights    {found.policy}",
+        *shape.about(shown),
     ]
-    lines[4:4] = coverage.in_words(found)
-    lines[3:3] = told
-    if window is not None and isinstance(metric, SearchMetric):
-        lines += in_words(window)
-    elif found.privacy is None:
-        lines += lying(metric, found)
-    else:
-        lines += releasing(found, None if window is None else window.start_ms)
     if found.heterogeneity is not None:
         evidence = "values depend" if depends(found) else "no evidence that values depend"
         p = f"(Cochran's Q, p = {found.heterogeneity:.2g})"
         lines.append(f"levels     {evidence} on the privacy level {p}")
     if warns(found):
         lines.append(WARNING)
-    lines.append("")
-    if np.ndim(found.value):
-        kind, plural = (
-            ("coordinate", "coordinates")
-            if metric.kind == "vector_mean"
-            else ("category", "categories")
-        )
-        shown = found.top(top)
-        head, columns = [kind, "value", "lower", "upper"], _columns(shown)
-        places = common_decimals(*columns[1:])
-        rows: list[tuple[str, ...]] = [
-            (label, *interval(numbers, places))
-            for label, *numbers in zip(shown.labels, *columns, strict=True)
-        ]
-        if nearest is not None:  # in the same order: the projection keeps it
-            head.append("simplex")
-            ordered = np.sort(nearest)[::-1][: len(rows)].tolist()
-            rows = [
-                (*row, rounding.nearest(x, places)) for row, x in zip(rows, ordered, strict=True)
-            ]
-        lines.append(table(tuple(head), rows))
-        if left := len(found.labels) - len(shown.labels):
-            lines.append(f"and {left} more {plural} (--top)")
-        if not found.labels:
-            lines.append(
-                "ask for any string with --category, or list it as watch in the definition"
-            )
-        if found.radius is not None:
-            unit = f" {metric.unit}" if metric.unit else ""
-            lines.append(f"within {at_most(found.radius)}{unit} of the true vector (l2)")
-    elif window is not None and (search := searched(window)) is not None:
-        lines.append(search.statement)
-    elif not isinstance(metric, SearchMetric):
-        unit = f" {metric.unit}" if metric.unit else ""
-        value, lower, upper = interval(_numbers(found))
-        lines.append(f"{value}{unit} in [{lower}, {upper}]")
+    lines += ["", *shape.result(shown)]
     levels = zip(found.levels, found.counts, found.weights, strict=True)
     mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
     mix_head: tuple[str, ...] = ("epsilon", "reports", "weight")
@@ -116,6 +103,124 @@ def as_text(
         mix_head = (*mix_head, "loss")
         mix = [(*row, rounding.loss(loss)) for row, loss in zip(mix, found.privacy, strict=True)]
     return "\n".join([*lines, "", table(mix_head, mix)])
+
+
+def _privacy(shown: Shown) -> list[str]:
+    """Return lines on what fabricated reports could do; of a release, on what it cost."""
+    if shown.found.privacy is None:
+        return lying(shown.metric, shown.found)
+    return releasing(shown.found, None if shown.window is None else shown.window.start_ms)
+
+
+def _number(shown: Shown) -> list[str]:
+    """Return one number and its bounds."""
+    value, lower, upper = interval(_numbers(shown.found))
+    return [f"{value}{shown.unit} in [{lower}, {upper}]"]
+
+
+def _named_numbers(shown: Shown) -> list[str]:
+    """Return the largest of the numbers as a table."""
+    found, names = shown.found, shown.metric.domain.names
+    kept = found.top(shown.top)
+    head, columns = [SINGULAR[names], "value", "lower", "upper"], _columns(kept)
+    places = common_decimals(*columns[1:])
+    rows: list[tuple[str, ...]] = [
+        (label, *interval(numbers, places))
+        for label, *numbers in zip(kept.labels, *columns, strict=True)
+    ]
+    if shown.nearest is not None:  # in the same order: the projection keeps it
+        head.append("simplex")
+        ordered = np.sort(shown.nearest)[::-1][: len(rows)].tolist()
+        rows = [(*row, rounding.nearest(x, places)) for row, x in zip(rows, ordered, strict=True)]
+    lines = [table(tuple(head), rows)]
+    if left := len(found.labels) - len(kept.labels):
+        lines.append(f"and {left} more {names} (--top)")
+    if not found.labels:
+        lines.append("ask for any string with --category, or list it as watch in the definition")
+    if found.radius is not None:
+        lines.append(f"within {at_most(found.radius)}{shown.unit} of the true vector (l2)")
+    return lines
+
+
+def _search_round(shown: Shown) -> list[str]:
+    """Return lines on the round that is open."""
+    return [] if shown.window is None else in_words(shown.window)
+
+
+def _search(shown: Shown) -> list[str]:
+    """Return what is certain of the extreme."""
+    search = None if shown.window is None else searched(shown.window)
+    return [] if search is None else [search.statement]
+
+
+def _number_in_line(shown: Shown) -> str:
+    return _number(shown)[0]
+
+
+def _named_numbers_in_line(shown: Shown) -> str:
+    kept = shown.found.top(min(shown.top, LINE_TOP))
+    rows = zip(kept.labels, *_columns(kept), strict=True)
+    values = ", ".join(
+        "{} {} in [{}, {}]".format(label, *interval(numbers)) for label, *numbers in rows
+    )
+    left = len(shown.found.labels) - len(kept.labels)
+    return values + (f" and {left} more" if left else "")
+
+
+def _search_in_line(shown: Shown) -> str:
+    search = None if shown.window is None else searched(shown.window)
+    if search is None:
+        return "no round yet"
+    what = "all decided"
+    if search.threshold is not None:
+        asked = asked_about(SearchMetric.require(shown.metric), search.threshold)
+        what = f"at {asked}{shown.unit}, {search.answers} answers"
+    return f"{search.statement}  round {search.round} of {search.rounds} {what}"
+
+
+@dataclasses.dataclass(frozen=True)
+class ShapeText:
+    """How an answer of one shape is written.
+
+    Attributes
+    ----------
+    about : callable
+        Returns the lines that say something about the answer.
+    result : callable
+        Returns the lines of the answer itself.
+    line : callable
+        Returns the answer as a part of one line.
+    """
+
+    about: Callable[[Shown], list[str]]
+    result: Callable[[Shown], list[str]]
+    line: Callable[[Shown], str]
+
+
+SHAPES: dict[Shape, ShapeText] = {
+    Shape.NUMBER: ShapeText(_privacy, _number, _number_in_line),
+    Shape.NAMED_NUMBERS: ShapeText(_privacy, _named_numbers, _named_numbers_in_line),
+    Shape.SEARCH: ShapeText(_search_round, _search, _search_in_line),
+}
+
+
+def as_line(window: Window, found: Estimate, top: int = LINE_TOP) -> str:
+    """Return an estimate in one line.
+
+    Parameters
+    ----------
+    window : Window
+        What was read.
+    found : Estimate
+    top : int
+        Categories at most; never more than a few.
+    """
+    values = SHAPES[window.metric.shape].line(Shown(window.metric, found, top, None, window))
+    # of a release: its pane's end
+    at = window.end_ms if isinstance(window.content, Release) else window.arrived_ms
+    moment = "-" if at is None or at < 0 else iso(at)
+    warning = "  (levels differ: consider weights uniform)" if warns(found) else ""
+    return f"{moment}  {values}  {found.reports:,} reports  {found.status}{warning}"
 
 
 def releasing(found: Estimate, start: int | None) -> list[str]:
@@ -139,7 +244,7 @@ def lying(metric: Metric, found: Estimate) -> list[str]:
     if shift is None or not np.size(found.value):
         return []
     unit = f" {metric.unit}" if metric.unit else ""
-    what = "a share" if metric.kind == "frequency" else "this"
+    what = "a share" if metric.domain.names == "categories" else "this"
     how = "" if told.l2 is UNSET else " (l2)"
     return [
         f"influence  if {100 * told.share:g}% of the reports ({told.reports}) were fabricated, "

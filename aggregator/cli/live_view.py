@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,8 +17,9 @@ from rich.text import Text
 from aggregator.cli.format import releasing, warns
 from aggregator.reading.search_progress import in_words, searched
 from aggregator.reading.windows import Window
-from estimators import Estimate, SearchMetric
+from estimators import Estimate
 from estimators.rounding import at_most, certainty, common_decimals, interval, loss
+from estimators.shapes import Shape
 
 HISTORY = 60
 BAR = 40
@@ -39,6 +41,11 @@ class LiveView:
         self._live = Live(auto_refresh=False)
         self._values: deque[float] = deque(maxlen=HISTORY)
         self._counts: deque[tuple[float, int]] = deque(maxlen=HISTORY)
+        self.shapes: dict[Shape, Callable[[Window, Estimate], RenderableType]] = {
+            Shape.NUMBER: self._number,
+            Shape.NAMED_NUMBERS: self._named_numbers,
+            Shape.SEARCH: self._search,
+        }
 
     def __enter__(self) -> Self:
         """Take over the terminal."""
@@ -77,36 +84,33 @@ class LiveView:
                 style="dim",
             ),
         ]
-        if np.ndim(found.value):
-            parts.append(self._rows(found))
-        else:
-            parts.append(self._single(seen, found))
+        parts.append(self.shapes[metric.shape](seen, found))
         if found.radius is not None:
             parts.append(Text(f"within {at_most(found.radius)} {metric.unit} of the true vector"))
         if found.privacy is not None:
             parts.append(Text("\n".join(["", *releasing(found, seen.start_ms), ""])))
-        if isinstance(seen.metric, SearchMetric):
-            parts.append(Text("\n".join(["", *in_words(seen), ""])))
         parts.append(_levels(found))
         if warns(found):
             parts.append(Text("values depend on the level: consider weights uniform", "yellow"))
         return Group(*parts)
 
-    def _single(self, seen: Window, found: Estimate) -> Text:
+    def _search(self, seen: Window, found: Estimate) -> Text:
+        search = searched(seen)
+        certain = "" if search is None else f"\n{search.statement}\n"
+        return Text.assemble((certain, "bold cyan"), "\n".join(["", *in_words(seen), ""]))
+
+    def _number(self, seen: Window, found: Estimate) -> Text:
         metric = seen.metric
-        if (search := searched(seen)) is not None:
-            return Text.assemble("\n", (search.statement, "bold cyan"), "\n")
         numbers = [float(x) for x in (found.shown, found.lower, found.upper)]
         value, lower, upper = interval(numbers)
         text = Text.assemble("\n", (value, "bold cyan"), f" {metric.unit} in [{lower}, {upper}]\n")
-        if metric.range is not None:
-            low, high = metric.range
-            bar = band(low, high, *numbers)
-            text.append_text(Text.assemble(f"{low:g} ", bar, f" {high:g}\n"))
+        low, high = metric.domain.ends
+        bar = band(low, high, *numbers)
+        text.append_text(Text.assemble(f"{low:g} ", bar, f" {high:g}\n"))
         text.append(sparkline(self._values), style="cyan")
         return text
 
-    def _rows(self, found: Estimate) -> Table:
+    def _named_numbers(self, seen: Window, found: Estimate) -> Table:
         table = Table(box=None, pad_edge=False)
         for name in ("", "value", "lower", "upper", ""):
             table.add_column(name, justify="left" if not name else "right")

@@ -249,12 +249,12 @@ class Demonstration:
         The last view has the same bounds: Ctrl-C ends the demo when whoever watches it likes.
         """
         overview, metrics = self._store.overview(), self.reader.metrics
-        windows = {name: self.reader.look(self.reader.frame(overview, name)) for name in metrics}
+        windows = {name: self.reader.read(self.reader.describe(overview, name)) for name in metrics}
         estimates = {name: self.reader.answer(window) for name, window in windows.items()}
         counts = [one.counts for one in overview.partitions.values()]
         units = {name: metric.unit for name, metric in metrics.items()}
         for name in self._searches:
-            if (asked := windows[name].asked) is not None:
+            if (asked := windows[name].round) is not None:
                 part = f"round {asked.number} of {asked.rounds}"
                 units[name] = "all rounds decided" if asked.is_over else part
         return View(
@@ -335,13 +335,14 @@ class Demonstration:
     def _is_released(self) -> bool:
         """Whether every pane that is closed and collected in trust is released."""
         overview, store = self._store.overview(), self._store
-        for name, closed in self.reader.closed(overview, len(overview.partitions)).items():
+        closed_everywhere = self.reader.finality_watermarks(overview, len(overview.partitions))
+        for name, closed in closed_everywhere.items():
             metric, key = self.metrics[name], metric_key(name, self.metrics[name].revision)
             if not isinstance(metric, TrustedMetric):
                 continue
             last = store.panes.latest(key, [*overview.partitions], closed - metric.pane_ms)
             there = self.reader.releases.latest(metric, key)
-            if last is not None and (there is None or there.start_ms < last):
+            if last is not None and (there is None or (there.start_ms or 0) < last):
                 return False
         return True
 

@@ -8,9 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from importlib.metadata import version
-from typing import NamedTuple
 
-import numpy as np
 import structlog
 from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
@@ -19,28 +17,18 @@ from aggregator.counting.measurements import Histogram, Measurements
 from aggregator.errors import StateUnreadable
 from aggregator.kafka.log_ends import Ends, LogEnds
 from aggregator.monitoring import metric_definitions
+from aggregator.monitoring.answer_samples import Sample, samples_of
 from aggregator.monitoring.metric_definitions import Exported
 from aggregator.reading.reader import Reader
-from aggregator.reading.search_progress import searched
 from aggregator.reading.status import SILENT_MS, unusable_definitions
-from aggregator.reading.windows import Frame, Window, event_time
+from aggregator.reading.windows import Release, Window, event_time
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TORN, PartitionProgress, TopicProgress
-from estimators.metrics.search import SearchMetric
-from estimators.metrics.trusted import TrustedMetric
 
 VERSION = version("dither")
 SAME_MS = 250
 
 log = structlog.get_logger("dither.exporter")
-
-
-class Sample(NamedTuple):
-    """A value of an exported metric, with the labels in the declaration's order."""
-
-    what: Exported
-    value: float
-    labels: tuple[object, ...] = ()
 
 
 class Families:
@@ -145,12 +133,12 @@ class Exporter(Collector):
         began = time.perf_counter()
         families, overview = Families(), self.reader.store.overview()
         standings = overview.partitions
-        for name, frame in self._metrics(overview).items():
+        for name, window in self._windows(overview).items():
             try:
-                if isinstance(frame, StateUnreadable):
-                    raise frame
-                samples = [*_described(frame), *self._known[name][1]]
-                samples += self._released(overview, frame)
+                if isinstance(window, StateUnreadable):
+                    raise window
+                samples = [*_described(window), *self._known[name][1]]
+                samples += self._released(overview, window)
             except StateUnreadable as error:
                 self._unreadable(name, str(error))
                 samples = []
@@ -160,22 +148,19 @@ class Exporter(Collector):
         _reports(families, standings.values())
         self._counting(families, overview)
         _measurements(families, standings.values())
-        families.put(metric_definitions.WORKER_DEATHS, self.reader.store.registry.deaths())
-        for worker, (step, seconds) in self.reader.store.registry.stuck(
-            time.time_ns() // 10**6
-        ).items():
+        registry = self.reader.store.registry
+        families.put(metric_definitions.WORKER_DEATHS, registry.deaths())
+        for worker, (step, seconds) in registry.stuck(time.time_ns() // 10**6).items():
             families.put(metric_definitions.WORKER_STUCK, seconds, worker, step)
-        has_leader, events = self.reader.store.registry.publishing()
+        has_leader, events = registry.publishing()
         families.put(metric_definitions.PUBLISHER_LEADER, int(has_leader))
         for kind, count in sorted(events.items()):
             families.put(metric_definitions.PUBLISHED, count, kind)
         keys = [metric_key(name, metric.revision) for name, metric in self.reader.metrics.items()]
-        expired = self.reader.store.registry.expired(keys)
+        expired = registry.expired(keys)
         for name, count in zip(self.reader.metrics, expired, strict=True):
             families.put(metric_definitions.EXPIRED, count, name)
-        families.put(
-            metric_definitions.COORDINATOR_LEADER, int(self.reader.store.registry.coordinating())
-        )
+        families.put(metric_definitions.COORDINATOR_LEADER, int(registry.coordinating()))
         families.put(metric_definitions.BUILD, 1, VERSION)
         families.put(metric_definitions.COLLECTION_DURATION, time.perf_counter() - began)
         return families.filled()
@@ -217,34 +202,35 @@ class Exporter(Collector):
             log.error("unreadable", metric=name, reason=why)
         self._told[name] = why
 
-    def _metrics(self, overview: TopicProgress) -> dict[str, Frame | StateUnreadable]:
-        """Return all metrics' frames, or why one cannot be read; estimate those that changed."""
-        found: dict[str, Frame | StateUnreadable] = {}
+    def _windows(self, overview: TopicProgress) -> dict[str, Window | StateUnreadable]:
+        """Return all metrics' windows, or why one cannot be read; estimate those that changed."""
+        found: dict[str, Window | StateUnreadable] = {}
         changed = []
         for name in self.reader.metrics:
             try:
-                found[name] = frame = self.reader.frame(overview, name)
+                found[name] = total = self.reader.describe(overview, name)
             except StateUnreadable as error:
                 found[name] = error
             else:
-                if self._known.get(name, ("", []))[0] != frame.version:
-                    changed.append(frame)
-        for frame, window in zip(changed, self.reader.totals(changed), strict=True):
-            name = frame.metric.name
+                if self._known.get(name, ("", []))[0] != total.version:
+                    changed.append(total)
+        for total, read in zip(changed, self.reader.read_totals(changed), strict=True):
+            name = total.metric.name
             try:
-                samples = [*self._estimated(frame, window or self.reader.look(frame))]
+                window = self.reader.read(total) if read is None else read
+                samples = [*samples_of(window, self.reader.answer(window), self.top_categories)]
             except StateUnreadable as error:
                 found[name] = error
             else:
-                self._known[name] = frame.version, samples
+                self._known[name] = total.version, samples
         return found
 
-    def _released(self, overview: TopicProgress, frame: Frame) -> Iterable[Sample]:
+    def _released(self, overview: TopicProgress, window: Window) -> Iterable[Sample]:
         """Yield how far a metric that is collected in trust is released."""
-        metric, release, start = frame.metric, frame.release, self._since_ms
-        if not isinstance(metric, TrustedMetric):
+        metric, release, start = window.metric, window.content, self._since_ms
+        if not isinstance(release, Release):
             return
-        if release is not None:
+        if release.start_ms is not None:
             start = release.start_ms + metric.pane_ms
             yield Sample(metric_definitions.RELEASED, start / 1000, (metric.name,))
         due = self.reader.first_waiting(overview, metric, start)
@@ -253,81 +239,17 @@ class Exporter(Collector):
                 metric_definitions.RELEASE_DUE, (due + metric.pane_ms) / 1000, (metric.name,)
             )
 
-    def _estimated(self, frame: Frame, window: Window) -> Iterable[Sample]:
-        metric = frame.metric
-        estimate = self.reader.answer(window)
-        yield from _search(window)
-        yield Sample(
-            metric_definitions.EFFECTIVE_REPORTS, estimate.effective_reports, (metric.name,)
-        )
-        levels = zip(estimate.levels, estimate.counts, estimate.weights, strict=True)
-        for epsilon, count, weight in levels:
-            yield Sample(
-                metric_definitions.LEVEL_REPORTS, int(count), (metric.name, f"{epsilon:g}")
-            )
-            yield Sample(
-                metric_definitions.LEVEL_WEIGHT, float(weight), (metric.name, f"{epsilon:g}")
-            )
-        if estimate.heterogeneity is not None:
-            yield Sample(metric_definitions.HETEROGENEITY, estimate.heterogeneity, (metric.name,))
-        if estimate.status in ("not_ready", "too_few_reports", "expired"):
-            return
-        if estimate.privacy is not None:
-            for epsilon, loss in zip(estimate.levels, estimate.privacy, strict=True):
-                yield Sample(
-                    metric_definitions.LEVEL_LOSS, float(loss), (metric.name, f"{epsilon:g}")
-                )
-        if estimate.saturation is not None:
-            yield Sample(metric_definitions.SATURATION, estimate.saturation, (metric.name,))
-        shown = estimate.top(self.top_categories)
-        columns = (shown.shown, shown.lower, shown.upper, shown.value)
-        numbers = (np.atleast_1d(x).tolist() for x in columns)
-        categories = shown.labels if np.ndim(shown.value) else ("",)
-        for category, value, lower, upper, unbiased in zip(categories, *numbers, strict=True):
-            yield Sample(metric_definitions.ESTIMATE, value, (metric.name, category))
-            yield Sample(metric_definitions.LOWER, lower, (metric.name, category))
-            yield Sample(metric_definitions.UPPER, upper, (metric.name, category))
-            if not isinstance(metric, SearchMetric):
-                yield Sample(metric_definitions.UNBIASED, unbiased, (metric.name, category))
-        if estimate.radius is not None:
-            yield Sample(metric_definitions.RADIUS, estimate.radius, (metric.name,))
-        if estimate.labels:
-            left_out = len(estimate.labels) - len(shown.labels)
-            yield Sample(metric_definitions.CATEGORIES_LEFT_OUT, left_out, (metric.name,))
 
-
-def _search(window: Window) -> Iterable[Sample]:
-    """Yield where the search of a minimum or maximum stands."""
-    found, metric, name = searched(window), window.metric, (window.metric.name,)
-    if found is None or window.asked is None or not isinstance(metric, SearchMetric):
-        return
-    yield Sample(metric_definitions.SEARCH_ROUND, found.round, name)
-    yield Sample(metric_definitions.SEARCH_ROUNDS, found.rounds, name)
-    yield Sample(metric_definitions.SEARCH_OVER, int(window.asked.is_over), name)
-    if found.threshold is not None:
-        yield Sample(metric_definitions.SEARCH_THRESHOLD, found.threshold, name)
-        yield Sample(metric_definitions.SEARCH_ANSWERS, found.answers, name)
-        due = window.asked.opened_ms + metric.round_ms
-        yield Sample(metric_definitions.SEARCH_DUE, due / 1000, name)
-    yield Sample(metric_definitions.SEARCH_OPENED, window.asked.opened_ms / 1000, name)
-    side = "at_most" if metric.kind == "minimum" else "at_least"
-    yield Sample(metric_definitions.SEARCH_CERTIFIED, found.certified, (*name, side))
-    yield Sample(metric_definitions.SEARCH_LOW, found.bisection[0], name)
-    yield Sample(metric_definitions.SEARCH_HIGH, found.bisection[1], name)
-    if found.tail is not None:
-        yield Sample(metric_definitions.SEARCH_ALPHA, found.tail.alpha, name)
-
-
-def _described(frame: Frame) -> Iterable[Sample]:
+def _described(window: Window) -> Iterable[Sample]:
     """Yield what is known of a metric without its sums."""
-    metric, name = frame.metric, frame.metric.name
+    metric, name = window.metric, window.metric.name
     about = (metric.description, metric.kind, metric.mechanism, metric.unit)
     levels = " ".join(f"{epsilon:g}" for epsilon in metric.levels)
     yield Sample(metric_definitions.METRIC, 1, (name, *about, f"{metric.revision:08x}", levels))
-    yield Sample(metric_definitions.WEIGHTS, 1, (name, frame.policy))
-    reached = event_time(frame.watermarks)
+    yield Sample(metric_definitions.WEIGHTS, 1, (name, window.policy))
+    reached = event_time(window.watermarks)
     if reached is not None:
-        yield Sample(metric_definitions.LAST_UPDATE, frame.arrived_ms / 1000, (name,))
+        yield Sample(metric_definitions.LAST_UPDATE, window.arrived_ms / 1000, (name,))
         yield Sample(metric_definitions.EVENT_TIME, reached / 1000, (name,))
 
 

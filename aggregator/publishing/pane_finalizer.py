@@ -13,7 +13,7 @@ from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.unpublished_panes import BATCH_BYTES, BATCH_EVENTS, Unpublished
 from aggregator.reading.reader import Reader
-from aggregator.reading.windows import Window
+from aggregator.reading.windows import Sums, Window
 from aggregator.state.watermark import NEVER
 from aggregator.storage.progress import TopicProgress
 from estimators.metrics.trusted import TrustedMetric
@@ -87,7 +87,7 @@ class PaneFinalizer:
         numbers = range(partitions)
         self._unpublished.look(overview, numbers)
         unreadable: StateUnreadable | None = None
-        for name, closed in self.reader.closed(overview, partitions).items():
+        for name, closed in self.reader.finality_watermarks(overview, partitions).items():
             if name not in self._metrics:
                 continue
             metric = self._metrics[name]
@@ -95,7 +95,7 @@ class PaneFinalizer:
             since = overview.changed_ms(name)
             for starts in self._unpublished.starts(metric, closed - metric.pane_ms):
                 try:
-                    sums = self.reader.closed_panes(overview, metric, numbers, starts)
+                    sums = self.reader.sums.of_panes(overview, metric, numbers, starts)
                 except StateUnreadable as error:  # the other metrics' panes are none the worse
                     unreadable = error
                     break
@@ -106,25 +106,31 @@ class PaneFinalizer:
                 for start, statistic in self.published.pass_expired(metric, sums).items():
                     end = start + metric.pane_ms
                     yield Window(
-                        metric, statistic, start, end, "final", NEVER, policy, changed_ms=since
+                        metric=metric,
+                        start_ms=start,
+                        end_ms=end,
+                        status="final",
+                        content=Sums(statistic),
+                        policy=policy,
+                        changed_ms=since,
                     )
         if unreadable is not None:
             raise unreadable
 
     def provisionals(self, overview: TopicProgress) -> list[Event]:
         """Return the events of running totals that have changed."""
-        frames = (self.reader.frame(overview, name) for name in self._metrics)
+        totals = (self.reader.describe(overview, name) for name in self._metrics)
         changed = [
-            frame
-            for frame in frames
-            if frame.arrived_ms != NEVER and frame.version != self._versions.get(frame.metric.name)
+            total
+            for total in totals
+            if total.arrived_ms != NEVER and total.version != self._versions.get(total.metric.name)
         ]
         found = []
-        for frame, read in zip(changed, self.reader.totals(changed), strict=True):
-            name = frame.metric.name
-            window = frame.filled(self.reader.sum(frame)) if read is None else read
+        for total, read in zip(changed, self.reader.read_totals(changed), strict=True):
+            name = total.metric.name
+            window = self.reader.read(total) if read is None else read
             event = events.provisional(window, self._top, self._source)
             if event.id != self.published.provisional(name):
                 found.append(event)
-            self._versions[name] = frame.version
+            self._versions[name] = total.version
         return found

@@ -19,7 +19,6 @@ from aggregator.reading.coverage import THIS_WINDOW
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import NEVER
 from aggregator.storage.progress import TopicProgress
 from estimators import TrustedMetric
 from estimators.estimate import Counts
@@ -63,12 +62,12 @@ class ReleaseDrawer:
         """
         numbers = range(partitions)
         self._unpublished.look(overview, numbers)
-        for name, closed in self.reader.closed(overview, partitions).items():
+        for name, closed in self.reader.finality_watermarks(overview, partitions).items():
             if name not in self.metrics:
                 continue
-            metric, policy = self.metrics[name], self.reader.policy(overview, self.metrics[name])
+            metric, policy = self.metrics[name], self.reader.policy(overview, name)
             for starts in self._unpublished.starts(metric, closed - metric.pane_ms):
-                sums = self.reader.closed_panes(overview, metric, numbers, starts)
+                sums = self.reader.sums.of_panes(overview, metric, numbers, starts)
                 if sums is None:
                     log.info("counted anew while it was read", metric=name)
                     return
@@ -95,8 +94,13 @@ class ReleaseDrawer:
 
     def _event(self, metric: TrustedMetric, policy: str, start: int, statistic: Counts) -> Event:
         """Return a pane's event: the one that was drawn before, if any was."""
-        edges = (start, start + metric.pane_ms)
-        window = Window(metric, metric.zero()[:0], *edges, "final", NEVER, policy)
+        window = Window(
+            metric=metric,
+            start_ms=start,
+            end_ms=start + metric.pane_ms,
+            status="final",
+            policy=policy,
+        )
 
         def draw() -> bytes:
             found = metric.release(statistic, weights=policy)

@@ -15,7 +15,7 @@ import numpy as np
 
 from aggregator.reading.windows import Window
 from aggregator.timestamps import iso
-from estimators import Estimate, LocalMetric, Metric, SearchMetric
+from estimators import Estimate, Metric
 from estimators.rounding import certainty, percent
 from estimators.weights import WEIGHTINGS
 
@@ -46,21 +46,16 @@ class Looks:
             raise ValueError(f"windows = {self.windows}: expected 1 to {MOST_WINDOWS:,}")
 
     def check(self, window: Window) -> None:
-        """Refuse several windows of what is no window, or has bounds already."""
-        metric, unbounded = window.metric, window.start_ms is None and window.end_ms is None
-        if self.windows == 1:
-            return
-        if isinstance(metric, SearchMetric) or window.released is not None:
-            raise ValueError(
-                f"windows = {self.windows}: {metric.name!r} is "
-                + ("asked in rounds" if isinstance(metric, SearchMetric) else "collected in trust")
-                + ", and its bounds cannot be shared among windows"
+        """Refuse several windows of what is no window."""
+        if window.is_running_total and not window.slides:
+            self.refuse_several(
+                "expected a window, or a start and an end; a running total has one start"
             )
-        if unbounded and not window.slides:
-            raise ValueError(
-                f"windows = {self.windows}: expected a window, or a start and an end; a running "
-                "total has one start"
-            )
+
+    def refuse_several(self, why: str) -> None:
+        """Raise ValueError if there are several windows, which cannot share bounds."""
+        if self.windows > 1:
+            raise ValueError(f"windows = {self.windows}: {why}")
 
 
 def distinct_policies(metric: Metric) -> int:
@@ -74,8 +69,6 @@ def distinct_policies(metric: Metric) -> int:
     ... ))  # optimal and paper agree
     3
     """
-    if not isinstance(metric, LocalMetric):
-        return 1  # each has one answer
     facts = metric.randomizer.facts
     weighed = np.array([WEIGHTINGS[name](facts) for name in metric.policies])
     shares = weighed / weighed.max(axis=1, keepdims=True)
@@ -91,11 +84,7 @@ def chosen_among(window: Window, weights: str | None, target: str, looks: Looks)
     The answer for which nothing is named is none of them, and has a beta of its own: whoever
     compares with it names its policy, too.
     """
-    if (
-        looks.weights_fixed
-        or window.released is not None
-        or isinstance(window.metric, SearchMetric)
-    ):
+    if looks.weights_fixed:
         return 1
     start, changed = window.start_ms, window.changed_ms
     was_changed = changed is not None and (start is None or start < changed)
@@ -110,8 +99,6 @@ def covers(window: Window, found: Estimate, looks: Looks, *, looked_once: bool =
 
     `looked_once`: bounds for a closed window were asked for of one that may still grow.
     """
-    if isinstance(window.metric, SearchMetric):
-        return "all rounds"
     if looks.windows > 1:
         return f"{looks.windows} windows"
     if found.bound == "normal":

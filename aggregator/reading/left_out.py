@@ -110,7 +110,7 @@ def _accepted(overview: TopicProgress, metric: Metric, numbers: list[int]) -> in
 
 def _sums(reader: Reader, metric: Metric, numbers: list[int]) -> int:
     """Return how many reports partitions have counted under this very definition."""
-    return sum(reader.reports(metric, key, numbers) for key in counted_keys(metric))
+    return sum(reader.sums.reports(metric, key, numbers) for key in counted_keys(metric))
 
 
 def _reports(count: int) -> str:

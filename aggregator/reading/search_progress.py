@@ -45,7 +45,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
 
 def searched(window: Window) -> Searched | None:
     """Return where the search of a window stands; None before its first round."""
-    metric, asked = window.metric, window.asked
+    metric, asked = window.metric, window.round
     if asked is None or not isinstance(metric, SearchMetric):
         return None
     search, progress = metric.search, asked.progress
@@ -59,7 +59,7 @@ def searched(window: Window) -> Searched | None:
         round=asked.number,
         rounds=asked.rounds,
         threshold=asked.threshold,
-        answers=int(metric.counts(window.statistic).sum()),
+        answers=int(metric.counts(window.sums).sum()),
         bisection=(low, high),
         tail=None if shape is None else TailShape(shape.alpha, shape.lower, shape.upper),
     )

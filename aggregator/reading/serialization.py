@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,9 +14,10 @@ from aggregator.reading.search_progress import Searched, searched
 from aggregator.reading.windows import Window
 from aggregator.state.watermark import NEVER
 from aggregator.timestamps import iso
-from estimators import Estimate, LocalMetric, Metric, SearchMetric, TrustedMetric
+from estimators import Estimate, LocalMetric, Metric
 from estimators.estimate import Floats
 from estimators.metrics.domains import OPEN
+from estimators.shapes import Shape
 
 LYING = 0.01
 """The share of all reports of which an answer says what they could do, were they lies."""
@@ -117,12 +119,14 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     `split`, `beta` and `critical` to these two: devices answer the round that is open at
     `/v1/metrics/NAME/round`.
     `categories` belongs to frequencies, with `watch` where they are "open"; `coordinates` and
-    `radius` to vector means.
+    `radius` to vector means. `domain` has the keys of a kind that another distribution brought.
+    `shape` says what answers look like: "number", "named numbers" or "search".
     """
 
     name: str
     description: str
     kind: str
+    shape: str
     trust: Literal["local", "central"]
     mechanism: str
     options: dict[str, int | str]
@@ -145,6 +149,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     watch: list[str] | UnsetType = UNSET
     coordinates: list[str] | UnsetType = UNSET
     radius: float | UnsetType = UNSET
+    domain: dict[str, Any] | UnsetType = UNSET
 
 
 def answer(
@@ -165,10 +170,8 @@ def answer(
     """
     metric = window.metric
     shown = found if top is None else found.top(top)
-    labels = list(shown.labels)
     if nearest is not None:  # in the same order: the projection keeps it
         nearest = nearest if top is None else np.sort(nearest)[::-1][:top]
-    is_release = isinstance(metric, TrustedMetric)
     losses = [UNSET] * len(found.levels) if found.privacy is None else map(_number, found.privacy)
     return Answer(
         metric=metric.name,
@@ -181,7 +184,6 @@ def answer(
         value=plain(shown.shown),
         lower=plain(shown.lower),
         upper=plain(shown.upper),
-        unbiased=UNSET if isinstance(metric, SearchMetric) else plain(shown.value),
         reports=found.reports,
         effective_reports=plain(found.effective_reports),  # type: ignore[arg-type]
         beta=found.beta,
@@ -198,28 +200,103 @@ def answer(
                 found.levels, found.counts, found.weights, losses, strict=True
             )
         ],
-        influence=lies(metric, found) if isinstance(metric, LocalMetric) else UNSET,
-        search=searched(window) if isinstance(metric, SearchMetric) else UNSET,
-        trust="central" if is_release else UNSET,
-        saturation=found.saturation if is_release else UNSET,
-        categories=labels if metric.kind == "frequency" else UNSET,
-        coordinates=labels if metric.kind == "vector_mean" else UNSET,
-        left_out=UNSET if top is None else len(found.labels) - len(labels),
-        radius=UNSET if found.radius is None else _number(found.radius),
+        left_out=UNSET if top is None else len(found.labels) - len(shown.labels),
         simplex=UNSET if nearest is None else plain(nearest),  # type: ignore[arg-type]
+        **SHAPES[metric.shape](window, found, shown),
+    )
+
+
+def _numbers(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]:
+    """Return what one number, or named ones, have besides: of a release, what it cost."""
+    fields = {"unbiased": plain(shown.value), **named(window.metric, shown.labels)}
+    if found.radius is not None:
+        fields["radius"] = _number(found.radius)
+    if isinstance(window.metric, LocalMetric):
+        return fields | {"influence": lies(window.metric, found)}
+    return fields | {"trust": window.metric.trust, "saturation": found.saturation}
+
+
+def _search(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]:
+    """Return where a search stands."""
+    return {"search": searched(window)}
+
+
+SHAPES: dict[Shape, Callable[[Window, Estimate, Estimate], dict[str, Any]]] = {
+    Shape.NUMBER: _numbers,
+    Shape.NAMED_NUMBERS: _numbers,
+    Shape.SEARCH: _search,
+}
+"""The fields of :class:`Answer` that an answer of each shape has besides: from the window, the
+estimate, and as much of it as is shown."""
+
+
+def named(metric: Metric, labels: Sequence[str]) -> dict[str, list[str]]:
+    """Return the field of an answer that names its numbers; none where there is one number."""
+    return {metric.domain.names: list(labels)} if metric.domain.names else {}
+
+
+def estimate_of(told: Answer, metric: Metric) -> Estimate:
+    """Return the estimate that an answer of this metric was made of, as a release is kept.
+
+    Parameters
+    ----------
+    told : Answer
+    metric : Metric
+
+    Returns
+    -------
+    Estimate
+        NaN for categories that the answer leaves out.
+
+    Raises
+    ------
+    ValueError
+        If its levels or categories are not the metric's.
+    """
+    epsilons = [level.epsilon for level in told.levels]
+    labels = [] if told.categories is UNSET else told.categories
+    own = {label: index for index, label in enumerate(metric.labels)}
+    if epsilons != [float(e) for e in metric.levels] or not own.keys() >= {*labels}:
+        raise ValueError("another definition")
+    places = [own[label] for label in labels]
+
+    def numbers(x: Numbers) -> Any:
+        if not isinstance(x, list):
+            return np.nan if x is None else x
+        found = np.full(len(own), np.nan)
+        found[places] = _floats(x)
+        return found
+
+    return Estimate(
+        value=numbers(told.value),
+        lower=numbers(told.lower),
+        upper=numbers(told.upper),
+        reports=told.reports,
+        effective_reports=float(_floats([told.effective_reports])[0]),
+        beta=told.beta,
+        bound=told.bound,
+        target=told.target,
+        policy=told.policy,
+        levels=tuple(epsilons),
+        counts=np.array([level.reports for level in told.levels], dtype=np.int64),
+        weights=_floats([level.weight for level in told.levels]),
+        privacy=_floats([None if level.loss is UNSET else level.loss for level in told.levels]),
+        saturation=None if told.saturation is UNSET else told.saturation,
+        labels=tuple(metric.labels),
+        status=told.status,
     )
 
 
 def lies(metric: LocalMetric, found: Estimate) -> Lies:
     """Return how far an estimate could be off if LYING of its reports were made up."""
     reports = math.ceil(LYING * found.reports)
-    bound = metric.manipulation_bound(found, reports, among=True, each=False)
+    influence = metric.manipulation_bound(found, reports, among=True, each=False)
     return Lies(
         share=LYING,
         reports=reports,
-        shift=_number(bound.largest),
-        without_privacy=_number(bound.without_privacy),
-        l2=UNSET if bound.l2 is None else _number(bound.l2),
+        shift=_number(influence.largest),
+        without_privacy=_number(influence.without_privacy),
+        l2=UNSET if influence.l2 is None else _number(influence.l2),
     )
 
 
@@ -233,15 +310,14 @@ def as_dict(
 
 def definition(metric: Metric, policy: str | None = None) -> Definition:
     """Return a metric's definition as plain values, with the weights in force."""
-    is_open = metric.categories == OPEN
-    categories: list[str] | Literal["open"] | UnsetType = UNSET
-    if metric.kind == "frequency":
-        categories = "open" if is_open else list(metric.category_names)
+    facts = {"trust": metric.trust, "memoized": False, **metric.domain.meaning, **metric.meaning}
+    known = facts.keys() & set(Definition.__struct_fields__)
+    own = {key: value for key, value in facts.items() if key not in known}
     return Definition(
         name=metric.name,
         description=metric.description,
         kind=metric.kind,
-        trust=metric.trust,  # type: ignore[arg-type]
+        shape=metric.shape.value,
         mechanism=metric.mechanism,
         options=dict(metric.options),
         unit=metric.unit,
@@ -250,19 +326,12 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
         pane_seconds=metric.pane_ms / 1000,
         lateness_seconds=metric.lateness_ms / 1000,
         minimum_reports=metric.minimum_reports,
-        memoized=isinstance(metric, LocalMetric) and metric.memoized,
         policy=policy or metric.policies[0],
         policies=list(metric.policies),
         max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
-        range=UNSET if metric.range is None else [float(x) for x in metric.range],
-        rounds=metric.rounds if isinstance(metric, SearchMetric) else UNSET,
-        split=metric.split if isinstance(metric, SearchMetric) else UNSET,
-        beta=float(metric.beta) if isinstance(metric, SearchMetric) else UNSET,
-        critical=metric.critical if isinstance(metric, SearchMetric) else UNSET,
-        categories=categories,
-        watch=list(metric.category_names) if is_open else UNSET,
-        coordinates=list(metric.labels) if metric.kind == "vector_mean" else UNSET,
-        radius=UNSET if metric.radius is None else float(metric.radius),
+        watch=list(metric.labels) if metric.categories == OPEN else UNSET,
+        domain=own or UNSET,
+        **{key: facts[key] for key in known},
     )
 
 
@@ -281,6 +350,10 @@ def plain(x: Any) -> Numbers:
     for index in np.flatnonzero(~np.isfinite(numbers)).tolist():
         finite[index] = None
     return finite
+
+
+def _floats(numbers: Sequence[Number]) -> Floats:
+    return np.array([np.nan if x is None else x for x in numbers], dtype=np.float64)
 
 
 def _number(x: float) -> Number:

@@ -1,4 +1,4 @@
-"""Windows of event time: what is asked of them, how far they are counted, what is in them."""
+"""Windows of event time: how far they are counted, and what is in them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import dataclasses
 import datetime
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from aggregator.reading.releases import Release
 from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import shown
@@ -20,29 +20,73 @@ from producers.device.rounds import Round
 Time = float | datetime.datetime | None
 
 
+class TimeRange(NamedTuple):
+    """A stretch of event time as somebody asks for it.
+
+    Attributes
+    ----------
+    start, end : float (seconds since the epoch), datetime or None
+        None: unbounded.
+    length : str, optional
+        Instead of both: a duration such as ``"1h"``, the last hour of event time.
+    """
+
+    start: Time = None
+    end: Time = None
+    length: str | None = None
+
+
 @dataclasses.dataclass(frozen=True)
-class Frame:
-    """A window before its panes are read: what is asked of them, and how far they are counted.
+class Sums:
+    """The statistic of the reports in a window."""
+
+    statistic: Counts
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """A release that is on the estimates topic; `start_ms` is where its pane begins.
+
+    Its estimate has a status, `privacy` and `saturation`, and is NaN for categories that the event
+    was too small for. Before the first one `start_ms` is None, and all is NaN.
+    """
+
+    start_ms: int | None
+    estimate: Estimate
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchState:
+    """The round of a search that is open, or was the last one, and the statistic of its answers.
+
+    `round` is None before the first one.
+    """
+
+    round: Round | None
+    statistic: Counts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Window:
+    """A metric over a stretch of event time.
 
     Attributes
     ----------
     start_ms, end_ms : int or None
-        On panes' edges. None: unbounded.
+        Where it really begins and ends: on panes' edges. None: unbounded.
     status : str
-        ``not_ready`` (nothing was counted, or asked, yet), ``provisional`` (more can come) or
-        ``final``.
+        ``not_ready`` (nothing was counted, or asked, yet), ``provisional`` (more can come),
+        ``final``, or ``expired``: Redis has a part of it at most, and none of that is here.
+    content : Sums, Release or SearchState, optional
+        What is in it; None until it is read.
     arrived_ms : int
         When the last counted report of the metric reached Kafka; -1 for never.
     policy : str
         The weights in force.
-    watermarks : dict of int to Watermark
+    watermarks : mapping of int to Watermark
         Of the partitions that counted the metric.
     version : str
-        Another one whenever the sums of this window, or how they are read, may be others.
-    release : Release, optional
-        Of a metric that is collected in trust: the latest one in the window; None before it.
-    asked : Round, optional
-        Of a metric that is asked in rounds, the one that is open.
+        Changes whenever the content of this window, or how it is read, may have changed.
     overview : TopicProgress
         From which it was made.
     slides : bool
@@ -52,75 +96,55 @@ class Frame:
     """
 
     metric: Metric
-    start_ms: int | None
-    end_ms: int | None
+    start_ms: int | None = None
+    end_ms: int | None = None
     status: str
-    arrived_ms: int
-    policy: str
-    watermarks: dict[int, Watermark]
-    version: str
-    release: Release | None = None
-    asked: Round | None = None
+    content: Sums | Release | SearchState | None = None
+    arrived_ms: int = NEVER
+    policy: str = DEFAULT_POLICY
+    watermarks: Mapping[int, Watermark] = dataclasses.field(default_factory=dict)
+    version: str = ""
     overview: TopicProgress = dataclasses.field(default_factory=lambda: TopicProgress({}, {}))
     slides: bool = False
     changed_ms: int | None = None
 
-    def filled(self, statistic: Counts) -> Window:
-        """Return the window with its statistic."""
-        return Window(
-            self.metric,
-            statistic,
-            self.start_ms,
-            self.end_ms,
-            self.status,
-            self.arrived_ms,
-            self.policy,
-            asked=self.asked,
-            slides=self.slides,
-            changed_ms=self.changed_ms,
+    def with_sums(self, statistic: Counts) -> Window:
+        """Return the window with the statistic of its reports."""
+        return dataclasses.replace(self, content=Sums(statistic))
+
+    def expired(self) -> Window:
+        """Return the window as one that Redis has a part of at most: without any sums."""
+        return dataclasses.replace(self, status="expired", content=Sums(self.metric.zero()))
+
+    def bare(self) -> Window:
+        """Return the window without its sums, and without what they were read from."""
+        content = self.content if isinstance(self.content, SearchState) else None
+        return dataclasses.replace(
+            self, content=content, watermarks={}, overview=TopicProgress({}, {})
         )
 
+    @property
+    def sums(self) -> Counts:
+        """The statistic of its reports, or of the answers to the round that is open."""
+        assert isinstance(self.content, Sums | SearchState)  # noqa: S101
+        return self.content.statistic
 
-@dataclasses.dataclass(frozen=True)
-class Window:
-    """The statistic of a metric over a stretch of event time.
-
-    Attributes
-    ----------
-    start_ms, end_ms : int or None
-        Where it really begins and ends: on panes' edges. None: unbounded.
-    status : str
-        ``not_ready`` (nothing was counted, or asked, yet), ``provisional`` (more can come),
-        ``final``, or ``expired``: Redis has a part of it at most, and none of that is here.
-    arrived_ms : int
-        When the last counted report of the metric reached Kafka; -1 for never.
-    released : Estimate, optional
-        What there is in place of the sums where the metric is collected in trust: these are never
-        read to be shown.
-    asked : Round, optional
-        Of a metric that is asked in rounds, the one that is open: `statistic` is of its answers.
-    slides, changed_ms
-        As of :class:`Frame`.
-    """
-
-    metric: Metric
-    statistic: Counts
-    start_ms: int | None
-    end_ms: int | None
-    status: str
-    arrived_ms: int
-    policy: str = DEFAULT_POLICY
-    released: Estimate | None = None
-    asked: Round | None = None
-    slides: bool = False
-    changed_ms: int | None = None
+    @property
+    def round(self) -> Round | None:
+        """The round that is open, or was the last one; None where there is none."""
+        return self.content.round if isinstance(self.content, SearchState) else None
 
     @property
     def reports(self) -> int:
         """How many reports are counted in it; of a search, the answers to all rounds until now."""
-        decided = () if self.asked is None else self.asked.decisions
-        counted = int(self.metric.counts(self.statistic).sum())
+        decided = () if self.round is None else self.round.decisions
+        counted = int(self.metric.counts(self.sums).sum())
         return counted + sum(sum(decision.answers) for decision in decided)
+
+    @property
+    def is_running_total(self) -> bool:
+        """Whether it is everything that was counted."""
+        return self.start_ms is None and self.end_ms is None
 
     @property
     def panes(self) -> int | None:
@@ -145,6 +169,11 @@ def event_time(watermarks: Mapping[int, Watermark]) -> int | None:
     return None if latest == NEVER else latest
 
 
+def last_arrival(watermarks: Mapping[int, Watermark]) -> int:
+    """Return when the last counted report reached Kafka, in ms since the epoch, or NEVER."""
+    return max((mark.arrived for mark in watermarks.values()), default=NEVER)
+
+
 def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int | None) -> str:
     """Return whether a metric's window up to `end` is ready, and whether it can still grow.
 
@@ -153,20 +182,22 @@ def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int 
     watermarks : mapping of int to Watermark
         Of the partitions that counted the metric.
     closed_ms : int
-        From :meth:`aggregator.storage.parsing.TopicProgress.closed`.
+        From :meth:`aggregator.storage.progress.TopicProgress.closed`.
+    end : int or None
+        Milliseconds since the epoch; None: unbounded.
     """
     if not watermarks:
         return "not_ready"
     return "final" if end is not None and end <= closed_ms else "provisional"
 
 
-def last_edges(metric: Metric, window: str, newest: int | None) -> tuple[int | None, int | None]:
+def last_edges(metric: Metric, length: str, newest: int | None) -> tuple[int | None, int | None]:
     """Return the edges of the last stretch of event time, up to the end of its newest pane.
 
     Parameters
     ----------
     metric : Metric
-    window : str
+    length : str
         A duration.
     newest : int or None
         When the metric's newest pane begins, ms since the epoch; None before the first report. Not
@@ -180,17 +211,22 @@ def last_edges(metric: Metric, window: str, newest: int | None) -> tuple[int | N
     Raises
     ------
     ValueError
-        If `window` is no duration above zero.
+        If `length` is no duration above zero.
     """
-    length = above_zero("window", window)
+    span = above_zero("window", length)
     if newest is None:
         return None, None
     end = newest + metric.pane_ms
-    return metric.pane_start(end - length), end
+    return metric.pane_start(end - span), end
 
 
 def edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | None]:
     """Return the edges of a window, widened to whole panes, in ms since the epoch.
+
+    Parameters
+    ----------
+    metric : Metric
+    start, end : float (seconds since the epoch), datetime or None
 
     Raises
     ------

@@ -177,8 +177,8 @@ class Coordinator(Leader):
 
     def _answers(self, overview: TopicProgress, metric: SearchMetric, asked: Round) -> Counts:
         """Return the statistic of a round's answers that are counted."""
-        frame = self.reader.frame(overview, metric.name)
-        return self.reader.sum_round(metric, asked.number, [*frame.watermarks])
+        described = self.reader.describe(overview, metric.name)
+        return self.reader.sums.of_round(metric, asked.number, [*described.watermarks])
 
     def _is_due(
         self, overview: TopicProgress, metric: SearchMetric, asked: Round, statistic: Counts

@@ -24,7 +24,6 @@ from aggregator.errors import StateUnreadable
 from aggregator.reading import status
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import ServiceStatus
-from aggregator.reading.windows import Frame
 from aggregator.storage.progress import TopicProgress
 from aggregator.web.http.problem_responses import away
 from aggregator.web.live import Event, Follower, Live, PolicyChange
@@ -192,16 +191,16 @@ class Hub:
                 self._publish("estimate", name, live)
 
     def _estimate(self, overview: TopicProgress, name: str) -> Live | None:
-        frame: Frame = self.reader.frame(overview, name)
+        described = self.reader.describe(overview, name)
         known = self._latest.get(("estimate", name))
-        same = known is not None and known.value.window.policy == frame.policy
-        if self._versions.get(name) == frame.version or (
+        same = known is not None and known.value.window.policy == described.policy
+        if self._versions.get(name) == described.version or (
             same and not self._is_due("estimate", name)
         ):
             return None
-        window = self.reader.look(frame)
+        window = self.reader.read(described)
         live = Live.of(window, self.reader.answer(window))
-        self._versions[name] = frame.version
+        self._versions[name] = described.version
         return live
 
     def _publish(self, kind: str, metric: str, value: Any) -> None:

@@ -13,7 +13,7 @@ from sse_starlette import ServerSentEvent
 
 from aggregator.reading.serialization import answer
 from aggregator.reading.windows import Window
-from estimators import Estimate, SearchMetric
+from estimators import Estimate
 from producers.gateway.clients import UNKNOWN, Client
 
 log = structlog.get_logger()
@@ -47,10 +47,7 @@ class Live:
     @classmethod
     def of(cls, window: Window, found: Estimate) -> Live:
         """Return what is kept of an estimate."""
-        is_small = isinstance(window.metric, SearchMetric)
-        statistic = window.statistic if is_small else window.statistic[:0]
-        bare = dataclasses.replace(window, statistic=statistic)
-        return cls(bare, found.top(MOST_CATEGORIES), len(found.labels))
+        return cls(window.bare(), found.top(MOST_CATEGORIES), len(found.labels))
 
     def data(self, top: int) -> Any:
         """Return the answer."""

@@ -13,14 +13,15 @@ from starlette.responses import Response
 from aggregator.reading import serialization
 from aggregator.reading.coverage import Looks
 from aggregator.reading.serialization import Answer, Definition
-from aggregator.reading.series import Series, SeriesQuery
+from aggregator.reading.series import Series
+from aggregator.reading.series_plan import SeriesQuery
 from aggregator.web import conditional
 from aggregator.web.http.problem_responses import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json
 from aggregator.web.queries import AnyPolicy, EstimateParameters, SeriesParameters, moment, parse
 from aggregator.web.service_context import Service
+from estimators import SearchMetric
 from estimators.errors import meant
-from estimators.metrics.search import SearchMetric
 from producers.device.rounds import Round
 from producers.gateway.problems import Problem
 
@@ -94,8 +95,8 @@ async def show_round(service: Service, request: Request) -> Response:
     name, reader = _name(service, request), service.reader
     metric = reader.metric(name)
     with asking():
-        SearchMetric.require(metric)
-    found = reader.asked(await service.compute(reader.store.registry.rounds), metric)
+        search = SearchMetric.require(metric)
+    found = reader.open_round(await service.compute(reader.store.registry.rounds), search)
     if found is None:
         raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
     return _known_or(request, found)
@@ -122,10 +123,10 @@ async def estimate(service: Service, request: Request) -> Response:
     def look() -> Any:
         overview = reader.store.overview()
         with asking():
-            return reader.frame(overview, name, *edges, query.window)
+            return reader.describe(overview, name, *edges, query.window)
 
     def compute() -> Answer:
-        window = reader.look(frame)
+        window = reader.read(described)
         with asking():
             found = reader.answer(
                 window,
@@ -139,8 +140,8 @@ async def estimate(service: Service, request: Request) -> Response:
             )
         return serialization.answer(window, found, query.top)
 
-    frame = await service.compute(look)
-    tag = conditional.etag(service.meaning(frame.metric), frame.version, query)
+    described = await service.compute(look)
+    tag = conditional.etag(service.meaning(described.metric), described.version, query)
     if conditional.is_known(request, tag):
         return conditional.unchanged(tag)
     return conditional.answered(await service.compute(compute), tag)
@@ -180,7 +181,7 @@ async def series(service: Service, request: Request) -> Response:
             return service.historian.plan(question)
 
     plan = await service.compute(look)
-    tag = conditional.etag(service.meaning(plan.frame.metric), plan.version, question)
+    tag = conditional.etag(service.meaning(plan.window.metric), plan.version, question)
     if conditional.is_known(request, tag):
         return conditional.unchanged(tag)
     return conditional.answered(await service.compute(service.historian.read, plan), tag)

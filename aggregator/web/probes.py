@@ -104,7 +104,7 @@ async def readyz(service: Service, _: Request) -> Response:
             warnings += [f"{silent}: {START_WORKERS}"] * bool(silent)
             halted = [number for number, one in overview.partitions.items() if one.is_halted]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
-            warnings += await run_in_threadpool(service.reader.missing)
+            warnings += await run_in_threadpool(service.reader.sums.missing)
     if len(failures) == takes + (publishes or not takes):
         raise failures[0] if len(failures) == 1 else _together(failures)
     warnings += [problem.detail for problem in failures]

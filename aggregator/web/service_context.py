@@ -72,7 +72,7 @@ class Service:
     def status(self, overview: TopicProgress) -> ServiceStatus:
         """Return what operations look at."""
         found = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
-        missing = "; ".join(self.reader.missing())
+        missing = "; ".join(self.reader.sums.missing())
         return msgspec.structs.replace(found, redis=missing) if missing else found
 
     @functools.cached_property

@@ -12,7 +12,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,12 @@ class Domain(ABC):
     ----------
     labels : tuple of str
         The names of an estimate's numbers; empty if there is only one.
+    names : str
+        What the labels are, as answers call them: ``"categories"`` or ``"coordinates"``; empty
+        where there is one number.
     """
+
+    names: ClassVar[str] = ""
 
     metric: str = ""
     labels: tuple[str, ...] = dataclasses.field(default=(), init=False)
@@ -178,6 +183,8 @@ class Ball(Domain):
     given.
     """
 
+    names: ClassVar[str] = "coordinates"
+
     dimension: int | None = None
     coordinates: Sequence[str] | None = None
     radius: float = dataclasses.field(
@@ -249,6 +256,8 @@ class Categories(Domain):
 
     `categories` are their names, or k for "0" to "k - 1". ``"open"`` gives a :class:`Vocabulary`.
     """
+
+    names: ClassVar[str] = "categories"
 
     categories: int | str | Sequence[str] = dataclasses.field(
         metadata={"expected": "two or more categories: names, or their number"}

@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 from aggregator.reading.coverage import Looks, distinct_policies
 from aggregator.reading.reader import Reader
-from aggregator.reading.windows import Window
+from aggregator.reading.windows import Sums, Window
 from estimators import define
 from estimators.bounds import limits
 from estimators.mechanisms import RandomizedResponse
@@ -93,7 +93,8 @@ def edges(reports: int, status: str, windows: int) -> tuple[int, int]:
     """
 
     def excludes(ones: int) -> bool:
-        seen = Window(FAIR, np.array([reports, ones]), 0, 86_400_000, status, 0)
+        sums = Sums(np.array([reports, ones]))
+        seen = Window(metric=FAIR, start_ms=0, end_ms=86_400_000, status=status, content=sums)
         return float(Reader.answer(seen, BETA, looks=Looks(windows=windows)).lower) > 0
 
     low, high = reports // 2, reports + 1

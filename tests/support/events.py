@@ -142,5 +142,5 @@ def close(deployment: Deployment, panes: int) -> None:
 
 def all_are_final(deployment: Deployment, panes: int) -> bool:
     """Whether the first panes of `age` are final."""
-    closed = reader_of(deployment).closed(deployment.store.overview())
+    closed = reader_of(deployment).finality_watermarks(deployment.store.overview())
     return closed.get("age", 0) >= EPOCH + panes * PANE

@@ -87,13 +87,13 @@ class _Counted:
 
 def _counted(reader: Reader, metric: Metric) -> _Counted:
     overview = reader.store.overview()
-    frame = reader.frame(overview, metric.name)
-    if isinstance(metric, TrustedMetric):  # whose sums are for releases alone
+    described = reader.describe(overview, metric.name)
+    if isinstance(metric, TrustedMetric):  # its sums are for releases alone
         outcome = f"accepted:{metric.name}"
         reports = sum(one.counts.get(outcome, 0) for one in overview.partitions.values())
     else:
-        reports = frame.filled(reader.sum(frame)).reports
-    return _Counted(reports, event_time(frame.watermarks), left_out(reader, overview, metric))
+        reports = reader.read(described).reports
+    return _Counted(reports, event_time(described.watermarks), left_out(reader, overview, metric))
 
 
 def _row(metric: Metric, counted: _Counted) -> dict[str, Any]:

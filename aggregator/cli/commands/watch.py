@@ -19,21 +19,16 @@ from aggregator.cli.commands.options import (
     opened_store,
     settings_options,
 )
-from aggregator.cli.format import warns
+from aggregator.cli.format import as_line
 from aggregator.config.settings import Settings
 from aggregator.reading.reader import Reader
-from aggregator.reading.search_progress import asked_about, searched
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.status import SILENT_MS, START_WORKERS, halted, silence, silence_ms
 from aggregator.reading.windows import Window
-from aggregator.timestamps import iso
-from estimators import Estimate, SearchMetric
+from estimators import Estimate
 from estimators.durations import milliseconds
-from estimators.rounding import interval
 
 SHORTEST_SECONDS = 0.1
-PLAIN_TOP = 3
-"""Categories on one line."""
 Show = Callable[[Window, Estimate], None]
 
 
@@ -118,10 +113,10 @@ def changes(
                 if why not in known:
                     click.echo(why, err=True)
             known = stopped
-            frame = reader.frame(overview, metric, window=window)
-            if frame.version != version:
-                seen = reader.look(frame)
-                version = frame.version
+            described = reader.describe(overview, metric, window=window)
+            if described.version != version:
+                seen = reader.read(described)
+                version = described.version
                 yield seen, reader.answer(seen)
             is_away = False
         except redis.RedisError as error:
@@ -149,43 +144,3 @@ def _view(as_json: bool, top: int) -> Iterator[Show]:
 def _line(text: str) -> None:
     click.echo(text)
     sys.stdout.flush()
-
-
-def as_line(seen: Window, found: Estimate, top: int = PLAIN_TOP) -> str:
-    """Return an estimate in one line.
-
-    Parameters
-    ----------
-    seen : Window
-        What was read.
-    found : Estimate
-        Its answer.
-    top : int
-        How many categories or coordinates to show at most.
-    """
-    unit = f" {seen.metric.unit}" if seen.metric.unit else ""
-    if found.labels:
-        shown = found.top(min(top, PLAIN_TOP))
-        columns = (x.tolist() for x in (shown.shown, shown.lower, shown.upper))  # type: ignore[union-attr]
-        rows = zip(shown.labels, *columns, strict=True)
-        values = ", ".join(
-            "{} {} in [{}, {}]".format(label, *interval(numbers)) for label, *numbers in rows
-        )
-        left = len(found.labels) - len(shown.labels)
-        values += f" and {left} more" if left else ""
-    elif (search := searched(seen)) is not None:
-        values = search.statement
-    else:
-        value, lower, upper = interval([float(x) for x in (found.shown, found.lower, found.upper)])
-        values = f"{value}{unit} in [{lower}, {upper}]"
-    if seen.asked is not None:
-        asked, what = seen.asked, "all decided"
-        if asked.threshold is not None:
-            answers = int(seen.metric.counts(seen.statistic).sum())
-            metric = SearchMetric.require(seen.metric)
-            what = f"at {asked_about(metric, asked.threshold)}{unit}, {answers} answers"
-        values += f"  round {asked.number} of {asked.rounds} {what}"
-    at = seen.arrived_ms if seen.released is None else seen.end_ms  # of a release: its pane's end
-    moment = "-" if at is None or at < 0 else iso(at)
-    warning = "  (levels differ: consider weights uniform)" if warns(found) else ""
-    return f"{moment}  {values}  {found.reports:,} reports  {found.status}{warning}"

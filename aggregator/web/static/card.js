@@ -1,6 +1,5 @@
 // A metric on the wall: value, band, history, categories, mix of levels.
 
-import {Bars} from "./bars.js";
 import {h, setText} from "./dom.js";
 import {count, decimals, rate} from "./format.js";
 import {columns, History} from "./history.js";
@@ -8,15 +7,15 @@ import {Metric} from "./metric.js";
 import {Mix} from "./mix.js";
 import {EmptyState, Headline, historyLabel, Notices, PolicyChoice, StatusChip} from "./parts.js";
 import {address} from "./place.js";
-import {Search} from "./search.js";
+import {barsOf, shapeOf} from "./shapes.js";
 
 const TOP = 6;
 const STEPS = {wide: 53, narrow: 28};
 
 export class Card {
   constructor(definition, place) {
-    const isScalar = !["frequency", "vector_mean"].includes(definition.kind);
-    const steps = isScalar ? STEPS.wide : STEPS.narrow;
+    const shape = shapeOf(definition);
+    const steps = shape.hasLabels ? STEPS.narrow : STEPS.wide;
     this.metric = new Metric(definition, place, {top: TOP, steps, changed: () => this.show(), isOnScreen: false});
     const {scale, name} = this.metric;
     this.chip = new StatusChip(definition);
@@ -24,17 +23,17 @@ export class Card {
     this.empty = new EmptyState();
     this.notices = new Notices();
     this.history = new History({scale});
-    this.bars = isScalar ? null : new Bars({label: `${name}: choose whose history is shown`, scale, onChoose: (label) => this.metric.choose(label)});
-    this.search = definition.rounds ? new Search(definition) : null;
+    this.bars = barsOf(this.metric, (label) => this.metric.choose(label));
+    this.panel = shape.panel?.(definition);
     this.mix = new Mix();
     this.policy = new PolicyChoice(this.metric);
     this.link = h("a", {href: address({metric: name})}, name);
     this.leftOut = h("p", {class: "note left-out"});
-    this.body = h("div", {class: isScalar ? "body" : "body split"}, this.bars && h("div", {}, this.bars.element, this.leftOut), this.history.element);
+    this.body = h("div", {class: shape.hasLabels ? "body split" : "body"}, this.bars && h("div", {}, this.bars.element, this.leftOut), this.history.element);
     this.facts = {reports: fact("reports"), worth: fact("worth", "Reports without privacy noise that would have the same worst-case variance"), rate: fact("/s", "Reports a second")};
     this.element = h("article", {class: "card", "aria-label": name},
       h("header", {}, h("div", {class: "titles"}, h("h2", {}, this.link), h("p", {class: "description", title: definition.description}, definition.description || definition.kind)), this.chip.element),
-      this.notices.element, this.headline.element, this.empty.element, this.search?.element, this.body,
+      this.notices.element, this.headline.element, this.empty.element, this.panel?.element, this.body,
       h("footer", {}, this.mix.element, h("div", {class: "facts"}, h("dl", {}, Object.values(this.facts).map((one) => one.element)), this.policy.element)));
     this.show();
     this.screen = new IntersectionObserver((entries) => this.metric.onScreen(entries.at(-1).isIntersecting), {rootMargin: "25%"});
@@ -56,9 +55,9 @@ export class Card {
     if (!this.policy) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
-    for (const part of [this.headline, this.empty, this.notices, this.policy, this.search]) part?.show(metric);
+    for (const part of [this.headline, this.empty, this.notices, this.policy, this.panel]) part?.show(metric);
     this.chip.show(answer?.status);
-    this.body.hidden = !metric.isReady || !metric.entries().length || Boolean(this.search);
+    this.body.hidden = !metric.isReady || !metric.entries().length || Boolean(this.panel);
     this.element.classList.toggle("stale", Boolean(metric.problems.answer));
     setText(this.facts.rate.value, rate(metric.rate));
     if (!answer) return;

@@ -1,6 +1,5 @@
 // One metric: a large history, all numbers as tables, the levels, and the definition.
 
-import {Bars} from "./bars.js";
 import {h, setText} from "./dom.js";
 import {count, decimals, duration, loss, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
 import {columns, History} from "./history.js";
@@ -8,7 +7,7 @@ import {Metric} from "./metric.js";
 import {levelClass, Mix} from "./mix.js";
 import {EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
 import {address} from "./place.js";
-import {Search} from "./search.js";
+import {barsOf, shapeOf} from "./shapes.js";
 
 const TOP = 20;
 const ALL = 10_000; // the most that may be asked for
@@ -18,12 +17,12 @@ export class Detail {
   constructor(definition, place) {
     this.metric = new Metric(definition, place, {top: TOP, steps: Math.min(120, Math.round(innerWidth / STEP_WIDTH)), changed: () => this.show()});
     const {scale, name} = this.metric;
-    const isScalar = !["frequency", "vector_mean"].includes(definition.kind);
+    const shape = shapeOf(definition);
     this.chip = new StatusChip(definition);
     this.headline = new Headline();
     this.empty = new EmptyState();
     this.notices = new Notices({explain: true});
-    this.search = definition.rounds ? new Search(definition) : null;
+    this.panel = shape.panel?.(definition);
     this.mix = new Mix();
     this.policy = new PolicyChoice(this.metric);
     this.policyMeaning = h("p", {class: "note"});
@@ -33,22 +32,22 @@ export class Detail {
     this.history = new History({scale, large: true, onPick: (row) => this.#read(row)});
     this.chart = h("div", {class: "chart", tabindex: "0", role: "group", "aria-label": "History: the arrow keys move through its steps", "aria-describedby": "readout",
       onkeydown: (event) => this.#key(event), onfocus: () => this.readout.setAttribute("aria-live", "polite"), onblur: () => this.readout.removeAttribute("aria-live")}, this.history.element);
-    this.bars = isScalar ? null : new Bars({label: `${name}: choose whose history is shown`, scale, onChoose: (label) => this.metric.choose(label)});
+    this.bars = barsOf(this.metric, (label) => this.metric.choose(label));
     this.all = h("button", {type: "button", class: "button small", hidden: true, onclick: () => { this.metric.top = ALL; this.metric.again(); }});
     this.back = h("a", {class: "back", href: address({metric: null})}, "All metrics");
     this.levels = table(["ε", "Reports", "Share", "Weight", isTrusted(definition) && "Loss of a report"].filter(Boolean), "Privacy levels and their weights");
     this.outcomes = table(["Outcome", "Reports"], "Outcomes of all reports since the beginning");
     this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "");
-    this.current = isScalar ? null : table([definition.kind === "frequency" ? "Category" : "Coordinate", "Estimate", "Lower", "Upper"], "");
+    this.current = shape.hasLabels ? table([definition.coordinates ? "Coordinate" : "Category", "Estimate", "Lower", "Upper"], "") : null;
     this.about = h("dl", {class: "definition"});
-    this.tables = [!this.search && this.#folded("Numbers of the history", this.numbers), this.current && this.#folded("Numbers of the window", this.current)];
+    this.tables = [shape.hasHistory && this.#folded("Numbers of the history", this.numbers), this.current && this.#folded("Numbers of the window", this.current)];
     const asked = definition.categories === "open" && this.#question();
     this.element = h("article", {class: "detail", "aria-label": name},
       h("header", {}, h("div", {class: "titles"}, this.back, h("h2", {}, name), h("p", {class: "description"}, definition.description || definition.kind)), this.chip.element),
       this.notices.element,
       h("div", {class: "columns-2"},
         h("div", {class: "main"},
-          h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.search?.element, this.chart, this.window,
+          h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.panel?.element, this.chart, this.window,
           this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
           this.tables),
         h("div", {class: "aside"},
@@ -72,13 +71,13 @@ export class Detail {
     if (!this.element) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
-    for (const part of [this.headline, this.empty, this.notices, this.policy, this.search]) part?.show(metric);
+    for (const part of [this.headline, this.empty, this.notices, this.policy, this.panel]) part?.show(metric);
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
     setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);
-    setText(this.window, this.search ? "" : windowText(answer));
-    this.policyMeaning.hidden = Boolean(this.search);
-    this.chart.hidden = !metric.isReady || !metric.entries().length || Boolean(this.search);
+    setText(this.window, this.panel ? "" : windowText(answer));
+    this.policyMeaning.hidden = Boolean(this.panel);
+    this.chart.hidden = !metric.isReady || !metric.entries().length || Boolean(this.panel);
     this.#definition();
     this.#outcomes();
     if (!answer) return;
@@ -180,8 +179,8 @@ export class Detail {
   }
 }
 
-function heading({kind, categories}) {
-  if (kind !== "frequency") return "Coordinates";
+function heading({coordinates, categories}) {
+  if (coordinates) return "Coordinates";
   return categories === "open" ? "Strings on watch or in your query" : "Largest categories";
 }
 

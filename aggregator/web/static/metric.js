@@ -4,6 +4,7 @@ import {get, metricPath, putPolicy} from "./api.js";
 import {DAY, Scale, seconds} from "./format.js";
 import {isTrusted} from "./parts.js";
 import {isEverything, windowQuery} from "./place.js";
+import {shapeOf} from "./shapes.js";
 
 const LEAST_BETWEEN = {answer: 1_500, series: 4_000}; // milliseconds
 const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest,
@@ -62,6 +63,7 @@ export class Metric {
   }
 
   get name() { return this.definition.name; }
+  get hasHistory() { return shapeOf(this.definition).hasHistory; }
   get isReady() { return this.answer !== null && !["not_ready", "too_few_reports", "expired"].includes(this.answer.status); }
 
   /** Whether the view can be seen; what was missed meanwhile is then made up for. */
@@ -163,7 +165,7 @@ export class Metric {
   /** Whether the running total is what this view asks for, or more of the same. */
   #liveIsAnswer() {
     const {live} = this;
-    if (this.definition.rounds) return true;
+    if (!this.hasHistory) return true;
     const suffices = !live.left_out || (live.categories ?? live.coordinates).length >= this.top;
     const isInForce = isTrusted(this.definition) || live.policy === this.definition.policy; // a release keeps its weights
     return isEverything(this.place) && suffices && !this.asked.length && isInForce;
@@ -187,7 +189,7 @@ export class Metric {
   }
 
   #query() {
-    if (this.definition.rounds) return {};
+    if (!this.hasHistory) return {};
     return {...windowQuery(this.place), category: this.#categories(), top: this.#categories() ? null : this.top};
   }
 
@@ -196,7 +198,7 @@ export class Metric {
   }
 
   async #readSeries() {
-    if (this.definition.rounds) return; // a search has one answer
+    if (!this.hasHistory) return; // it has one answer
     const {place, step: before} = this;
     const first = before ?? (await this.#firstStep());
     if (place !== this.place) return;

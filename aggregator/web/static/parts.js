@@ -1,7 +1,8 @@
 // The parts that a card and the page of one metric share.
 
 import {announce, h, setText} from "./dom.js";
-import {certainty, certified, percent, probability, stretch, seconds, whole} from "./format.js";
+import {certainty, percent, probability, stretch, seconds, whole} from "./format.js";
+import {shapeOf} from "./shapes.js";
 
 export const POLICIES = {
   optimal: "least noise; right if values are independent of the level",
@@ -79,7 +80,8 @@ export class Headline {
     const leading = metric.leading();
     this.element.hidden = !metric.isReady || !leading || leading.value === null;
     if (this.element.hidden) return;
-    if (answer.search) return this.#certain(metric);
+    const figure = shapeOf(metric.definition).headline?.(metric);
+    if (figure) return this.#put(figure);
     const {lower, upper} = leading;
     const digits = scale.digits(lower, upper);
     setText(this.label, leading.label);
@@ -93,15 +95,9 @@ export class Headline {
     setText(this.about, `${window}${sure} ${text}`);
     this.about.title = leading.label ? `${title} The bands of all categories or coordinates hold at once.` : title;
   }
-  /** Of a minimum or maximum: what is certain. What the rounds have left of the range is no band. */
-  #certain({answer: {search}, scale, definition}) {
-    const {kind, range, rounds} = definition;
-    setText(this.label, kind === "minimum" ? "at most" : "at least");
-    setText(this.value, certified(kind, ...range, rounds, search.certified));
-    setText(this.unit, scale.unit);
-    setText(this.band, "");
-    setText(this.about, `${certainty(definition.beta)} in all rounds at once`);
-    this.about.title = "Somebody's value reaches it. Nothing is certain about the other end.";
+  #put({label, value, unit, about, title}) {
+    for (const [part, text] of Object.entries({label, value, unit, band: "", about})) setText(this[part], text);
+    this.about.title = title;
   }
 }
 

@@ -17,6 +17,17 @@ export function halvings([low, high], [from, to]) {
   }
 }
 
+/** The figure in front: what is certain. What the rounds have left of the range is no band. */
+export function certain({answer: {search}, scale, definition: {kind, range, rounds, beta}}) {
+  return search && {
+    label: kind === "minimum" ? "at most" : "at least",
+    value: certified(kind, ...range, rounds, search.certified),
+    unit: scale.unit,
+    about: `${certainty(beta)} in all rounds at once`,
+    title: "Somebody's value reaches it. Nothing is certain about the other end.",
+  };
+}
+
 /** Where the search stands: a row for each interval that was left, the question, the certificate. */
 export class Search {
   constructor(definition) {

@@ -16,7 +16,8 @@ from aggregator.errors import DitherError, Fenced, StateUnreadable
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading import status
 from aggregator.reading.reader import Reader
-from aggregator.reading.series import SeriesQuery, SeriesReader
+from aggregator.reading.series import SeriesReader
+from aggregator.reading.series_plan import SeriesQuery
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TORN, UNSET

@@ -40,7 +40,7 @@ def watched(
 def answer(deployment: Deployment, number: int) -> None:
     """Let as many devices answer the open round as close it: half of them hold 45."""
     metric = SearchMetric.require(deployment.metrics["longest"])
-    asked = Reader(deployment.store, deployment.metrics).asked(
+    asked = Reader(deployment.store, deployment.metrics).open_round(
         deployment.store.registry.rounds(), metric
     )
     assert asked is not None

@@ -22,12 +22,10 @@ from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.local.embedded import EmbeddedRedis
 from aggregator.publishing import events
-from aggregator.reading.windows import Window
-from aggregator.state.watermark import NEVER
+from aggregator.reading.windows import Sums, Window
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import tag
 from estimators import Metric
-from estimators.weights import DEFAULT_POLICY
 from producers.wire.reports_pb2 import ReportBatch
 from tests.services.faults.account import Account, differences, reckon
 from tests.services.faults.arena import Faults, Lane
@@ -290,7 +288,9 @@ def _compare(
     for (start, name), statistic in account.panes.items():
         metric = deployment.metrics[name]
         end = start + metric.pane_ms
-        window = Window(metric, statistic, start, end, "final", NEVER, DEFAULT_POLICY)
+        window = Window(
+            metric=metric, start_ms=start, end_ms=end, status="final", content=Sums(statistic)
+        )
         wanted = events.final(window, TOP, events.source(deployment.topic))
         expected[wanted.id] = wanted.data
     for event in found:

@@ -17,7 +17,8 @@ from rich.console import Console
 from aggregator.cli.live_view import LiveView
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading.reader import Reader
-from aggregator.reading.series import SeriesQuery, SeriesReader
+from aggregator.reading.series import SeriesReader
+from aggregator.reading.series_plan import SeriesQuery
 from aggregator.storage.redis_keys import publisher_key
 from tests.support.events import Found, on_topic, publishing, settings_of
 from tests.support.reports.counted import Client
@@ -141,7 +142,7 @@ def test_what_is_read_is_the_latest_release_with_the_weights_of_its_time(
 def test_a_release_is_not_asked_for_otherwise_than_it_was_drawn(trusted: Deployment) -> None:
     reader = reader_of(trusted)
     with pytest.raises(ValueError, match="collected in trust"):
-        reader.sum(reader.frame(trusted.store.overview(), "wage"))
+        reader.sums.of_window(reader.describe(trusted.store.overview(), "wage"))
     for question in (
         {"beta": 0.01},
         {"weights": "adpm"},

@@ -97,7 +97,7 @@ def test_redis_that_is_emptied_goes_on_from_the_topic(searching: Deployment) -> 
     client: Any = searching.store.client
 
     def decided() -> int:
-        asked = reader.asked(searching.store.registry.rounds(), metric)
+        asked = reader.open_round(searching.store.registry.rounds(), metric)
         return 0 if asked is None else len(asked.decisions)
 
     with searching.worker(), coordinating(searching):
@@ -142,7 +142,7 @@ def test_a_round_waits_for_answers_that_nobody_has_counted_yet(
     metric, reader = SearchMetric.require(deployment.metrics["longest"]), reader_of(deployment)
 
     def decided() -> Sequence[Decision]:
-        asked = reader.asked(deployment.store.registry.rounds(), metric)
+        asked = reader.open_round(deployment.store.registry.rounds(), metric)
         return () if asked is None else asked.progress.decisions
 
     def answers(number: int) -> bytes:

@@ -21,7 +21,8 @@ from aggregator.publishing import events
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
 from aggregator.reading.reader import Reader
-from aggregator.reading.series import SeriesQuery, SeriesReader
+from aggregator.reading.series import SeriesReader
+from aggregator.reading.series_plan import SeriesQuery
 from aggregator.rounds.coordinator import Coordinator
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.connection import connect
@@ -255,7 +256,7 @@ def conduct(settings: Settings, metrics: Metrics) -> None:
         assert store.client.hget(f"{key}:stored", "longest") == b"1"
         lease.release()
         overview = store.overview()
-        Reader(store, metrics).sum_round(metrics["longest"], 1, [*overview.partitions])
+        Reader(store, metrics).sums.of_round(metrics["longest"], 1, [*overview.partitions])
 
 
 class _OnTopic:

@@ -557,7 +557,7 @@ def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
     from aggregator.cli.format import as_text
     from aggregator.reading.reader import Reader
     from aggregator.reading.serialization import as_dict
-    from aggregator.reading.windows import Window
+    from aggregator.reading.windows import Sums, Window
 
     metric = define(
         name="m", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[0.5, 1]
@@ -575,7 +575,7 @@ def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
         assert ("the values depend on the privacy level: weights" in told) == warned
         assert ("no evidence that values depend on the privacy level" in told) == (table is alike)
         assert "(Cochran's Q, p = " in told
-        window = Window(metric, statistic, None, None, "provisional", 0)
+        window = Window(metric=metric, status="provisional", content=Sums(statistic))
         found = Reader.answer(window, weights=weights)
         assert as_dict(window, found)["heterogeneity"] == found.heterogeneity
 

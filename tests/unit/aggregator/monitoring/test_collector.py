@@ -25,9 +25,8 @@ from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
 from aggregator.reading.reader import Reader
-from aggregator.reading.windows import Frame, Window
+from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import NEVER
 from aggregator.storage.connection import connect
 from aggregator.storage.lease import Lease
 from aggregator.storage.parsing import LAST_COMMIT_MS
@@ -188,8 +187,8 @@ def release(store: Store, start: int) -> None:
     level, statistic = [0] * 100 + [1] * 100, WAGE.zero()
     WAGE.accumulate(statistic, level, WAGE.randomize([4.0] * 200, level))
     drawn = dataclasses.replace(WAGE.release(statistic, weights="adpm"), status="final")
-    edges = (start, start + WAGE.pane_ms)
-    pane = Window(WAGE, WAGE.zero()[:0], *edges, "final", NEVER, "adpm")
+    end = start + WAGE.pane_ms
+    pane = Window(metric=WAGE, start_ms=start, end_ms=end, status="final", policy="adpm")
     prefix, key = publisher_key(TOPIC), metric_key(WAGE.name, WAGE.revision)
     store.client.zadd(final_key(prefix, key), {str(start): start})
     store.client.set(release_key(prefix, key, start), events.drawn(pane, drawn))
@@ -498,10 +497,10 @@ def test_an_estimate_is_computed_again_only_when_something_was_counted_or_its_we
     asked: list[str] = []
 
     class Asked(Reader):
-        def totals(self, frames: Iterable[Frame]) -> Iterator[Window | None]:
-            fresh = [*frames]
-            asked.extend(frame.metric.name for frame in fresh)
-            return super().totals(fresh)
+        def read_totals(self, windows: Iterable[Window]) -> Iterator[Window | None]:
+            fresh = [*windows]
+            asked.extend(window.metric.name for window in fresh)
+            return super().read_totals(fresh)
 
     exporter = Exporter(Asked(store, METRICS), TOP)
 

@@ -14,8 +14,9 @@ from aggregator.publishing import events
 from aggregator.reading.coverage import Looks, distinct_policies
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
-from aggregator.reading.series import SeriesQuery, SeriesReader
-from aggregator.reading.windows import Window
+from aggregator.reading.series import SeriesReader
+from aggregator.reading.series_plan import SeriesQuery
+from aggregator.reading.windows import Sums, Window
 from aggregator.storage.store import Store
 from estimators import Estimate, Metric, define
 from tests.support.reports.counted import Counting
@@ -35,11 +36,7 @@ STATISTIC = np.array([9000, 4100, 9000, 2500])
 
 
 def window(**more: Any) -> Window:
-    return Window(
-        LATE,
-        STATISTIC,
-        **{"start_ms": None, "end_ms": None, "status": "provisional", "arrived_ms": 0, **more},
-    )
+    return Window(**{"metric": LATE, "status": "provisional", "content": Sums(STATISTIC), **more})
 
 
 def width(found: Estimate) -> float:
@@ -153,10 +150,10 @@ def test_a_store_notes_when_weights_were_changed(store: Store, metrics: dict[str
     store.registry.set_policy("delay", "optimal", now_ms=4)
     assert changed() == 4
     reader = Reader(store, metrics)
-    first = reader.frame(store.overview(), "delay").version
+    first = reader.describe(store.overview(), "delay").version
     store.registry.set_policy("delay", "uniform", now_ms=5)
     store.registry.set_policy("delay", "optimal", now_ms=6)
-    assert reader.frame(store.overview(), "delay").version != first, "its bounds are others"
+    assert reader.describe(store.overview(), "delay").version != first, "its bounds are others"
     assert reader.estimate("delay").chosen_among == distinct_policies(metrics["delay"])
 
 

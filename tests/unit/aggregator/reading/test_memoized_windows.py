@@ -7,7 +7,7 @@ import pytest
 
 from aggregator.reading import serialization
 from aggregator.reading.reader import Reader
-from aggregator.reading.windows import Window
+from aggregator.reading.windows import Sums, Window
 from estimators import Estimate, LocalMetric, define
 from estimators.exact.randomness import SeededBits
 
@@ -34,7 +34,9 @@ def read(
     statistic = asked.zero()
     values = np.repeat([0.0, 1.0], 2000)
     asked.accumulate(statistic, level, asked.randomize(values, level, SeededBits(1)))
-    return Reader.answer(Window(asked, statistic, start, end, status, 0))
+    return Reader.answer(
+        Window(metric=asked, start_ms=start, end_ms=end, status=status, content=Sums(statistic))
+    )
 
 
 def width(estimate: Estimate) -> float:

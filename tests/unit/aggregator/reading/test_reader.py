@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from aggregator import Reader
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
-from aggregator.reading.windows import Frame, Window
+from aggregator.reading.pane_sums import PaneSums
+from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
@@ -170,10 +171,10 @@ def test_a_window_equals_the_sum_of_its_panes_over_all_partitions(
                 continue
             start = None if first is None else EPOCH + first
             end = None if last is None else EPOCH + last
-            found = reader.window(name, seconds(start), seconds(end)).statistic
+            found = reader.window(name, seconds(start), seconds(end)).sums
             assert found.tolist() == counted.by_hand(METRICS[name], start, end).tolist()
         for name, metric in METRICS.items():
-            running = reader.window(name).statistic
+            running = reader.window(name).sums
             assert running.tolist() == counted.by_hand(metric, None, None).tolist()
 
 
@@ -198,7 +199,7 @@ def test_complete_days_and_hours_are_read_instead_of_their_panes(
 
     monkeypatch.setattr(store.panes, "statistics", noted)
     start, end = EPOCH - 5 * MINUTE, EPOCH + 2 * DAY + 3 * HOUR + 25 * MINUTE
-    found = reader_of(store).window("delay", seconds(start), seconds(end)).statistic
+    found = reader_of(store).window("delay", seconds(start), seconds(end)).sums
     assert found.tolist() == counted.by_hand(DELAY, start, end).tolist()
     grains = [key.grain for key in read]
     assert {grain: grains.count(grain) for grain in set(grains)} == {"day": 2, "hour": 3, "pane": 3}
@@ -210,7 +211,7 @@ def test_the_running_total_is_everything_accepted(store: Store) -> None:
     reader = reader_of(store)
     for name, metric in METRICS.items():
         accepted = sum(store.counts(p).get(f"accepted:{name}", 0) for p in store.partitions())
-        assert metric.counts(reader.window(name).statistic).sum() == accepted
+        assert metric.counts(reader.window(name).sums).sum() == accepted
         assert reader.estimate(name).reports == accepted
 
 
@@ -219,7 +220,7 @@ def test_the_edges_of_a_window_are_widened_to_whole_panes(store: Store) -> None:
     reader = reader_of(store)
     window = reader.window("delay", EPOCH / 1000 + 90, EPOCH / 1000 + 181)
     assert (window.start_ms, window.end_ms) == (EPOCH + MINUTE, EPOCH + 4 * MINUTE)
-    assert DELAY.counts(window.statistic).sum() == 2 * 3
+    assert DELAY.counts(window.sums).sum() == 2 * 3
     exact = reader.window("delay", EPOCH / 1000 + 60, EPOCH / 1000 + 240)
     assert (exact.start_ms, exact.end_ms) == (window.start_ms, window.end_ms)
     assert reader.window("delay").start_ms is reader.window("delay").end_ms is None
@@ -259,13 +260,12 @@ def test_the_last_hour_ends_with_the_pane_of_the_newest_event_time(store: Store)
     window = reader.window("delay", window="1h")
     assert (window.start_ms, window.end_ms) == (EPOCH + 40 * MINUTE, EPOCH + 100 * MINUTE)
     by_hand = counted.by_hand(DELAY, window.start_ms, window.end_ms)
-    assert window.statistic.tolist() == by_hand.tolist()
+    assert window.sums.tolist() == by_hand.tolist()
     assert reader.estimate("delay", window="1h").reports == 2 * (60 + 40)
     widened = reader.window("delay", window="90s")
     assert (widened.start_ms, widened.end_ms) == (EPOCH + 98 * MINUTE, EPOCH + 100 * MINUTE)
     assert (
-        reader.window("delay", window="52w").statistic.sum()
-        == counted.by_hand(DELAY, None, None).sum()
+        reader.window("delay", window="52w").sums.sum() == counted.by_hand(DELAY, None, None).sum()
     )
 
 
@@ -306,7 +306,7 @@ def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else
 ) -> None:
     def version(**window: Any) -> str:
         reader = reader_of(store)
-        return reader.frame(store.overview(), "delay", **window).version
+        return reader.describe(store.overview(), "delay", **window).version
 
     end = seconds(EPOCH + 10 * MINUTE)
     found = {version(), version(end=end)}
@@ -316,7 +316,7 @@ def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else
     Counted(store, every_minute(1, range(9), "awkward"))
     before = version()
     assert before == version()
-    assert before == reader_of(store).frame(store.overview(), "delay", None).version
+    assert before == reader_of(store).describe(store.overview(), "delay", None).version
     store.registry.set_policy("awkward", "uniform")
     assert version() == before
     store.registry.set_policy("delay", "uniform")
@@ -409,7 +409,7 @@ def test_an_estimate_is_that_of_the_summed_statistic(store: Store) -> None:
     Counted(store, every_minute(0, range(100)))
     reader = reader_of(store)
     expected = DELAY.estimate(
-        reader.window("delay").statistic, 0.2, "uniform", bound="anytime", target="sample"
+        reader.window("delay").sums, 0.2, "uniform", bound="anytime", target="sample"
     )
     asked: Any = {"beta": 0.2, "weights": "uniform", "target": "sample"}
     found = reader.estimate("delay", **asked, weights_fixed=True)
@@ -491,7 +491,7 @@ def status(store: Store, end: int | None = END) -> str:
     reader = reader_of(store)
     found = reader.estimate("delay", None, seconds(end)).status
     if end is not None and found in ("provisional", "final"):
-        closed = reader.closed(store.overview()).get("delay", -1)
+        closed = reader.finality_watermarks(store.overview()).get("delay", -1)
         assert (closed >= end) == (found == "final")
     return found
 
@@ -577,7 +577,9 @@ def test_a_partition_whose_commit_was_applied_by_half_holds_everything_back(stor
 def test_nothing_is_final_where_nobody_says_how_many_partitions_there_are(store: Store) -> None:
     Counted(store, every_minute(0, range(SETTLED + 1)), partitions=0)
     assert status(store) == "provisional"
-    assert reader_of(store).closed(store.overview(), 1)["delay"] >= END, "to who asked Kafka it is"
+    assert reader_of(store).finality_watermarks(store.overview(), 1)["delay"] >= END, (
+        "to who asked Kafka it is"
+    )
 
 
 def test_what_was_read_while_redis_was_emptied_and_counted_anew_is_not_final(
@@ -585,17 +587,17 @@ def test_what_was_read_while_redis_was_emptied_and_counted_anew_is_not_final(
 ) -> None:
     every = every_minute(0, range(SETTLED + 1))
     Counted(store, every)
-    read = Reader.sum
+    read = PaneSums.of_window
 
-    def emptied_meanwhile(self: Reader, frame: Frame) -> Counts:
+    def emptied_meanwhile(self: PaneSums, window: Window) -> Counts:
         store.client.flushdb()
-        found = read(self, frame)
+        found = read(self, window)
         Counted(store, every)
         return found
 
     reader = reader_of(store)
     with monkeypatch.context() as torn:
-        torn.setattr(Reader, "sum", emptied_meanwhile)
+        torn.setattr(PaneSums, "of_window", emptied_meanwhile)
         window = reader.window("delay", end=seconds(END))
     assert (window.reports, window.status) == (0, "provisional")
     window = reader.window("delay", end=seconds(END))
@@ -606,7 +608,7 @@ def test_answers_are_told_apart_from_those_before_redis_was_emptied(store: Store
     versions = []
     for _ in range(2):
         Counted(store, every_minute(0, range(3)))
-        versions.append(reader_of(store).frame(store.overview(), "delay").version)
+        versions.append(reader_of(store).describe(store.overview(), "delay").version)
         store.client.flushdb()
     assert versions[0] != versions[1], "what was read in between may be kept under the first"
 
@@ -638,8 +640,8 @@ def test_running_totals_of_many_metrics_are_read_in_as_many_round_trips_as_of_on
     Counted(store, [(n, name, at) for n in (0, 1) for name in METRICS for at in (0, 5, 500)])
     reader = Reader(store, METRICS)
     overview = store.overview()
-    frames = [reader.frame(overview, name) for name in METRICS]
-    single = [reader.look(frame) for frame in frames]
+    frames = [reader.describe(overview, name) for name in METRICS]
+    single = [reader.read(frame) for frame in frames]
     trips: list[int] = []
     asked = Commands.replies
 
@@ -648,14 +650,14 @@ def test_running_totals_of_many_metrics_are_read_in_as_many_round_trips_as_of_on
         return asked(self, commands)
 
     monkeypatch.setattr(Commands, "replies", counted)
-    assert next(reader.totals(frames[:1])) is not None
+    assert next(reader.read_totals(frames[:1])) is not None
     of_one = len(trips)
-    together = [*reader.totals(frames)]
+    together = [*reader.read_totals(frames)]
     assert len(trips) == 2 * of_one
     for window, alone in zip(together, single, strict=True):
         assert window is not None
         assert (window.metric, window.status) == (alone.metric, alone.status)
-        assert window.statistic.tolist() == alone.statistic.tolist()
+        assert window.sums.tolist() == alone.sums.tolist()
 
 
 def test_a_total_that_cannot_be_read_leaves_the_others_to_be_read_alone(store: Store) -> None:
@@ -664,8 +666,8 @@ def test_a_total_that_cannot_be_read_leaves_the_others_to_be_read_alone(store: S
     (key,) = store.client.keys(f"{{dither:{TOPIC}:0}}:pane:awkward@*")
     store.client.set(key, b"spoilt")
     overview = store.overview()
-    frames = [reader.frame(overview, name) for name in METRICS]
-    assert [*reader.totals(frames)] == [None] * len(METRICS)
-    assert reader.look(frames[0]).reports > 0
+    frames = [reader.describe(overview, name) for name in METRICS]
+    assert [*reader.read_totals(frames)] == [None] * len(METRICS)
+    assert reader.read(frames[0]).reports > 0
     with pytest.raises(StateUnreadable):
-        reader.look(frames[1])
+        reader.read(frames[1])

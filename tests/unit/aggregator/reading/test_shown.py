@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.cli.commands.watch import as_line
 from aggregator.cli.demo_screen import draw, summary
-from aggregator.cli.format import as_text
+from aggregator.cli.format import as_line, as_text
 from aggregator.cli.live_view import LiveView
 from aggregator.local.demo import Outcome, View
 from aggregator.monitoring import metric_definitions
@@ -23,8 +22,9 @@ from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
-from aggregator.reading.series import SeriesQuery, SeriesReader
-from aggregator.reading.windows import Window
+from aggregator.reading.series import SeriesReader
+from aggregator.reading.series_plan import SeriesQuery
+from aggregator.reading.windows import SearchState, Sums, Window
 from estimators import Estimate, Metric, SearchMetric, define
 from estimators.exact.randomness import SeededBits
 from estimators.extremes import Decision, Progress
@@ -39,7 +39,7 @@ OUTSIDE = np.array([200, 120, 78, 2, 0])
 
 
 def window(metric: Metric, statistic: Any, **more: Any) -> Window:
-    return Window(metric, np.asarray(statistic), None, None, "provisional", 0, **more)
+    return Window(metric=metric, status="provisional", content=Sums(np.asarray(statistic)), **more)
 
 
 def printed(console: Any) -> str:
@@ -213,7 +213,7 @@ def searching(metric: SearchMetric) -> Window:
         opened_ms=0,
         decisions=both,
     )
-    return dataclasses.replace(window(metric, metric.zero(), asked=over), status="final")
+    return Window(metric=metric, status="final", content=SearchState(over, metric.zero()))
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_an_estimate_follows_the_rounds_that_were_published(redis_url: str) -> N
         counting.count(1, answers(2, 4, seed=1), answers(3, 2))
         published(store, decided(1))
         window = reader.window("age")
-        assert AGE.counts(window.statistic).tolist() == [5, 5], "of round 2, in both partitions"
+        assert AGE.counts(window.sums).tolist() == [5, 5], "of round 2, in both partitions"
         assert window.reports == 200 + 10
         found = reader.answer(window)
         assert (found.status, found.lower, found.upper) == ("provisional", 32.0, 64.0)

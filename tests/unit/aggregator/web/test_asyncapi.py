@@ -14,7 +14,7 @@ from aggregator.dead_letters.writer import letters
 from aggregator.publishing import events
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import answer
-from aggregator.reading.windows import Window
+from aggregator.reading.windows import Sums, Window
 from aggregator.web.asyncapi import document
 from estimators import LocalMetric, Metric, define
 from tests.support.paths import ROOT
@@ -55,7 +55,14 @@ def window_of(metric: Metric) -> Window:
     values: dict[str, Any] = {"mean": 0.5, "frequency": 1, "vector_mean": [0.5, 0, 0]}
     reports = LocalMetric.require(metric).randomize([values[metric.kind]] * 200, level)
     metric.accumulate(statistic, level, reports)
-    return Window(metric, statistic, EPOCH, EPOCH + metric.pane_ms, "final", EPOCH)
+    return Window(
+        metric=metric,
+        start_ms=EPOCH,
+        end_ms=EPOCH + metric.pane_ms,
+        status="final",
+        content=Sums(statistic),
+        arrived_ms=EPOCH,
+    )
 
 
 def test_it_is_valid_asyncapi_3() -> None:
@@ -117,7 +124,7 @@ def test_an_answer_of_every_kind_is_as_it_says_and_others_are_not() -> None:
 
 
 def test_dead_letters_have_the_headers_that_it_names() -> None:
-    class RejectionWindow(LogMessage):
+    class Refused(LogMessage):
         def topic(self) -> str:
             return "in"
 
@@ -130,7 +137,7 @@ def test_dead_letters_have_the_headers_that_it_names() -> None:
         def headers(self) -> None:
             raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
 
-    whole, short, _ = letters(RejectionWindow(7, b"x"), "late", "too late")
+    whole, short, _ = letters(Refused(7, b"x"), "late", "too late")
     described = message("deadLetter")["headers"]
     for letter in (whole, short):
         jsonschema.validate(

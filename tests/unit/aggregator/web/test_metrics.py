@@ -20,6 +20,7 @@ from aggregator.cli.main import cli
 from aggregator.config.live_metrics import LiveMetrics
 from aggregator.config.settings import Access, Settings
 from aggregator.kafka.log_ends import LogEnds
+from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.reader import Reader
 from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.parsing import LAST_COMMIT_MS
@@ -44,6 +45,7 @@ def test_a_definition_has_all_that_a_device_needs(
         "name": "delay",
         "description": "Departure delay",
         "kind": "mean",
+        "shape": "number",
         "trust": "local",
         "mechanism": "randomized_response",
         "options": {},
@@ -211,7 +213,7 @@ def test_an_unexpected_error_tells_no_internals(
     def broken(*_: Any, **__: Any) -> Any:
         raise ValueError("secret internals")
 
-    monkeypatch.setattr(Reader, "sum", broken)
+    monkeypatch.setattr(PaneSums, "of_window", broken)
     problem = client.problem(500, "/v1/metrics/delay/estimate")
     assert "secret" not in json.dumps(problem)
     assert "log" in problem["remedy"]
@@ -579,7 +581,7 @@ def test_panes_that_expire_make_another_answer_in_time(
     counting.some(5)
     path = "/v1/metrics/page/estimate?from=2013-01-01"
     now = [ARRIVAL / 1000]
-    monkeypatch.setattr("aggregator.reading.reader.time.time", lambda: now[0])
+    monkeypatch.setattr("aggregator.reading.plans.local.time.time", lambda: now[0])
     tag = client.get(path).headers["etag"]
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
     now[0] += 2 * MINUTE / 1000

@@ -1,0 +1,189 @@
+"""Sums of panes over partitions: of a window, of single panes, of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from aggregator.errors import PaneExpired, StateUnreadable
+from aggregator.reading.windows import Window
+from aggregator.state.pane_cover import Span, spans
+from aggregator.state.pane_keys import PaneKey, metric_key, round_key
+from aggregator.storage import parsing
+from aggregator.storage.progress import TopicProgress
+from aggregator.storage.redis_keys import tag
+from aggregator.storage.store import Store
+from estimators import Metric
+from estimators.estimate import Counts
+
+Place = tuple[int, PaneKey]
+"""A partition and a pane in it."""
+
+
+class PaneSums:
+    """Adds up the panes of a store.
+
+    Parameters
+    ----------
+    store : Store
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._missing: dict[str, tuple[int, PaneKey, StateUnreadable]] = {}
+
+    def of_window(self, window: Window) -> Counts:
+        """Read a window's panes and add them up, in a few round trips.
+
+        Raises
+        ------
+        PaneExpired
+            If some of them have expired: what is left is a part of the window.
+        StateUnreadable
+            If something that was counted is not there, and does not expire.
+        ValueError
+            If the metric is collected in trust: only its releases may be shown.
+        """
+        metric, key = window.metric, metric_key(window.metric.name, window.metric.revision)
+        if metric.sends_true_values:
+            raise ValueError(f"metric {metric.name!r} is collected in trust: see its releases")
+        if window.is_running_total:
+            return add_up(metric, self.store.panes.running([*window.watermarks], key))
+        statistic = metric.zero()
+        cut = [
+            (number, span)
+            for number, mark in window.watermarks.items()
+            for span in spans(metric, mark.closed, window.start_ms, window.end_ms)
+        ]
+        for found, pane in self.each(metric, self.store.panes.find(key, cut)):
+            if pane is None:
+                raise PaneExpired(metric.name, found.start)
+            statistic += pane
+        return statistic
+
+    def of_totals(self, windows: Sequence[Window]) -> dict[str, Counts]:
+        """Return the sums of windows that are running totals, read together, by metric's name.
+
+        Raises
+        ------
+        StateUnreadable
+            If one of them cannot be read.
+        """
+        wanted = {metric_key(one.metric.name, one.metric.revision): one for one in windows}
+        parts = self.store.panes.totals([(key, [*one.watermarks]) for key, one in wanted.items()])
+        return {
+            window.metric.name: add_up(window.metric, values)
+            for window, values in zip(wanted.values(), parts, strict=True)
+        }
+
+    def of_round(self, metric: Metric, number: int, partitions: Sequence[int]) -> Counts:
+        """Return the statistic of the answers to a round.
+
+        Parameters
+        ----------
+        metric : Metric
+        number : int
+            The round's.
+        partitions : sequence of int
+            Those that counted answers.
+        """
+        key = round_key(metric_key(metric.name, metric.revision), number)
+        return add_up(metric, self.store.panes.running(partitions, key))
+
+    def of_panes(
+        self,
+        overview: TopicProgress,
+        metric: Metric,
+        partitions: Sequence[int],
+        starts: Sequence[int],
+    ) -> dict[int, Counts | None] | None:
+        """Return single panes, summed over partitions, by where they begin.
+
+        None in place of a sum: some of the pane has expired. None in place of all: they were read
+        while Redis went back, or was emptied.
+
+        Parameters
+        ----------
+        overview : TopicProgress
+            From before.
+        metric : Metric
+        partitions : sequence of int
+            All that there are.
+        starts : sequence of int
+            Ascending, in ms since the epoch.
+
+        Raises
+        ------
+        StateUnreadable
+            If something that was counted is not there, and does not expire.
+        """
+        wanted = Span("pane", starts[0], starts[-1] + 1)
+        sums: dict[int, Counts | None] = {start: metric.zero() for start in starts}
+        failure: StateUnreadable | None = None
+        try:
+            name = metric_key(metric.name, metric.revision)
+            found = self.store.panes.find(name, [(number, wanted) for number in partitions])
+            places = [place for place in found if place[1].start in sums]
+            for key, statistic in self.each(metric, places):
+                known = sums[key.start]
+                sums[key.start] = None if known is None or statistic is None else known + statistic
+        except StateUnreadable as error:
+            failure = error
+        if not self.store.goes_on(overview):
+            return None
+        if failure is not None:
+            raise failure
+        return sums
+
+    def each(
+        self, metric: Metric, places: Sequence[Place]
+    ) -> Iterator[tuple[PaneKey, Counts | None]]:
+        """Yield the statistics of panes that are indexed; None for one that has expired.
+
+        Raises
+        ------
+        StateUnreadable
+            If one is not there that does not expire: it was deleted, or evicted.
+        """
+        for (number, key), value in zip(places, self.store.panes.statistics(places), strict=True):
+            place = f"{tag(self.store.topic, number)}:{key}"
+            if value is not None:
+                yield key, parsing.statistic(place, value, metric)
+            elif metric.retention_ms is not None or self.store.panes.expires(number, key.metric):
+                yield key, None
+            else:
+                error = StateUnreadable(place, "nothing", "a pane that was counted")
+                self._missing[metric.name] = number, key, error
+                raise error
+
+    def missing(self) -> list[str]:
+        """Return which panes were found missing, of each metric one, and still are, in words."""
+        for name, (number, key, _) in [*self._missing.items()]:
+            here = [(number, Span(key.grain, key.start, key.start + 1))]
+            is_counted = bool(self.store.panes.find(key.metric, here))
+            if not is_counted or self.store.panes.statistics([(number, key)]) != [None]:
+                self._missing.pop(name, None)
+        return [str(error) for _, _, error in self._missing.values()]
+
+    def reports(self, metric: Metric, key: str, partitions: Sequence[int]) -> int:
+        """Return how many reports were ever counted under a key, whatever may be shown of them.
+
+        Parameters
+        ----------
+        metric : Metric
+        key : str
+            A metric's, or a round's.
+        partitions : sequence of int
+        """
+        running = self.store.panes.running(partitions, key)
+        return sum(
+            int(metric.counts(parsing.statistic(place, value, metric)).sum())
+            for place, value in running
+        )
+
+
+def add_up(metric: Metric, values: Sequence[tuple[str, bytes]]) -> Counts:
+    """Return the sum of statistics as they are stored, each with its key."""
+    statistic = metric.zero()
+    for place, value in values:
+        statistic += parsing.statistic(place, value, metric)
+    return statistic

@@ -1,0 +1,135 @@
+"""What every way of collecting offers to readers: a window, its content, an answer, a series."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from aggregator.errors import StateUnreadable
+from aggregator.reading.coverage import Looks
+from aggregator.reading.pane_sums import PaneSums
+from aggregator.reading.series_plan import SeriesPlan, SeriesQuery
+from aggregator.reading.windows import TimeRange, Window, edges, last_edges
+from aggregator.state.pane_keys import metric_key
+from aggregator.state.watermark import Watermark
+from aggregator.storage.progress import TopicProgress
+from aggregator.storage.redis_keys import policies_key
+from estimators import Estimate, Metric
+
+ONE_LOOK = Looks()
+NOT_SHARED = "its bounds cannot be shared among windows"
+M = TypeVar("M", bound=Metric)
+
+
+@dataclasses.dataclass(frozen=True)
+class EstimateOptions:
+    """What is asked of a window: see :meth:`aggregator.reading.reader.Reader.estimate`."""
+
+    beta: float = 0.05
+    weights: str | None = None
+    bound: str = "auto"
+    target: str = "population"
+    categories: Sequence[str | int] | None = None
+    simultaneous: bool = True
+    looks: Looks = ONE_LOOK
+
+
+class Plan(ABC, Generic[M]):
+    """How a metric of one way of collecting is read and answered.
+
+    Parameters
+    ----------
+    sums : PaneSums
+    metric : Metric
+    """
+
+    def __init__(self, sums: PaneSums, metric: M) -> None:
+        self.sums, self.store, self.metric = sums, sums.store, metric
+        self.key = metric_key(metric.name, metric.revision)
+
+    @abstractmethod
+    def describe(self, overview: TopicProgress, asked: TimeRange) -> Window:
+        """Return a window with what is known before its sums are read.
+
+        Raises
+        ------
+        ValueError
+            If the window is empty, or the metric has none.
+        """
+
+    @abstractmethod
+    def read(self, window: Window) -> Window:
+        """Return a window with its content."""
+
+    @staticmethod
+    @abstractmethod
+    def answer(window: Window, options: EstimateOptions) -> Estimate:
+        """Return the estimate from a window that was read.
+
+        Raises
+        ------
+        ValueError
+            If it cannot be asked so.
+        """
+
+    @abstractmethod
+    def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
+        """Return the steps of a series over a window.
+
+        Raises
+        ------
+        ValueError
+            If there can be no such series.
+        """
+
+    def policy(self, overview: TopicProgress) -> str:
+        """Return the weights in force.
+
+        Raises
+        ------
+        StateUnreadable
+            If they are none that the metric can have.
+        """
+        policies = self.metric.policies
+        policy = overview.policies.get(self.metric.name, policies[0])
+        if policy not in policies:
+            place = f"{policies_key(self.store.topic)}, field {self.metric.name}"
+            raise StateUnreadable(place, repr(policy), f"one of {', '.join(policies)}")
+        return policy
+
+    def watermarks(self, overview: TopicProgress) -> dict[int, Watermark]:
+        """Return the watermarks of the partitions that counted the metric."""
+        return {
+            number: progress.watermarks[self.key]
+            for number, progress in overview.partitions.items()
+            if self.key in progress.watermarks
+        }
+
+    def edges(
+        self, asked: TimeRange, watermarks: dict[int, Watermark]
+    ) -> tuple[int | None, int | None]:
+        """Return where a stretch of event time begins and ends, in whole panes."""
+        if asked.length is None:
+            return edges(self.metric, asked.start, asked.end)
+        if asked.start is not None or asked.end is not None:
+            raise ValueError(
+                f"window = {asked.length!r} beside a start or an end: expected one of both"
+            )
+        newest = self.store.panes.latest(self.key, [*watermarks]) if watermarks else None
+        return last_edges(self.metric, asked.length, newest)
+
+    def counted(self, overview: TopicProgress) -> list[tuple[object, ...]]:
+        """Return what changes with every report of the metric that is counted."""
+        name = f"accepted:{self.metric.name}"
+        return [
+            (number, progress.owner.get("token"), progress.counts.get(name))
+            for number, progress in overview.partitions.items()
+        ]
+
+
+def version(*facts: object) -> str:
+    """Return a digest of facts."""
+    return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()

@@ -1,0 +1,118 @@
+"""Metrics whose reports are private by themselves: a window is the sum of its panes."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from aggregator.errors import PaneExpired
+from aggregator.reading import steps
+from aggregator.reading.coverage import chosen_among, covers
+from aggregator.reading.plans.base import EstimateOptions, Plan, version
+from aggregator.reading.series_plan import SeriesPlan, SeriesQuery, Step
+from aggregator.reading.windows import TimeRange, Window, last_arrival, window_status
+from aggregator.storage.progress import TopicProgress
+from estimators import Estimate, LocalMetric
+
+EXPIRY_MS = 60_000
+"""How long an answer from panes that expire is taken to be the same."""
+
+
+class LocalPlan(Plan[LocalMetric]):
+    """Reads sums of randomized reports."""
+
+    def describe(self, overview: TopicProgress, asked: TimeRange) -> Window:
+        """Return a window with what is known before its sums are read."""
+        watermarks, metric = self.watermarks(overview), self.metric
+        first, last = self.edges(asked, watermarks)
+        status = window_status(watermarks, overview.closed(self.key), last)
+        policy = self.policy(overview)
+        expires = metric.retention_ms is not None and (first, last) != (None, None)
+        until = int(1000 * time.time()) // EXPIRY_MS if expires else 0
+        facts = (self.key, first, last, status, policy, self.counted(overview))
+        return Window(
+            metric=metric,
+            start_ms=first,
+            end_ms=last,
+            status=status,
+            arrived_ms=last_arrival(watermarks),
+            policy=policy,
+            watermarks=watermarks,
+            version=version(*facts, sorted(watermarks.items()), until),
+            overview=overview,
+        )
+
+    def read(self, window: Window) -> Window:
+        """Return a window with its sums; final only if all of it was read from one history."""
+        try:
+            found = window.with_sums(self.sums.of_window(window))
+        except PaneExpired:
+            return window.expired()
+        if window.status == "final" and not self.store.goes_on(window.overview):
+            return dataclasses.replace(found, status="provisional")
+        return found
+
+    @staticmethod
+    def answer(window: Window, options: EstimateOptions) -> Estimate:
+        """Return the estimate from the sums of a window."""
+        metric, beta, looks = window.metric, options.beta, options.looks
+        assert isinstance(metric, LocalMetric)  # noqa: S101
+        looks.check(window)
+        if not 0 < beta < 1:
+            raise ValueError(f"beta = {beta!r}: expected a probability between 0 and 1")
+        known = window.bound if options.bound == "auto" else options.bound
+        among = chosen_among(window, options.weights, options.target, looks)
+        estimate = metric.estimate(
+            window.sums,
+            beta / (among * looks.windows),
+            window.policy if options.weights is None else options.weights,
+            known,
+            options.target,
+            categories=options.categories,
+            simultaneous=options.simultaneous,
+            panes=window.panes,
+        )
+        if window.status == "expired":
+            return estimate.unknown("expired")
+        too_few = estimate.reports < metric.minimum_reports and window.status != "not_ready"
+        looked_once = known == "fixed" and window.status != "final"
+        return dataclasses.replace(
+            estimate,
+            beta=beta,
+            status="too_few_reports" if too_few else window.status,
+            covers=covers(window, estimate, looks, looked_once=looked_once),
+            chosen_among=among,
+            weights_fixed=looks.weights_fixed,
+        )
+
+    def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
+        """Return the steps of a series: of whole panes, about 200 of them unless it says."""
+        metric = self.metric
+        labels, _ = metric.domain.select(query.categories)
+        first, last = self._range(window)
+        wished = None if query.step is None else steps.whole_panes(metric, query.step)
+        if first is None or last is None or first >= last:
+            return SeriesPlan(query, window, wished or metric.pane_ms, [])
+        step = wished or steps.usual(metric, first, last)
+        shown = len(labels) if query.top is None else min(query.top, len(labels))
+        steps.check(metric, first, last, step, max(1, shown))
+        closed = window.overview.closed(self.key)
+        found = []
+        for start in range(first - first % step, last, step):
+            status = window_status(window.watermarks, closed, start + step)
+            found.append(Step(start, start + step, status))
+        return SeriesPlan(query, window, step, found)
+
+    def _range(self, window: Window) -> tuple[int | None, int | None]:
+        """Return where a series begins and ends where its query does not say."""
+        metric, first, last = self.metric, window.start_ms, window.end_ms
+        if first is not None and last is not None:
+            return first, last
+        known = self.store.panes.extent(self.key, [*window.watermarks])
+        if known is not None:
+            oldest, newest = known
+            if metric.retention_ms is not None:
+                oldest = max(oldest, metric.pane_start(newest - metric.retention_ms))
+            first = oldest if first is None else first
+            last = newest + metric.pane_ms if last is None else last
+        return first, last

@@ -1,0 +1,150 @@
+"""Metrics that are collected in trust: a window has the latest release in it, and no sums."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from aggregator.reading import steps
+from aggregator.reading.coverage import THIS_WINDOW
+from aggregator.reading.plans.base import NOT_SHARED, EstimateOptions, Plan, version
+from aggregator.reading.releases import Releases
+from aggregator.reading.series_plan import SeriesPlan, SeriesQuery, Step
+from aggregator.reading.windows import Release, TimeRange, Window, last_arrival
+from aggregator.storage.progress import TopicProgress
+from estimators import Estimate, TrustedMetric
+
+
+class TrustedPlan(Plan[TrustedMetric]):
+    """Reads releases."""
+
+    @property
+    def releases(self) -> Releases:
+        """Those that may be shown."""
+        return Releases(self.store)
+
+    def describe(self, overview: TopicProgress, asked: TimeRange) -> Window:
+        """Return a window with the latest release in it: what is counted says nothing more."""
+        watermarks, metric = self.watermarks(overview), self.metric
+        first, last = self.edges(asked, watermarks)
+        policy = self.policy(overview)
+        found = self.releases.latest(metric, self.key, first, last)
+        facts = (self.key, first, last, found and found.start_ms, "" if found else policy)
+        return Window(
+            metric=metric,
+            start_ms=first,
+            end_ms=last,
+            status=found.estimate.status if found else "not_ready",
+            content=found or Release(None, none_yet(metric, policy)),
+            arrived_ms=last_arrival(watermarks),
+            policy=policy,
+            watermarks=watermarks,
+            version=version(*facts),
+            overview=overview,
+        )
+
+    def read(self, window: Window) -> Window:
+        """Return the pane of the release as a window; the window as it is where there is none."""
+        release = window.content
+        assert isinstance(release, Release)  # noqa: S101
+        if release.start_ms is None:
+            return window
+        return Window(
+            metric=self.metric,
+            start_ms=release.start_ms,
+            end_ms=release.start_ms + self.metric.pane_ms,
+            status="final",
+            content=release,
+            policy=release.estimate.policy,
+        )
+
+    @staticmethod
+    def answer(window: Window, options: EstimateOptions) -> Estimate:
+        """Return a release, or some of its categories.
+
+        Raises
+        ------
+        ValueError
+            If anything else is asked than was drawn: a release is drawn once.
+        """
+        metric, release = window.metric, window.content
+        assert isinstance(metric, TrustedMetric)  # noqa: S101
+        assert isinstance(release, Release)  # noqa: S101
+        options.looks.refuse_several(f"{metric.name!r} is collected in trust, and {NOT_SHARED}")
+        return dataclasses.replace(select(metric, release.estimate, options), covers=THIS_WINDOW)
+
+    def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
+        """Return the newest releases of a range: they cannot be added up to longer steps."""
+        metric = self.metric
+        labels, _ = metric.domain.select(query.categories)
+        if query.all_points:
+            raise ValueError(
+                f"simultaneous = points: metric {metric.name!r} is collected in trust, and the "
+                "bounds of its releases cannot be shared among them"
+            )
+        step = query.step and steps.whole_panes(metric, query.step)
+        if step not in (None, metric.pane_ms):
+            raise ValueError(
+                f"step = {query.step!r}: metric {metric.name!r} is collected in trust, and "
+                f"releases cannot be added: expected its pane, {steps.duration(metric.pane_ms)}"
+            )
+        shown = len(labels) if query.top is None else min(len(labels), query.top)
+        most = steps.most_points(shown)
+        found = self.releases.newest(metric, self.key, window.start_ms, window.end_ms, most)
+        options = EstimateOptions(
+            query.beta,
+            query.weights,
+            categories=query.categories,
+            simultaneous=query.simultaneous,
+        )
+        estimates = [select(metric, one.estimate, options) for one in found]
+        shown_steps = [
+            Step(one.start_ms, one.start_ms + metric.pane_ms, one.estimate.status)
+            for one in found
+            if one.start_ms is not None
+        ]
+        return SeriesPlan(query, window, metric.pane_ms, shown_steps, estimates)
+
+
+def none_yet(metric: TrustedMetric, policy: str) -> Estimate:
+    """Return what is known of a trusted metric before its first release: its definition."""
+    nothing = metric.release(metric.zero(), weights=policy)
+    return dataclasses.replace(nothing, status="not_ready")
+
+
+def select(metric: TrustedMetric, release: Estimate, options: EstimateOptions) -> Estimate:
+    """Return a release, or some of its categories, as an answer to what is asked.
+
+    Parameters
+    ----------
+    metric : TrustedMetric
+    release : Estimate
+    options : EstimateOptions
+
+    Raises
+    ------
+    ValueError
+        If anything else is asked than was drawn: a release is drawn once.
+    """
+    asked: list[tuple[str, object, object]] = [
+        ("beta", options.beta, release.beta),
+        ("weights", options.weights or release.policy, release.policy),
+        ("bound", "fixed" if options.bound == "auto" else options.bound, release.bound),
+        ("target", options.target, release.target),
+        ("pointwise", not options.simultaneous, False),
+    ]
+    for name, wanted, drawn in asked:
+        if wanted != drawn:
+            raise ValueError(
+                f"{name} = {wanted!r}: metric {metric.name!r} is collected in trust, and a release "
+                f"is drawn once: expected {drawn!r}"
+            )
+    if options.categories is None:
+        return release
+    labels, _ = metric.domain.select(options.categories)
+    which = [release.labels.index(label) for label in labels]
+    value, lower, upper = (
+        np.asarray(x)[which] for x in (release.value, release.lower, release.upper)
+    )
+    return dataclasses.replace(release, value=value, lower=lower, upper=upper, labels=labels)

@@ -1,0 +1,20 @@
+// How an answer of each shape is shown: cards, pages and headlines choose here, and nowhere by a metric's kind.
+
+import {Bars} from "./bars.js";
+import {certain, Search} from "./search.js";
+
+/**
+ * hasLabels: whether numbers have names, of which one is in front; hasHistory: whether there is a series;
+ * panel: what is shown in place of a history; headline: the figure in front, where it is not a number with its band.
+ */
+const SHAPES = {
+  number: {hasLabels: false, hasHistory: true},
+  "named numbers": {hasLabels: true, hasHistory: true},
+  search: {hasLabels: false, hasHistory: false, panel: (definition) => new Search(definition), headline: certain},
+};
+
+export const shapeOf = ({shape}) => SHAPES[shape];
+
+/** The bars of a metric whose numbers have names; null for any other. */
+export const barsOf = ({name, scale, definition}, onChoose) =>
+  shapeOf(definition).hasLabels ? new Bars({label: `${name}: choose whose history is shown`, scale, onChoose}) : null;

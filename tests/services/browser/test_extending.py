@@ -1,0 +1,107 @@
+"""A kind and a mechanism from another distribution, from the device to the dashboard."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from estimators.mechanisms import MECHANISMS
+from estimators.metrics.kinds import KINDS
+from tests.services.browser.conftest import Site, Visitor
+from tests.support import toy
+
+METRICS = """
+[metrics.agree]
+kind = "share_of_yes"
+mechanism = "coin"
+yes = "agree"
+no = "disagree"
+levels = [1, 4]
+description = "Would they agree?"
+"""
+ENTRY_POINTS = """
+[dither.mechanisms]
+coin = dither_toy:Coin
+
+[dither.metrics]
+share_of_yes = dither_toy:SHARE_OF_YES
+"""
+PEOPLE, SHARE = 20_000, 0.7
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A distribution with the toy, for this process and for those that it starts."""
+    facts = tmp_path / "dither_toy-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: dither-toy\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(ENTRY_POINTS)
+    shutil.copy(toy.__file__, tmp_path / "dither_toy.py")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *_paths()]))
+    known: list[dict[str, Any]] = [vars(MECHANISMS), vars(KINDS)]
+    for one in known:
+        one.pop("_outside", None)
+    yield
+    for one in known:
+        one.pop("_outside", None)
+
+
+def _paths() -> list[str]:
+    return list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+
+
+def test_a_kind_that_is_brought_along_goes_all_the_way(
+    installed: None,
+    site_of_metrics: Callable[..., AbstractContextManager[Site]],
+    visitor: Visitor,
+) -> None:
+    people = np.arange(PEOPLE)
+    values = np.where(people < SHARE * PEOPLE, "agree", "disagree")
+    epsilons = np.where(people % 2, 4.0, 1.0)
+    with site_of_metrics(METRICS) as site:
+        site.report("agree", values, epsilons, "2013-01-01T10:00", 1)
+
+        definition = httpx.get(f"{site.url}/v1/metrics/agree").json()
+        assert (definition["kind"], definition["shape"]) == ("share_of_yes", "number")
+        assert definition["domain"] == {"yes": "agree", "no": "disagree"}
+        answer = httpx.get(f"{site.url}/v1/metrics/agree/estimate").json()
+        assert answer["reports"] == PEOPLE
+        assert 0.6 < answer["lower"] < SHARE < answer["upper"] < 0.8
+        points = httpx.get(f"{site.url}/v1/metrics/agree/series?step=1m").json()["points"]
+        assert [point["value"] for point in points] == [answer["value"]]
+
+        scraped = httpx.get(f"{site.url}/metrics").text
+        assert f'dither_estimate{{category="",metric="agree"}} {answer["value"]}' in scraped
+
+        told = site.deployment.dither("estimate", "agree")
+        assert "agree: Would they agree?" in told.stdout
+        (shown,) = re.findall(r"^(0\.\d+) in \[0\.\d+, 0\.\d+\]$", told.stdout, re.MULTILINE)
+        assert float(shown) == pytest.approx(answer["value"], abs=0.01)
+        assert site.deployment.dither("verify").returncode == 0
+
+        page = visitor.open(site.url)
+        card = page.get_by_role("article", name="agree")
+        card.get_by_text("Would they agree?").wait_for()
+        figure = card.locator(".figure .value")
+        figure.filter(visible=True).wait_for()
+        assert float(figure.inner_text()) == pytest.approx(answer["value"], abs=0.01)
+        card.get_by_role("link", name="agree").click()
+        page.get_by_text("share of yes").wait_for()
+
+
+def test_a_value_that_is_neither_is_refused_on_the_device(installed: None) -> None:
+    from estimators import define
+
+    agree = define(name="agree", kind="share_of_yes", mechanism="coin", levels=[1])
+    with pytest.raises(ValueError, match="value 'perhaps': expected 'yes' or 'no'"):
+        agree.randomize(np.array(["yes", "perhaps"]), [0, 0])

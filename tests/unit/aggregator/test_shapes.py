@@ -1,0 +1,38 @@
+"""Whoever shows answers has an entry for every shape that there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from aggregator.cli import format as text
+from aggregator.cli.live_view import LiveView
+from aggregator.monitoring import answer_samples
+from aggregator.reading import serialization
+from estimators.metrics.kinds import KINDS
+from estimators.shapes import Shape
+
+STATIC = Path("aggregator/web/static/shapes.js")
+
+
+@pytest.mark.parametrize(
+    "registry",
+    [serialization.SHAPES, answer_samples.SHAPES, text.SHAPES, LiveView(1).shapes],
+    ids=["API and events", "exporter", "text", "terminal"],
+)
+def test_every_shape_is_shown(registry: Mapping[Shape, object]) -> None:
+    assert set(registry) == set(Shape)
+
+
+def test_the_dashboard_shows_every_shape() -> None:
+    body = re.search(r"^const SHAPES = {\n(.*?)^};", STATIC.read_text(), re.DOTALL | re.MULTILINE)
+    assert body is not None
+    names = re.findall(r'^  "?([a-z ]+?)"?: {', body[1], re.MULTILINE)
+    assert names == [shape.value for shape in Shape]
+
+
+def test_every_shape_is_that_of_a_kind() -> None:
+    assert {kind.shape for kind in KINDS.values()} == set(Shape)
