@@ -24,12 +24,12 @@ def iso(ms: int | None) -> str | None:
     return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
-def shown(ms: int) -> str:
+def format_time(ms: int) -> str:
     """Return a time for a message: any number of milliseconds, also one that no calendar has.
 
     Examples
     --------
-    >>> shown(0), shown(2**62)
+    >>> format_time(0), format_time(2**62)
     ('1970-01-01T00:00:00Z', '4611686018427387904 ms')
     """
     return str(iso(ms)) if FIRST_MS <= ms <= LAST_MS else f"{ms} ms"

@@ -62,7 +62,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
             due = PaneFinalizer(reader, published, events.source(reports), 0, 1_000)
             done = 0
             began = time.perf_counter()
-            for batch in due.finals(store.overview(), PARTITIONS):
+            for batch in due.final_events(store.overview(), PARTITIONS):
                 published.note(batch, outlet.publish(batch))
                 done += len(batch)
             passed = time.perf_counter() - began

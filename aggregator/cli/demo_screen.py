@@ -100,8 +100,8 @@ def _estimates(view: View) -> Table:
             verdict = Text("")
             if not np.isnan(value[i]):
                 covered = bool(lower[i] <= true[i] <= upper[i])
-                nothing = view.says_nothing(name, lower[i], upper[i])
-                verdict = _verdict(covered=covered, says_nothing=nothing)
+                nothing = view.is_uninformative(name, lower[i], upper[i])
+                verdict = _verdict(covered=covered, is_uninformative=nothing)
             label = names[i] or view.units[name]
             table.add_row(name if rank == 0 else "", label, *cells, verdict)
         if len(names) > TOP:
@@ -120,8 +120,8 @@ def _levels(view: View) -> Table:
     return table
 
 
-def _verdict(*, covered: bool, says_nothing: bool) -> Text:
-    if says_nothing:
+def _verdict(*, covered: bool, is_uninformative: bool) -> Text:
+    if is_uninformative:
         return Text("says nothing", "dim")
     return Text("within", "green") if covered else Text("outside", "yellow")
 

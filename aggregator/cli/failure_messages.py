@@ -31,7 +31,7 @@ def explain_failure(error: Exception) -> str | None:
     if isinstance(error, redis.RedisError):
         return f"{told(error)}; what was committed before is safe"
     if isinstance(error, KafkaException):
-        return f"Kafka failed: {kafka_errors.explained(error.args[0])}"
+        return f"Kafka failed: {kafka_errors.describe_kafka_error(error.args[0])}"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return None

@@ -14,7 +14,7 @@ from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import AssignedPartition
 from aggregator.kafka.obstacles import Obstacle, Probe, Stall, Trouble
 from aggregator.state.decoder import Rejection
-from producers.kafka.kafka_errors import explained
+from producers.kafka.kafka_errors import describe_kafka_error
 
 PIECE_BYTES = 8_000_000
 """Of messages that are counted together: what they become in memory is a multiple of it."""
@@ -102,7 +102,7 @@ class Isolator:
         at, base = owned.state.next_offset, message.offset()
         stall = trouble.stall
         if stall is None or (stall.at, stall.base) != (at, base):
-            why = f"Kafka's client cannot read it ({explained(message.error())})"
+            why = f"Kafka's client cannot read it ({describe_kafka_error(message.error())})"
             stall = trouble.stall = Stall(at, base, why, now)
             trouble.probe = None
             log.warning("kafka", partition=owned.number, offset=base, error=why)

@@ -12,7 +12,7 @@ from aggregator.config.settings import Settings
 from aggregator.counting.continuity import Log, Mark, Remembered
 from aggregator.errors import BrokerUnreachable, TopicGone
 from aggregator.kafka import clients, topic_admin, worker_clients
-from producers.kafka.kafka_errors import explained
+from producers.kafka.kafka_errors import describe_kafka_error
 
 
 class LogInspector:
@@ -99,5 +99,5 @@ class LogInspector:
     def _unreachable(self, error: KafkaError | None) -> BrokerUnreachable:
         if error is not None and error.code() in topic_admin.NO_TOPIC:
             return TopicGone(self._topic)
-        why = "no answer in time" if error is None else explained(error)
+        why = "no answer in time" if error is None else describe_kafka_error(error)
         return BrokerUnreachable(self._servers, why)

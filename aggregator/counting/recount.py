@@ -30,7 +30,7 @@ UNDER_WAY = (
 """Why the partition is halted meanwhile."""
 
 
-def known_owner(store: Store, number: int) -> dict[str, str]:
+def read_owner(store: Store, number: int) -> dict[str, str]:
     """Return what is known of how far a partition is counted; nothing if it cannot be read."""
     try:
         return store.owner(number)
@@ -44,7 +44,7 @@ def loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) -> str:
     Parameters
     ----------
     owner : mapping
-        From :func:`known_owner`.
+        From :func:`read_owner`.
     low, high : int
         The log's first and next offset.
     topic_id : str

@@ -25,7 +25,7 @@ from aggregator.kafka.obstacles import is_of_data
 from aggregator.storage.store import Store
 from estimators import Metric
 from estimators.durations import milliseconds
-from producers.kafka.kafka_errors import explained
+from producers.kafka.kafka_errors import describe_kafka_error
 
 LEAVE_RETRY_SECONDS = 0.2
 LEAVE_SECONDS = 20.0
@@ -279,7 +279,7 @@ class Worker:
             if owned.is_counting and self._isolator.pass_stall(owned, message):
                 self._assignment.seek(owned)
         elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT):
-            log.warning("kafka", partition=number, error=explained(error))
+            log.warning("kafka", partition=number, error=describe_kafka_error(error))
 
 
 def _next_beat(due: float, now: float, interval: float) -> float:

@@ -16,7 +16,7 @@ from aggregator.clock import SYSTEM, Clock
 from aggregator.errors import DitherError
 from aggregator.kafka.headers import Header, read
 from aggregator.state.decoder import Rejection
-from producers.kafka.kafka_errors import explained
+from producers.kafka.kafka_errors import describe_kafka_error
 
 CONTEXT = "__connect.errors."
 STAGE = "VALUE_CONVERTER"
@@ -188,7 +188,7 @@ class DeadLetters:
             self._produce_waiting()
             self._producer.poll(POLL_SECONDS)
             if self._undelivered and self._clock.monotonic() > deadline:
-                why = f": {explained(self._error)}" if self._error else ""
+                why = f": {describe_kafka_error(self._error)}" if self._error else ""
                 raise DeadLettersUndelivered(
                     f"{self._undelivered} dead letters were not acknowledged by topic "
                     f"{self.topic!r} within {seconds:g} s{why}; nothing past them is committed"

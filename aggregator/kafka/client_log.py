@@ -8,7 +8,7 @@ from collections.abc import Callable
 import structlog
 from confluent_kafka import KafkaError
 
-from producers.kafka.kafka_errors import REFUSALS, explained
+from producers.kafka.kafka_errors import REFUSALS, describe_kafka_error
 
 REPEAT_SECONDS = 60.0
 """Between log lines that say the same."""
@@ -36,8 +36,8 @@ class ThrottledErrorLog:
         """Take in what the client says."""
         code, now = error.code(), self._now()
         if code != KafkaError._ALL_BROKERS_DOWN and code not in REFUSALS:
-            self._cause = explained(error)
+            self._cause = describe_kafka_error(error)
         elif now - self._told.get(code, float("-inf")) >= REPEAT_SECONDS:
             self._told[code] = now
             cause = {"cause": self._cause} if self._cause and code not in REFUSALS else {}
-            log.warning("kafka", error=explained(error), **cause)
+            log.warning("kafka", error=describe_kafka_error(error), **cause)

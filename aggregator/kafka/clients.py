@@ -24,7 +24,7 @@ from aggregator.errors import (
 )
 from aggregator.kafka import diagnosis
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
-from producers.kafka.kafka_errors import ExplainingProducer, explained
+from producers.kafka.kafka_errors import ExplainingProducer, describe_kafka_error
 
 QUIET = logging.getLogger("aggregator.librdkafka")
 """librdkafka's own lines, hundreds while a broker is away: for whoever adds a handler. What matters
@@ -137,7 +137,7 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
         client.poll(0)
         over = time.monotonic() >= deadline
         servers = str(settings.kafka.get("bootstrap.servers", ""))
-        if why := diagnosis.of_kafka(settings.kafka, errors, probe=over):
+        if why := diagnosis.diagnose_kafka(settings.kafka, errors, probe=over):
             raise BrokerRefused(servers, why)
         if over:
             last = errors[-1].str() if errors else "no answer in time"
@@ -145,7 +145,7 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
     for topic in topics:
         about = client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
         if about.error is not None:
-            raise DitherError(f"topic {topic!r}: {explained(about.error)}")
+            raise DitherError(f"topic {topic!r}: {describe_kafka_error(about.error)}")
     return client
 
 

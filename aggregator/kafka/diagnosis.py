@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from producers.kafka.kafka_errors import REFUSALS, explained
+from producers.kafka.kafka_errors import REFUSALS, describe_kafka_error
 
 PROBE_SECONDS = 3.0
 CERTIFICATES = {
@@ -37,7 +37,7 @@ def certificate(reason: str, ca: str) -> str:
     return f"shows a certificate that cannot be verified ({reason}): check it, and {ca}"
 
 
-def of_kafka(
+def diagnose_kafka(
     properties: Mapping[str, Any], errors: Iterable[KafkaError], *, probe: bool = True
 ) -> str:
     """Return why no broker lets us in, and what to do; empty if none was reached.
@@ -62,7 +62,7 @@ def of_kafka(
             if reason:
                 return certificate(reason, "[kafka] ssl.ca.location")
         if error.code() in REFUSALS:
-            return f"refuses: {explained(error)}"
+            return f"refuses: {describe_kafka_error(error)}"
     if probe and not protocol.endswith("SSL") and _handshake(servers[0], None, verify=False) == "":
         return f"speaks TLS, and security.protocol is {protocol}: expected SASL_SSL or SSL"
     return ""

@@ -20,7 +20,7 @@ from aggregator.errors import (
 )
 from aggregator.kafka.clients import ANSWER_SECONDS, TRANSIENT, admin
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
-from producers.kafka.kafka_errors import explained
+from producers.kafka.kafka_errors import describe_kafka_error
 
 COUNT_SECONDS = 2.0
 """Partitions are never fewer: without an answer in time, the last one holds."""
@@ -81,9 +81,10 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
             future.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                why = describe_kafka_error(error.args[0])
                 raise DitherError(
                     f"the topics {', '.join(t.topic for t in missing)} are missing, or this user "
-                    f"may not see them, and creating them failed ({explained(error.args[0])}). "
+                    f"may not see them, and creating them failed ({why}). "
                     "`dither topics` creates them, as a user who may"
                 ) from None
         else:

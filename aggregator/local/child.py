@@ -57,7 +57,7 @@ class Child:
         self._reader.join(REST_SECONDS)
         lines = "".join(f"\n  {line}" for line in list(self._last))
         said = f"; its last lines:{lines}" if lines else ", and said nothing"
-        return f"{self.name} (process {self.process.pid}) {how(code)}{said}"
+        return f"{self.name} (process {self.process.pid}) {describe_exit(code)}{said}"
 
     def stop(self, seconds: float) -> None:
         """Ask it to end, and kill it if it has not after so many seconds."""
@@ -70,14 +70,14 @@ class Child:
         child_guard.release(self.process)
 
 
-def how(code: int) -> str:
+def describe_exit(code: int) -> str:
     """Return how a process ended, given its exit code as :mod:`subprocess` has it.
 
     Examples
     --------
-    >>> how(1), how(-15)
+    >>> describe_exit(1), describe_exit(-15)
     ('has ended with exit code 1', 'was ended by SIGTERM (exit code -15)')
-    >>> how(-9)
+    >>> describe_exit(-9)
     'was ended by SIGKILL (exit code -9; mostly for want of memory)'
     """
     if code >= 0:

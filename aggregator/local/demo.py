@@ -85,7 +85,7 @@ class View:
     domains: dict[str, tuple[float, float]]
     statements: dict[str, str]
 
-    def says_nothing(self, name: str, lower: float, upper: float) -> bool:
+    def is_uninformative(self, name: str, lower: float, upper: float) -> bool:
         """Return whether bounds are vacuous: all that a metric's numbers can be.
 
         Parameters
@@ -125,7 +125,7 @@ class Outcome:
                         "lower": _number(lowers[i]),
                         "upper": _number(uppers[i]),
                         "covered": bool(lowers[i] <= truths[i] <= uppers[i]),
-                        "vacuous": self.view.says_nothing(name, lowers[i], uppers[i]),
+                        "vacuous": self.view.is_uninformative(name, lowers[i], uppers[i]),
                     }
                 )
         return found

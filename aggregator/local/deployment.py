@@ -15,7 +15,7 @@ from aggregator.config.setting_checks import SCOPES
 from aggregator.config.settings import Settings, values
 from aggregator.errors import DitherError
 from aggregator.kafka import topic_admin
-from aggregator.local.child import Child, how
+from aggregator.local.child import Child, describe_exit
 from aggregator.local.embedded import EmbeddedBroker, EmbeddedRedis
 from aggregator.local.ports import refuse_taken
 
@@ -111,7 +111,7 @@ class LocalDeployment:
         """
         ended = [told for child in self._children if (told := child.ended())]
         if self._embedded is not None and (code := self._embedded.exit_code) is not None:
-            ended.append(f"the embedded Redis {how(code)}: whatever was counted is gone")
+            ended.append(f"the embedded Redis {describe_exit(code)}: whatever was counted is gone")
         if ended:
             raise DitherError("\n".join(ended))
 

@@ -132,7 +132,7 @@ class Exporter(Collector):
     def _collect(self) -> list[Family]:
         began = time.perf_counter()
         families, overview = Families(), self.reader.store.overview()
-        standings = overview.partitions
+        partitions = overview.partitions
         for name, window in self._windows(overview).items():
             try:
                 if isinstance(window, StateUnreadable):
@@ -145,9 +145,9 @@ class Exporter(Collector):
             for sample in samples:
                 families.put(sample.what, sample.value, *sample.labels)
             families.put(metric_definitions.UNREADABLE, int(not samples), name)
-        _reports(families, standings.values())
+        _reports(families, partitions.values())
         self._counting(families, overview)
-        _measurements(families, standings.values())
+        _measurements(families, partitions.values())
         registry = self.reader.store.registry
         families.put(metric_definitions.WORKER_DEATHS, registry.deaths())
         for worker, (step, seconds) in registry.stuck(time.time_ns() // 10**6).items():
@@ -168,15 +168,15 @@ class Exporter(Collector):
     def _counting(self, families: Families, overview: TopicProgress) -> None:
         """Add how far each partition is counted, and whether somebody counts."""
         ends, now_ms, workers = self._ends(), time.time_ns() // 10**6, set()
-        for number, standing in overview.partitions.items():
-            idle = standing.idle_ms(now_ms)
+        for number, progress in overview.partitions.items():
+            idle = progress.idle_ms(now_ms)
             if idle is not None:
                 families.put(
                     metric_definitions.LAST_COMMIT, self._committed(number, now_ms - idle), number
                 )
                 if idle < self._silent_ms:
-                    workers.add(standing.owner.get("worker", ""))
-            _partition(families, number, standing.owner)
+                    workers.add(progress.owner.get("worker", ""))
+            _partition(families, number, progress.owner)
         for number in overview.unreadable:
             families.put(metric_definitions.HALTED, 1, number)
         for number in sorted({*overview.partitions, *ends.ranges}):
@@ -253,10 +253,10 @@ def _described(window: Window) -> Iterable[Sample]:
         yield Sample(metric_definitions.EVENT_TIME, reached / 1000, (name,))
 
 
-def _reports(families: Families, standings: Iterable[PartitionProgress]) -> None:
+def _reports(families: Families, partitions: Iterable[PartitionProgress]) -> None:
     outcomes: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for standing in standings:
-        for key, count in standing.counts.items():
+    for progress in partitions:
+        for key, count in progress.counts.items():
             outcome, _, name = key.partition(":")
             outcomes[name, outcome] += count
     for (name, outcome), count in sorted(outcomes.items()):
@@ -272,8 +272,8 @@ def _partition(families: Families, number: int, owner: dict[str, str]) -> None:
     families.put(metric_definitions.OWNER, 1, number, owner.get("worker", ""))
 
 
-def _measurements(families: Families, standings: Iterable[PartitionProgress]) -> None:
-    measured = sum((Measurements.stored(one.owner) for one in standings), Measurements())
+def _measurements(families: Families, partitions: Iterable[PartitionProgress]) -> None:
+    measured = sum((Measurements.stored(one.owner) for one in partitions), Measurements())
     families.histogram(metric_definitions.COMMIT_DURATION, measured.commits)
     families.histogram(metric_definitions.END_TO_END_LATENCY, measured.latencies)
     families.put(metric_definitions.COMMIT_BYTES, measured.commit_bytes)

@@ -36,7 +36,7 @@ class EventProducer:
     Raises
     ------
     KafkaException
-        If Kafka does not answer in time; to be tried again with another outlet.
+        If Kafka does not answer in time; to be tried again with another producer.
     """
 
     def __init__(self, settings: Settings, topic: str, identity: str) -> None:

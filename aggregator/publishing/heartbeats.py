@@ -17,7 +17,7 @@ from aggregator.kafka import clients
 from aggregator.publishing.quiet_partitions import Beat, Closing
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.progress import TopicProgress
-from producers.kafka.kafka_errors import explained
+from producers.kafka.kafka_errors import describe_kafka_error
 from producers.wire.batch import heartbeat
 
 ASK_SECONDS = 5.0
@@ -102,7 +102,9 @@ class Heartbeats:
             if error is None:
                 self._closing.delivered(beat, message.offset(), message.timestamp()[1])
             else:
-                log.warning("heartbeat", partition=beat.partition, error=explained(error))
+                log.warning(
+                    "heartbeat", partition=beat.partition, error=describe_kafka_error(error)
+                )
                 self._closing.delivered(beat, None)
 
         return delivered

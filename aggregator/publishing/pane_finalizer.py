@@ -52,7 +52,7 @@ class PaneFinalizer:
         self._unpublished = Unpublished(reader.store, published, self._metrics, since_ms)
         self._versions: dict[str, str] = {}
 
-    def finals(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
+    def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the events of panes that are final and have none yet, in batches over all metrics.
 
         Every batch is to be published, and noted, before the next one is asked for; if that fails,
@@ -117,7 +117,7 @@ class PaneFinalizer:
         if unreadable is not None:
             raise unreadable
 
-    def provisionals(self, overview: TopicProgress) -> list[Event]:
+    def provisional_events(self, overview: TopicProgress) -> list[Event]:
         """Return the events of running totals that have changed."""
         totals = (self.reader.describe(overview, name) for name in self._metrics)
         changed = [

@@ -1,7 +1,7 @@
 """The publisher: estimates as events on the estimates topic, each final one exactly once.
 
 Several processes may run one; a lease in Redis lets one at a time work. What makes it exact is
-Kafka: an outlet, once made, is the only one that can commit, and whoever then reads the topic to
+Kafka: a producer, once made, is the only one that can commit, and whoever then reads the topic to
 its end knows every event there is. docs/decisions/0010 says why.
 """
 
@@ -65,59 +65,61 @@ class Publisher(Leader):
         topics = self.settings.topics
         identity = f"dither.publisher.{topics.reports}"
         with contextlib.ExitStack() as closing:
-            outlet = EventProducer(self.settings, topics.estimates, identity)
-            closing.enter_context(contextlib.closing(outlet))
+            producer = EventProducer(self.settings, topics.estimates, identity)
+            closing.enter_context(contextlib.closing(producer))
             self.published.catch_up()
-            due, releasing = self._due(), self._releasing()
+            finalizer, drawer = self._finalizer(), self._drawer()
             heartbeats = Heartbeats(self.settings, self._closing())
             closing.enter_context(contextlib.closing(heartbeats))
             log.info("publishing", topic=self.settings.topics.estimates, epoch=self.lease.epoch)
             next_totals = time.monotonic()
             while self._goes_on(self.reader.metrics, defined):
-                for batch in self._finals(outlet, due, releasing, heartbeats):
-                    self._publish(outlet, batch)
-                    next_totals = self._publish_totals(outlet, due, next_totals)
+                for batch in self._finals(producer, finalizer, drawer, heartbeats):
+                    self._publish(producer, batch)
+                    next_totals = self._publish_totals(producer, finalizer, next_totals)
                     if self._stopping.is_set():
                         return
-                next_totals = self._publish_totals(outlet, due, next_totals)
+                next_totals = self._publish_totals(producer, finalizer, next_totals)
                 self._check()
                 self._stopping.wait(LOOK_SECONDS)
 
     def _finals(
         self,
-        outlet: EventProducer,
-        due: PaneFinalizer,
-        releasing: ReleaseDrawer,
+        producer: EventProducer,
+        finalizer: PaneFinalizer,
+        drawer: ReleaseDrawer,
         heartbeats: Heartbeats,
     ) -> Iterator[list[Event]]:
         """Yield the final events that are due, releases before each batch of the others."""
-        overview, partitions = yield from self._releases(outlet, releasing, heartbeats)
-        for batch in due.finals(overview, partitions):
+        overview, partitions = yield from self._releases(producer, drawer, heartbeats)
+        for batch in finalizer.final_events(overview, partitions):
             yield batch
-            yield from self._releases(outlet, releasing, heartbeats)
+            yield from self._releases(producer, drawer, heartbeats)
 
     def _releases(
-        self, outlet: EventProducer, releasing: ReleaseDrawer, heartbeats: Heartbeats
+        self, producer: EventProducer, drawer: ReleaseDrawer, heartbeats: Heartbeats
     ) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
         """Yield the events of releases that are due; close what is due to be closed.
 
         Returns what was looked at: the overview, and how many partitions Kafka says that there are.
         """
-        partitions = outlet.partitions(self.settings.topics.reports)
+        partitions = producer.partitions(self.settings.topics.reports)
         overview = self.reader.store.overview()
         self._check()
         heartbeats.look(overview, partitions)
-        yield from releasing.finals(overview, partitions)
+        yield from drawer.final_events(overview, partitions)
         return overview, partitions
 
-    def _publish_totals(self, outlet: EventProducer, due: PaneFinalizer, at: float) -> float:
+    def _publish_totals(
+        self, producer: EventProducer, finalizer: PaneFinalizer, at: float
+    ) -> float:
         """Publish running totals, if it is time to; return when it is the next time."""
         if time.monotonic() < at:
             return at
-        self._publish(outlet, due.provisionals(self.reader.store.overview()))
+        self._publish(producer, finalizer.provisional_events(self.reader.store.overview()))
         return time.monotonic() + self._interval
 
-    def _due(self) -> PaneFinalizer:
+    def _finalizer(self) -> PaneFinalizer:
         since, top = self._since_ms, self.settings.publish.top_categories
         return PaneFinalizer(self.reader, self.published, self._source, since, top)
 
@@ -125,14 +127,14 @@ class Publisher(Leader):
         idle_ms = milliseconds(self.settings.aggregate.idle)
         return Closing(self.reader.store, self.reader.metrics, idle_ms)
 
-    def _releasing(self) -> ReleaseDrawer:
+    def _drawer(self) -> ReleaseDrawer:
         return ReleaseDrawer(self.reader, self.published, self._source, self._since_ms)
 
-    def _publish(self, outlet: EventProducer, batch: Sequence[Event]) -> None:
+    def _publish(self, producer: EventProducer, batch: Sequence[Event]) -> None:
         if not batch:
             return
         self._check()
-        positions = outlet.publish(batch)
+        positions = producer.publish(batch)
         self.published.note(batch, positions)
         log.debug("published", events=len(batch))
 

@@ -142,25 +142,25 @@ class Closing:
             How many the topic has.
         """
         now = self._clock.monotonic()
-        standings = overview.whole(partitions)
-        for number, standing in enumerate(standings):
-            self._pulses[number].counted(standing.next_offset)
-        if standings:
+        found = overview.whole(partitions)
+        for number, progress in enumerate(found):
+            self._pulses[number].counted(progress.next_offset)
+        if found:
             for key, metric in self._metrics.items():
-                yield from self._of_metric(key, metric, standings, now)
+                yield from self._of_metric(key, metric, found, now)
 
     def _of_metric(
-        self, key: str, metric: Metric, standings: list[PartitionProgress], now: float
+        self, key: str, metric: Metric, found: list[PartitionProgress], now: float
     ) -> Iterator[Beat]:
-        marks = [standing.watermarks.get(key, Watermark()) for standing in standings]
+        marks = [progress.watermarks.get(key, Watermark()) for progress in found]
         if all(mark.arrived == NEVER for mark in marks):
             return
-        counted = [one.counts.get(f"accepted:{metric.name}", 0) for one in standings]
+        counted = [one.counts.get(f"accepted:{metric.name}", 0) for one in found]
         signs = list(zip((mark.arrived for mark in marks), counted, strict=True))
         quiet = {
             number
             for number, sign in enumerate(signs)
-            if self._is_quiet(key, number, sign, now) and not standings[number].owner.get("halted")
+            if self._is_quiet(key, number, sign, now) and not found[number].owner.get("halted")
         }
         last = self._last_pane(key, metric, marks, signs, quiet)
         if last is None:
@@ -171,7 +171,7 @@ class Closing:
                 every = len(quiet) == len(marks)
                 latest = max(mark.latest for mark in marks) if every else NEVER
                 goal = self._goal(number, end + metric.lateness_ms, latest, now)
-                if goal is not None and self._is_due(key, number, goal, standings[number], now):
+                if goal is not None and self._is_due(key, number, goal, found[number], now):
                     yield Beat(number, metric, goal)
 
     def _is_quiet(self, key: str, number: int, sign: Sign, now: float) -> bool:
@@ -217,12 +217,12 @@ class Closing:
         return max(1, latest)  # 0 would stand for Kafka's timestamp
 
     def _is_due(
-        self, key: str, number: int, goal: int, standing: PartitionProgress, now: float
+        self, key: str, number: int, goal: int, progress: PartitionProgress, now: float
     ) -> bool:
         """Return whether a heartbeat is to be sent now, and was not before; note that it is."""
         sent, patience = self._sent.get((key, number)), REPEAT_SECONDS
         if sent is not None:
-            if sent.is_under_way(standing.next_offset, self._pulses[number]):
+            if sent.is_under_way(progress.next_offset, self._pulses[number]):
                 return False
             if sent.time_ms >= goal or sent.offset is None:
                 if now < sent.at + sent.patience:

@@ -48,7 +48,7 @@ class ReleaseDrawer:
         self.metrics = {n: m for n, m in reader.metrics.items() if isinstance(m, TrustedMetric)}
         self._unpublished = Unpublished(reader.store, published, self.metrics, since_ms)
 
-    def finals(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
+    def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the events of panes that are closed everywhere and have none yet, in batches.
 
         Every batch is to be published, and noted, before the next one is asked for.

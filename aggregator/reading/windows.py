@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.progress import TopicProgress
-from aggregator.timestamps import shown
+from aggregator.timestamps import format_time
 from estimators import Estimate, Metric
 from estimators.durations import above_zero
 from estimators.estimate import Counts
@@ -236,7 +236,8 @@ def edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | Non
     first, last = _milliseconds(start), _milliseconds(end)
     if first is not None and last is not None and first >= last:
         raise ValueError(
-            f"window from {shown(first)} to {shown(last)}: expected an end after its start"
+            f"window from {format_time(first)} to {format_time(last)}: expected an end after its "
+            "start"
         )
     first = None if first is None else metric.pane_start(first)
     last = None if last is None else -metric.pane_start(-last)

@@ -74,21 +74,21 @@ class Coordinator(Leader):
         self._metrics = [metric for metric in defined.values() if isinstance(metric, SearchMetric)]
         topic_admin.ensure_topics(self.settings, self._topic)
         identity = f"dither.coordinator.{self.settings.topics.reports}"
-        outlet = EventProducer(self.settings, self._topic, identity)
+        producer = EventProducer(self.settings, self._topic, identity)
         try:
             self._at("fenced the others")
             told = self._told()
             for metric in self._metrics:
-                self._resume(outlet, metric, told.get(metric_key(metric.name, metric.revision)))
+                self._resume(producer, metric, told.get(metric_key(metric.name, metric.revision)))
             log.info("coordinating", topic=self._topic, epoch=self.lease.epoch)
             while self._goes_on(self.reader.metrics, defined):
                 overview = self.reader.store.overview()
                 for metric in self._metrics:
-                    self._look(outlet, overview, metric)
+                    self._look(producer, overview, metric)
                 self._check()
                 self._stopping.wait(LOOK_SECONDS)
         finally:
-            outlet.close()
+            producer.close()
 
     # -- Taking over ------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Coordinator(Leader):
             found = [(metric, rounds.latest(metric)) for metric in self._metrics]
         return {metric_key(m.name, m.revision): one for m, one in found if one is not None}
 
-    def _resume(self, outlet: EventProducer, metric: SearchMetric, told: Round | None) -> None:
+    def _resume(self, producer: EventProducer, metric: SearchMetric, told: Round | None) -> None:
         """Go on where a search stands: devices have answered what they were told.
 
         What is stored wins if it follows from that by a decision that nobody was told of yet; else
@@ -126,7 +126,7 @@ class Coordinator(Leader):
         self._at("resuming", metric=metric.name, round=current.number)
         self._store(metric, text, current)
         if told is None or told != current:
-            self._tell(outlet, metric, current)
+            self._tell(producer, metric, current)
         self._note(metric, current)
         self._at("resumed", metric=metric.name, round=current.number)
 
@@ -148,7 +148,7 @@ class Coordinator(Leader):
 
     # -- Deciding ---------------------------------------------------------------------------------
 
-    def _look(self, outlet: EventProducer, overview: TopicProgress, metric: SearchMetric) -> None:
+    def _look(self, producer: EventProducer, overview: TopicProgress, metric: SearchMetric) -> None:
         """Decide a metric's round, if it is to be closed, and open the next one."""
         asked = self._open[metric.name]
         if asked.is_over:
@@ -161,7 +161,7 @@ class Coordinator(Leader):
         following = Round.of(metric, progress, self._clock.now_ms())
         self._store(metric, encode(asked), following)
         self._at("stored", metric=metric.name, round=asked.number)
-        self._tell(outlet, metric, following)
+        self._tell(producer, metric, following)
         self._at("told", metric=metric.name, round=asked.number)
         self._note(metric, following)
         self._at("noted", metric=metric.name, round=asked.number)
@@ -206,8 +206,8 @@ class Coordinator(Leader):
                 return False
             self._ends[metric.name] = ends
         is_counted = all(
-            ends.lag(number, NOTHING if standing is None else standing.next_offset) == 0
-            for number, standing in ((one, overview.partitions.get(one)) for one in ends.ranges)
+            ends.lag(number, NOTHING if progress is None else progress.next_offset) == 0
+            for number, progress in ((one, overview.partitions.get(one)) for one in ends.ranges)
         )
         return is_counted and self.reader.store.goes_on(overview)
 
@@ -220,10 +220,10 @@ class Coordinator(Leader):
         if text != before and not self.lease.swap(self._stored, key, before, text):
             raise Changed(f"Redis has another round of {metric.name!r} than before: looking anew")
 
-    def _tell(self, outlet: EventProducer, metric: SearchMetric, asked: Round) -> None:
+    def _tell(self, producer: EventProducer, metric: SearchMetric, asked: Round) -> None:
         """Put a round on the topic."""
         self._check()
-        outlet.publish([event(metric, asked, self.settings.topics.reports)])
+        producer.publish([event(metric, asked, self.settings.topics.reports)])
 
     def _note(self, metric: SearchMetric, asked: Round) -> None:
         """Let readers, and devices that ask over HTTP, know of a round that is on the topic."""

@@ -28,7 +28,7 @@ from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.rows import Integers, Rows, by_start, distinct, pick
 from aggregator.state.watermark import NEVER, Watermark
-from aggregator.timestamps import shown
+from aggregator.timestamps import format_time
 from estimators import Metric, ReportError
 
 ANY_AGE = 2**62
@@ -190,7 +190,7 @@ class _Judgement:
                 self.detail[row] = int(along[before[row]])
                 if not repeated[row]:
                     self.seen[int(self.start[row])].discard(self.batches.ids[row])
-        self.watermark.take_all(self.reached[moving])
+        self.watermark.advance_all(self.reached[moving])
         self.rule[repeated] = DUPLICATE
         self.rule[late] = LATE
 
@@ -219,7 +219,7 @@ class _Judgement:
                     continue
                 self.uses[begin][key] = reports
                 self.seen[begin].add(identity)
-            watermark.take(int(self.reached[row]))
+            watermark.advance(int(self.reached[row]))
             watermark.close(metric)
 
     def outcome(self, limits: TimeLimits) -> Admission:
@@ -272,29 +272,29 @@ class _Judgement:
     def _error(self, row: int, limits: TimeLimits) -> ReportError:
         """Return which rule a batch breaks, and how."""
         metric, rule = self.metric, self.rule[row]
-        time, kafka_ms, start = (
-            int(column[row]) for column in (self.time, self.kafka_ms, self.start)
-        )
+        time, kafka_ms = int(self.time[row]), int(self.kafka_ms[row])
+        at, begin = format_time(time), format_time(int(self.start[row]))
         if rule == BAD_TIME:
-            return ReportError("bad_time", f"event time {shown(time)} is before the epoch")
+            return ReportError("bad_time", f"event time {at} is before the epoch")
         if rule == FUTURE:
             return ReportError(
                 "future",
-                f"event time {shown(time)} is {time - kafka_ms} ms ahead of Kafka's timestamp: "
+                f"event time {at} is {time - kafka_ms} ms ahead of Kafka's timestamp: "
                 f"at most {limits.future_ms} ms are allowed; the device's clock is wrong",
             )
         if rule == TOO_OLD:
             return ReportError(
                 "too_old",
-                f"event time {shown(time)} is {(kafka_ms - time) / DAY_MS:,.1f} days before "
+                f"event time {at} is {(kafka_ms - time) / DAY_MS:,.1f} days before "
                 f"Kafka's timestamp: at most {limits.past_ms / DAY_MS:,.1f} are allowed "
                 "(aggregate.past)",
             )
         if rule == LATE:
             return ReportError(
                 "late",
-                f"the pane that begins at {shown(start)} was closed when event time reached "
-                f"{shown(self.detail[row])}: {metric.name} allows a lateness of {metric.lateness}",
+                f"the pane that begins at {begin} was closed when event time reached "
+                f"{format_time(self.detail[row])}: {metric.name} allows a lateness of "
+                f"{metric.lateness}",
             )
         if rule == DUPLICATE:
             identity = self.batches.ids[row].hex()
@@ -302,6 +302,6 @@ class _Judgement:
         return ReportError(
             "over_limit",
             f"{self.batches.size(row)} more reports of a key that has {self.detail[row]} in the "
-            f"pane that begins at {shown(start)}: {metric.name} allows {metric.max_key_reports} "
+            f"pane that begins at {begin}: {metric.name} allows {metric.max_key_reports} "
             "(max_key_reports)",
         )

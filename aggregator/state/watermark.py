@@ -61,7 +61,7 @@ class Watermark:
         """The latest event time that any recent batch has reached, confirmed or not, ms."""
         return max((time for _, time in self.ahead), default=self.time)
 
-    def take(self, reached: int) -> None:
+    def advance(self, reached: int) -> None:
         """Note the event time that the next counted batch has reached."""
         if not self.ahead and reached <= self.time:
             return
@@ -73,11 +73,11 @@ class Watermark:
                 ahead = [one for one in ahead if one[1] > self.time]
         self.ahead = tuple(ahead)
 
-    def take_all(self, reached: Integers) -> None:
+    def advance_all(self, reached: Integers) -> None:
         """Note the event times that the next counted batches have reached, in their order."""
         if reached.size < FEW:
             for time in reached.tolist():
-                self.take(time)
+                self.advance(time)
             return
         places, times = self._climbing(reached)
         self.time = max(self.time, _highest(places, times))

@@ -98,7 +98,7 @@ class Leader(ABC):
                 self.log.warning("read again", detail=str(lost))
             except (redis.RedisError, KafkaException, DitherError, Unreadable) as error:
                 told = (
-                    kafka_errors.explained(error.args[0])
+                    kafka_errors.describe_kafka_error(error.args[0])
                     if isinstance(error, KafkaException)
                     else explained(error)
                 )

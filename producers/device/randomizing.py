@@ -97,10 +97,10 @@ def randomized(
     if ledger is None or metric.sends_true_values:
         return metric.randomize(values, level, bits)
     if memoized:
-        from producers.ledger.permanent_answers import remembered
+        from producers.ledger.permanent_answers import repeat_or_draw
 
         answers = None if permanent is None else Fraction(str(permanent))
-        return remembered(ledger, metric, values, level, times, answers, changes, bits)
+        return repeat_or_draw(ledger, metric, values, level, times, answers, changes, bits)
     metric.domain.to_unit(values)  # what cannot be reported costs nothing
     epsilons = metric.randomizer.epsilons
     counts = np.bincount(level, minlength=len(epsilons)).tolist()

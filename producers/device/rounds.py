@@ -17,7 +17,7 @@ from estimators.extremes import Decision, Progress
 from estimators.metrics.metric import Metric
 from estimators.metrics.search import SearchMetric
 from producers.kafka.connection import LIBRDKAFKA, PRODUCER_ONLY
-from producers.kafka.kafka_errors import explained
+from producers.kafka.kafka_errors import describe_kafka_error
 
 logger = logging.getLogger("producers")
 
@@ -252,7 +252,7 @@ class Rounds:
             try:
                 self._assign()
             except KafkaException as error:
-                self._warn(explained(error.args[0]))
+                self._warn(describe_kafka_error(error.args[0]))
                 clocks.sleep(timeout)
                 return 0
         messages = self._consumer.consume(MESSAGES, timeout=timeout)
@@ -324,7 +324,7 @@ class Rounds:
         error = message.error()
         if error is not None:
             if error.code() != KafkaError._PARTITION_EOF:
-                self._warn(explained(error))
+                self._warn(describe_kafka_error(error))
                 return 0
             return int(message.offset())
         if (text := message.value()) is not None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 from confluent_kafka import KafkaException
 
-from producers.kafka.kafka_errors import DeliveryError, ExplainingProducer, explained
+from producers.kafka.kafka_errors import DeliveryError, ExplainingProducer, describe_kafka_error
 
 logger = logging.getLogger("producers")
 LIBRDKAFKA = logging.getLogger("producers.librdkafka")
@@ -177,7 +177,7 @@ class Connection:
                 logger.exception("sending reports in the background failed; flush() sends them")
 
     def _note(self, error: Any) -> None:
-        self.last_error = explained(error)
+        self.last_error = describe_kafka_error(error)
         if self._told is not None:
             self._told(error)
 

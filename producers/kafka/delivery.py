@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
-from producers.kafka.kafka_errors import DeliveryError, explained
+from producers.kafka.kafka_errors import DeliveryError, describe_kafka_error
 
 if TYPE_CHECKING:
     from producers.kafka.connection import Connection
@@ -175,7 +175,7 @@ class Outbox:
                     return self._fail(batch, str(error))
                 self._connection.producer.poll(QUEUE_FULL_WAIT)
             except KafkaException as error:
-                return self._fail(batch, explained(error.args[0]))
+                return self._fail(batch, describe_kafka_error(error.args[0]))
             except BaseException as error:
                 self._fail(batch, repr(error))
                 raise
@@ -184,7 +184,7 @@ class Outbox:
 
     def _acknowledge(self, batch: Batch, error: Any, _message: Any) -> None:
         if error is not None:
-            return self._fail(batch, explained(error))
+            return self._fail(batch, describe_kafka_error(error))
         with self._lock:
             if self._under_way.pop(batch.key, None) is not None:
                 done = self.delivered

@@ -24,7 +24,7 @@ REFUSALS = frozenset(REMEDIES)
 """Codes of errors that trying again does not mend: somebody has to change a right or a setting."""
 
 
-def explained(error: Any) -> str:
+def describe_kafka_error(error: Any) -> str:
     """Return the message of Kafka's client for an error, and what to do if that is known.
 
     Parameters
@@ -33,7 +33,7 @@ def explained(error: Any) -> str:
 
     Examples
     --------
-    >>> explained(KafkaError(KafkaError._AUTHENTICATION, "wrong"))
+    >>> describe_kafka_error(KafkaError(KafkaError._AUTHENTICATION, "wrong"))
     'wrong: check sasl.username, sasl.password and sasl.mechanism'
     """
     remedy = REMEDIES.get(error.code())

@@ -88,7 +88,7 @@ class Account:
     trusted: bool = False
 
 
-def moment(time_ms: int) -> datetime.datetime:
+def utc_time(time_ms: int) -> datetime.datetime:
     """Return a time in milliseconds as a datetime in UTC."""
     return datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from estimators.durations import above_zero
 from estimators.metrics.validation import LEVEL_DIGITS
-from producers.ledger.accounts import Account, BudgetSpent, moment
+from producers.ledger.accounts import Account, BudgetSpent, utc_time
 from producers.ledger.ledger_file import LedgerError, create, has_table, transaction
 from producers.ledger.pinned_definitions import check_pin
 from producers.ledger.summary import summarize
@@ -206,7 +206,7 @@ class Ledger:
         """
         with transaction(self.path, write=False) as database:
             began = _setting(database, "began_ms")
-        return summarize(self.accounts(), self.period_ms, moment(began))
+        return summarize(self.accounts(), self.period_ms, utc_time(began))
 
     # -- Within a transaction ---------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ class Ledger:
             freed, last = freed + parts, time_ms
             if freed >= missing:
                 break
-        return moment(last + self.period_ms)
+        return utc_time(last + self.period_ms)
 
     def _replace(self, database: sqlite3.Connection, given: Mapping[str, int]) -> None:
         for metric, parts in given.items():
@@ -322,7 +322,7 @@ class Ledger:
             permanent=permanent,
             ever_spent=Fraction(ever[0], PARTS),
             ever_reports=ever[1],
-            more_at=None if oldest is None else moment(oldest + self.period_ms),
+            more_at=None if oldest is None else utc_time(oldest + self.period_ms),
             trusted=trusted,
         )
 

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from estimators.metrics.metric import Metric
-from producers.ledger.accounts import moment
+from producers.ledger.accounts import utc_time
 
 NEVER = -1
 NO_THRESHOLD = b""
@@ -31,7 +31,7 @@ class AlreadyAnswered(RuntimeError):  # noqa: N818
         self.metric, self.next_ms = metric, next_ms
         super().__init__(
             f"this device has answered {metric!r} already, in the pane that ends at "
-            f"{moment(next_ms):%Y-%m-%d %H:%M:%S} UTC: it takes one answer of a device for each "
+            f"{utc_time(next_ms):%Y-%m-%d %H:%M:%S} UTC: it takes one answer of a device for each "
             "pane, in order of time; nothing was reported"
         )
 

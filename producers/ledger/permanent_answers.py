@@ -37,7 +37,7 @@ Kept = tuple[int, bytes]
 """A permanent answer: its id, and its bytes."""
 
 
-def remembered(
+def repeat_or_draw(
     ledger: Ledger,
     metric: Metric,
     values: NDArray[Any],
@@ -86,7 +86,7 @@ def remembered(
     >>> values, level, times = np.full(3, 7), np.zeros(3, np.uint8), 60_000 * np.arange(3)
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(f"{folder}/ledger", budget=2)
-    ...     reports = remembered(ledger, metric, values, level, times, None, 1, None)
+    ...     reports = repeat_or_draw(ledger, metric, values, level, times, None, 1, None)
     ...     len(set(reports.tolist())), float(ledger.accounts()[""].spent)
     (1, 2.0)
     """

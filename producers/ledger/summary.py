@@ -32,7 +32,7 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
     whole, *metrics = accounts.values()
     repeated = [each.metric for each in metrics if each.permanent]
     of_what = "which values you had" if repeated else "anything about you"
-    sentences = [_given(metrics, whole, spoken(period_ms), of_what)]
+    sentences = [_given(metrics, whole, describe_period(period_ms), of_what)]
     if repeated:
         sentences.append(
             f"Answers about {' and '.join(repeated)} are repeated while a value stays, so that "
@@ -107,13 +107,13 @@ def times(epsilon: Fraction) -> str:
     return f"{rounded:,.1f}" if rounded < 10 else f"{rounded:,.0f}"
 
 
-def spoken(period_ms: int) -> str:
+def describe_period(period_ms: int) -> str:
     """Return a duration in words, in its largest whole unit; a day is 24 hours.
 
     Examples
     --------
-    >>> spoken(86_400_000), spoken(3_600_000), spoken(1_209_600_000), spoken(1500)
-    ('24 hours', 'hour', '2 weeks', '1500 milliseconds')
+    >>> [describe_period(ms) for ms in (86_400_000, 3_600_000, 1_209_600_000, 1500)]
+    ['24 hours', 'hour', '2 weeks', '1500 milliseconds']
     """
     if period_ms == UNITS_MS["d"]:
         return "24 hours"

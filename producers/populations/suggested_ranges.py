@@ -79,7 +79,7 @@ def assess(numbers: NDArray[np.float64], low: float, high: float, levels: Sequen
     return Range(low, high, inside, shift, _width(clipped, low, high, levels))
 
 
-def gives_away(numbers: NDArray[np.float64]) -> bool:
+def is_identifying(numbers: NDArray[np.float64]) -> bool:
     """Return whether a range would reveal some of the values: they are few, or hardly differ."""
     return len(np.unique(numbers)) < FEWEST_VALUES
 

@@ -25,7 +25,7 @@ from producers.populations.suggested_ranges import (
     FEWEST_VALUES,
     assess,
     describe,
-    gives_away,
+    is_identifying,
     rank_ranges,
 )
 from producers.populations.time_columns import (
@@ -151,7 +151,7 @@ def suggest(
     numbers = None if kind == "frequency" or listing else _numbers(values, rows, place, kind)
     if numbers is not None:
         keys |= {"kind": "mean", "mechanism": CLOSED}
-        if within is None and gives_away(numbers):
+        if within is None and is_identifying(numbers):
             raise ValueError(
                 f"{place} has fewer than {FEWEST_VALUES} different numbers: a range around them "
                 "would tell some of them. Say what values can be, with --range LOW HIGH"

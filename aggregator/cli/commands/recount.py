@@ -45,7 +45,7 @@ def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_l
             told = f"{settings.topics.reports!r} has no partition {number}"
             raise click.UsageError(f"{told}: expected 0 to {max(ends.ranges)}")
         low, high = ends.ranges.get(number, (0, 0))
-        owner = recounting.known_owner(store, number)
+        owner = recounting.read_owner(store, number)
         why = "" if ends.unknown else recounting.loss(owner, low, high, topic_id)
         losses += [f"partition {number}: {why}"] * bool(why)
         click.echo(f"partition {number}: counted from {_counted(owner)}", err=True)

@@ -123,7 +123,7 @@ def recount(settings: Settings, _: Metrics) -> None:
 
 def delete(settings: Settings, _: Metrics) -> None:
     with open_store(settings) as store:
-        recounting.known_owner(store, 0)
+        recounting.read_owner(store, 0)
         assert recounting.delete(store, 0) == 1
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from estimators import Metric, define
 from producers import AlreadyAnswered, BudgetSpent, DefinitionChanged, Ledger, Reporter
-from producers.ledger.permanent_answers import remembered
+from producers.ledger.permanent_answers import repeat_or_draw
 from tests.support.running.broker import LATE, Broker
 from tests.unit.producers.test_reporter import Clock
 
@@ -63,7 +63,7 @@ class Device:
         self.pane += 1
         level = np.atleast_1d(self.metric.level_of([epsilon]))
         times = np.array([60_000 * self.pane])
-        reports = remembered(
+        reports = repeat_or_draw(
             self.ledger, self.metric, np.array([value]), level, times, permanent, changes, None
         )
         return self.metric.randomizer.encode(reports)

@@ -18,7 +18,7 @@ from estimators.extremes import Progress
 from producers import AlreadyAnswered, BudgetSpent, Connection, Ledger, Reporter
 from producers.device.rounds import Round
 from producers.ledger.ledger_file import transaction
-from producers.ledger.permanent_answers import remembered
+from producers.ledger.permanent_answers import repeat_or_draw
 from tests.unit.producers.test_reporter import Clock
 
 BEGINNING = 1_700_000_000.0
@@ -197,7 +197,7 @@ def test_histories_that_change_alike_repeat_their_answers_alike(
             clock.now += seconds
             values, times = np.array([names[value]]), np.array([60_000 * pane])
             level = np.zeros(1, dtype=np.uint8)
-            remembered(ledger, SYMBOLS, values, level, times, None, changes, None)
+            repeat_or_draw(ledger, SYMBOLS, values, level, times, None, changes, None)
             with transaction(path, write=False) as database:
                 last = "SELECT answer FROM uses ORDER BY number DESC LIMIT 1"
                 sent.append(database.execute(last).fetchone()[0])

@@ -54,18 +54,18 @@ def beats(metric: Metric, minute: int) -> list[bytes]:
 def test_panes_are_due_that_all_partitions_have_closed_and_no_others(
     store: Store, metrics: dict[str, Metric], counting: Counting, published: PublishedLog
 ) -> None:
-    due = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
+    finalizer = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     delay = metrics["delay"]
     counting.count(0, *(counting.batch("delay", [1.0] * 20, at) for at in (0, 2)))
     counting.count(0, *beats(delay, 9))
     counting.count(1, counting.batch("delay", [1.0] * 20, 1))
-    assert list(due.finals(store.overview(), 2)) == []
+    assert list(finalizer.final_events(store.overview(), 2)) == []
     counting.count(1, *beats(delay, 3))
-    assert list(due.finals(store.overview(), 3)) == [], "the third one is not there"
-    found = [event for batch in due.finals(store.overview(), 2) for event in batch]
+    assert list(finalizer.final_events(store.overview(), 3)) == [], "the third one is not there"
+    found = [event for batch in finalizer.final_events(store.overview(), 2) for event in batch]
     assert minutes(found) == ["00:00:00Z", "00:01:00Z", "00:02:00Z"]
     published.note(found, {})
-    assert list(due.finals(store.overview(), 2)) == []
+    assert list(finalizer.final_events(store.overview(), 2)) == []
 
 
 def test_panes_of_several_metrics_are_one_batch_and_one_overview_is_enough(
@@ -75,24 +75,24 @@ def test_panes_of_several_metrics_are_one_batch_and_one_overview_is_enough(
     published: PublishedLog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    due = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
+    finalizer = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     for name, value in (("delay", 1.0), ("carrier", 0)):
         counting.count(0, counting.batch(name, [value] * 20, 0), *beats(metrics[name], 1))
     overview = store.overview()
     monkeypatch.setattr(Store, "overview", None)  # it grows with the number of metrics
-    (batch,) = due.finals(overview, 1)
+    (batch,) = finalizer.final_events(overview, 1)
     assert sorted(event.subject for event in batch) == ["carrier", "delay"]
 
 
 def test_a_metric_that_cannot_be_read_does_not_keep_back_those_before_it(
     store: Store, metrics: dict[str, Metric], counting: Counting, published: PublishedLog
 ) -> None:
-    due = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
+    finalizer = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     for name, value in (("delay", 1.0), ("carrier", 0)):
         counting.count(0, counting.batch(name, [value] * 20, 0), *beats(metrics[name], 1))
     (key,) = store.client.keys(f"{{dither:{store.topic}:0}}:pane:carrier@*")
     store.client.set(key, b"spoilt")
-    found = due.finals(store.overview(), 1)
+    found = finalizer.final_events(store.overview(), 1)
     assert [event.subject for event in next(found)] == ["delay"]
     with pytest.raises(StateUnreadable):
         next(found)
@@ -110,7 +110,7 @@ def test_what_redis_lost_while_it_was_looked_through_is_due_when_it_is_counted_a
     published: PublishedLog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    due = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
+    finalizer = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1)]
     counting.count(0, *batches, *beats(metrics["delay"], 2))
     first = PaneIndex.first
@@ -121,9 +121,9 @@ def test_what_redis_lost_while_it_was_looked_through_is_due_when_it_is_counted_a
 
     with monkeypatch.context() as torn:
         torn.setattr(PaneIndex, "first", lost)
-        assert list(due.finals(store.overview(), 1)) == []
+        assert list(finalizer.final_events(store.overview(), 1)) == []
     counting.count(0, *batches, *beats(metrics["delay"], 2))
-    (batch,) = due.finals(store.overview(), 1)
+    (batch,) = finalizer.final_events(store.overview(), 1)
     assert minutes(batch) == ["00:00:00Z", "00:01:00Z"]
 
 
@@ -134,7 +134,7 @@ def test_sums_that_were_read_while_they_were_counted_anew_are_not_published(
     published: PublishedLog,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    due = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
+    finalizer = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1, 1)]
     closing = beats(metrics["delay"], 2)
     counting.count(0, *batches, *closing)
@@ -149,8 +149,8 @@ def test_sums_that_were_read_while_they_were_counted_anew_are_not_published(
 
     with monkeypatch.context() as torn:
         torn.setattr(PaneIndex, "statistics", counted_by_half)
-        assert list(due.finals(store.overview(), 1)) == []
-    (batch,) = due.finals(store.overview(), 1)
+        assert list(finalizer.final_events(store.overview(), 1)) == []
+    (batch,) = finalizer.final_events(store.overview(), 1)
     assert [json.loads(event.data)["reports"] for event in batch] == [20, 40]
 
 
@@ -178,15 +178,15 @@ def test_a_pane_that_has_expired_in_one_partition_is_passed_by(
         delays = (counting.batch("delay", [1.0] * 20, at) for at in (0, 1))
         counting.count(number, *delays, *beats(metrics["delay"], 3))
     lose(store, 1, 0)
-    due = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
-    (batch,) = due.finals(store.overview(), 2)
+    finalizer = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
+    (batch,) = finalizer.final_events(store.overview(), 2)
     assert minutes(batch) == ["00:01:00Z"]
     assert json.loads(batch[0].data)["reports"] == 40
     key = metric_key("delay", metrics["delay"].revision)
     assert store.registry.expired([key]) == [1]
     published.note(batch, {})
     again = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
-    assert list(again.finals(store.overview(), 2)) == []
+    assert list(again.final_events(store.overview(), 2)) == []
     assert store.registry.expired([key]) == [1], "counted once, whoever publishes"
 
 
@@ -199,9 +199,14 @@ def test_a_pane_that_was_deleted_is_no_part_of_a_final_event(
         counting.count(number, *delays, *beats(metrics["delay"], 3), carriers)
         counting.count(number, *beats(metrics["carrier"], 3))
     key = lose(store, 1, 0)
-    due, found = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10), list[Event]()
+    finalizer, found = (
+        PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10),
+        list[Event](),
+    )
     with pytest.raises(StateUnreadable, match=re.escape(f"nothing at {key}: expected a pane")):
-        found.extend(event for batch in due.finals(store.overview(), 2) for event in batch)
+        found.extend(
+            event for batch in finalizer.final_events(store.overview(), 2) for event in batch
+        )
     assert [event.key.partition("@")[0] for event in found] == ["carrier"], "others go on"
 
 
@@ -224,8 +229,8 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
     minute, closed = [0, 0, 0], [0, 0, 0]
     for number in range(3):
         counting.count(number)
-    due = PaneFinalizer(reader, published, "dither", 0, 10)
-    under_way = due.finals(store.overview(), 3)
+    finalizer = PaneFinalizer(reader, published, "dither", 0, 10)
+    under_way = finalizer.final_events(store.overview(), 3)
 
     def count() -> None:
         number = rng.randrange(3)
@@ -242,7 +247,7 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
         nonlocal under_way
         batch: list[Event] = next(under_way, [])
         if not batch:
-            under_way = due.finals(store.overview(), 3)
+            under_way = finalizer.final_events(store.overview(), 3)
             batch = next(under_way, [])
         published.note(batch, {})
         for event, at in zip(batch, minutes(batch), strict=True):
@@ -253,8 +258,8 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
     for _ in range(rng.randrange(10, 40)):
         rng.choices([count, close, publish], [3, 1, 2])[0]()
         if rng.random() < 0.05:  # another takes over
-            due = PaneFinalizer(reader, published, "dither", 0, 10)
-            under_way = due.finals(store.overview(), 3)
+            finalizer = PaneFinalizer(reader, published, "dither", 0, 10)
+            under_way = finalizer.final_events(store.overview(), 3)
     for number in range(3):
         counting.count(number, *beats(delay, max(minute) + 1))
     while publish():

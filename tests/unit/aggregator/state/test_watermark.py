@@ -18,7 +18,7 @@ from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage import parsing
-from aggregator.timestamps import shown
+from aggregator.timestamps import format_time
 from estimators import Metric
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import ReportBatch
@@ -56,7 +56,7 @@ def test_a_watermark_is_the_eighth_largest_of_the_last_32_times(
     expected = [NEVER, *told(times)]
     one_by_one, array = Watermark(), np.array(times, dtype=np.int64)
     for time, mark in zip(times, expected[1:], strict=True):
-        one_by_one.take(time)
+        one_by_one.advance(time)
         assert one_by_one.time == mark
     edges = sorted({0, len(times), *(cut for cut in cuts if cut <= len(times))})
     pieces, along = Watermark(), [NEVER]
@@ -67,7 +67,7 @@ def test_a_watermark_is_the_eighth_largest_of_the_last_32_times(
             found = pieces.reaches(asked, part)
             assert found == (places[0] - 1 if places else None)
         along += pieces.along(part).tolist()[1:]
-        pieces.take_all(part)
+        pieces.advance_all(part)
         pieces = again(pieces)
     assert pieces == one_by_one
     assert along == expected
@@ -81,7 +81,7 @@ def again(mark: Watermark) -> Watermark:
 def test_what_is_stored_is_short_and_older_states_are_read() -> None:
     mark = Watermark()
     for time in range(EPOCH, EPOCH + 3_000_000, 1_000):
-        mark.take(time)
+        mark.advance(time)
     assert len(mark.ahead) == ENOUGH - 1
     assert len(str(mark)) < 100
     assert again(mark) == mark
@@ -255,7 +255,7 @@ def test_each_batch_is_judged_by_the_watermark_that_those_before_it_left(
         partition.saved()
     assert [one.message.offset() for one in found] == [offset for offset, _ in expected]
     for one, (_, passed) in zip(found, expected, strict=True):
-        assert f"event time reached {shown(passed)}" in one.detail
+        assert f"event time reached {format_time(passed)}" in one.detail
     if messages:
         assert partition.watermarks[metric_key("pay", metric.revision)].time == mark
 

@@ -62,7 +62,7 @@ def test_no_write_is_longer_than_lua_takes(
         partition.panes[PaneKey("pane", f"m{number % (names + 1)}", number)] = made
     partition.panes[PaneKey("pane", "last", 0)] = pane(0, ids, keys, closed=False)
     for number in range(names):
-        partition.watermarks[f"m{number}"].take(number)
+        partition.watermarks[f"m{number}"].advance(number)
         partition.counts[f"accepted:m{number}"] = number
     with patch.object(writes_module, "MOST_WORDS", FEW):
         found = list(writes("{p}", partition, {f"f{number}": number for number in range(facts)}))
@@ -136,7 +136,7 @@ def test_ten_thousand_metrics_are_counted_also_where_an_older_version_has_torn_t
     assert len(again.state.panes) == len(again.state.watermarks) == MANY
     for mark in again.state.watermarks.values():  # as after all but the last of these batches
         for _ in range(CONFIRMING_BATCHES - 1):
-            mark.take(EPOCH + 7_200_000)
+            mark.advance(EPOCH + 7_200_000)
     again.state.count(later)
     again.commit(store, len(messages))
     assert store.partition.snapshot(0).counts.keys() == counts.keys()
