@@ -34,7 +34,13 @@ CHOICES = {"aggregate.on_gap": ("stop", "skip")}
 
 
 def check(key: str, value: Any) -> None:
-    """Refuse a value that a setting cannot have."""
+    """Refuse a value that a setting cannot have.
+
+    Raises
+    ------
+    ValueError
+        Saying what was expected.
+    """
     if key in web_settings.CHECKS:
         web_settings.CHECKS[key](value)
     elif key in DURATIONS:
@@ -65,7 +71,13 @@ def check(key: str, value: Any) -> None:
 
 
 def check_token(value: Any) -> str:
-    """Return what is kept of a token: its hash, and its scopes."""
+    """Return what is kept of a token: its hash, and its scopes.
+
+    Raises
+    ------
+    ValueError
+        Saying what was expected.
+    """
     if not isinstance(value, str) or not HASHED_TOKEN.fullmatch(value):
         raise ValueError("sha256:<64 hex digits> and scopes, as `dither tokens new` prints it")
     return value

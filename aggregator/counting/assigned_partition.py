@@ -179,6 +179,8 @@ class AssignedPartition:
 
         Parameters
         ----------
+        store : Store
+            Where it was acquired.
         high : int
             The end of the partition's log, so that readers can show the lag.
         clock : Clock
@@ -229,10 +231,20 @@ def acquire_partition(
 
     Parameters
     ----------
+    store : Store
+        Where the partition's state is.
+    number : int
+        The partition's.
+    worker : str
+        Name of this worker, for people.
     log : Log
         What can be asked about the partition's log.
     topic_id : str
         Kafka's id of the topic; empty where the cluster does not tell.
+    metrics : mapping of str to Metric
+        By name, as they are defined now.
+    settings : Aggregate
+        Which times are refused, what to do about a gap, and the consumer group.
 
     Returns
     -------

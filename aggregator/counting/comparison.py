@@ -84,7 +84,17 @@ class Verification:
         return not (self.differences or self.unverifiable or self.unjudged)
 
     def compare_end(self, number: int, snapshot: Snapshot, log: LogEnds) -> None:
-        """Note what a partition's log has, and the store has not counted."""
+        """Note what a partition's log has, and the store has not counted.
+
+        Parameters
+        ----------
+        number : int
+            The partition's.
+        snapshot : Snapshot
+            Its state.
+        log : LogEnds
+            Read before the state.
+        """
         if why := snapshot.owner.get("halted"):
             self.halted[number] = why
         if not (lag := log.lag(number, snapshot.next_offset)):

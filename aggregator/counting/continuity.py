@@ -147,6 +147,10 @@ def broken(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str) -> 
 
     Parameters
     ----------
+    snapshot : Snapshot
+        What the store has of the partition.
+    log : Log
+        What can be asked about the partition's log.
     low, high : int
         The log's first and next offset.
     topic_id : str

@@ -83,7 +83,17 @@ class Isolator:
     def block_unsendable(
         self, owned: AssignedPartition, rejection: Rejection, error: Exception
     ) -> None:
-        """Stop before a message that can neither be counted nor made a dead letter of."""
+        """Stop before a message that can neither be counted nor made a dead letter of.
+
+        Parameters
+        ----------
+        owned : AssignedPartition
+            The message's partition.
+        rejection : Rejection
+            The message, and why it was not counted.
+        error : Exception
+            What making the dead letter raised.
+        """
         offset = rejection.message.offset()
         log.error("no dead letter", partition=owned.number, offset=offset, stack=_stack(error))
         why = f"no dead letter can be made of it ({type(error).__name__}); {DEFECT}"

@@ -44,6 +44,8 @@ class LogInspector:
 
         Parameters
         ----------
+        number : int
+            The partition's.
         remembered : tuple of Remembered
             What this worker itself remembers of it.
         """

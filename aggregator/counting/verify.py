@@ -31,6 +31,12 @@ def verify(
 
     Parameters
     ----------
+    settings : Settings
+        Where Kafka is, and which times are refused.
+    metrics : mapping of str to Metric
+        By name, as they are defined now.
+    store : Store
+        What is compared with the log.
     progress : Progress
 
     Returns

@@ -54,7 +54,17 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def enter(self, step: str, partition: int | None = None, offset: int | None = None) -> None:
-        """Say which step begins now."""
+        """Say which step begins now.
+
+        Parameters
+        ----------
+        step : str
+            What it is called in logs and metrics.
+        partition : int, optional
+            On which it works.
+        offset : int, optional
+            Of the message on which it works.
+        """
         self._step = step, partition, offset
         self._beats += 1
 

@@ -107,6 +107,10 @@ def admit(
 
     Parameters
     ----------
+    metric : Metric
+        With its limits.
+    batches : DecodedBatches
+        Of this metric alone, in the order of the log.
     messages : sequence of Message
         Those that `batches.index` refers to.
     arrived : ndarray of int64

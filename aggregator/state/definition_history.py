@@ -88,6 +88,15 @@ def forgotten(owner: Mapping[str, str]) -> dict[str, str]:
 def changed(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:
     """Return what to add to an owner's facts if definitions are others than those before.
 
+    Parameters
+    ----------
+    owner : mapping of str to str
+        The partition's facts as they are stored.
+    offset : int
+        From which on the definitions are in force.
+    digest : str
+        Of the definitions.
+
     Examples
     --------
     >>> changed({"definitions:0": "aa"}, 7, "bb"), changed({"definitions:0": "aa"}, 7, "aa")

@@ -48,7 +48,17 @@ class Layout:
 
     @classmethod
     def of(cls, metric: Metric, batch: ReportBatch, payload: bytes) -> Layout:
-        """Return the layout of a batch that protobuf serializes to `payload`."""
+        """Return the layout of a batch that protobuf serializes to `payload`.
+
+        Parameters
+        ----------
+        metric : Metric
+            The batch's.
+        batch : ReportBatch
+            As it was parsed.
+        payload : bytes
+            As it is serialized.
+        """
         head = ReportBatch(metric=batch.metric, revision=batch.revision).ByteSize() + 2
         ids = slice(head, head + BATCH_ID_BYTES)
         times = slice(ids.stop + 1, ids.stop + 1 + TIME_BYTES)
@@ -79,7 +89,17 @@ class Layout:
     def read(
         self, matrix: NDArray[np.uint8], index: Integers, fitting: NDArray[np.bool_]
     ) -> Rows | None:
-        """Return the rows that fit, or None if some report in them cannot be one."""
+        """Return the rows that fit, or None if some report in them cannot be one.
+
+        Parameters
+        ----------
+        matrix : ndarray of uint8, shape (n, bytes)
+            Payloads of the same size.
+        index : ndarray of int64, shape (n,)
+            Of each one's message.
+        fitting : ndarray of bool, shape (n,)
+            Which of them have this layout.
+        """
         if not fitting.all():
             matrix, index = matrix[fitting], index[fitting]
         levels, values = (matrix[:, part].tobytes() for part in (self.levels, self.values))

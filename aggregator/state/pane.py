@@ -52,7 +52,14 @@ class Pane:
     def add(self, batches: DecodedBatches, which: NDArray[np.intp], uses: Uses) -> None:
         """Put admitted batches aside for :meth:`settle`; `seen` has their ids already.
 
-        `uses` are the new numbers of reports of their keys.
+        Parameters
+        ----------
+        batches : DecodedBatches
+            Admitted and others.
+        which : ndarray of intp
+            Those of this pane that are admitted.
+        uses : Uses
+            The new numbers of reports of their keys.
         """
         self.unsaved += pick(batches.ids, which)
         for levels, values in batches.columns(which):

@@ -193,7 +193,21 @@ class Partition:
     def restore(
         self, key: PaneKey, first_offset: int, statistic: bytes, seen: set[bytes], used: Uses
     ) -> None:
-        """Take an open pane over from the store; one of a metric that is gone is left alone."""
+        """Take an open pane over from the store; one of a metric that is gone is left alone.
+
+        Parameters
+        ----------
+        key : PaneKey
+            Which pane it is.
+        first_offset : int
+            Of the first message that it has.
+        statistic : bytes
+            Int64, little endian.
+        seen : set of bytes
+            Ids of its batches.
+        used : Uses
+            Reports per key, where these are limited.
+        """
         metric = self.metrics.get(key.metric.partition("@")[0])
         if metric is not None and key.metric in self._keys[metric.name]:
             vector = np.frombuffer(statistic, dtype="<i8").astype(np.int64)

@@ -17,7 +17,13 @@ LOOK_SECONDS = 60.0
 
 
 def refuse_eviction(client: redis.Redis) -> None:
-    """Raise StoreEvicts if a server of a store deletes keys when its memory is full."""
+    """Raise StoreEvicts if a server of a store deletes keys when its memory is full.
+
+    Raises
+    ------
+    StoreEvicts
+        Naming the server and its policy.
+    """
     if why := eviction(client):
         raise StoreEvicts(why)
 

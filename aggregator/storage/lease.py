@@ -110,8 +110,14 @@ class Lease:
 
         Parameters
         ----------
+        key : str
+            Of the hash.
+        field : str
+            Which one.
         expected : bytes
             Empty: there is no such field.
+        value : bytes
+            What is to stand there.
 
         Returns
         -------

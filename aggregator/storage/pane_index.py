@@ -29,7 +29,18 @@ class PaneIndex:
     def starts(
         self, partition: int, grain: str, metric: str, start: int | None, end: int | None
     ) -> dict[int, int]:
-        """Return the panes of a metric that begin in [start, end), and their first offsets."""
+        """Return the panes of a metric that begin in [start, end), and their first offsets.
+
+        Parameters
+        ----------
+        partition : int
+            Its number.
+        grain : {"pane", "hour", "day"}
+        metric : str
+            Name and revision, as in keys.
+        start, end : int, optional
+            Ms since the epoch; None: without an edge.
+        """
         low = "-inf" if start is None else start
         high = "+inf" if end is None else f"({end}"
         key = self._index(partition, grain, metric)
@@ -72,7 +83,17 @@ class PaneIndex:
         return (min(starts), max(starts)) if starts else None
 
     def latest(self, metric: str, partitions: Sequence[int], last: int | None = None) -> int | None:
-        """Return where a metric's newest pane begins, up to `last`; None: there is none."""
+        """Return where a metric's newest pane begins, up to `last`; None: there is none.
+
+        Parameters
+        ----------
+        metric : str
+            Name and revision, as in keys.
+        partitions : sequence of int
+            Where to look.
+        last : int, optional
+            The latest start that counts, in ms since the epoch.
+        """
         keys = [self._index(partition, "pane", metric) for partition in partitions]
         highest = "+inf" if last is None else last
         newest = (highest, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
@@ -85,6 +106,17 @@ class PaneIndex:
         """Return where a metric's panes begin, in [first, last]: of each partition the first ones.
 
         At most `limit` of a partition, in ms since the epoch, one partition after the other.
+
+        Parameters
+        ----------
+        metric : str
+            Name and revision, as in keys.
+        partitions : sequence of int
+            Where to look.
+        first, last : int
+            In ms since the epoch, both inside.
+        limit : int
+            Panes of each partition at most.
         """
         keys = [self._index(partition, "pane", metric) for partition in partitions]
         some = ("LIMIT", 0, limit)

@@ -44,7 +44,13 @@ INTEGER = re.compile(r"-?[0-9]{1,19}")
 
 
 def text(key: str, value: bytes) -> str:
-    """Return a value as text."""
+    """Return a value as text.
+
+    Raises
+    ------
+    StateUnreadable
+        If it is none.
+    """
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -53,6 +59,20 @@ def text(key: str, value: bytes) -> str:
 
 def integer(key: str, value: bytes | str, lowest: int = -INT64, highest: int = INT64) -> int:
     """Return a value as an integer within bounds.
+
+    Parameters
+    ----------
+    key : str
+        Where the value stands, for errors.
+    value : bytes or str
+        As it was read.
+    lowest, highest : int
+        What it may be, both inside.
+
+    Raises
+    ------
+    StateUnreadable
+        If it is no integer, or outside.
 
     Examples
     --------
@@ -90,7 +110,13 @@ def owner(key: str, found: Mapping[bytes, bytes]) -> dict[str, str]:
 
 
 def watermarks(key: str, found: Mapping[bytes, bytes]) -> dict[str, Watermark]:
-    """Return watermarks by metric key; where nothing is said of batches ahead, there are none."""
+    """Return watermarks by metric key; where nothing is said of batches ahead, there are none.
+
+    Raises
+    ------
+    StateUnreadable
+        If one is none.
+    """
     marks = {}
     for name, value in texts(key, found).items():
         (*times, ahead), place = [*value.split(":"), ""][:4], f"{key}, field {name}"
@@ -132,7 +158,13 @@ def partitions(key: str, found: Iterable[bytes]) -> list[int]:
 
 
 def start(key: str, member: bytes) -> tuple[int, int]:
-    """Return when a pane begins, in ms since the epoch, and its first offset: of an index."""
+    """Return when a pane begins, in ms since the epoch, and its first offset: of an index.
+
+    Raises
+    ------
+    StateUnreadable
+        If the member has no such form.
+    """
     begin, colon, first = text(key, member).partition(":")
     if not colon:
         raise StateUnreadable(key, repr(member), "a start and an offset, with a colon between")
@@ -140,7 +172,13 @@ def start(key: str, member: bytes) -> tuple[int, int]:
 
 
 def indexed(key: str, member: bytes) -> tuple[str, str]:
-    """Return the grain and the metric's key of an index."""
+    """Return the grain and the metric's key of an index.
+
+    Raises
+    ------
+    StateUnreadable
+        If the member has no such form.
+    """
     grain, _, metric = text(key, member).partition(":")
     if grain not in GRAINS or not metric or ":" in metric:
         raise StateUnreadable(key, repr(member), "a grain and a metric, with a colon between")
@@ -148,7 +186,13 @@ def indexed(key: str, member: bytes) -> tuple[str, str]:
 
 
 def opened(key: str, member: bytes) -> tuple[PaneKey, int]:
-    """Return an open pane and its first offset."""
+    """Return an open pane and its first offset.
+
+    Raises
+    ------
+    StateUnreadable
+        If the member has no such form.
+    """
     match text(key, member).split(":"):
         case [grain, metric, begin, first] if grain in GRAINS:
             return PaneKey(grain, metric, integer(key, begin, 0)), integer(key, first, 0)
@@ -156,7 +200,22 @@ def opened(key: str, member: bytes) -> tuple[PaneKey, int]:
 
 
 def statistic(key: str, value: bytes, metric: Metric) -> Counts:
-    """Return the statistic of a pane."""
+    """Return the statistic of a pane.
+
+    Parameters
+    ----------
+    key : str
+        Where the value stands, for errors.
+    value : bytes
+        As it was read.
+    metric : Metric
+        Whose statistic it is.
+
+    Raises
+    ------
+    StateUnreadable
+        If the size is another one, or a number of reports is negative.
+    """
     size = 8 * len(metric.levels) * metric.randomizer.columns
     if len(value) != size:
         expected = f"{size} bytes, the statistic of {metric.name!r}"
@@ -169,7 +228,22 @@ def statistic(key: str, value: bytes, metric: Metric) -> Counts:
 
 
 def asked(key: str, value: bytes, metric: Metric) -> Round:
-    """Return the round of a metric that is open, or was the last one."""
+    """Return the round of a metric that is open, or was the last one.
+
+    Parameters
+    ----------
+    key : str
+        Where the value stands, for errors.
+    value : bytes
+        As it was read.
+    metric : Metric
+        A minimum or maximum.
+
+    Raises
+    ------
+    StateUnreadable
+        If it is no round of the metric.
+    """
     try:
         found = decode(value)
         expected = Round.of(SearchMetric.require(metric), found.progress, found.opened_ms)
@@ -181,7 +255,13 @@ def asked(key: str, value: bytes, metric: Metric) -> Round:
 
 
 def batch_ids(key: str, value: bytes) -> set[bytes]:
-    """Return the ids of the batches that were counted in a pane."""
+    """Return the ids of the batches that were counted in a pane.
+
+    Raises
+    ------
+    StateUnreadable
+        If the size is wrong, or an id is there twice.
+    """
     starts = range(0, len(value), BATCH_ID_BYTES)
     ids = {value[at : at + BATCH_ID_BYTES] for at in starts}
     if not ids or len(ids) * BATCH_ID_BYTES != len(value):

@@ -46,6 +46,10 @@ class PartitionStore:
 
         Parameters
         ----------
+        partition : int
+            Its number.
+        worker : str
+            Name of the new owner, for people.
         group : str
             The worker's consumer group; empty: whichever it is.
 

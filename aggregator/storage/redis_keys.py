@@ -88,7 +88,17 @@ def expired_key(publisher: str, metric: str) -> str:
 
 
 def release_key(publisher: str, metric: str, start: int) -> str:
-    """Return the key of a pane's release: drawn, and shown once it has its final event."""
+    """Return the key of a pane's release: drawn, and shown once it has its final event.
+
+    Parameters
+    ----------
+    publisher : str
+        The prefix of the publisher's keys.
+    metric : str
+        Name and revision, as in keys.
+    start : int
+        The pane's, in ms since the epoch.
+    """
     return f"{publisher}:release:{metric}:{start}"
 
 

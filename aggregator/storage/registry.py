@@ -45,7 +45,17 @@ class Registry:
         return {name: policy for name, policy in found.items() if not name.endswith(CHANGED)}
 
     def set_policy(self, metric: str, policy: str, now_ms: int | None = None) -> None:
-        """Set a metric's policy of weights: in force from the next read; note when it changed."""
+        """Set a metric's policy of weights: in force from the next read; note when it changed.
+
+        Parameters
+        ----------
+        metric : str
+            Its name.
+        policy : str
+            One of the metric's.
+        now_ms : int, optional
+            When it changes, in ms since the epoch; now by default.
+        """
         words: list[str | int] = [metric, policy]
         if self.policies().get(metric, DEFAULT_POLICY) != policy:
             now = time.time_ns() // 10**6 if now_ms is None else now_ms
@@ -114,7 +124,19 @@ class Registry:
         return found
 
     def tell_stuck(self, worker: str, step: str, seconds: float, now_ms: int) -> None:
-        """Note for how long a worker is stuck in a step; 0: no longer."""
+        """Note for how long a worker is stuck in a step; 0: no longer.
+
+        Parameters
+        ----------
+        worker : str
+            Its name.
+        step : str
+            In which it is.
+        seconds : float
+            For how long.
+        now_ms : int
+            When that was so, in ms since the epoch.
+        """
         key = stuck_key(self._topic)
         if seconds:
             self._commands.ask([("HSET", key, worker, f"{now_ms}:{seconds:.0f}:{step}")])

@@ -50,7 +50,13 @@ class Snapshot:
 
     @classmethod
     def of(cls, prefix: str, found: Any) -> Snapshot:
-        """Return what ``snapshot.lua`` has read."""
+        """Return what ``snapshot.lua`` has read.
+
+        Raises
+        ------
+        StateUnreadable
+            If something in it is not as it was written.
+        """
         facts, marks, numbers, panes = found
         kept, used, gone = {}, {}, ""
         for member, value, seen, uses in panes:
@@ -90,7 +96,15 @@ class Snapshot:
     def partition(
         self, metrics: Mapping[str, Metric], future_ms: int, past_ms: int = ANY_AGE
     ) -> Partition:
-        """Return the partition in memory, ready to count on from here."""
+        """Return the partition in memory, ready to count on from here.
+
+        Parameters
+        ----------
+        metrics : mapping of str to Metric
+            By name, as they are defined now.
+        future_ms, past_ms : int
+            How far event times may be ahead of, and behind, Kafka's timestamp.
+        """
         partition = Partition(metrics, future_ms, max(0, self.next_offset), past_ms)
         partition.watermarks.update(self.watermarks)
         partition.counts.update(self.counts)

@@ -104,6 +104,11 @@ class Domain(ABC):
         ----------
         labels : sequence of str or int, or None
             The requested categories; None for all.
+
+        Raises
+        ------
+        ValueError
+            If there are no categories, or not these.
         """
         if labels is not None:
             raise ValueError(f"categories = {list(labels)}: metric {self.metric!r} has none")

@@ -377,7 +377,17 @@ class Metric(ABC):
         self.accumulate_checked(statistic, levels, narrow)
 
     def accumulate_checked(self, statistic: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports that have passed `randomizer.check`: the hot path."""
+        """Add reports that have passed `randomizer.check`: the hot path.
+
+        Parameters
+        ----------
+        statistic : ndarray of int64
+            From :meth:`zero`; changed in place.
+        level : ndarray of int, shape (n,)
+            Index of each report's level.
+        reports : ndarray, n rows
+            The reports.
+        """
         self.randomizer.accumulate(self._table(statistic), level, reports)
 
     def counts(self, statistic: Counts) -> Counts:

@@ -56,6 +56,15 @@ def check_options(
 ) -> None:
     """Reject an option that a mechanism does not have, or that has another type.
 
+    Parameters
+    ----------
+    options : mapping of str to value
+        As the definition has them.
+    mechanism : type of Mechanism
+        Whose options they are.
+    parameters : mapping of str to value
+        What the mechanism is given besides, from the domain.
+
     Raises
     ------
     ValueError
