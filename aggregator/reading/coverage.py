@@ -83,6 +83,16 @@ def chosen_among(window: Window, weights: str | None, target: str, looks: Looks)
     that begin before that. Each such answer has beta / m, so that all of them together have beta.
     The answer for which nothing is named is none of them, and has a beta of its own: whoever
     compares with it names its policy, too.
+
+    Parameters
+    ----------
+    window : Window
+        What was read.
+    weights : str, optional
+        The policy that was asked for by name.
+    target : {"population", "sample"}
+    looks : Looks
+        What was said about other looks.
     """
     if looks.weights_fixed:
         return 1
@@ -97,7 +107,16 @@ def covers(window: Window, found: Estimate, looks: Looks, *, looked_once: bool =
 
     Of a window that grows: the answers until it is final, whose bounds are another statement.
 
-    `looked_once`: bounds for a closed window were asked for of one that may still grow.
+    Parameters
+    ----------
+    window : Window
+        What was read.
+    found : Estimate
+        Its answer.
+    looks : Looks
+        What was said about other looks.
+    looked_once : bool
+        Whether bounds for a closed window were asked for of one that may still grow.
     """
     if looks.windows > 1:
         return f"{looks.windows} windows"

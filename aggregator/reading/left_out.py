@@ -63,7 +63,17 @@ class LeftOut:
 
 
 def left_out(reader: Reader, overview: TopicProgress, metric: Metric) -> LeftOut:
-    """Return what the answers of a metric leave out."""
+    """Return what the answers of a metric leave out.
+
+    Parameters
+    ----------
+    reader : Reader
+        Where the sums are.
+    overview : TopicProgress
+        As of now.
+    metric : Metric
+        Whose answers are meant.
+    """
     return LeftOut(metric.name, refused(overview, metric.name), _earlier(reader, overview, metric))
 
 

@@ -82,7 +82,17 @@ class Releases:
     def latest(
         self, metric: Metric, key: str, start_ms: int | None = None, end_ms: int | None = None
     ) -> Release | None:
-        """Return the latest release of a metric whose pane begins in [start, end)."""
+        """Return the latest release of a metric whose pane begins in [start, end).
+
+        Parameters
+        ----------
+        metric : Metric
+            Collected in trust.
+        key : str
+            Name and revision, as in keys.
+        start_ms, end_ms : int, optional
+            Ms since the epoch; None: without an edge.
+        """
         return next(iter(self.newest(metric, key, start_ms, end_ms, 1)), None)
 
     def newest(
@@ -91,6 +101,17 @@ class Releases:
         """Return the newest releases of panes that begin in [start, end), the oldest first.
 
         Those that have expired are left out.
+
+        Parameters
+        ----------
+        metric : Metric
+            Collected in trust.
+        key : str
+            Name and revision, as in keys.
+        start_ms, end_ms : int or None
+            Ms since the epoch; None: without an edge.
+        most : int
+            How many at most.
         """
         finals = final_key(self._prefix, key)
         low, high = _edges(start_ms, end_ms)

@@ -303,7 +303,13 @@ def lies(metric: LocalMetric, found: Estimate) -> Lies:
 def as_dict(
     window: Window, found: Estimate, top: int | None = None, nearest: Floats | None = None
 ) -> dict[str, Any]:
-    """Return :func:`answer` as a dict of the names in JSON."""
+    """Return :func:`answer` as a dict of the names in JSON.
+
+    Parameters
+    ----------
+    window, found, top, nearest
+        As in :func:`answer`.
+    """
     shown: dict[str, Any] = msgspec.to_builtins(answer(window, found, top, nearest))
     return shown
 

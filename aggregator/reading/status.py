@@ -140,6 +140,12 @@ def status(
 
     Parameters
     ----------
+    overview : TopicProgress
+        As of now.
+    metrics : mapping of str to Metric
+        By name.
+    rates : Rates
+        Of earlier looks.
     ends : LogEnds
         Not known, if left out.
     silent_ms : int
@@ -215,7 +221,17 @@ def last_commit_ms(overview: TopicProgress, now_ms: int) -> int | None:
 
 
 def silence(overview: TopicProgress, now_ms: int, silent_ms: int = SILENT_MS) -> str:
-    """Return since when nobody counts, in words; empty while somebody does."""
+    """Return since when nobody counts, in words; empty while somebody does.
+
+    Parameters
+    ----------
+    overview : TopicProgress
+        As of now.
+    now_ms : int
+        In ms since the epoch.
+    silent_ms : int
+        After so long without a commit nobody counts.
+    """
     idle = last_commit_ms(overview, now_ms)
     if overview.partitions and all(one.is_halted for one in overview.partitions.values()):
         return "every partition is halted: nothing is counted"

@@ -29,7 +29,15 @@ def _points(first: int, last: int, step: int) -> int:
 
 
 def usual(metric: Metric, first: int, last: int) -> int:
-    """Return the step that makes about 200 points: a round one where the panes allow."""
+    """Return the step that makes about 200 points: a round one where the panes allow.
+
+    Parameters
+    ----------
+    metric : Metric
+        With its panes.
+    first, last : int
+        The range, in ms since the epoch.
+    """
     for step in (metric.pane_ms, *map(milliseconds, STEPS)):
         if step % metric.pane_ms == 0 and _points(first, last, step) <= USUAL_POINTS:
             return step
@@ -48,6 +56,17 @@ def most_points(labels: int) -> int:
 
 def check(metric: Metric, first: int, last: int, step: int, labels: int) -> None:
     """Refuse a step that makes too many points, or numbers, of a range.
+
+    Parameters
+    ----------
+    metric : Metric
+        With its panes.
+    first, last : int
+        The range, in ms since the epoch.
+    step : int
+        In ms.
+    labels : int
+        Numbers of each point.
 
     Raises
     ------

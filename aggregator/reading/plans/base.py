@@ -111,7 +111,13 @@ class Plan(ABC, Generic[M]):
     def edges(
         self, asked: TimeRange, watermarks: dict[int, Watermark]
     ) -> tuple[int | None, int | None]:
-        """Return where a stretch of event time begins and ends, in whole panes."""
+        """Return where a stretch of event time begins and ends, in whole panes.
+
+        Raises
+        ------
+        ValueError
+            If a length stands beside a start or an end, or the stretch is empty.
+        """
         if asked.length is None:
             return edges(self.metric, asked.start, asked.end)
         if asked.start is not None or asked.end is not None:
