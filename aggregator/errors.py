@@ -44,8 +44,8 @@ class TopicGone(BrokerUnreachable):
         self.topic = topic
         DitherError.__init__(
             self,
-            f"topic {topic!r} is gone: a broker answers, and shows no such topic (it was deleted, "
-            "or this user lacks the permission to see it). Bring it back, or create it with "
+            f"topic {topic!r} is gone: a broker answers but has no such topic (it was deleted, or "
+            "this user may not see it). Bring it back, or create it with "
             "`dither topics`; docs/operations.md#a-topic-is-gone",
         )
 
@@ -96,7 +96,7 @@ class StateUnreadable(DitherError):  # noqa: N818
         tag, brace, _ = key.partition("}")
         if key.startswith("{dither:") and brace:
             command = recount_command(tag)
-            remedy = f"run `{command}`: the partition is counted again from its log"
+            remedy = f"run `{command}`: it counts the partition again from its log"
         else:
             remedy = "delete the key"
         self.fact = f"Redis has {found[:SHOWN]} at {key}: expected {expected}"
@@ -109,7 +109,7 @@ class PaneExpired(DitherError):  # noqa: N818
 
     def __init__(self, metric: str, start_ms: int) -> None:
         self.metric, self.start_ms = metric, start_ms
-        super().__init__(f"some of {metric!r} has expired: the pane that begins at {start_ms}")
+        super().__init__(f"a part of {metric!r} has expired: the pane that begins at {start_ms}")
 
 
 class UnknownMetric(DitherError):  # noqa: N818
@@ -177,7 +177,7 @@ class PartialCommit(Fenced):
         self.failure = failure
         self.args = (
             f"a commit failed half-way, at {failure}, so the sums in Redis cannot be trusted. "
-            f"Run `{recount_command(partition)}` to have the partition counted again from its log; "
+            f"Run `{recount_command(partition)}` to count the partition again from its log; "
             "docs/operations.md#a-commit-failed-half-way",
         )
 
@@ -188,9 +188,9 @@ class CommitTooLarge(DitherError):  # noqa: N818
     def __init__(self, partition: str, panes: int) -> None:
         self.partition, self.panes = partition, panes
         super().__init__(
-            f"{panes} panes of {partition} have changed at once: Redis takes fewer in one call. "
-            "Let metrics have wider panes or a shorter lateness, so that fewer are open at a time; "
-            "then restart the workers"
+            f"{panes} panes of {partition} have changed at once, more than Redis accepts in one "
+            "call. Give metrics wider panes or a shorter lateness, so that fewer are open at a "
+            "time; then restart the workers"
         )
 
 
@@ -201,8 +201,8 @@ class OtherGroup(DitherError):  # noqa: N818
         self.prefix, self.group, self.other, self.worker = prefix, group, other, worker
         super().__init__(
             f"the consumer group {other!r} counts this partition into the same Redis (worker "
-            f"{worker}), and this worker is of {group!r}: each would undo the other's work. Give "
-            "each group a Redis, or a database of it, of its own; or run all workers with "
+            f"{worker}), and this worker is of {group!r}: the two would fence each other. Give "
+            "each group its own Redis or its own database of it; or run all workers with "
             f"`--set aggregate.group={other}`. To hand over to {group!r}, stop the others and run "
             f"`redis-cli hdel '{prefix}:owner' group`; docs/operations.md#two-groups-on-one-redis"
         )

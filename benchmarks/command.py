@@ -78,25 +78,27 @@ WIDTH = 58
     "--json",
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the results there.",
+    help="Write the results to this file.",
 )
-@click.option("--update", is_flag=True, help="Keep what that file has of other benchmarks.")
+@click.option("--update", is_flag=True, help="Keep the results of other benchmarks in that file.")
 @click.option(
     "--only",
     default="",
     metavar="NAME",
-    help="A stage, as `randomize`; some of one, as `randomize/grr`; or a part of any name.",
+    help="A stage (`randomize`), a part of one (`randomize/grr`), or a part of any name.",
 )
 @click.option(
     "--rounds",
     type=click.IntRange(1),
     default=5,
     show_default=True,
-    help="How often both sides run.",
+    help="Number of runs of each side.",
 )
-@click.option("--quick", is_flag=True, help="Once, with a hundredth of the work, to see it run.")
 @click.option(
-    "--in-process", is_flag=True, help="librdkafka's broker, even where Apache Kafka is there."
+    "--quick", is_flag=True, help="Run once, with a hundredth of the work, to try it out."
+)
+@click.option(
+    "--in-process", is_flag=True, help="Use librdkafka's broker even if Apache Kafka is available."
 )
 @click.option("--list", "listing", is_flag=True, help="List the stages and what they measure.")
 def bench(
@@ -108,11 +110,11 @@ def bench(
     in_process: bool,
     listing: bool,
 ) -> None:
-    """Measure every stage against a baseline, alternately in this process.
+    """Benchmark every stage against a baseline, in turns in this process.
 
-    A ratio of 1 is the baseline's rate; in brackets the lowest and the highest of all rounds. The
-    stages `peers` and `streams` measure against other libraries, each in an environment of its own
-    that is made when it is first needed. What cannot run here is listed with its reason.
+    A ratio of 1 is the baseline's rate; brackets show the lowest and the highest of all rounds. The
+    stages `peers` and `streams` compare with other libraries, each in its own environment, which is
+    created when it is first needed. Benchmarks that cannot run here are listed with the reason.
     """
     if listing:
         for name, stage in STAGES.items():

@@ -23,30 +23,32 @@ VERDICTS = {True: "agrees", False: "DIFFERS", None: ""}
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--runs", type=click.IntRange(2), help="How often it is repeated, instead of usual.")
-@click.option("--quick", is_flag=True, help="Repeat little: to look at, with larger errors.")
+@click.option(
+    "--runs", type=click.IntRange(2), help="Number of repetitions, instead of the experiment's own."
+)
+@click.option("--quick", is_flag=True, help="Use few repetitions: faster, with larger errors.")
 @click.option(
     "--seed",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Decides everything that is drawn.",
+    help="Seed for everything that is drawn.",
 )
 @click.option(
     "--data",
     "places",
     multiple=True,
     metavar="FILE",
-    help="Run it on published records instead of stand-ins; `flights` for those of the demo.",
+    help="Use published records instead of stand-ins; `flights` for those of the demo.",
 )
 @click.option(
     "--jobs",
     type=click.IntRange(1),
     default=lambda: os.cpu_count() or 1,
-    show_default="one a core",
-    help="Experiments at a time, of `all`.",
+    show_default="one per core",
+    help="With `all`: number of experiments at a time.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each experiment.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per experiment.")
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
@@ -65,8 +67,8 @@ def reproduce(
     """Run one of the papers' experiments, or `all`; without a name, list them.
 
     Every number is shown with its Monte Carlo standard error beside the paper's. The exit code is 1
-    if one is further off than the docs allow beyond three standard errors, or if a claim does not
-    hold. The same seed and the same runs give the same numbers.
+    if a number differs by more than the docs allow beyond three standard errors, or if a claim
+    fails. The same seed and number of runs give the same numbers.
     """
     if name is None:
         rows = [(key, one.source, one.title) for key, one in EXPERIMENTS.items()]

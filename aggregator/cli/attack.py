@@ -94,8 +94,8 @@ def kafka_topic(settings: Settings) -> Iterator[Scratch]:
     """
     if not settings.topics.managed:
         raise DitherError(
-            "topics.managed = false: Dither may not make the topic that an attack needs; leave out "
-            "--kafka to use the in-process broker"
+            "topics.managed = false: Dither may not create the topic that --attack needs; leave "
+            "out --kafka to use the in-process broker"
         )
     admin, topic = clients.admin(settings), _name()
     try:
@@ -103,8 +103,8 @@ def kafka_topic(settings: Settings) -> Iterator[Scratch]:
         made[topic].result(clients.ANSWER_SECONDS)
     except KafkaException as error:
         raise DitherError(
-            f"cannot create the topic {topic} to attack in ({error.args[0].str()}): allow it, or "
-            "leave out --kafka to use the in-process broker"
+            f"cannot create the topic {topic} to attack in ({error.args[0].str()}): grant the "
+            "right, or leave out --kafka to use the in-process broker"
         ) from None
     try:
         yield Scratch(clients.reporting(settings), topic, 1)

@@ -132,14 +132,14 @@ def summary(outcome: Outcome) -> str:
     telling = [row for row in rows if not row["vacuous"]]
     covered = sum(row["covered"] for row in telling)
     vacuous = len(rows) - len(telling)
-    nothing = f"; the bounds of {vacuous} more say nothing" if vacuous else ""
+    nothing = f"; the bounds of {vacuous} more cover their whole range" if vacuous else ""
     console = Console(file=None)
     with console.capture() as capture:
         console.print(draw(outcome.view))
     proof = (
-        "the log was replayed: every byte of the state is as it should be"
+        "the log was replayed: the state in Redis is correct, byte for byte"
         if outcome.verified
-        else "the state is NOT what the log says:\n" + "\n".join(outcome.differences)
+        else "the state in Redis DIFFERS from the log:\n" + "\n".join(outcome.differences)
     )
     return (
         f"{capture.get()}\n"

@@ -29,7 +29,7 @@ def explain_failure(error: Exception) -> str | None:
         extra = f"'dither[{EXTRAS[error.name]}]'"
         return str(error) if extra in str(error) else f"{error}: pip install {extra} brings it"
     if isinstance(error, redis.RedisError):
-        return f"{told(error)}; what was committed before is safe"
+        return f"{told(error)}; committed reports are safe"
     if isinstance(error, KafkaException):
         return f"Kafka failed: {kafka_errors.describe_kafka_error(error.args[0])}"
     if isinstance(error, OSError) and error.filename:

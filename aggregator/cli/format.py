@@ -219,7 +219,9 @@ def as_line(window: Window, found: Estimate, top: int = LINE_TOP) -> str:
     # of a release: its pane's end
     at = window.end_ms if isinstance(window.content, Release) else window.arrived_ms
     moment = "-" if at is None or at < 0 else iso(at)
-    warning = "  (levels differ: consider weights uniform)" if warns(found) else ""
+    warning = (
+        "  (values depend on the privacy level: consider uniform weights)" if warns(found) else ""
+    )
     return f"{moment}  {values}  {found.reports:,} reports  {found.status}{warning}"
 
 

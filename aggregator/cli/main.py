@@ -11,35 +11,35 @@ from click.shell_completion import CompletionItem
 
 GROUPS = {
     "Run": {
-        "demo": "Replay a year of flights as private telemetry, on servers of its own.",
-        "up": "Run the whole service on this machine, for metrics of your own.",
-        "produce": "Report a CSV column, or a simulated population, into Kafka.",
+        "demo": "Replay a year of flights as private telemetry; needs no server.",
+        "up": "Run the whole service on this machine, for your own metrics.",
+        "produce": "Report a CSV column or a simulated population to Kafka.",
         "aggregate": "Count reports from Kafka into Redis.",
-        "coordinate": "Open and decide the rounds of minimum and maximum.",
+        "coordinate": "Run the rounds of minimum and maximum metrics.",
         "serve": "Serve estimates over HTTP: dashboard, API, Prometheus.",
         "kafka": "Run Apache Kafka on this machine, without Docker.",
     },
     "Ask": {
         "define": "Suggest a metric for a column of a CSV file.",
         "estimate": "Show a metric's estimate and its bounds.",
-        "watch": "Watch a metric's estimate and its bounds move.",
-        "metrics": "List the metrics and how far they are counted.",
+        "watch": "Follow a metric's estimate and its bounds.",
+        "metrics": "List the metrics and how many reports are counted.",
         "weights": "Show or change how much each privacy level counts.",
     },
     "Operate": {
-        "deadletters": "List, explain, send again or drop what could not be counted.",
-        "verify": "Replay the log and compare the state byte by byte.",
-        "recount": "Have partitions counted again from their log.",
+        "deadletters": "List, explain, replay or drop messages that could not be counted.",
+        "verify": "Replay the log and compare the result with the state in Redis.",
+        "recount": "Count partitions again from their log.",
         "topics": "Create the Kafka topics that are missing.",
         "roles": "List the rights that each role needs in Kafka and Redis.",
-        "tokens": "Make tokens for the HTTP interface.",
-        "ledger": "Tell what a device has given away, from its privacy ledger.",
-        "completion": "Print the script that completes commands and metrics in a shell.",
+        "tokens": "Create tokens for the HTTP API.",
+        "ledger": "Show what a device has spent of its privacy budget.",
+        "completion": "Print a shell's completion script.",
     },
     "Research": {
-        "audit": "Prove that no report says more than its level allows.",
+        "audit": "Check every privacy level's guarantee.",
         "reproduce": "Run the papers' experiments.",
-        "bench": "Measure every stage against a baseline, and against other libraries.",
+        "bench": "Benchmark every stage against a baseline and other libraries.",
     },
 }
 """Commands by what one wants to do, in the order of a newcomer's day."""
@@ -96,10 +96,10 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="dither")
 def cli() -> None:
-    """Dither: telemetry that is private before it leaves the device.
+    """Dither shows live statistics about many people without their raw values.
 
-    Devices randomize each value at the privacy level their owner chose and report it into Kafka; an
-    aggregator keeps exact sums in Redis; estimates come out with confidence bounds that hold.
+    Each device randomizes its value at the privacy level that its owner chose, and reports it to
+    Kafka. An aggregator keeps exact sums in Redis. Estimates come with proved confidence bounds.
 
     Start with `dither demo`: it needs no server.
     """

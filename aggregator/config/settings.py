@@ -199,8 +199,8 @@ def load_settings(
         raise SettingsError(by[0], named, "a file that exists", by[1])
     if is_left_over(Path(named or DEFAULT_FILE)):
         raise DitherError(
-            f"{named or DEFAULT_FILE} was left by a `dither up` that was killed: the servers that "
-            "it started have ended, with all that they held. Run `dither up` again, or delete it"
+            f"{named or DEFAULT_FILE} was left by a `dither up` that was killed. Its servers have "
+            "ended and their data are lost. Run `dither up` again, or delete the file"
         )
     for key, value in _file(Path(named or DEFAULT_FILE)):
         _put(settings, key, value, named or DEFAULT_FILE)
@@ -280,7 +280,7 @@ def _refuse_visible(key: str, value: Any) -> None:
             key,
             masked(key, value),
             f"a secret in dither.toml, in {variable}, or in a file that {variable}{FILE} names: "
-            "whoever lists this machine's processes sees a command line",
+            "everyone who lists this machine's processes sees a command line",
             "command line",
         )
 
@@ -308,7 +308,7 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
     section, _, name = key.partition(".")
     if section == "metrics":
         if name:
-            raise ValueError("one value for metrics: the file that has the definitions")
+            raise ValueError("one value for metrics: the file with the definitions")
         settings.metrics = msgspec.convert(value, str)
     elif section not in ("kafka", *SECTIONS):
         raise ValueError(f"a known section: {nearest(section, ['metrics', 'kafka', *SECTIONS])}")
@@ -316,7 +316,9 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
         raise ValueError(f"a table [{section}]")
     elif section == "kafka":
         if key == "kafka.bootstrap.servers" and "@" in str(value):
-            raise ValueError("hosts and ports alone; user and password: sasl.username and so on")
+            raise ValueError(
+                "only hosts and ports; user and password belong in sasl.username and sasl.password"
+            )
         settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
     elif key.startswith("access.tokens."):
         settings.access.tokens[key.removeprefix("access.tokens.")] = check_token(value)

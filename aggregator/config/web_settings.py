@@ -62,8 +62,8 @@ def networks(proxies: list[str]) -> list[Network]:
         found = None
     if found is None or any(not network.prefixlen for network in found):
         raise ValueError(
-            "addresses or networks of the proxies, as in 127.0.0.1 or 10.0.3.0/24, never all: "
-            "a client that is trusted like a proxy can name any address as its own"
+            "addresses or networks of the proxies, as in 127.0.0.1 or 10.0.3.0/24, never all: a "
+            "client that is trusted as a proxy can claim any address"
         )
     return found
 

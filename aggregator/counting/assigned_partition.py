@@ -25,7 +25,7 @@ from estimators.durations import milliseconds
 
 REMEDIES = (
     "Bring the log back, or accept the loss with `dither aggregate --set aggregate.on_gap=skip`",
-    "Restore Redis from a backup, or accept the loss, and count what the log still has, with "
+    "Restore Redis from a backup, or accept the loss and count the rest of the log with "
     "`dither aggregate --set aggregate.on_gap=skip`",
 )
 """Where Redis has the partition's sums, and where it does not."""
@@ -269,9 +269,9 @@ def acquire_partition(
     halted = ""
     if snapshot.next_offset == TORN:
         halted = snapshot.owner.get("halted") or (
-            "a commit was applied by half, so the sums in Redis cannot be trusted. Run "
-            f"`{recount_command(f'{store.topic}:{number}')}` to have the partition counted again "
-            "from its log"
+            "a commit was applied only in part, so the sums in Redis cannot be trusted. Run "
+            f"`{recount_command(f'{store.topic}:{number}')}` to count the partition again from its "
+            "log"
         )
     else:
         low, high = log.range()

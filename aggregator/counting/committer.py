@@ -101,9 +101,9 @@ class Committer:
             if largest.is_counting:
                 largest.excess = (
                     f"the open panes of this worker take {total >> 20} MB, and aggregate.memory "
-                    f"leaves {allowed >> 20} MB for them. Start more workers, let devices send "
-                    "larger batches or the metric have narrower panes or a shorter lateness, or "
-                    "allow more memory; then restart the workers"
+                    f"leaves {allowed >> 20} MB for them. Start more workers, send larger batches, "
+                    "give the metric narrower panes or a shorter lateness, or allow more memory; "
+                    "then restart the workers"
                 )
                 largest.fence(self._clock.monotonic())
 
@@ -225,5 +225,5 @@ class Committer:
         try:
             self._store.registry.keep_definitions(definitions.digest, definitions.encode())
         except StateUnreadable as error:  # counting goes on
-            log.warning("definitions not kept", error=str(error))
+            log.warning("definitions not stored", error=str(error))
         self._keep_at = self._clock.monotonic() + KEEP_SECONDS

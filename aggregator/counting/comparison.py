@@ -102,7 +102,7 @@ class Verification:
         self.uncounted[number] = lag
         if snapshot.next_offset == UNSET:
             detail = (
-                f"no state in Redis, though its log has {lag} messages: a worker that runs counts "
+                f"no state in Redis, although its log has {lag} messages: start a worker to count "
                 "them"
             )
             self.unjudged.append(Difference(number, "everything", detail))
@@ -160,7 +160,8 @@ class Comparison:
                     stored[key] = first
                 elif not is_told:
                     detail = (
-                        f"its reports are no longer all in the log, which begins at offset {begin}"
+                        "some of its reports are no longer in the log, which begins at offset "
+                        f"{begin}"
                     )
                     self._note(self._outcome.unverifiable, key, detail)
             replayed = {key: pane for key, pane in replayed.items() if key in stored}

@@ -186,7 +186,7 @@ def _forgotten(remembered: tuple[Remembered, ...], low: int, topic_id: str) -> B
     if not lost:
         return None
     reason = (
-        f"Redis has nothing of this partition, which was counted before, and {lost} offsets of it "
+        f"Redis has nothing of this partition, although it was counted, and {lost} of its offsets "
         f"are gone from the log, which begins at {low}"
     )
     return Break(reason, low, lost)

@@ -18,7 +18,7 @@ from producers.kafka.kafka_errors import describe_kafka_error
 
 PIECE_BYTES = 8_000_000
 """Of messages that are counted together: what they become in memory is a multiple of it."""
-DEFECT = "this is a defect of Dither, to be reported with the log of the worker"
+DEFECT = "this is a defect of Dither: report it with the worker's log"
 
 log = structlog.get_logger("dither.worker")
 

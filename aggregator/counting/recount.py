@@ -24,8 +24,7 @@ from aggregator.storage.store import Store
 
 CHUNK_KEYS = 500
 UNDER_WAY = (
-    "`dither recount` is deleting what was counted of this partition. If it was interrupted, run "
-    "it again"
+    "`dither recount` is deleting this partition's counts. If it was interrupted, run it again"
 )
 """Why the partition is halted meanwhile."""
 

@@ -155,8 +155,8 @@ def _usual(reasons: Iterable[Mapping[str, int]]) -> str:
 
 
 WHAT_TO_DO = (
-    "Nothing is passed over meanwhile. If the definitions are wrong, correct metrics.toml: "
-    "the workers then go on; if these messages belong in the dead letters, go on once with "
+    "No message is skipped meanwhile. If the definitions are wrong, correct metrics.toml, and the "
+    "workers resume. If these messages belong in the dead letters, run once "
     "`dither aggregate --set aggregate.deadletter_consecutive=0 "
     "--set aggregate.deadletter_ratio=0` (`dither deadletters list` then shows them)"
 )

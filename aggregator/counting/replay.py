@@ -154,7 +154,7 @@ class LogReplay:
             progress(number, min(reached, end))
             if time.monotonic() - heard > SILENCE_SECONDS:
                 raise DitherError(
-                    f"partition {number}: the log gave nothing for {SILENCE_SECONDS:g} s at "
+                    f"partition {number}: nothing came from the log for {SILENCE_SECONDS:g} s at "
                     f"offset {reached}, and the state stands at {end}"
                 )
 

@@ -124,8 +124,8 @@ def _lost(topic: str, lost: Sequence[str], low: int, begin: int, is_past: bool) 
     if is_past:
         return f"{what}Panes that began at offset {begin} or later are compared"
     return (
-        f"{what}A worker that runs writes those in force again within a minute: start one; or name "
-        "with --metrics the file that the workers use"
+        f"{what}A running worker writes the current definitions again within a minute: start one, "
+        "or name the workers' file with --metrics"
     )
 
 

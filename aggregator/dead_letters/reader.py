@@ -282,7 +282,8 @@ class DeadLetterTopic:
                     self._consumer.pause([TopicPartition(self.topic, number)])
             if time.monotonic() - heard > SILENCE_SECONDS:
                 raise DitherError(
-                    f"topic {self.topic!r} gave nothing for {SILENCE_SECONDS:g} s, and partitions "
+                    f"topic {self.topic!r} delivered nothing for {SILENCE_SECONDS:g} s, and "
+                    "partitions "
                     f"{sorted(ends)} are not read to their ends: are all brokers up"
                 )
         self._consumer.unassign()

@@ -246,7 +246,7 @@ def _send(
         why = errors[0].str() if errors else f"no answer within {ACKNOWLEDGE_SECONDS:g} s"
         raise DitherError(
             f"{missing} dead letters were not acknowledged by Kafka ({why}); {outcome.sent} were "
-            "sent again and marked. Run it again: nothing is counted twice"
+            "replayed and marked. Run it again: nothing is counted twice"
         )
 
 

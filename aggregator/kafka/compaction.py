@@ -88,8 +88,8 @@ class CompactionWatch:
             return ""
         topic, servers = self._settings.topics.reports, self._settings.kafka
         return (
-            f"topic {topic!r} has cleanup.policy = {policy}: Kafka deletes reports whose key comes "
-            "again, before or after they are counted. Set it with `kafka-configs.sh "
+            f"topic {topic!r} has cleanup.policy = {policy}: Kafka deletes reports whose key "
+            "occurs again, even before they are counted. Set it with `kafka-configs.sh "
             f"--bootstrap-server {servers.get('bootstrap.servers', '')} --alter --entity-type "
             f"topics --entity-name {topic} --add-config cleanup.policy=delete`, then start the "
             "workers again"

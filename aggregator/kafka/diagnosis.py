@@ -17,9 +17,10 @@ CERTIFICATES = {
     "unable to get local issuer": "which is not signed by an authority of {ca}",
     "self-signed": "which is not signed by an authority of {ca}",
     "self signed": "which is not signed by an authority of {ca}",
-    "expired": "which has expired: renew it there",
+    "expired": "which has expired: renew it",
     "not yet valid": "which is not valid yet: compare the clocks",
-    "mismatch": "which is of another host: connect by a name that it has, or add this one to it",
+    "mismatch": "which is for another host: connect by a name in the certificate, or add this "
+    "name to it",
 }
 
 
@@ -29,7 +30,7 @@ def certificate(reason: str, ca: str) -> str:
     Examples
     --------
     >>> certificate("certificate has expired", "ssl.ca.location")
-    'shows a certificate which has expired: renew it there (certificate has expired)'
+    'shows a certificate which has expired: renew it (certificate has expired)'
     """
     for sign, told in CERTIFICATES.items():
         if sign in reason:

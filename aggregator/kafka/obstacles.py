@@ -56,10 +56,10 @@ class Obstacle:
             what = f"offset {self.first} cannot be counted"
         else:
             what = f"offsets {self.first} to {self.last} cannot be counted"
-        lost = "what stands there" if self.last is None else f"{self.last - self.first + 1} offsets"
+        lost = "the message" if self.last is None else f"{self.last - self.first + 1} offsets"
         return (
-            f"{what}: {self.why}. Nothing behind is counted meanwhile. To give up {lost} and go "
-            "on, restart the workers with `dither aggregate --set "
+            f"{what}: {self.why}. Nothing after it is counted. To skip {lost}, restart the workers "
+            "with `dither aggregate --set "
             f"aggregate.skip={partition}:{self.first}`; "
             "docs/operations.md#an-offset-cannot-be-counted"
         )

@@ -85,7 +85,7 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
                 raise DitherError(
                     f"the topics {', '.join(t.topic for t in missing)} are missing, or this user "
                     f"may not see them, and creating them failed ({why}). "
-                    "`dither topics` creates them, as a user who may"
+                    "`dither topics` creates them; run it as a user with that right"
                 ) from None
         else:
             created.append(name)

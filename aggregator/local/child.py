@@ -56,7 +56,7 @@ class Child:
             return ""
         self._reader.join(REST_SECONDS)
         lines = "".join(f"\n  {line}" for line in list(self._last))
-        said = f"; its last lines:{lines}" if lines else ", and said nothing"
+        said = f"; its last lines:{lines}" if lines else ", without any output"
         return f"{self.name} (process {self.process.pid}) {describe_exit(code)}{said}"
 
     def stop(self, seconds: float) -> None:
@@ -78,10 +78,10 @@ def describe_exit(code: int) -> str:
     >>> describe_exit(1), describe_exit(-15)
     ('has ended with exit code 1', 'was ended by SIGTERM (exit code -15)')
     >>> describe_exit(-9)
-    'was ended by SIGKILL (exit code -9; mostly for want of memory)'
+    'was ended by SIGKILL (exit code -9; usually for lack of memory)'
     """
     if code >= 0:
         return f"has ended with exit code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    why = "; mostly for want of memory" if -code == signal.SIGKILL else ""
+    why = "; usually for lack of memory" if -code == signal.SIGKILL else ""
     return f"was ended by {name} (exit code {code}{why})"

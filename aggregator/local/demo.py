@@ -40,8 +40,8 @@ ANSWERING_SHARE = 0.8
 DECIDING_SECONDS = 1.5
 """About how long a round takes from its last answer to the first one of the next."""
 DRAIN_SECONDS = 60.0
-RELEASED = "collected in trust; the latest release, beside the truth of the weeks that it is of"
-SEARCHED = "found in rounds; the few values beyond what is certain are hidden in noise"
+RELEASED = "trusted collection: the latest release, beside the truth of the same weeks"
+SEARCHED = "found in rounds; the few values beyond the certified one are hidden by noise"
 
 
 @dataclasses.dataclass(frozen=True)

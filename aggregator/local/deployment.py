@@ -111,7 +111,7 @@ class LocalDeployment:
         """
         ended = [told for child in self._children if (told := child.ended())]
         if self._embedded is not None and (code := self._embedded.exit_code) is not None:
-            ended.append(f"the embedded Redis {describe_exit(code)}: whatever was counted is gone")
+            ended.append(f"the embedded Redis {describe_exit(code)}: all counts are lost")
         if ended:
             raise DitherError("\n".join(ended))
 

@@ -100,7 +100,7 @@ class PaneFinalizer:
                     unreadable = error
                     break
                 if sums is None:
-                    log.info("counted anew while it was read", metric=name)
+                    log.info("state changed while it was read", metric=name)
                     return
                 self.published.check()
                 for start, statistic in self.published.pass_expired(metric, sums).items():

@@ -241,7 +241,7 @@ class PublishedLog:
                 elif time.monotonic() > deadline:
                     raise Unreadable(
                         f"topic {self._topic!r}: nothing came for {PATIENCE_SECONDS:g} s, though "
-                        f"partitions {sorted(left)} go on"
+                        f"partitions {sorted(left)} have messages that did not arrive in time"
                     )
             ends = {number: end for number, (_, end) in ranges.items()}
             self._positions.clear()
@@ -259,7 +259,7 @@ class PublishedLog:
         truncated = any(positions[number] > end for number, (_, end) in logs.items())
         before = known.get("topic", "")
         if known and (truncated or not _are_same(before, identity)):
-            log.warning("the topic is another than before", was=before, now=identity)
+            log.warning("the estimates topic was replaced", was=before, now=identity)
             self._forget()
             positions = dict.fromkeys(logs, 0)
         kept = before if before and identity.endswith(":") else identity

@@ -69,7 +69,7 @@ class ReleaseDrawer:
             for starts in self._unpublished.starts(metric, closed - metric.pane_ms):
                 sums = self.reader.sums.of_panes(overview, metric, numbers, starts)
                 if sums is None:
-                    log.info("counted anew while it was read", metric=name)
+                    log.info("state changed while it was read", metric=name)
                     return
                 self.published.check()
                 whole = self.published.pass_expired(metric, sums)

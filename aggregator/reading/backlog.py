@@ -43,11 +43,13 @@ class Awaited:
         >>> Awaited(1).lines(), Awaited(0).lines()
         (['waiting    1 message in Kafka is not counted yet'], [])
         >>> Awaited(None, "Kafka does not answer").lines()
-        ['waiting    unknown how much is not counted yet: Kafka does not answer']
+        ['waiting    it is unknown how many messages are not counted yet: Kafka does not answer']
         """
         found = []
         if self.messages is None:
-            found.append(f"waiting    unknown how much is not counted yet: {self.unknown}")
+            found.append(
+                f"waiting    it is unknown how many messages are not counted yet: {self.unknown}"
+            )
         elif self.messages:
             what = "message in Kafka is" if self.messages == 1 else "messages in Kafka are"
             found.append(f"waiting    {self.messages:,} {what} not counted yet")

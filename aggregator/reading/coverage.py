@@ -153,13 +153,14 @@ def in_words(found: Estimate) -> list[str]:
         )
     if found.chosen_among > 1:
         lines.append(
-            f"chosen     among {found.chosen_among} answers (weights, target), after looking: each "
-            f"has {share}% / {found.chosen_among} (--weights-fixed: chosen before)"
+            f"chosen     among {found.chosen_among} answers (weights, target), maybe after "
+            f"looking: each has beta {share}% / {found.chosen_among} (--weights-fixed: chosen "
+            "before looking)"
         )
         lines.append(
             "           the answer without --weights is not among them: to compare with it, name "
             "its policy, too"
         )
     if found.weights_fixed:
-        lines.append("chosen     before looking, as --weights-fixed says")
+        lines.append("chosen     before looking (--weights-fixed)")
     return lines

@@ -57,7 +57,7 @@ class LeftOut:
             verb = "was" if self.earlier == 1 else "were"
             found.append(
                 f"earlier    {_reports(self.earlier)} {verb} counted under another definition of "
-                f"{self.metric}: they stay in Redis, and no answer of this one contains them"
+                f"{self.metric}: they stay in Redis and are not part of this answer"
             )
         return found
 

@@ -45,7 +45,7 @@ class PaneSums:
         """
         metric, key = window.metric, metric_key(window.metric.name, window.metric.revision)
         if metric.sends_true_values:
-            raise ValueError(f"metric {metric.name!r} is collected in trust: see its releases")
+            raise ValueError(f"metric {metric.name!r} has trusted collection: read its releases")
         if window.is_running_total:
             return add_up(metric, self.store.panes.running([*window.watermarks], key))
         statistic = metric.zero()

@@ -87,7 +87,7 @@ def in_words(window: Window) -> list[str]:
     """Return the same in lines for people."""
     found = searched(window)
     if found is None:
-        return ["round      none yet: `dither coordinate` opens the first one"]
+        return ["round      none yet: start `dither coordinate`, which opens the first one"]
     unit = f" {window.metric.unit}" if window.metric.unit else ""
     side = "<=" if window.metric.kind == "minimum" else ">="
     if found.threshold is None:
@@ -104,8 +104,8 @@ def in_words(window: Window) -> list[str]:
     ends = f"{left[0]} to {left[1]}{unit}"
     lines += [
         f"certified  {found.statement} in all rounds at once",
-        f"bisection  {ends} is what the rounds have left; the extreme may lie "
-        "beyond, where few values are",
+        f"bisection  {ends} is what the rounds have left of the range; the extreme may lie beyond "
+        "it, where few values are",
     ]
     if found.tail is not None:
         shape = found.tail

@@ -33,7 +33,7 @@ SILENT_MS = 60_000
 """Without a commit, until it is said that nobody counts: workers commit once a second."""
 COMMITS = 3
 """Or so many of their intervals, where they are set to commit more seldom."""
-START_WORKERS = "start `dither aggregate`, or see its log for what it waits for"
+START_WORKERS = "start `dither aggregate`, or see in its log what it waits for"
 COUNTED = ("accepted", "duplicate")
 """Outcomes of reports that are not in the dead-letter topic."""
 
@@ -211,7 +211,7 @@ def unusable_definitions(
     workers = {standing.owner.get(UNUSABLE, "") for standing in standings} - {""}
     found = [f"this server cannot use {mine}" for mine in [unusable(metrics)] if mine]
     found += [f"a worker cannot use {theirs}" for theirs in sorted(workers)]
-    return [f"{one}: the definitions before it stay in force" for one in found]
+    return [f"{one}: the previous definitions stay in force" for one in found]
 
 
 def last_commit_ms(overview: TopicProgress, now_ms: int) -> int | None:
@@ -244,7 +244,7 @@ def silence(overview: TopicProgress, now_ms: int, silent_ms: int = SILENT_MS) ->
 
 def _since(owner: Mapping[str, str]) -> str:
     done = int(owner.get("next", UNSET))
-    return "" if done < 0 else f", and counted up to offset {done} alone"
+    return "" if done < 0 else f", and only up to offset {done} is counted"
 
 
 def halted(overview: TopicProgress) -> list[str]:

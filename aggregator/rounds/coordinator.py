@@ -116,8 +116,8 @@ class Coordinator(Leader):
         if told is not None and told != Round.of(metric, told.progress, told.opened_ms):
             raise DitherError(
                 f"topic {self._topic!r} has a round of {metric.name!r} that does not follow from "
-                f"its decisions: {told}. Somebody else has written there: delete it, and the "
-                f"topic is written anew from Redis"
+                f"its decisions: {told}. Another program wrote it: delete the topic, and it is "
+                "written again from Redis"
             )
         if told is not None and (stored is None or not stored.extends(told)):
             current = told
@@ -142,7 +142,7 @@ class Coordinator(Leader):
         except ValueError:
             found, known = None, None
         if text and (found is None or found != known):
-            log.warning("not a round in Redis", key=self._stored, metric=metric.name)
+            log.warning("stored round is not valid", key=self._stored, metric=metric.name)
             return None
         return found
 

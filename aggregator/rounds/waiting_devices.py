@@ -35,7 +35,7 @@ class Waiting:
             "" if metric.round_reports is None else f"with {metric.round_reports:,} counted, or "
         )
         self._told = (
-            f"round {asked.number} of {asked.rounds}: {answers:,} answers from here; it closes "
+            f"round {asked.number} of {asked.rounds}: {answers:,} answers sent; it closes "
             f"{enough}{metric.round_time} after it was opened with "
             f"{metric.minimum_reports:,} counted"
         )

@@ -46,7 +46,7 @@ class Commands:
         for command, reply in zip(commands, run(self.client, commands), strict=True):
             if isinstance(reply, redis.ResponseError) and "WRONGTYPE" in str(reply):
                 key, name = str(command[1]), str(command[0])
-                found.append(StateUnreadable(key, "another type", f"what {name} can be done with"))
+                found.append(StateUnreadable(key, "another type", f"a type that {name} accepts"))
             elif isinstance(reply, Exception):
                 raise reply
             else:

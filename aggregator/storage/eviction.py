@@ -73,7 +73,7 @@ def eviction(client: redis.Redis) -> str:
         if limit and policy != KEEPS_ALL:
             return (
                 f"Redis has maxmemory-policy = {policy} with maxmemory = {limit}: when its memory "
-                "is full it deletes sums that were counted. Set it with `redis-cli CONFIG SET "
+                "is full it deletes sums. Set it with `redis-cli CONFIG SET "
                 "maxmemory-policy noeviction`, and in redis.conf, then start the workers again"
             )
     return ""

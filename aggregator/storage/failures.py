@@ -45,7 +45,7 @@ class RedisFailure:
 CONDITIONS = (
     RedisFailure(
         "Redis is full",
-        "raise its maxmemory, give metrics a retention, or delete what else is in it",
+        "raise its maxmemory, give metrics a retention, or delete keys that are not Dither's",
         "redis-is-full",
         r"\bOOM\b",
         (redis.OutOfMemoryError,),
@@ -59,7 +59,7 @@ CONDITIONS = (
     ),
     RedisFailure(
         "Redis cannot write to its disk",
-        "make room on the disk of its append-only file, or repair it",
+        "free space on the disk of its append-only file, or repair the disk",
         "redis-cannot-write-to-its-disk",
         r"\bMISCONF\b",
     ),
@@ -71,14 +71,14 @@ CONDITIONS = (
     ),
     RedisFailure(
         "Redis is reading its data",
-        "wait until it has",
+        "wait until it has finished",
         "redis-is-loading",
         r"\bLOADING\b|is loading the dataset",
         (redis.BusyLoadingError,),
     ),
     RedisFailure(
         "Redis does not accept the user or the password",
-        "put them right in redis.url, or the user's password in Redis",
+        "correct them in redis.url, or the user's password in Redis",
         "redis-refuses-the-user",
         r"\b(NOAUTH|WRONGPASS)\b",
         (redis.AuthenticationError, redis.exceptions.AuthenticationWrongNumberOfArgsError),
@@ -97,8 +97,8 @@ CONDITIONS = (
         r"certificate has expired",
     ),
     RedisFailure(
-        "Redis shows a certificate of another host",
-        "connect by a name that it has, or add this one to it",
+        "Redis shows a certificate for another host",
+        "connect by a name in the certificate, or add this name to it",
         "redis-cannot-be-trusted",
         r"CERTIFICATE_VERIFY_FAILED.*mismatch",
     ),
@@ -116,27 +116,27 @@ CONDITIONS = (
     ),
     RedisFailure(
         "Redis does not speak TLS here",
-        "redis:// is without TLS, rediss:// with it: name its TLS port",
+        "rediss:// uses TLS, redis:// does not: use one that fits, or name the TLS port",
         "redis-cannot-be-trusted",
         r"WRONG_VERSION_NUMBER",
     ),
     RedisFailure(
-        "Redis has ended TLS with this client",
-        "if it asks for a client's certificate (tls-auth-clients), name one that it trusts in "
+        "Redis has rejected the TLS connection",
+        "if it requires a client certificate (tls-auth-clients), set one that it trusts in "
         "redis.url: rediss://...&ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key",
         "redis-cannot-be-trusted",
         r"_ALERT_|EOF occurred in violation of protocol",
     ),
     RedisFailure(
         "a slot of the Redis Cluster is being moved",
-        "wait until it has moved; `redis-cli --cluster fix` ends a move that was given up",
+        "wait until it has moved; `redis-cli --cluster fix` completes an abandoned move",
         "a-slot-is-being-moved",
         r"\bTRYAGAIN\b|non local key|TTL exhausted",
         (redis.exceptions.TryAgainError, redis.exceptions.AskError),
     ),
     RedisFailure(
         "a part of the Redis Cluster is down",
-        "bring its masters, or a replica of each, back",
+        "start its masters, or a replica of each",
         "a-part-of-the-redis-cluster-is-down",
         r"\b(CLUSTERDOWN|MASTERDOWN)\b|part of the Redis Cluster is away|cluster is down",
         (redis.exceptions.ClusterDownError,),
@@ -150,24 +150,24 @@ CONDITIONS = (
     ),
     RedisFailure(
         "a script keeps Redis busy",
-        "look for it with `redis-cli SLOWLOG GET`; it ends by itself",
+        "find it with `redis-cli SLOWLOG GET`; it ends by itself",
         "redis-is-busy",
         r"\bBUSY\b",
     ),
     RedisFailure(
         "the Sentinels name no master",
-        "look for it with `redis-cli -p 26379 SENTINEL MASTERS`",
+        "check with `redis-cli -p 26379 SENTINEL MASTERS`",
         "redis-is-away",
         kinds=(MasterNotFoundError,),
     ),
 )
 AWAY = RedisFailure(
     "Redis does not answer",
-    "start it again, or see what is between",
+    "start it, or check the network",
     "redis-is-away",
     kinds=(redis.ConnectionError, redis.TimeoutError, OSError),
 )
-OTHER = RedisFailure("Redis refuses", "see what it says", "redis-is-away")
+OTHER = RedisFailure("Redis refuses", "see Redis's message", "redis-is-away")
 
 
 def condition(error: Exception) -> RedisFailure:

@@ -25,8 +25,8 @@ DEAD_LETTER_HEADERS = {
     CONTEXT + "stage": "Where it was refused.",
     CONTEXT + "class.name": "What refused it.",
     CONTEXT + "exception.class.name": "The reason, as `dither_reports_total` has it.",
-    CONTEXT + "exception.message": "What was wrong with it, for people.",
-    TRUNCATED: "Its size, if the broker would not take it whole.",
+    CONTEXT + "exception.message": "What was wrong with it, in words.",
+    TRUNCATED: "Its size, if the broker did not accept the whole message.",
     UNREADABLE: "Why its own headers are missing, if they could not be read.",
 }
 
@@ -71,7 +71,8 @@ def document(settings: Settings) -> dict[str, Any]:
             },
             "rounds": {
                 "address": topics.rounds,
-                "description": "What minimum and maximum ask their devices; read committed.",
+                "description": "Rounds of minimum and maximum metrics, for devices; read "
+                "committed.",
                 "messages": {"round": {"$ref": "#/components/messages/round"}},
                 "bindings": {
                     "kafka": {

@@ -48,12 +48,12 @@ async def show_status(service: Service, _: Request) -> Response:
     path="/v1/events",
     summary="Server-sent events: estimates as they change, the status, and new policies.",
     query=EventsParameters,
-    headers={"Last-Event-ID": "The last event that was seen; what is newer follows."},
+    headers={"Last-Event-ID": "Id of the last event seen; newer events follow."},
     answers={
         200: Content(
             "A stream. `event: estimate` has an Answer (the running total, whenever it changed, at "
             "most once a second and metric), `event: status` a ServiceStatus, `event: policy` a "
-            "PolicyChange. An event supersedes the earlier ones of its kind and metric.",
+            "PolicyChange. An event replaces the earlier ones of its kind and metric.",
             media=("text/event-stream",),
         )
     },
@@ -69,16 +69,16 @@ async def events(service: Service, request: Request) -> Response:
     if service.hub.streams_of(client) >= limits.max_streams_per_client:
         raise Problem(
             429,
-            f"{client} follows {limits.max_streams_per_client} streams already",
+            f"{client} already follows {limits.max_streams_per_client} streams",
             "close one of them, or raise [serve] max_streams_per_client; behind a proxy, name it "
-            "in [serve] trusted_proxies, so that its clients are told apart",
+            "in [serve] trusted_proxies, so that its clients are counted separately",
             retry_after=RETRY_SECONDS,
         )
     if len(service.hub) >= most:
         raise Problem(
             503,
             f"{most} clients follow already",
-            "come back later, or raise [serve] max_streams",
+            "try again later, or raise [serve] max_streams",
             retry_after=RETRY_SECONDS,
         )
     return Stream(

@@ -107,7 +107,7 @@ async def show_round(service: Service, request: Request) -> Response:
     path="/v1/metrics/{name}/estimate",
     summary="A metric's estimate and its confidence bounds over a window of event time.",
     query=EstimateParameters,
-    answers={200: Content("The answer; its status says how far it can be relied on.", Answer)},
+    answers={200: Content("The answer; its status says how reliable it is.", Answer)},
     conditional=True,
     problems=(400, 404, 503),
 )
@@ -190,7 +190,7 @@ async def series(service: Service, request: Request) -> Response:
 @Operation(
     method="PUT",
     path="/v1/metrics/{name}/weights",
-    summary="Set a metric's policy of weights, in force from the next read on.",
+    summary="Set the policy of a metric's weights, in force from the next read on.",
     scopes=("admin",),
     body=Content("The policy.", Weights),
     answers={200: Content("The definition, with the policy now in force.", Definition)},

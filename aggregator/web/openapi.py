@@ -75,7 +75,7 @@ def _operation(operation: Operation, known: Mapping[Any, Any], names: list[str])
         parameters += _query_parameters(operation.query)
     parameters += [_header(name, text) for name, text in operation.headers.items()]
     if operation.conditional:
-        parameters.append(_header("If-None-Match", "The ETag of an answer that is there already."))
+        parameters.append(_header("If-None-Match", "The ETag of an answer that the client has."))
     found: dict[str, Any] = {
         "operationId": _identifier(operation),
         "summary": operation.summary,

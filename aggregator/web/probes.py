@@ -74,11 +74,10 @@ async def healthz(_: Service, __: Request) -> Response:
 @Operation(
     method="GET",
     path="/readyz",
-    summary="Whether this server can do what it is for: take reports, for which Kafka must answer; "
-    "show estimates, for which Redis must, and something have been counted. One that does both is "
-    "ready while it can do one of them.",
+    summary="Whether this server is ready. Accepting reports needs Kafka. Showing estimates needs "
+    "Redis and a first commit. A server that does both is ready while one of them works.",
     scopes=(),
-    answers={200: Content("It can; warnings say what is wrong elsewhere.", Ready)},
+    answers={200: Content("Ready; warnings say what else is wrong.", Ready)},
     problems=(503,),
 )
 async def readyz(service: Service, _: Request) -> Response:
@@ -88,7 +87,7 @@ async def readyz(service: Service, _: Request) -> Response:
     overview: TopicProgress | None = None
     warnings, failures = list[str](), list[Problem]()
     if service.posts is not None and (why := await service.posts()):
-        failures.append(unavailable(f"{why}: posts are refused", "see its brokers, and the log"))
+        failures.append(unavailable(f"{why}: posts are refused", "check the brokers and the log"))
     elif service.stalled is not None and (why := service.stalled()):
         warnings.append(why)
     if publishes or not takes:

@@ -24,7 +24,7 @@ SECONDS = {"pattern": r"^\d{1,10}(\.\d{1,3})?$"}
 Time = Annotated[
     str,
     Meta(
-        description="A moment of event time: ISO 8601 (UTC unless it says so), or seconds since "
+        description="An event time: ISO 8601 (UTC unless it has a time zone), or seconds since "
         "the epoch.",
         examples=["2013-01-31T17:00:00Z", "1359651600"],
         extra_json_schema={"anyOf": [{"format": "date-time"}, {"format": "date"}, SECONDS]},
@@ -58,20 +58,28 @@ Categories = Annotated[
     list[Annotated[str, Meta(max_length=1000)]],
     Meta(
         max_length=1000,
-        description="Answer for these alone; repeat it. Of an open vocabulary: any string.",
+        description="Only these categories; may be repeated. With an open vocabulary: any string.",
     ),
 ]
-Top = Annotated[int, Meta(ge=1, le=10_000, description="Keep the largest so many.")]
-LiveTop = Annotated[int, Meta(ge=1, le=1_000, description="Keep the largest so many.")]
+Top = Annotated[
+    int,
+    Meta(
+        ge=1, le=10_000, description="Number of categories or coordinates to keep, largest first."
+    ),
+]
+LiveTop = Annotated[
+    int,
+    Meta(ge=1, le=1_000, description="Number of categories or coordinates to keep, largest first."),
+]
 Metrics = Annotated[
     list[Annotated[str, Meta(max_length=64)]],
-    Meta(max_length=1000, description="Only these metrics; repeat it. All by default."),
+    Meta(max_length=1000, description="Only these metrics; may be repeated. Default: all."),
 ]
 EventId = Annotated[
     str,
     Meta(
         max_length=100,
-        description="The last event that was seen, as the header Last-Event-ID has it.",
+        description="Id of the last event seen, as in the header Last-Event-ID.",
     ),
 ]
 
@@ -81,23 +89,22 @@ Windows = Annotated[
     Meta(
         ge=1,
         le=MOST_WINDOWS,
-        description="Bounds that cover so many windows together, of this one and others: all final "
-        "answers, and (another statement) all answers while they grow.",
+        description="Number of windows, this one included, whose bounds hold together: for all "
+        "final answers, and (a separate statement) for all answers while they grow.",
     ),
 ]
 Simultaneous = Annotated[
     Literal["points"],
     Meta(
-        description="points: bounds that cover all points of the answer together: the final "
-        "ones, and "
-        "(another statement) all while they grow."
+        description="points: the bounds of all points hold together: for the final ones, and (a "
+        "separate statement) for all while they grow."
     ),
 ]
 WeightsFixed = Annotated[
     bool,
     Meta(
-        description="Weights and target were chosen before looking; without it, naming one shares "
-        "beta among all there are. The answer without a name is none of these."
+        description="Weights and target were chosen before looking. Otherwise naming one shares "
+        "beta among all alternatives. The answer without a name is not among these."
     ),
 ]
 

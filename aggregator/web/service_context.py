@@ -143,7 +143,7 @@ class Service:
         """
         waiting = self._answering.statistics().tasks_waiting
         if waiting >= MOST_WAITING:
-            detail = f"{waiting} questions wait for an answer already"
-            raise unavailable(detail, "ask again later, or run another `dither serve`")
+            detail = f"{waiting} queries are already waiting"
+            raise unavailable(detail, "try again later, or run another `dither serve`")
         bound = functools.partial(call, *args, **kwargs)
         return await anyio.to_thread.run_sync(bound, limiter=self._answering)

@@ -25,20 +25,26 @@ LOOK_SECONDS = 0.5
     type=click.IntRange(1, 65535),
     default=PORT,
     show_default=True,
-    help="Of the first broker, on 127.0.0.1.",
+    help="Port of the first broker, on 127.0.0.1.",
 )
-@click.option("--brokers", type=click.IntRange(1), default=1, show_default=True, help="How many.")
+@click.option(
+    "--brokers", type=click.IntRange(1), default=1, show_default=True, help="Number of brokers."
+)
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="For data and logs [default: a temporary one, deleted at the end].",
+    help="Folder for data and logs [default: a temporary one, deleted at the end].",
 )
 @click.option("--fetch", is_flag=True, help="Fetch the jars with Maven, and start nothing.")
-@click.option("--if-possible", is_flag=True, help="With --fetch: say what is missing, exit with 0.")
+@click.option(
+    "--if-possible",
+    is_flag=True,
+    help="With --fetch: if something is missing, say so and exit with 0.",
+)
 def kafka(port: int, brokers: int, folder: Path | None, *, fetch: bool, if_possible: bool) -> None:
-    """Run Apache Kafka on this machine until Ctrl-C. It needs Java 17, and Maven once.
+    """Run Apache Kafka on this machine until Ctrl-C. Needs Java 17, and Maven once.
 
-    The addresses of its brokers are printed once they answer.
+    Prints the addresses of its brokers once they answer.
 
     \b
     dither kafka --folder kafka-data

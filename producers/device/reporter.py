@@ -112,12 +112,12 @@ class Reporter:
         self.metric, self.topic, self.bits = metric, topic, bits
         if metric.sends_true_values and not trusted:
             raise ValueError(
-                f"metric {metric.name!r} is collected in trust: true values would leave this "
-                "device, not randomized; expected `trusted=True` from an application that means it"
+                f"metric {metric.name!r} has trusted collection: true values, not randomized, "
+                "would leave this device. Pass `trusted=True` if the application intends this"
             )
         if metric.sends_true_values:
             logger.warning(
-                "metric %r is collected in trust: TRUE VALUES leave this device, not randomized",
+                "metric %r has trusted collection: TRUE VALUES leave this device, not randomized",
                 metric.name,
             )
         self._owns_connection = not isinstance(config, Connection)
@@ -290,7 +290,10 @@ class Reporter:
             from producers.ledger.round_participation import claim_round
 
             if values.size != 1:
-                raise ValueError(f"{values.size} values with one ledger: expected one person's")
+                raise ValueError(
+                    f"{values.size} values with one ledger: expected one value, as a ledger is for "
+                    "one person"
+                )
             if not claim_round(ledger, metric, asked.number, int(level[0]), self.bits):
                 return 0
         answers = metric.search.answer(values, level, asked.threshold, self.bits)
@@ -318,8 +321,8 @@ class Reporter:
 
         if self._outbox.key is not None:
             raise ValueError(
-                f"a key, with true values of one person for {self.metric.name!r}: expected a "
-                "reporter without one; the pseudonym of the pane is the key"
+                "a reporter with a key cannot send one person's true values for "
+                f"{self.metric.name!r}: open it without a key. The pane's pseudonym is the key"
             )
         ids = entrusted(ledger, self.metric, columns.level, columns.time_ms)
         for row, key in enumerate(ids):

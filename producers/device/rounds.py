@@ -113,7 +113,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
         if self.threshold is not None and not search.could_ask(self.number, self.threshold):
             return (
                 f"{told}: expected the middle of one of the {2 ** (self.number - 1)} intervals "
-                "that the search can have come to"
+                "that the search can have reached"
             )
         return ""
 
@@ -284,7 +284,10 @@ class Rounds:
                 if reached >= left.get(message.partition() or 0, reached + 1):
                     del left[message.partition() or 0]
             if left and clocks.monotonic() > deadline:
-                raise TimeoutError(f"topic {self.topic!r}: partitions {sorted(left)} go on")
+                raise TimeoutError(
+                    f"topic {self.topic!r}: partitions {sorted(left)} have messages that did not "
+                    "arrive in time"
+                )
 
     def _warn(self, told: str) -> None:
         """Log a problem once for as long as it lasts."""

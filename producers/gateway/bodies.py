@@ -31,8 +31,8 @@ MEDIA_TYPES = (PROTOBUF, JSON)
 
 NO_VALUES = (
     "randomize it on the device and post the report instead: producers.Reporter and "
-    "/static/dither.js do so, docs/gateway.md shows how; the gateway must never see what a person "
-    "holds, and has kept nothing of this body"
+    "/static/dither.js do so, docs/gateway.md shows how; the gateway must never see true values, "
+    "and kept nothing of this body"
 )
 BATCH_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 SHOWN = "docs/gateway.md shows what a body looks like"
@@ -237,8 +237,8 @@ def _level(offered: Sequence[float], index: int, given: JsonReport) -> int:
     if given.epsilon not in offered:
         raise ReportError(
             "bad_level",
-            f"reports[{index}].epsilon = {given.epsilon}: expected one of {offered}, the one that "
-            "the report was randomized at",
+            f"reports[{index}].epsilon = {given.epsilon}: expected one of {offered}, the one at "
+            "which the report was randomized",
         )
     return offered.index(given.epsilon)
 
@@ -289,8 +289,8 @@ _REMEDIES = {
     "too_old": "set the device's clock; if the time is right, the service has to allow it with a "
     "longer aggregate.past",
     "unknown_metric": "GET /v1/metrics lists the metrics",
-    "wrong_revision": "GET /v1/metrics/NAME has the definition to randomize by; a report of "
-    "another one cannot be counted, and a value that is randomized anew spends its epsilon anew",
+    "wrong_revision": "GET /v1/metrics/NAME has the definition to use. A report of another "
+    "definition cannot be counted. Randomizing a value again spends its epsilon again",
     "too_many_reports": "post the reports in several batches, each with an id of its own",
     "bad_round": "GET /v1/metrics/NAME/round has the round that is open",
     "bad_batch_id": "draw 16 random bytes for each batch, and keep them when you post it again",

@@ -121,8 +121,8 @@ class Allowance:
             raise Problem(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 f"more than {amount} {self.unit} per {window} from {client}",
-                "post again after the time in Retry-After, the same batch if it has an id; "
-                "fewer, larger batches cost fewer posts",
+                "post again after the time in Retry-After (the same batch if it has an id); send "
+                "fewer, larger batches",
                 retry_after=left,
             )
 

@@ -40,11 +40,11 @@ RETRY_SECONDS = 2.0
 LOOK_SECONDS = 4.0
 """That a question about readiness waits for Kafka's answer at most."""
 
-OVERHEARD = "true values of a metric that is collected in trust, over HTTP without TLS"
+OVERHEARD = "true values of a metric with trusted collection over HTTP without TLS"
 USE_TLS = (
     "these values may have been intercepted. Post to an https:// address (serve.tls_certificate, "
     "or a proxy with TLS that serve.trusted_proxies names); gateway.trusted_without_tls = true "
-    "lets them in as they are, where no network lies between"
+    "accepts them without TLS, for clients on the same machine"
 )
 SAME_BATCH = "post the same batch again, with the same batch_id and time: it is counted once"
 
@@ -154,8 +154,8 @@ class Gateway:
         if not self._sender.is_stalled:
             return ""
         return (
-            f"Kafka has acknowledged no post since one waited for {self._sender.timeout:g} s in "
-            f"vain, though a broker may answer: topic {self._sender.topic!r} may have fewer "
+            f"Kafka has acknowledged no post since one timed out after {self._sender.timeout:g} s, "
+            f"although a broker may answer: topic {self._sender.topic!r} may have fewer "
             "replicas in sync than min.insync.replicas, or no leader"
         )
 
@@ -246,7 +246,7 @@ class Gateway:
         if message["type"] == "http.disconnect":
             raise Problem(
                 HTTPStatus.BAD_REQUEST,
-                "the client has gone before its body was complete",
+                "the client disconnected before its body was complete",
                 "post it again",
             )
         chunk: bytes = message.get("body", b"")
@@ -376,15 +376,15 @@ def _not_acknowledged(batch: Batch, error: KafkaError, seconds: float) -> Proble
     if error.code() == KafkaError._ALL_BROKERS_DOWN:
         return Problem(
             HTTPStatus.GATEWAY_TIMEOUT,
-            f"Kafka does not answer: whether it has batch {name} is unknown",
+            f"Kafka does not answer: it is unknown whether it has batch {name}",
             SAME_BATCH,
             retry_after=RETRY_SECONDS,
         )
     if error.code() == KafkaError._MSG_TIMED_OUT:
         return Problem(
             HTTPStatus.GATEWAY_TIMEOUT,
-            f"Kafka has not acknowledged batch {name} within {seconds:g} seconds: "
-            "whether it has it is unknown",
+            f"Kafka has not acknowledged batch {name} within {seconds:g} seconds: it is unknown "
+            "whether it has the batch",
             SAME_BATCH,
             retry_after=RETRY_SECONDS,
         )

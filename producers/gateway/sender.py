@@ -164,7 +164,7 @@ class Sender:
         if failed is None or failed.closed:
             return
         logger.error(
-            "Kafka's producer has failed for good, a new one takes over: %s", failed.last_error
+            "Kafka's producer has failed permanently; it is replaced: %s", failed.last_error
         )
         self._connection = Connection(self._config)
         threading.Thread(

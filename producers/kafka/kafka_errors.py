@@ -99,11 +99,11 @@ class DeliveryError(RuntimeError):
         remedy = (
             "they are kept, and flush() sends them again (one that arrives twice counts once)"
             if kept
-            else "the reporter is closed and they are lost; call flush() before closing to be able "
-            "to try again"
+            else "the reporter is closed and they are lost; call flush() before closing, so that "
+            "you can retry"
         )
         super().__init__(
             f"{reports} reports in {batches} batches were not acknowledged by Kafka at {servers}: "
-            f"{first_error}; check that the brokers can be reached and the topic be written to; "
+            f"{first_error}; check that the brokers are reachable and the topic is writable; "
             f"{remedy}"
         )

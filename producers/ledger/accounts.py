@@ -38,7 +38,7 @@ class BudgetSpent(RuntimeError):  # noqa: N818
         self.budget, self.free_at, self.of_metric = budget, free_at, of_metric
         whose = f"the budget of {metric!r}" if of_metric else "the budget of all metrics"
         then = (
-            "the whole budget is less than that: ask for less, or raise it"
+            "the whole budget is smaller than that: use a smaller epsilon, or raise the budget"
             if free_at is None
             else f"enough is free again from {free_at:%Y-%m-%d %H:%M:%S} UTC"
         )

@@ -102,8 +102,8 @@ class Ledger:
             self.period_ms = _setting(database, "period_ms")
             if wished not in (None, self.period_ms):
                 raise ValueError(
-                    f"period = {period!r}: ledger {self.path} has counted by "
-                    f"{self.period_ms} ms since it was made; leave it out, or begin another file"
+                    f"period = {period!r}: ledger {self.path} was created with a period of "
+                    f"{self.period_ms} ms; leave period out, or create another file"
                 )
             self._replace(database, given)
 
@@ -200,8 +200,8 @@ class Ledger:
         ...     ledger = Ledger(Path(folder) / "ledger", budget=2)
         ...     ledger.spend("dep_delay", "1.5", reports=3)
         ...     print(ledger)  # doctest: +ELLIPSIS
-        In the last 24 hours this device gave 3 randomized answers about dep_delay (1.5). Whoever
-        has seen all of them can be at most e^1.5 = 4.5 times surer of anything about you than
+        In the last 24 hours this device gave 3 randomized answers about dep_delay (1.5). Anyone
+        who has seen all of them can be at most e^1.5 = 4.5 times surer of anything about you than
         before. 0.5 of 2 is left; more is free again from ...
         """
         with transaction(self.path, write=False) as database:

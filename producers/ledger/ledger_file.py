@@ -111,7 +111,7 @@ def create(path: Path, period_ms: int, now_ms: int) -> None:
         return
     except OSError as error:
         raise LedgerError(
-            path, f"cannot be made ({error.strerror}): expected a folder that can be written to"
+            path, f"cannot be created ({error.strerror}): expected a writable folder"
         ) from None
     except sqlite3.Error as error:
         raise LedgerError(path, _explained(error)) from None
@@ -159,23 +159,23 @@ def _check(path: Path, database: sqlite3.Connection) -> None:
     (identity,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if identity != APPLICATION_ID:
-        raise LedgerError(path, "this is not a ledger: expected a file that `Ledger` made")
+        raise LedgerError(path, "this is not a ledger: expected a file that `Ledger` created")
     if version != VERSION:
-        raise LedgerError(path, f"made by another version ({version}): expected {VERSION}")
+        raise LedgerError(path, f"created by another version ({version}): expected {VERSION}")
 
 
 def _explained(error: sqlite3.Error) -> str:
     told = str(error)
     for words, remedy in (
-        ("not a database", "this is not a ledger: expected a file that `Ledger` made"),
-        ("malformed", f"the file is damaged ({told}): restore it, or begin a new one elsewhere"),
+        ("not a database", "this is not a ledger: expected a file that `Ledger` created"),
+        ("malformed", f"the file is damaged ({told}): restore it, or create a new one elsewhere"),
         (
             "unable to open",
-            "no such file, or it may not be opened: give `Ledger` a budget to begin "
-            "one, and check the permissions of its folder",
+            "no such file, or no permission to open it: give `Ledger` a budget to create one, and "
+            "check the permissions of its folder",
         ),
-        ("full", "the disk is full: make room"),
-        ("readonly", "the file or its folder is read-only: it has to be written to"),
+        ("full", "the disk is full: free space"),
+        ("readonly", "the file or its folder is read-only: expected both to be writable"),
         ("locked", f"another process kept it locked for {BUSY_SECONDS:g} s: try again"),
     ):
         if words in told:

@@ -30,9 +30,9 @@ class AlreadyAnswered(RuntimeError):  # noqa: N818
     def __init__(self, metric: str, next_ms: int) -> None:
         self.metric, self.next_ms = metric, next_ms
         super().__init__(
-            f"this device has answered {metric!r} already, in the pane that ends at "
-            f"{utc_time(next_ms):%Y-%m-%d %H:%M:%S} UTC: it takes one answer of a device for each "
-            "pane, in order of time; nothing was reported"
+            f"this device already answered {metric!r}, in the pane that ends at "
+            f"{utc_time(next_ms):%Y-%m-%d %H:%M:%S} UTC: a device answers once per pane, in order "
+            "of time; nothing was reported"
         )
 
 

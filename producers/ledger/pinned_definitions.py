@@ -35,9 +35,9 @@ class DefinitionChanged(ValueError):  # noqa: N818
     def __init__(self, metric: str) -> None:
         self.metric = metric
         super().__init__(
-            f"the definition of {metric!r} is not the one that this device has answered: expected "
-            "the same definition for as long as the device remembers its rounds or answers. A new "
-            "question needs another name; nothing was reported"
+            f"the definition of {metric!r} differs from the one that this device has answered: "
+            "expected the same definition while the device remembers its rounds or answers. Give "
+            "a new question another name; nothing was reported"
         )
 
 

@@ -35,15 +35,16 @@ def summarize(accounts: Mapping[str, Account], period_ms: int, began: datetime.d
     sentences = [_given(metrics, whole, describe_period(period_ms), of_what)]
     if repeated:
         sentences.append(
-            f"Answers about {' and '.join(repeated)} are repeated while a value stays, so that "
-            "they show when it changed: that is not counted. They are charged as if it had changed."
+            f"Answers about {' and '.join(repeated)} are repeated while the value stays the same, "
+            "so they reveal when it changed; this account does not include that. They are charged "
+            "as if it had changed."
         )
     sentences += _left(whole, metrics)
     if whole.ever_reports > whole.reports:
         sentences.append(
-            f"Since {began:%Y-%m-%d} it gave {_answers(whole.ever_reports)}, at a cost of "
-            f"{number(whole.ever_spent)} in all"
-            + (", where an answer that was repeated costs once." if repeated else ".")
+            f"Since {began:%Y-%m-%d} it gave {_answers(whole.ever_reports)}, at a total cost of "
+            f"{number(whole.ever_spent)}"
+            + (", where a repeated answer counts once." if repeated else ".")
         )
     return " ".join(sentences)
 
@@ -57,7 +58,7 @@ def _given(metrics: list[Account], whole: Account, period: str, of_what: str) ->
     if trusted:
         seen = "all the collector's releases, and the randomized answers,"
     sentence = (
-        f"In the last {period} this device gave {about}. Whoever has seen {seen} can be at "
+        f"In the last {period} this device gave {about}. Anyone who has seen {seen} can be at "
         f"most e^{number(whole.spent)} = {times(whole.spent)} times surer of {of_what} than "
         "before."
     )
@@ -70,7 +71,7 @@ def _about(account: Account) -> str:
     if not account.trusted:
         return f"{_answers(account.reports)} about {account.metric} ({number(account.spent)})"
     values = f"{account.reports} true value{'' if account.reports == 1 else 's'}"
-    return f"{values} of {account.metric} to a collector that is trusted ({number(account.spent)})"
+    return f"{values} of {account.metric} to a trusted collector ({number(account.spent)})"
 
 
 def _left(whole: Account, metrics: list[Account]) -> list[str]:

@@ -92,7 +92,7 @@ class LevelDistribution:
         try:
             metric.level_of(self.epsilons)
         except ValueError as error:
-            raise ValueError(f"the mix does not fit: {error}") from None
+            raise ValueError(f"the mix cannot be used: {error}") from None
 
     def assign(self, count: int, generator: np.random.Generator) -> NDArray[np.float64]:
         """Draw the epsilon of each of `count` simulated devices.

@@ -25,7 +25,7 @@ DISTRIBUTIONS = {
     "minimum": OF_NUMBERS,
     "maximum": OF_NUMBERS,
     "frequency": {
-        "uniform": "uniform: every category alike",
+        "uniform": "uniform: every category equally often",
         "zipf": "zipf:S: the i-th category in proportion to i to the power of -S",
     },
 }

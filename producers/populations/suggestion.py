@@ -154,7 +154,8 @@ def suggest(
         if within is None and is_identifying(numbers):
             raise ValueError(
                 f"{place} has fewer than {FEWEST_VALUES} different numbers: a range around them "
-                "would tell some of them. Say what values can be, with --range LOW HIGH"
+                "would reveal some of them. Give the range of possible values with --range LOW "
+                "HIGH"
             )
         try:
             ranges = rank_ranges(numbers, levels)
@@ -165,7 +166,7 @@ def suggest(
         keys["range"] = list(chosen.edges)
         notes += describe(ranges, chosen, numbers.size, unit)
     elif within is not None:
-        raise ValueError(f"{place} is not of numbers: expected no range for it")
+        raise ValueError(f"{place} has no numbers: leave out the range")
     else:
         keys |= _vocabulary(values, place, categories, list_all=list_categories, is_open=is_open)
     keys["levels"] = list(levels)
@@ -209,8 +210,8 @@ def _numbers(
     more = f" and {wrong.size - SHOWN} more" if wrong.size > SHOWN else ""
     raise ValueError(
         f"{place}: {wrong.size:,} of {len(values):,} cells are no numbers: {shown}{more}. Write "
-        "numbers as 1234.5, without a unit; or say that such a cell means no value, with --missing "
-        "TEXT for each, here and for dither produce; or count strings, with --kind frequency"
+        "numbers as 1234.5, without a unit. Or mark such cells as missing with --missing TEXT for "
+        "each, here and for dither produce. Or count strings with --kind frequency"
     )
 
 
@@ -230,23 +231,23 @@ def _vocabulary(
         if strange := sorted(set(distinct).difference(categories)):
             raise ValueError(
                 f"{place}: {len(strange)} strings are none of the {len(categories)} categories, "
-                f"{strange[0]!r} for one. Name them with --category, too, or say that they mean no "
-                "value, with --missing TEXT"
+                f"{strange[0]!r} for one. Add them with --category, or mark them as missing with "
+                "--missing TEXT"
             )
         return {"kind": "frequency", "mechanism": CLOSED, "categories": list(categories)}
     if list_all:
         if len(distinct) > MOST_CATEGORIES:
             raise ValueError(
                 f"{place} has {len(distinct):,} different strings: expected at most "
-                f"{MOST_CATEGORIES:,} to list them; --open counts strings that nobody lists"
+                f"{MOST_CATEGORIES:,} to list them; --open accepts any string"
             )
         return {"kind": "frequency", "mechanism": CLOSED, "categories": distinct}
     if is_open or len(distinct) > MOST_CATEGORIES:
         return {"kind": "frequency", "mechanism": "count_sketch", "categories": OPEN}
     raise ValueError(
-        f"{place} has {len(distinct):,} different strings. Everybody can read a definition, so "
-        "none of them is written into it unless you say so: --list-categories writes them all, "
-        "--category NAME (for each) names those that count, --open counts what nobody lists"
+        f"{place} has {len(distinct):,} different strings. Everybody can read a definition, so the "
+        "strings are written into it only if you say so: --list-categories lists all of them, "
+        "--category NAME lists one (repeat it), --open accepts any string"
     )
 
 

@@ -59,7 +59,7 @@ class TimeFormat:
         """Return a description."""
         if self.form == MILLISECONDS:
             return self.form
-        return f"{self.form}; times that name no zone are taken as {self.zone}"
+        return f"{self.form}; times without a zone are in {self.zone}"
 
     def parse(self, cell: str) -> int:
         """Return a cell's time in ms since the epoch; -1 if it is missing.
@@ -78,7 +78,7 @@ class TimeFormat:
             return float(cell) / 1000
         if self.form == MAIL:
             if not _MAIL.fullmatch(cell):
-                raise ValueError("neither its form nor one of its zones")
+                raise ValueError("neither the format nor a time zone")
             moment = email.utils.parsedate_to_datetime(cell)
         elif self.form != STANDARD:
             moment = datetime.datetime.strptime(cell, self.form)
@@ -127,8 +127,8 @@ def detect_time_format(cells: Sequence[str], place: str, zone: str = UTC) -> Tim
     if len(fitting) > 1:
         forms = " and ".join(repr(form.form) for form in fitting)
         raise ValueError(
-            f"{place}: {wrong!r} and all other cells fit {forms}: say which it is, with "
-            f"--time-format {fitting[0].form!r} for instance"
+            f"{place}: {wrong!r} and all other cells fit {forms}: choose one, with --time-format "
+            f"{fitting[0].form!r} for instance"
         )
     return fitting[0] if fitting else standard
 

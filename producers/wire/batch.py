@@ -175,8 +175,8 @@ def check_round(metric: Metric, number: int) -> None:
     elif not 1 <= number <= metric.rounds:
         raise ReportError(
             "bad_round",
-            f"round {number}: {metric.name} is asked in rounds 1 to {metric.rounds}, and an answer "
-            "says which one it is for",
+            f"round {number}: {metric.name} is asked in rounds 1 to {metric.rounds}, and an "
+            "answer must name its round",
         )
 
 

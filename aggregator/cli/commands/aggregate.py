@@ -24,23 +24,23 @@ from aggregator.storage.eviction import refuse_eviction
 
 
 @click.command()
-@click.option("--workers", type=click.IntRange(1), help="Processes that count side by side.")
+@click.option("--workers", type=click.IntRange(1), help="Number of worker processes.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="What to log.",
+    help="Lowest level to log.",
 )
-@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @settings_options
 def aggregate(settings: Settings, workers: int | None, log_level: str, log_json: bool) -> None:
     """Count reports from Kafka into Redis.
 
-    Every partition's sums and its next offset are committed together, once a second. Any number of
-    workers may run, here or elsewhere: Kafka's consumer group spreads the partitions over them.
-    SIGTERM or Ctrl-C drains, commits and leaves the group. Changed metric definitions are taken
-    over within seconds, or at SIGHUP.
+    Every second, each partition's sums and next offset are committed together. Any number of
+    workers may run, here or elsewhere: Kafka's consumer group distributes the partitions. SIGTERM
+    or Ctrl-C drains, commits and leaves the group. Changed metric definitions take effect within
+    seconds, or at SIGHUP.
     """
     logging.configure(log_level, log_json)
     metrics = live_metrics(settings)

@@ -27,7 +27,8 @@ from estimators.shuffling import shuffled_epsilon
     "--shuffled",
     type=click.IntRange(1),
     metavar="REPORTS",
-    help="Add what a shuffler would give that mixes so many reports of a level: Dither has none.",
+    help="Also show the epsilon that a shuffler would give if it mixed this many reports of a "
+    "level. Dither has no shuffler.",
 )
 @click.option(
     "--delta",
@@ -40,22 +41,22 @@ from estimators.shuffling import shuffled_epsilon
     "--attack",
     "attacked",
     is_flag=True,
-    help="Also tell two values apart by the bytes that a reporter sends, and say what epsilon is "
-    "at least: in an in-process broker, or in a scratch topic of the one that --kafka names.",
+    help="Also measure a lower bound on epsilon by telling two values apart in the messages of a "
+    "reporter. Uses an in-process broker, or a scratch topic of the cluster that --kafka names.",
 )
 @click.option(
     "--reports",
     type=click.IntRange(1_000),
     default=400_000,
     show_default=True,
-    help="With --attack: reports of each level.",
+    help="With --attack: number of reports per level.",
 )
 @click.option(
     "--confidence",
     type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
     default=0.999,
     show_default=True,
-    help="With --attack: of each level's bound.",
+    help="With --attack: confidence of each level's bound.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
@@ -69,17 +70,18 @@ def audit(
     confidence: float,
     as_json: bool,
 ) -> None:
-    """Prove that no report says more than its privacy level allows.
+    """Check that no report reveals more than its privacy level allows.
 
-    For each metric and level: the logarithm of the largest ratio of the probabilities of a report
-    under two values, as the randomizer's integer thresholds make it, and whether the exact ratio is
-    at most e^epsilon; of a minimum or maximum, of all that one device answers. The exit code is 1
-    if one is not. Needs neither Kafka nor Redis. Metrics that are collected in trust are left out.
+    Without --attack the check is exact. For each metric and level it prints the logarithm of the
+    largest ratio between the probabilities of a report under two values, computed from the
+    randomizer's integer thresholds, and whether the ratio is at most e^epsilon. For a minimum or
+    maximum this covers all answers of one device. The exit code is 1 if a level fails. Needs
+    neither Kafka nor Redis. Metrics with trusted collection are left out.
 
-    With --attack, a certificate is not believed: two values go through a reporter and a broker, and
-    from the messages comes a lower bound on epsilon; of a minimum or maximum, from answers to one
-    round. Above the level's epsilon it FAILS (exit code
-    1), which a mechanism that keeps its promise does with a probability of at most 0.1% a level.
+    With --attack the check is a measurement. Two values go through a reporter and a broker, and the
+    messages give a lower bound on epsilon; for a minimum or maximum, the answers to one round do.
+    If the bound exceeds the level's epsilon, the level FAILS (exit code 1). A correct mechanism
+    fails with a probability of at most 0.1% per level.
     """
     metrics = defined_metrics(settings)
     if metric is not None and metric not in metrics:
@@ -89,8 +91,8 @@ def audit(
     for each in asked:
         if each.sends_true_values:
             click.echo(
-                f"{each.name}: collected in trust, so its reports are true values and have no "
-                "certificate; each release says what it costs (docs/trusted.md)",
+                f"{each.name}: no certificate, because its reports are true values (trusted "
+                "collection). Each release states its privacy loss (docs/trusted.md)",
                 err=True,
             )
     if not chosen:

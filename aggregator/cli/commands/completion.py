@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that teaches a shell to complete commands, options and metrics.
+    """Print the script with which a shell completes commands, options and metrics.
 
     \b
     bash:  eval "$(dither completion bash)"    in ~/.bashrc

@@ -18,16 +18,16 @@ from estimators.metrics.search import SearchMetric
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="What to log.",
+    help="Lowest level to log.",
 )
-@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @settings_options
 def coordinate(settings: Settings, log_level: str, log_json: bool) -> None:
-    """Open and decide the rounds of minimum and maximum.
+    """Run the rounds of minimum and maximum metrics.
 
-    A round is told on the topic of rounds, and closes when it has its answers or its time is over;
-    its decision opens the next one. Any number may run, here or elsewhere: one at a time works, and
-    another goes on where it stops. SIGTERM or Ctrl-C ends it.
+    Each round is announced on the topic of rounds. It closes when it has its answers or its time is
+    over, and its decision opens the next round. Any number may run, here or elsewhere: one works at
+    a time, and another takes over if it stops. SIGTERM or Ctrl-C ends it.
     """
     from aggregator.config import logging
     from aggregator.reading.reader import Reader
@@ -37,7 +37,7 @@ def coordinate(settings: Settings, log_level: str, log_json: bool) -> None:
     metrics = live_metrics(settings)
     if not any(isinstance(metric, SearchMetric) for metric in metrics.values()):
         raise DitherError(
-            f"no metric of {settings.metrics} is a minimum or maximum: there is nothing to "
+            f"no metric of {settings.metrics} is a minimum or maximum: there are no rounds to "
             "coordinate"
         )
     coordinator = Coordinator(settings, Reader(opened_store(settings), metrics))

@@ -31,11 +31,11 @@ USUAL_ROUNDS = 3
 
 @click.group()
 def deadletters() -> None:
-    """List, explain, send again or drop what could not be counted.
+    """List, explain, replay or drop messages that could not be counted.
 
-    Messages that are refused go to the dead-letter topic as they came, with the reason. `list` and
-    `explain` change nothing. What was sent again or dropped is no longer listed; the topic keeps it
-    until its retention ends.
+    Refused messages go to the dead-letter topic unchanged, with the reason. `list` and `explain`
+    change nothing. Messages that were replayed or dropped are no longer listed; the topic keeps
+    them until its retention ends.
     """
 
 
@@ -60,14 +60,18 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Only these reasons; repeatable.",
     )
     @click.option("--metric", "names", multiple=True, help="Only these metrics; repeatable.")
-    @click.option("--since", type=Moment(), help="Only what reached Kafka then or later.")
-    @click.option("--until", type=Moment(), help="Only what reached Kafka before.")
+    @click.option(
+        "--since", type=Moment(), help="Only messages that reached Kafka at this time or later."
+    )
+    @click.option(
+        "--until", type=Moment(), help="Only messages that reached Kafka before this time."
+    )
     @click.option(
         "--partition",
         "partitions",
         type=click.IntRange(0),
         multiple=True,
-        help="Only of these partitions of the reports topic; repeatable.",
+        help="Only these partitions of the reports topic; repeatable.",
     )
     @functools.wraps(command)
     def with_filters(
@@ -133,7 +137,7 @@ def _reading(settings: Settings, quiet: bool) -> Iterator[_Read]:
     type=click.IntRange(0),
     default=20,
     show_default=True,
-    help="Show so many single ones, the first in the topic.",
+    help="Number of single dead letters to show, from the start of the topic.",
 )
 @json_option
 @settings_options
@@ -165,10 +169,10 @@ def list_(settings: Settings, filters: Filters, limit: int, as_json: bool) -> No
     if selection.total > len(shown):
         click.echo(f"\n{len(shown)} of {selection.total} are shown (--limit)")
     if selection.handled:
-        click.echo(f"{selection.handled} were sent again or dropped before")
+        click.echo(f"{selection.handled} were replayed or dropped before")
     if others:
         click.echo(
-            f"{others} messages of the topic are no dead letters of {settings.topics.reports}"
+            f"{others} messages of the topic are not dead letters of {settings.topics.reports}"
         )
 
 
@@ -177,7 +181,7 @@ def list_(settings: Settings, filters: Filters, limit: int, as_json: bool) -> No
 @json_option
 @settings_options
 def explain(settings: Settings, place: str, as_json: bool) -> None:
-    """Show one dead letter in full: what it is, why it was refused, what to do.
+    """Show one dead letter in full: content, reason, remedy.
 
     PARTITION:OFFSET is its place in the dead-letter topic, as `list` shows it.
     """
@@ -196,22 +200,22 @@ def explain(settings: Settings, place: str, as_json: bool) -> None:
 
 @deadletters.command()
 @filter_options
-@click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing.")
 @click.option(
     "--rounds",
     type=click.IntRange(1),
     default=USUAL_ROUNDS,
     show_default=True,
-    help="Leave alone what was sent again so often and refused each time.",
+    help="Skip messages that were replayed and refused this many times.",
 )
 @json_option
 @settings_options
 def replay(settings: Settings, filters: Filters, dry_run: bool, rounds: int, as_json: bool) -> None:
-    """Send dead letters again, after what was wrong has been put right.
+    """Send dead letters again, after you have repaired the cause.
 
-    Each goes into the partition it came from, with the same bytes, and is counted once, however
-    often this is run. What the workers would refuse again, by the definitions and watermarks of
-    now, is not sent and stays listed.
+    Each message goes to the partition it came from, with the same bytes, and is counted once,
+    however often you run this. Messages that the workers would refuse again, by the current
+    definitions and watermarks, are not sent and stay listed.
     """
     with _reading(settings, as_json) as read:
         selection = Selection(read.letters(), filters, read.marked)
@@ -239,12 +243,12 @@ def replay(settings: Settings, filters: Filters, dry_run: bool, rounds: int, as_
 
 @deadletters.command()
 @filter_options
-@click.option("--all", "everything", is_flag=True, help="All of them, without a filter.")
+@click.option("--all", "everything", is_flag=True, help="Drop all of them.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @settings_options
 def drop(settings: Settings, filters: Filters, everything: bool, yes: bool, as_json: bool) -> None:
-    """Mark dead letters as dealt with, so that they are listed and sent no more.
+    """Mark dead letters as handled, so that they are no longer listed or replayed.
 
     Nothing is deleted: the topic keeps them until its retention ends.
     """
@@ -295,11 +299,13 @@ def _kinds(selection: Selection) -> list[dict[str, Any]]:
 def _summary(selection: Selection) -> str:
     """Return the kinds as a table, the largest first."""
     if not selection.total:
-        return "no dead letters" + (" but those dealt with" if selection.handled else "")
+        return "no dead letters" + (
+            " other than those replayed or dropped" if selection.handled else ""
+        )
     rows = [tuple(kind.values()) for kind in _kinds(selection)]
     shown = rows[:SHOWN_KINDS]
     if more := rows[SHOWN_KINDS:]:
-        shown.append((f"{len(more)} kinds more", "", sum(row[2] for row in more), "", ""))
+        shown.append((f"{len(more)} more kinds", "", sum(row[2] for row in more), "", ""))
     return table(("reason", "metric", "letters", "oldest", "newest"), shown)
 
 

@@ -15,16 +15,19 @@ OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
 
 @click.command()
 @click.argument("table", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
-@click.option("--column", required=True, help="The column of the values.")
-@click.option("--time-column", multiple=True, help="Its column of event times; may be repeated.")
-@click.option("--name", help="Of the metric [default: the column's].")
-@click.option("--unit", default="", help="Of a mean, for people.")
+@click.option("--column", required=True, help="Column with the values.")
+@click.option("--time-column", multiple=True, help="Column with event times; may be repeated.")
+@click.option("--name", help="Name of the metric [default: that of the column].")
+@click.option("--unit", default="", help="Unit of a mean, shown to people.")
 @click.option(
     "--time-format",
-    help="How times are written, as in %d/%m/%Y [default: the format that all cells have].",
+    help="Format of the times, such as %d/%m/%Y [default: the format that fits all cells].",
 )
 @click.option(
-    "--time-zone", default=UTC, show_default=True, help="Of times that name none: Europe/Berlin."
+    "--time-zone",
+    default=UTC,
+    show_default=True,
+    help="Time zone of times without one, such as Europe/Berlin.",
 )
 @click.option(
     "--kind", type=click.Choice(KINDS), help="[default: mean of numbers, frequency of strings]"
@@ -34,14 +37,25 @@ OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
     "within",
     type=(float, float),
     metavar="LOW HIGH",
-    help="What a mean's values can be; others are clipped [default: from rounded quantiles].",
+    help="Range of a mean's values; others are clipped [default: from rounded quantiles].",
 )
 @click.option(
-    "--category", "categories", multiple=True, help="A string that counts; may be repeated."
+    "--category", "categories", multiple=True, help="A category to count; may be repeated."
 )
-@click.option("--list-categories", is_flag=True, help="Write the file's strings into it.")
-@click.option("--open", "is_open", is_flag=True, help="Count strings that nobody lists.")
-@click.option("--missing", multiple=True, help="A cell that means: no value; may be repeated.")
+@click.option(
+    "--list-categories",
+    is_flag=True,
+    help="Write all strings of the file into the definition, as categories.",
+)
+@click.option(
+    "--open",
+    "is_open",
+    is_flag=True,
+    help="Use an open vocabulary: any string is counted, none is listed.",
+)
+@click.option(
+    "--missing", multiple=True, help="Text of a cell without a value, such as NA; may be repeated."
+)
 @click.option(
     "--level",
     "levels",
@@ -49,7 +63,7 @@ OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
     multiple=True,
     default=LEVELS,
     show_default=True,
-    help="An epsilon on offer; may be repeated.",
+    help="An epsilon that owners may choose; may be repeated.",
 )
 def define(
     table: str,
@@ -67,12 +81,12 @@ def define(
     missing: tuple[str, ...],
     levels: tuple[float, ...],
 ) -> None:
-    """Suggest a metric for a column of a CSV file: a table for metrics.toml.
+    """Suggest a metric for a column of a CSV file, as a table for metrics.toml.
 
-    Numbers become a mean, strings a frequency. Everybody can read a definition, so no value of the
-    file is written into it unless you say so: a range comes from rounded quantiles, and strings are
-    listed with --list-categories only. What was decided, and what each range costs, is told on the
-    error output.
+    Numbers become a mean, strings a frequency. Everybody can read a definition, so values of the
+    file are written into it only if you ask for it: a range comes from rounded quantiles, and
+    strings are listed only with --list-categories. The error output says what was decided, and what
+    each range costs.
 
     \b
     dither define flights.csv --column dep_delay --range -60 180 > metrics.toml

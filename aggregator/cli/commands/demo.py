@@ -22,16 +22,18 @@ SIGNALLED = 128
     type=click.FloatRange(1),
     default=60,
     show_default=True,
-    help="How long the year takes.",
+    help="Seconds in which the year is replayed.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Processes that count side by side.",
+    help="Number of worker processes.",
 )
-@click.option("--seed", default=2013, show_default=True, help="Which flight chooses which level.")
+@click.option(
+    "--seed", default=2013, show_default=True, help="Seed for the choice of each flight's level."
+)
 @click.option("--stay", is_flag=True, help="Keep the dashboard after the year, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @settings_options
@@ -40,12 +42,12 @@ def demo(
 ) -> None:
     """Replay the flights of 2013 out of New York as devices, and watch the estimates.
 
-    Each of the 336,776 flights randomizes its own values at the privacy level it chose and reports
-    them into Kafka; a worker counts them into Redis; truth and estimate are shown side by side. At
-    the end the log is replayed to prove the sums.
+    Each of the 336,776 flights randomizes its own values at the privacy level that it chose, and
+    reports them to Kafka. A worker counts them into Redis. The demo shows truth and estimate side
+    by side. At the end it replays the log and verifies the sums.
 
-    Runs on a broker and a store of its own, inside this machine, unless --kafka or --redis (or the
-    settings) name others. Ctrl-C ends it early, with the same summary.
+    It starts its own broker and store on this machine, unless --kafka or --redis (or the settings)
+    name others. Ctrl-C ends it early, with the same summary.
     """
     for ending in (signal.SIGTERM, signal.SIGHUP):  # leaving stops what it started
         signal.signal(ending, lambda number, _: sys.exit(SIGNALLED + number))

@@ -31,40 +31,47 @@ from estimators.weights import WEIGHTINGS
 
 @click.command()
 @metric_argument()
-@click.option("--from", "start", type=Moment(), help="Begin of the window (UTC unless it says so).")
+@click.option(
+    "--from", "start", type=Moment(), help="Start of the window (UTC unless a time zone is given)."
+)
 @click.option("--to", "end", type=Moment(), help="End of the window.")
-@click.option("--window", metavar="DURATION", help="Instead: the last 1h (30s, 1d, ...) counted.")
+@click.option(
+    "--window",
+    metavar="DURATION",
+    help="Instead of --from and --to: the last 1h (30s, 1d, ...) that was counted.",
+)
 @click.option(
     "--windows",
     type=click.IntRange(1, MOST_WINDOWS),
     default=1,
-    help="Bounds that cover so many windows together, of this one and others that are looked at.",
+    help="Make the bounds of this many windows hold together, this one included.",
 )
 @click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
 @click.option(
     "--weights",
     type=click.Choice(sorted(WEIGHTINGS)),  # a release has the weights that it was drawn with
-    help="How much each privacy level counts [default: as `dither weights` says].",
+    help="How much each privacy level counts [default: the policy set with `dither weights`].",
 )
 @click.option(
     "--weights-fixed",
     is_flag=True,
-    help="Weights and target were chosen before looking: beta is not shared among what there is.",
+    help="Weights and target were chosen before looking at any answer: do not share beta among "
+    "the alternatives.",
 )
 @click.option(
     "--bound",
     type=click.Choice(BOUNDS),
     default="auto",
     show_default=True,
-    help="fixed: for a closed window; anytime: for a total that is looked at while it grows; "
-    "auto: fixed once the window is final; normal: asymptotic, for comparison.",
+    help="fixed: for a closed window; anytime: for a total that you look at while it grows; auto: "
+    "anytime, then fixed once the window is final; normal: asymptotic, for comparison.",
 )
 @click.option(
     "--target",
     type=click.Choice(TARGETS),
     default="population",
     show_default=True,
-    help="What the bounds cover: whom the users come from, or these very users.",
+    help="What the bounds cover: the population from which the users come, or exactly these users.",
 )
 @click.option(
     "--top",
@@ -75,17 +82,18 @@ from estimators.weights import WEIGHTINGS
     "--category",
     "categories",
     multiple=True,
-    help="Answer for this category alone; may be repeated. Of an open vocabulary: any string.",
+    help="Show only this category; may be repeated. With an open vocabulary: any string.",
 )
 @click.option(
     "--pointwise",
     is_flag=True,
-    help="Bounds that hold for each category by itself, not for all at once.",
+    help="Make the bounds hold for each category by itself, not for all at once.",
 )
 @click.option(
     "--simplex",
     is_flag=True,
-    help="Add the nearest frequencies that are at least 0 and sum to 1: biased, without bounds.",
+    help="Also show the nearest frequencies that are at least 0 and sum to 1. They are biased and "
+    "have no bounds.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @settings_options
@@ -109,17 +117,17 @@ def estimate(
 ) -> None:
     """Show a metric's estimate and its confidence bounds.
 
-    Without --from, --to and --window it covers everything counted so far. Times are event times; a
-    window is widened to whole panes. For a trusted metric it shows the latest release of a pane in
-    the window.
+    Without --from, --to and --window the answer is over everything counted so far. Times are event
+    times; a window is widened to whole panes. For a metric with trusted collection the answer is
+    the latest release of a pane in the window.
 
-    The bounds of a growing window and those of the final one are two statements: each holds with
-    1 - beta, both with 1 - 2 beta.
+    The answers while a window grows and its final answer are two statements: each holds with 1 -
+    beta, both with 1 - 2 beta.
 
-    Bounds of a window are for this window by itself. If you look at many windows and want the
-    bounds of all of them to hold, say how many (--windows). An answer with named weights or a named
-    target shares beta among all choices, because it may have been chosen after looking at the
-    others. The answer without --weights is not among these: to compare with it, name its policy,
+    The bounds of a window hold for that window by itself. If you look at several windows and want
+    the bounds of all to hold, give their number with --windows. If you name weights or a target,
+    beta is shared among all alternatives, because you may have chosen the answer after looking at
+    the others. The answer without --weights is not among them: to compare with it, name its policy
     too.
     """
     defined = defined_metrics(settings)

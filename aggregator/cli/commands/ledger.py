@@ -15,10 +15,10 @@ from producers.ledger.ledger import Account, Ledger
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def ledger(file: Path, as_json: bool) -> None:
-    """Tell what the ledger FILE of a device says, in plain words.
+    """Show in plain words what a device's ledger FILE says.
 
-    How many randomized answers it gave in the last period, what whoever has seen them can have
-    learned, and what is left of the budget. The file is not changed.
+    It says how many randomized answers the device gave in the last period, how much can be learned
+    from them, and what is left of the budget. The file is not changed.
     """
     book = Ledger(file)
     if as_json:

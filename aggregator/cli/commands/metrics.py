@@ -27,11 +27,11 @@ from estimators.metrics.domains import OPEN
 def metrics(settings: Settings, as_json: bool) -> None:
     """List the metrics: their definitions, and how many reports are counted.
 
-    Below the list: reports that were refused, with the reasons, those that were counted under
-    another definition of a metric, and partitions that are halted.
+    Below the list are refused reports with their reasons, reports counted under another definition
+    of a metric, and halted partitions.
 
-    Works without Redis, too: the definitions are then shown alone, with a dash (null with --json)
-    for what is not known.
+    Without Redis the command shows only the definitions, with a dash (null with --json) for unknown
+    numbers.
     """
     defined = defined_metrics(settings)
     counted: dict[str, _Counted] = dict.fromkeys(defined, _Counted())

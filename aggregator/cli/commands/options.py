@@ -32,7 +32,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--redis",
         metavar="URL",
-        help="Redis, as redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel://.",
+        help="URL of Redis: redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel://.",
     )
     @click.option("--metrics", metavar="FILE", help="Metric definitions [default: metrics.toml].")
     @click.option(
@@ -40,7 +40,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "assignments",
         multiple=True,
         metavar="KEY=VALUE",
-        help="Any setting, for instance kafka.security.protocol=SSL; can be repeated.",
+        help="Override any setting, such as kafka.security.protocol=SSL; may be repeated.",
     )
     @click.option(
         "--show-settings",

@@ -37,46 +37,66 @@ from producers.populations.truth import Truth
 DAY_MS = 86_400_000
 REFRESH_SECONDS = 0.2
 COUNTED_ELSEWHERE = (
-    "delivered; the workers count it now, and `dither deadletters list` shows what they refused, "
-    "such as reports that come late"
+    "delivered. Workers count the reports now; `dither deadletters list` shows those that they "
+    "refuse, for example late ones"
 )
 
 
 @click.command()
 @metric_argument()
-@click.option("--csv", "table", metavar="FILE", help="A CSV file, plain or zipped: a device a row.")
+@click.option(
+    "--csv", "table", metavar="FILE", help="A CSV file, plain or zipped, with one device per row."
+)
 @click.option(
     "--column",
     "columns",
     multiple=True,
-    help="Its column with the values [default: the metric's name]; one for each coordinate of a "
+    help="Column with the values [default: the metric's name]; one for each coordinate of a "
     "vector.",
 )
-@click.option("--time-column", multiple=True, help="Its column of event times; may be repeated.")
+@click.option("--time-column", multiple=True, help="Column with event times; may be repeated.")
 @click.option(
     "--time-format",
-    help="How times are written, as in %d/%m/%Y [default: the format that all cells have].",
+    help="Format of the times, such as %d/%m/%Y [default: the format that fits all cells].",
 )
 @click.option(
-    "--time-zone", default=UTC, show_default=True, help="Of times that name none: Europe/Berlin."
+    "--time-zone",
+    default=UTC,
+    show_default=True,
+    help="Time zone of times without one, such as Europe/Berlin.",
 )
-@click.option("--missing", multiple=True, help="A cell that means: no value; may be repeated.")
+@click.option(
+    "--missing", multiple=True, help="Text of a cell without a value, such as NA; may be repeated."
+)
 @click.option(
     "--simulate",
     metavar="DISTRIBUTION",
-    help="Instead of a CSV: uniform, normal:MEAN,DEVIATION, bernoulli:P, or zipf:S.",
+    help="Draw values instead of reading a CSV file: uniform, normal:MEAN,DEVIATION, bernoulli:P "
+    "or zipf:S.",
 )
-@click.option("--devices", default=10_000, show_default=True, help="How many to simulate.")
-@click.option("--rate", default=1000.0, show_default=True, help="Devices a second without times.")
+@click.option("--devices", default=10_000, show_default=True, help="Number of devices to simulate.")
+@click.option(
+    "--rate",
+    default=1000.0,
+    show_default=True,
+    help="Devices per second of event time, if there is no time column.",
+)
 @click.option(
     "--levels",
     metavar="EPSILON:SHARE,...",
-    help="Who asks for which epsilon, as in 0.5:0.3,1:0.7 [default: every level alike].",
+    help="Share of devices that ask for each epsilon, as in 0.5:0.3,1:0.7 [default: equal shares].",
 )
-@click.option("--speed", type=float, help="Seconds of event time a second [default: at once].")
-@click.option("--seconds", type=float, help="Or: how long the whole takes.")
 @click.option(
-    "--seed", default=0, show_default=True, help="Of the population and of who asks what."
+    "--speed", type=float, help="Seconds of event time per second [default: as fast as possible]."
+)
+@click.option(
+    "--seconds", type=float, help="Instead of --speed: seconds that the whole replay takes."
+)
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    help="Seed for the population and for each device's epsilon.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @settings_options
@@ -98,12 +118,12 @@ def produce(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Report a CSV column, or a simulated population, into Kafka.
+    """Report a CSV column or a simulated population to Kafka.
 
     Each device randomizes its own value, with the operating system's randomness, before anything
-    leaves this process. The truth is printed at the end, to compare with `dither estimate`.
-    Ctrl-C ends it early; everything reported until then is delivered. Of a minimum or maximum,
-    devices wait for their rounds, which `dither coordinate` opens, until the last one is decided.
+    leaves this process. At the end the truth is printed, to compare with `dither estimate`. Ctrl-C
+    ends it early; everything reported until then is delivered. For a minimum or maximum the devices
+    wait for the rounds, which `dither coordinate` opens, until the last one is decided.
 
     \b
     dither produce dep_delay --csv flights.csv --time-column time_hour
@@ -117,8 +137,8 @@ def produce(
     definition = metrics[metric]
     if simulate is not None and definition.kind == "vector_mean":
         raise click.UsageError(
-            f"--simulate: {metric} is a vector_mean, of which none are drawn; expected --csv FILE "
-            "with one --column for each coordinate"
+            f"--simulate: {metric} is a vector_mean, and vectors cannot be simulated; expected "
+            "--csv FILE with one --column for each coordinate"
         )
     if isinstance(definition, SearchMetric) and speed is not None:
         raise click.UsageError(f"--speed: {metric} is asked in rounds; expected --seconds")
@@ -142,7 +162,7 @@ def produce(
     except NoColumnError as error:
         if columns or error.name != metric:
             raise DitherError(str(error)) from None
-        raise DitherError(f"{error}; name the column of the values with --column NAME") from None
+        raise DitherError(f"{error}; name the column with the values: --column NAME") from None
     except ValueError as error:
         raise DitherError(str(error)) from None
     for note in population.notes:
@@ -181,8 +201,8 @@ def _not_counted(settings: Settings, metric: Metric) -> str:
         return ""
     return (
         f"the workers do not count {metric.name} as {settings.metrics} here defines it: its "
-        "reports become dead letters until their own metrics.toml has it, too (they look every "
-        "second); then `dither deadletters replay` sends them again"
+        "reports become dead letters until the workers' own metrics.toml has this definition "
+        "(they check it every second). Then send them again with `dither deadletters replay`"
     )
 
 
@@ -195,7 +215,7 @@ def _too_old(settings: Settings, population: Population) -> str:
     days = (now - int(population.time_ms[0])) // DAY_MS + 2
     return (
         f"{old:,} of {len(population):,} rows are older than aggregate.past = {past}: workers "
-        "refuse them as too_old. To have them counted, start the workers with `dither aggregate "
+        "refuse them as too_old. To count them, start the workers with `dither aggregate "
         f"--set aggregate.past={days}d`"
     )
 

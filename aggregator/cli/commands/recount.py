@@ -18,25 +18,26 @@ from aggregator.kafka.log_ends import KafkaLog
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Delete also what the log no longer has: it can never be counted again.",
+    help="Also delete counts of reports that the log no longer has. They can never be counted "
+    "again.",
 )
 @settings_options
 def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_loss: bool) -> None:
-    """Delete what was counted of PARTITIONS; workers count them again from their log.
+    """Delete the counts of PARTITIONS, so that workers count them again from their log.
 
-    For partitions whose state in Redis was damaged. Workers may run, or not: nobody counts a
-    partition while it is deleted. Those that run look again within 15 seconds. Until it is counted
-    again, estimates lack the partition, and no window is final; events that were published stay.
-    What is refused again comes to the dead letters again.
+    Use it for partitions whose state in Redis was damaged. Workers may run: none counts a partition
+    while it is deleted, and they look again within 15 seconds. Until a partition is counted again,
+    estimates lack it and no window is final. Published events stay. Messages that are refused again
+    appear among the dead letters again.
 
-    Refused where the log does not have all any more that was counted.
+    The command refuses if the log no longer has everything that was counted.
     """
     store, numbers = opened_store(settings), sorted(set(partitions))
     ends = KafkaLog(settings).ask()
     if ends.unknown and not accept_loss:
         raise DitherError(
-            f"{ends.unknown}: it is not known whether the log still has all that was counted. Try "
-            "again, or accept that it may not have: --accept-loss"
+            f"{ends.unknown}: it is unknown whether the log still has everything that was counted. "
+            "Try again, or accept a possible loss with --accept-loss"
         )
     topic_id = "" if ends.unknown else topic_admin.topic_id(settings, settings.topics.reports)
     losses = []
@@ -51,13 +52,14 @@ def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_l
         click.echo(f"partition {number}: counted from {_counted(owner)}", err=True)
     if losses and not accept_loss:
         raise DitherError(
-            "; ".join(losses) + ". Nothing was deleted: what the log does not have would be lost "
-            "for good. Restore Redis from a backup, or accept the loss with --accept-loss, and "
-            "start the workers with `--set aggregate.on_gap=skip`"
+            "; ".join(losses)
+            + ". Nothing was deleted, because counts of reports that the log no longer has would "
+            "be lost for good. Restore Redis from a backup; or accept the loss with --accept-loss, "
+            "and start the workers with `--set aggregate.on_gap=skip`"
         )
     if not yes:
         names = ", ".join(map(str, numbers))
-        click.confirm(f"Delete what was counted of partitions {names}?", abort=True, err=True)
+        click.confirm(f"Delete the counts of partitions {names}?", abort=True, err=True)
     for number in numbers:
         deleted = recounting.delete(store, number)
         low = ends.ranges.get(number, (0, 0))[0]
@@ -69,4 +71,4 @@ def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_l
 def _counted(owner: dict[str, str]) -> str:
     begin, following = owner.get("begin", "?"), int(owner.get("next", -1))
     end = str(following) if following >= 0 else "?"
-    return f"offset {begin} to {end}, {owner.get('worker', 'nobody')} the last to count it"
+    return f"offset {begin} to {end}, {owner.get('worker', 'nobody')} was the last to count it"

@@ -29,10 +29,10 @@ acls() { kafka-acls.sh --bootstrap-server "$BOOTSTRAP" --command-config "$ADMIN"
 @click.option("--json", "shown", flag_value="json", help="As one JSON object.")
 @settings_options
 def roles(settings: Settings, name: str | None, shown: str | None) -> None:
-    """List the rights that each role needs in Kafka and Redis, and no others; or those of NAME.
+    """List the rights that each role, or the role NAME, needs in Kafka and Redis.
 
-    Topics and the consumer group are those of the settings. Nothing is connected to. The users that
-    --redis-acl writes have no password, and nobody gets in before an administrator sets one
+    Topics and the consumer group come from the settings. The command connects to nothing. The users
+    of --redis-acl have no password: nobody can log in before an administrator sets one
     (docs/security.md).
     """
     known = all_roles(settings)

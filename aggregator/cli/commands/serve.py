@@ -21,24 +21,26 @@ should hang up, or its next request may meet a connection that has just been clo
 
 @click.command()
 @click.option("--host", help="Address to listen on [default: 127.0.0.1].")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port [default: 8080]; 0: any free.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port [default: 8080]; 0: any free port."
+)
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="What to log.",
+    help="Lowest level to log.",
 )
-@click.option("--log-json", is_flag=True, help="Log one JSON object a line.")
+@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @settings_options
 def serve(
     settings: Settings, host: str | None, port: int | None, log_level: str, log_json: bool
 ) -> None:
-    """Serve the dashboard, the HTTP API and Prometheus metrics, and take reports of devices.
+    """Serve the dashboard, the HTTP API and Prometheus metrics, and accept reports.
 
-    / is the dashboard, /openapi.json says what else there is. Reads Redis when asked, so any number
-    may run; one of them publishes events to the estimates topic. Who may do what: [access] in
-    dither.toml, and `dither tokens`. Changed metric definitions are taken over within seconds.
+    / is the dashboard, /openapi.json describes the API. Any number may run; one of them publishes
+    events to the estimates topic. Access rights are set in [access] of dither.toml and with `dither
+    tokens`. Changed metric definitions take effect within seconds.
     """
     import uvicorn
 

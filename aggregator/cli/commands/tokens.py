@@ -14,10 +14,10 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 @click.group()
 def tokens() -> None:
-    """Make tokens for the HTTP interface.
+    """Create tokens for the HTTP API.
 
     A token has scopes: read (estimates, events, metrics), report (definitions, reports) and admin
-    (weights). dither.toml keeps its hash alone.
+    (weights). dither.toml keeps only its hash.
     """
 
 
@@ -29,11 +29,11 @@ def tokens() -> None:
     type=click.Choice(SCOPES),
     multiple=True,
     required=True,
-    help="What it may do; may be repeated.",
+    help="What the token may do; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def new(name: str, scopes: tuple[str, ...], as_json: bool) -> None:
-    """Make a token: print it, once, and the line that admits it."""
+    """Create a token, and print it once with the line for dither.toml."""
     from aggregator.web.http.access import hashed, new_token
 
     if not NAME.fullmatch(name):
@@ -46,5 +46,7 @@ def new(name: str, scopes: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps({"name": name, "token": token, "setting": line}))
         return
     click.echo(f"{token}\n")
-    click.echo("It is not shown again. Every server that takes it has this in dither.toml:\n")
+    click.echo(
+        "The token is not shown again. Add this to dither.toml of every server that accepts it:\n"
+    )
     click.echo(f'[access.tokens]\n{name} = "{line}"')

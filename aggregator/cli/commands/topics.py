@@ -18,13 +18,13 @@ from aggregator.kafka import topic_admin
 def topics(settings: Settings, as_json: bool) -> None:
     """Create the Kafka topics that are missing, as [topics] describes them.
 
-    Workers, servers and `dither produce` do it, too, where they may; where each role has its own
-    rights only (`dither roles`), this is the operator's.
+    Workers, servers and `dither produce` also create them if they have the right. If each role has
+    only its own rights (`dither roles`), the operator runs this command.
     """
     if not settings.topics.managed:
-        raise DitherError("topics.managed is false: Dither leaves this cluster's topics alone")
+        raise DitherError("topics.managed is false: Dither does not create topics on this cluster")
     created = topic_admin.ensure_topics(settings)
     if as_json:
         click.echo(json.dumps({"created": created}))
     else:
-        click.echo(f"created: {', '.join(created)}" if created else "nothing is missing")
+        click.echo(f"created: {', '.join(created)}" if created else "all topics exist")

@@ -30,7 +30,9 @@ def _without_left_over(command: Callable[..., Any]) -> Callable[..., Any]:
         file = Path(DEFAULT_FILE)
         if is_left_over(file):
             file.unlink()
-            click.echo(f"{file} was left by a `dither up` that was killed: removed", err=True)
+            click.echo(
+                f"{file} was left by a `dither up` that was killed; it is now removed", err=True
+            )
         return command(**arguments)
 
     return alone
@@ -42,18 +44,20 @@ def _without_left_over(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Processes that count side by side.",
+    help="Number of worker processes.",
 )
-@click.option("--port", type=click.IntRange(1, 65535), help="Of the dashboard [default: 8080].")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help="Port of the dashboard [default: 8080]."
+)
 @_without_left_over
 @settings_options
 def up(settings: Settings, workers: int, port: int | None) -> None:
     """Run the whole service on this machine: Kafka, Redis, workers and the dashboard.
 
-    Kafka and Redis are embedded ones, which forget everything at the end, unless --kafka and
-    --redis (or the settings) name others. Meanwhile dither.toml in this folder tells the other
-    commands where they are: `dither produce` in another terminal reports to them. Ctrl-C ends it,
-    and so does closing the terminal.
+    Kafka and Redis are embedded and lose their data at the end, unless --kafka and --redis (or the
+    settings) name others. While it runs, a dither.toml in this folder gives other commands their
+    addresses, so `dither produce` in another terminal reports to them. Ctrl-C ends it, and so does
+    closing the terminal.
     """
     from aggregator.local.deployment import LocalDeployment
 
@@ -80,8 +84,8 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
 def _refuse_second(file: Path) -> None:
     if is_ours(file):
         raise DitherError(
-            f"{file} was written by a `dither up` that runs in this folder: stop that one, or "
-            "start this one in another folder"
+            f"{file} was written by a `dither up` that is running in this folder: stop that one, "
+            "or start this one in another folder"
         )
 
 
@@ -103,8 +107,8 @@ def _told(file: Path, settings: Settings) -> Iterator[None]:
             stack.enter_context(written(file, "".join(lines)))
         except FileExistsError:
             raise DitherError(
-                f"{file} names no [kafka] bootstrap.servers or no [redis] url: name both, or run "
-                "`dither up` in a folder without this file and it starts its own"
+                f"{file} has no [kafka] bootstrap.servers or no [redis] url: set both, or run "
+                "`dither up` in a folder without this file, where it starts its own servers"
             ) from None
         yield
 

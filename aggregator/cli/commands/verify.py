@@ -20,17 +20,17 @@ SHOWN = 50
 @click.option(
     "--allow-truncated",
     is_flag=True,
-    help="Do not fail for panes whose reports Kafka has deleted by retention.",
+    help="Skip panes whose reports were deleted by Kafka's retention.",
 )
 @settings_options
 def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
-    """Replay the log and compare the state in Redis byte by byte.
+    """Replay the log and compare the result with the state in Redis, byte by byte.
 
-    Every difference is named with its partition and pane. Exits 0 if there is none, else 1; also 1
-    if a partition has messages in its log and no state in Redis. What the log has and is not
-    counted yet is told. Safe while workers are running. Each message is judged by the definitions
-    that were in force when it was counted; metrics.toml is for what was counted before Dither kept
-    them.
+    Each difference is printed with its partition and pane. The exit code is 0 if there is none. It
+    is 1 otherwise, and if a partition has messages in its log and no state in Redis. Messages that
+    are not counted yet are reported. Safe while workers run. Each message is judged by the
+    definitions that were in force when it was counted; metrics.toml applies only to messages from
+    before Dither stored definitions.
     """
     metrics = defined_metrics(settings)
     clients.admin(settings, settings.topics.reports)
@@ -83,6 +83,6 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
         if (changes := len(outcome.definitions) - 1) > 0:
             click.echo(
                 f"the definitions changed {changes} time{'s' * (changes > 1)}: each message was "
-                "judged by those that were in force when it was counted"
+                "judged by the definitions in force when it was counted"
             )
     sys.exit(1 if failed else 0)

@@ -34,8 +34,10 @@ Show = Callable[[Window, Estimate], None]
 
 @click.command()
 @metric_argument()
-@click.option("--interval", default="1s", show_default=True, help="How often to look.")
-@click.option("--window", metavar="DURATION", help="Only the last 1h (30s, 1d, ...) counted.")
+@click.option("--interval", default="1s", show_default=True, help="Time between two looks.")
+@click.option(
+    "--window", metavar="DURATION", help="Only the last 1h (30s, 1d, ...) that was counted."
+)
 @click.option(
     "--top",
     type=click.IntRange(1),
@@ -43,16 +45,16 @@ Show = Callable[[Window, Estimate], None]
     show_default=True,
     help="Categories (or coordinates) to show.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, per change.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per change.")
 @settings_options
 def watch(
     settings: Settings, metric: str, interval: str, window: str | None, top: int, as_json: bool
 ) -> None:
-    """Watch a metric's estimate and its bounds move, until Ctrl-C.
+    """Follow a metric's estimate and its bounds, until Ctrl-C.
 
-    Over everything counted so far, with bounds that hold however long you look; or over --window,
-    with bounds of each window by itself.
-    Drawn in place in a terminal; elsewhere, and with --json, one line per change.
+    Without --window the estimate is over everything counted so far, with bounds that hold however
+    long you look. With --window the bounds hold for each window by itself. In a terminal the view
+    is redrawn in place; elsewhere, and with --json, there is one line per change.
     """
     try:
         seconds = milliseconds(interval) / 1000
@@ -121,7 +123,7 @@ def changes(
             is_away = False
         except redis.RedisError as error:
             if not is_away:
-                click.echo(f"Redis does not answer ({error}): still trying", err=True)
+                click.echo(f"Redis does not answer ({error}): retrying", err=True)
             is_away = True
         except ValueError as error:
             raise click.UsageError(str(error)) from None

@@ -26,9 +26,9 @@ from estimators.errors import meant
 def weights(settings: Settings, metric: str | None, policy: str | None, as_json: bool) -> None:
     """Show the weights in force, or set POLICY for METRIC: optimal, paper, uniform, proportional.
 
-    A policy says how much each privacy level counts. It takes effect at the next read, wherever no
-    other weights are asked for: no report is read again, and no server is started again. A metric
-    that is collected in trust has others (hpm-a, adpm, ...), for its releases from now on.
+    A policy decides how much each privacy level counts. It takes effect at the next read that names
+    no other weights; no report is read again, and no server restarts. Metrics with trusted
+    collection have other policies (hpm-a, adpm, ...), which apply to future releases.
     """
     defined = defined_metrics(settings)
     store = opened_store(settings)

@@ -122,7 +122,7 @@ class Plan(ABC, Generic[M]):
             return edges(self.metric, asked.start, asked.end)
         if asked.start is not None or asked.end is not None:
             raise ValueError(
-                f"window = {asked.length!r} beside a start or an end: expected one of both"
+                f"window = {asked.length!r} and a start or an end: expected only one of the two"
             )
         newest = self.store.panes.latest(self.key, [*watermarks]) if watermarks else None
         return last_edges(self.metric, asked.length, newest)

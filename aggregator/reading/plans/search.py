@@ -28,7 +28,9 @@ class SearchPlan(Plan[SearchMetric]):
         """Return where the search stands, without the answers to the round that is open."""
         name = self.metric.name
         if asked != TimeRange():
-            raise ValueError(f"{name!r} is asked in rounds: expected no window of event time")
+            raise ValueError(
+                f"{name!r} is asked in rounds, so it has no windows; leave out the window"
+            )
         found, watermarks = self.open_round(overview.rounds), self.watermarks(overview)
         facts = (self.metric.revision, found, self.counted(overview))
         return Window(
@@ -64,7 +66,7 @@ class SearchPlan(Plan[SearchMetric]):
 
     def series(self, window: Window, query: SeriesQuery) -> NoReturn:
         """Refuse a series: a search has one answer."""
-        raise ValueError(f"{query.metric!r} is asked in rounds: there is no series of it")
+        raise ValueError(f"{query.metric!r} is asked in rounds and has no series")
 
     def watermarks(self, overview: TopicProgress) -> dict[int, Watermark]:
         """Return the watermarks of the partitions that counted answers, of whichever round."""

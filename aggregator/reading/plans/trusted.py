@@ -80,14 +80,15 @@ class TrustedPlan(Plan[TrustedMetric]):
         labels, _ = metric.domain.select(query.categories)
         if query.all_points:
             raise ValueError(
-                f"simultaneous = points: metric {metric.name!r} is collected in trust, and the "
-                "bounds of its releases cannot be shared among them"
+                f"simultaneous = points: metric {metric.name!r} has trusted collection, and its "
+                "releases have no simultaneous bounds"
             )
         step = query.step and steps.whole_panes(metric, query.step)
         if step not in (None, metric.pane_ms):
             raise ValueError(
-                f"step = {query.step!r}: metric {metric.name!r} is collected in trust, and "
-                f"releases cannot be added: expected its pane, {steps.duration(metric.pane_ms)}"
+                f"step = {query.step!r}: metric {metric.name!r} has trusted collection, and "
+                "releases cannot be added: expected the width of its panes, "
+                f"{steps.duration(metric.pane_ms)}"
             )
         shown = len(labels) if query.top is None else min(len(labels), query.top)
         most = steps.most_points(shown)
@@ -137,8 +138,8 @@ def select(metric: TrustedMetric, release: Estimate, options: EstimateOptions) -
     for name, wanted, drawn in asked:
         if wanted != drawn:
             raise ValueError(
-                f"{name} = {wanted!r}: metric {metric.name!r} is collected in trust, and a release "
-                f"is drawn once: expected {drawn!r}"
+                f"{name} = {wanted!r}: metric {metric.name!r} has trusted collection, and a "
+                f"release is drawn once: expected {drawn!r}"
             )
     if options.categories is None:
         return release

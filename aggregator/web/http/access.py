@@ -83,7 +83,7 @@ class Guard:
         caller = self.caller(headers)
         if caller is None:
             challenge = {"WWW-Authenticate": f'{REALM}, error="invalid_token"'}
-            detail = "the token is not known here"
+            detail = "this server does not know the token"
             return None, Problem(401, detail, HELP.format(scopes[0]), headers=challenge)
         if caller.scopes.intersection(scopes):
             return caller, None

@@ -50,9 +50,9 @@ class ExpectedHosts:
     def _problem(self, given: str) -> Problem:
         return Problem(
             421,
-            f"the request is for host {given[:SHOWN]!r}, which is none of this server's names",
-            "add the name to hosts in [serve] of dither.toml, or to DITHER_SERVE_HOSTS, if it is "
-            "this server's or its proxy's; IP addresses are always answered",
+            f"the request is for host {given[:SHOWN]!r}, which is not one of this server's names",
+            "add the name to hosts in [serve] of dither.toml, or to DITHER_SERVE_HOSTS, if it "
+            "belongs to this server or its proxy; IP addresses are always accepted",
         )
 
 

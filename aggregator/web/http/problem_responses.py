@@ -65,11 +65,11 @@ def as_problem(error: Exception) -> Problem:
     if isinstance(error, UnknownMetric):
         return Problem(404, str(error), LIST)
     if isinstance(error, redis.RedisError | StoreUnreachable | StateUnreadable):
-        log.warning("redis does not answer as it should", error=explained(error))
+        log.warning("redis failed", error=explained(error))
         if isinstance(error, StateUnreadable):
             return unavailable(away(error), f"restore Redis, or {error.remedy}")
         remedy = condition(error).remedy if isinstance(error, redis.RedisError) else "try again"
-        return unavailable(away(error), f"{remedy}; nothing counted is lost")
+        return unavailable(away(error), f"{remedy}; no counted report is lost")
     if isinstance(error, HTTPException):
         return Problem(error.status_code, error.detail, DESCRIBED, headers=error.headers)
     # it is answered outside of all middleware
@@ -84,10 +84,12 @@ def as_problem(error: Exception) -> Problem:
 async def answer(request: Request, error: Exception) -> Response:
     """Answer with a problem: the handler of every exception for Starlette."""
     if isinstance(error, HTTPException) and error.status_code == 404:
-        error = Problem(404, f"nothing is at {request.url.path}", "GET /openapi.json says what is")
+        error = Problem(
+            404, f"there is nothing at {request.url.path}", "GET /openapi.json says what is"
+        )
     elif isinstance(error, HTTPException) and error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "another method")
-        detail = f"{request.method} does nothing here"
+        detail = f"{request.method} is not allowed here"
         error = Problem(405, detail, f"use {allowed}", headers=error.headers)
     return as_problem(error).response(request.url.path)
 

@@ -56,8 +56,8 @@ def load(context: ssl.SSLContext, certificate: str, key: str) -> None:
         reason = getattr(error, "reason", None) or error.strerror
         raise DitherError(
             f"[serve] tls_certificate = {certificate!r} with tls_key = {key!r} cannot be used "
-            f"({reason}): expected PEM files, the certificate with its chain, and the key of "
-            "this very certificate"
+            f"({reason}): expected PEM files, the certificate with its chain, and the key of this "
+            "certificate"
         ) from None
 
 
@@ -84,6 +84,6 @@ def reload_on_hangup(context: ssl.SSLContext, certificate: str, key: str) -> Non
 
 def _refuse_passphrase() -> NoReturn:
     raise DitherError(
-        "[serve] tls_key is encrypted: expected a key without a passphrase, in a file that nobody "
-        "but this user can read"
+        "[serve] tls_key is encrypted: expected a key without a passphrase, in a file that only "
+        "this user can read"
     )

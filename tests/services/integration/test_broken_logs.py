@@ -65,7 +65,7 @@ def test_a_redis_that_was_emptied_halts_counting_where_the_logs_head_is_gone(
         with deployment.worker():
             wait_until(lambda: all(reasons(deployment)), "all are halted")
     for number, reason in enumerate(reasons(deployment)):
-        assert f"{halves[number]} offsets of it are gone from the log" in reason
+        assert f"{halves[number]} of its offsets are gone from the log" in reason
         assert "aggregate.on_gap=skip" in reason
     assert deployment.counts() == {}
 

@@ -260,7 +260,7 @@ def test_production_that_is_interrupted_tells_what_was_delivered(deployment: Dep
     found = json.loads(output)
     assert 0 < found["reports"] < 100_000
     assert -60 < found["truth"] < 180
-    assert "`dither deadletters list` shows what they refused" in told
+    assert "`dither deadletters list` shows those that they refuse" in told
     with deployment.worker():
         deployment.wait_until_counted()
     assert accepted(deployment, "delay") == found["reports"]
@@ -338,13 +338,13 @@ def test_production_tells_how_it_read_the_file_and_what_it_clipped(
     assert done.stderr.splitlines()[:3] == [
         "file: UTF-8, separated by semicolons",
         "column: 'DELAY' for 'delay'",
-        "times: %d.%m.%Y %H:%M; times that name no zone are taken as Europe/Berlin",
+        "times: %d.%m.%Y %H:%M; times without a zone are in Europe/Berlin",
     ]
     assert as_json(deployment.dither("produce", *arguments, "--json"))["clipped"] == 2
     unknown = deployment.dither("produce", "age", "--csv", str(table))
     assert unknown.returncode == 1
     assert "no column 'age'" in unknown.stderr
-    assert "name the column of the values with --column NAME" in unknown.stderr
+    assert "name the column with the values: --column NAME" in unknown.stderr
 
 
 def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_allowed(

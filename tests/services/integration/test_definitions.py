@@ -155,7 +155,7 @@ def test_messages_of_lost_definitions_are_named_and_the_others_verified(live: De
     live.metrics = LiveMetrics(live.metrics_file)
     outcome = live.verify()
     assert outcome.messages == 0
-    assert "A worker that runs writes those in force again" in outcome.unjudged[0].detail
+    assert "A running worker writes the current definitions again" in outcome.unjudged[0].detail
 
 
 def said(deployment: Deployment) -> list[str]:

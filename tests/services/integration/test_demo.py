@@ -36,7 +36,7 @@ at most 7 * 0.05 = 0.35: by Chernoff's bound it exceeds 4 with probability below
 e^-0.35 (0.35 e / 5)^5 < 2e-4.
 """
 WARNING = (
-    "metric 'arr_delay' is collected in trust: TRUE VALUES leave this device, not randomized\n"
+    "metric 'arr_delay' has trusted collection: TRUE VALUES leave this device, not randomized\n"
 )
 FOUR_WEEKS = 28 * 86_400_000
 RELEASED = (572, 571, 570, 569)
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_the_demo_early_with_a_summary_for_people(
         assert re.search(rf"{name} +{label} *{numbers}", told)
     summary = re.search(
         r"([\d,]+) reports, [\d,]+ a second; truth within the bounds for (\d+) of (\d+) values"
-        r"(?:; the bounds of (\d+) more say nothing)?",
+        r"(?:; the bounds of (\d+) more cover their whole range)?",
         told,
     )
     assert summary is not None
@@ -224,7 +224,7 @@ def test_ctrl_c_ends_the_demo_early_with_a_summary_for_people(
     telling = int(summary[3])
     assert telling + int(summary[4] or 0) == VALUES
     assert int(summary[2]) >= telling - MOST_UNCOVERED - sum(DEPENDENT.values()) + len(DEPENDENT)
-    assert told.rstrip().endswith("every byte of the state is as it should be")
+    assert told.rstrip().endswith("the state in Redis is correct, byte for byte")
     assert "\x1b" not in told, "no colours where there is no terminal"
     assert living(demo.seen) == set()
 

@@ -140,7 +140,7 @@ def test_a_batch_that_cannot_be_read_halts_its_partition_until_it_is_skipped(
         wait_until(lambda: accepted(deployment) == 2, "what stands before, and in others, counts")
     reason = halted(deployment, 0)
     assert "offsets 1 to 41 cannot be counted: Kafka's client cannot read it" in reason
-    assert "To give up 41 offsets" in reason
+    assert "To skip 41 offsets" in reason
     assert "--set aggregate.skip=0:1" in reason
     assert deployment.verify().verified, "what is not counted is no difference"
     deployment.settings.aggregate.skip = ["0:1"]

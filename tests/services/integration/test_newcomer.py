@@ -125,7 +125,7 @@ def test_a_second_service_in_the_folder_is_refused(
     second = shell.start(commands()[2])
     _, errors = second.communicate(timeout=60)
     assert second.returncode == 1
-    assert "dither.toml was written by a `dither up` that runs in this folder" in errors
+    assert "dither.toml was written by a `dither up` that is running in this folder" in errors
     assert service.poll() is None
 
 
@@ -197,7 +197,7 @@ def test_a_process_that_dies_is_named_with_its_end(shell: Shell, command: str, n
     finally:
         process.kill()
     assert process.returncode == 1
-    assert f"{named.format(pid)} was ended by SIGKILL (exit code -9; mostly" in errors
+    assert f"{named.format(pid)} was ended by SIGKILL (exit code -9; usually" in errors
 
 
 def test_the_last_lines_of_a_process_that_fails_are_told(shell: Shell) -> None:

@@ -152,7 +152,9 @@ def test_a_release_is_not_asked_for_otherwise_than_it_was_drawn(trusted: Deploym
     ):
         with pytest.raises(ValueError, match="a release is drawn once"):
             reader.estimate("wage", **question)
-    with pytest.raises(ValueError, match="releases cannot be added: expected its pane, 10m"):
+    with pytest.raises(
+        ValueError, match="releases cannot be added: expected the width of its panes, 10m"
+    ):
         SeriesReader(reader).series(SeriesQuery(metric="wage", step="1h"))
 
 

@@ -146,7 +146,7 @@ def test_what_is_wrong_with_a_certificate_is_told(
     assert "that no known authority has signed" in refusal(ssl_ca_certs=strangers.ca)
     assert "ssl_certfile or ssl_keyfile is not there" in refusal(ssl_ca_certs=Path("/nowhere.pem"))
     anonymous = f"{place}?ssl_ca_certs={client['ssl_ca_certs']}"
-    assert "Redis has ended TLS with this client" in refusal_of(anonymous)
+    assert "Redis has rejected the TLS connection" in refusal_of(anonymous)
 
 
 def refusal_of(url: str) -> str:

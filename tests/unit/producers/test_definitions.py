@@ -37,7 +37,7 @@ def test_numbers_become_a_mean_over_rounded_quantiles(tmp_path: Path) -> None:
     assert metric.pane == "5m", "120,000 s are 2,000 minutes: 400 panes of 5 minutes"
     told = "\n".join(found.notes)
     assert "file: UTF-8, separated by commas" in told
-    assert "times that name no zone are taken as UTC" in told
+    assert "times without a zone are in UTC" in told
 
 
 def latencies() -> list[str]:
@@ -86,7 +86,7 @@ def test_numbers_that_are_written_otherwise_are_no_strings(tmp_path: Path, form:
 
 def test_strings_become_categories_only_if_somebody_says_so(tmp_path: Path) -> None:
     file = table(tmp_path, "c", 'B"6', "Zürich", "", 'B"6', "back\\slash")
-    with pytest.raises(ValueError, match="--list-categories writes them all"):
+    with pytest.raises(ValueError, match="--list-categories lists all of them"):
         suggest(file, "c")
     metric = defined(
         tmp_path, suggest(file, "c", name="carrier", levels=[1, 3], list_categories=True).text
@@ -127,10 +127,10 @@ def test_an_open_vocabulary_of_a_month_of_hours_does_not_fill_redis(tmp_path: Pa
     [
         ("missing", {}, "no column 'missing'"),
         ("empty", {}, "column 'empty' has no value"),
-        ("text", {"within": (0, 1)}, "column 'text' is not of numbers"),
+        ("text", {"within": (0, 1)}, "column 'text' has no numbers: leave out the range"),
         ("text", {"kind": "mean"}, "2 of 2 cells are no numbers: 'x' \\(row 1\\), 'y'"),
         ("number", {"within": (5, 1)}, "range"),
-        ("number", {}, "fewer than 20 different numbers: a range around them would tell some"),
+        ("number", {}, "fewer than 20 different numbers: a range around them would reveal some"),
         ("number", {"name": "Not A Name", "within": (0, 9)}, "name"),
         ("number", {"levels": [0], "within": (0, 9)}, "levels"),
         ("number", {"time": ["text"], "within": (0, 9)}, "is no event time"),

@@ -85,7 +85,7 @@ def test_a_refusal_says_what_was_asked_what_is_left_and_when_there_is_more(
 
 
 def test_what_is_more_than_the_whole_budget_is_never_free(path: Path) -> None:
-    with pytest.raises(BudgetSpent, match="whole budget is less than that") as caught:
+    with pytest.raises(BudgetSpent, match="whole budget is smaller than that") as caught:
         Ledger(path, budget=1).spend("late", 2)
     assert caught.value.free_at is None
 
@@ -305,7 +305,7 @@ def test_a_file_that_is_read_only_can_be_read_and_not_spent_from() -> None:
         Path(folder).chmod(0o700)
     assert left == "2"
     assert "read-only" in spending
-    assert "cannot be made" in making
+    assert "cannot be created" in making
 
 
 FULL = """
@@ -394,10 +394,10 @@ def test_the_ledger_tells_its_total_in_plain_words(path: Path, clock: Clock) -> 
     clock.now += 25 * HOUR
     ledger.spend("dep_delay", "1.5", reports=3)
     assert str(ledger) == (
-        "In the last 24 hours this device gave 3 randomized answers about dep_delay (1.5). Whoever "
-        "has seen all of them can be at most e^1.5 = 4.5 times surer of anything about you than "
-        "before. 0.5 of 2 is left; more is free again from 2023-11-16 23:13 UTC. 1 of 1 is left "
-        "for late. Since 2023-11-14 it gave 4 randomized answers, at a cost of 2.5 in all."
+        "In the last 24 hours this device gave 3 randomized answers about dep_delay (1.5). "
+        "Anyone who has seen all of them can be at most e^1.5 = 4.5 times surer of anything about "
+        "you than before. 0.5 of 2 is left; more is free again from 2023-11-16 23:13 UTC. 1 of 1 "
+        "is left for late. Since 2023-11-14 it gave 4 randomized answers, at a total cost of 2.5."
     )
     account = ledger.accounts()["dep_delay"]
     assert (account.reports, account.spent, account.budget) == (3, Fraction(3, 2), None)

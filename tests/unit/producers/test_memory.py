@@ -163,7 +163,7 @@ def test_a_changed_definition_draws_no_new_answer(
     before = cost(ledger)
     with (
         Reporter(other, broker.config, topic=topic) as reporter,
-        pytest.raises(DefinitionChanged, match="'carrier' is not the one"),
+        pytest.raises(DefinitionChanged, match="the definition of 'carrier' differs from the one"),
     ):
         reporter.report("AA", 1, time=600.0, ledger=ledger)
     assert cost(ledger) == before
@@ -277,8 +277,8 @@ def test_the_ledger_says_what_repeated_answers_do_not_hide(ledger: Ledger) -> No
     device.report("AA", changes=1)
     device.report("AA", changes=1)
     assert (
-        "2 randomized answers about carrier (2). Whoever has seen all of them can be at most e^2 = "
-        "7.4 times surer of which values you had than before. Answers about carrier are repeated "
-        "while a value stays, so that they show when it changed: that is not counted. They are "
-        "charged as if it had changed."
+        "2 randomized answers about carrier (2). Anyone who has seen all of them can be at most "
+        "e^2 = 7.4 times surer of which values you had than before. Answers about carrier are "
+        "repeated while the value stays the same, so they reveal when it changed; this account "
+        "does not include that. They are charged as if it had changed."
     ) in str(ledger)

@@ -46,5 +46,5 @@ def test_a_mix_that_is_none_is_explained(text: str, said: str) -> None:
 
 
 def test_a_mix_below_the_lowest_level_does_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"the mix does not fit: epsilon = 0.1: metric 'late'"):
+    with pytest.raises(ValueError, match=r"the mix cannot be used: epsilon = 0.1: metric 'late'"):
         LevelDistribution.parse("0.1:1").check(LATE)

@@ -214,7 +214,7 @@ def test_a_column_is_found_whose_name_differs_in_case_and_it_is_told(tmp_path: P
         "file: UTF-8, separated by semicolons",
         "column: ' DELAY ' for 'delay'",
         "column: 'When' for 'when'",
-        "times: ISO 8601 or seconds since the epoch; times that name no zone are taken as UTC",
+        "times: ISO 8601 or seconds since the epoch; times without a zone are in UTC",
     ]
     path.write_text("Delay,delay\n1,5\n", encoding="utf-8")
     population = read_population(path, METRICS, {"delay": "delay"}, arrivals=Arrivals(1))
@@ -258,7 +258,7 @@ def test_values_out_of_a_metrics_domain_are_counted() -> None:
 def test_a_time_that_may_be_two_things_is_asked_about(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("t,v\n02/01/2013,1\n03/01/2013,2\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"fit '%d/%m/%Y' and '%m/%d/%Y': say which it is"):
+    with pytest.raises(ValueError, match=r"fit '%d/%m/%Y' and '%m/%d/%Y': choose one"):
         read_population(path, METRICS, {"delay": "v"}, time="t")
     with pytest.raises(ValueError, match="time zone 'Berlin': expected an IANA name"):
         read_population(path, METRICS, {"delay": "v"}, time="t", time_zone="Berlin")

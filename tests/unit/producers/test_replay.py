@@ -129,7 +129,7 @@ def test_a_metric_without_a_column_or_a_level_is_refused_before_anything_is_sent
     who, time = population([1]), Time()
     with pytest.raises(ValueError, match=r"metric 'delay': the population has only .'late'."):
         Replay(who, {"delay": cast("Reporter", Recorder(DELAY, time))}, MIX)
-    with pytest.raises(ValueError, match="the mix does not fit"):
+    with pytest.raises(ValueError, match="the mix cannot be used"):
         Replay(
             who, {"late": cast("Reporter", Recorder(LATE, time))}, LevelDistribution.parse("0.1:1")
         )

@@ -284,7 +284,7 @@ def test_a_reporter_answers_rounds_of_its_metric_alone(
         assert reporter.answer(first, [1.0, 2.0, 3.0], [1.0, 3.0, 4.0]) == 3
         with pytest.raises(ValueError, match="expected a round of 'age'"):
             reporter.answer(Round.of(metric(name="size"), Progress(), 0), 50.0, 1.0)
-        with pytest.raises(ValueError, match="expected one person's"):
+        with pytest.raises(ValueError, match="expected one value, as a ledger is for one person"):
             reporter.answer(first, [1.0, 2.0], 1.0, ledger=ledger(tmp_path))
         with pytest.raises(ValueError, match="not a number"):
             reporter.answer(first, float("nan"), 1.0)

@@ -116,7 +116,7 @@ def test_a_key_would_link_panes_and_let_a_copy_count_twice(
 ) -> None:
     with (
         Reporter(PAY, broker.config, topic=topic, trusted=True, key=b"me") as reporter,
-        pytest.raises(ValueError, match="expected a reporter without one"),
+        pytest.raises(ValueError, match="open it without a key"),
     ):
         reporter.report(7, 1, time=60.0, ledger=ledger)
     assert ledger.accounts()[""].spent == 0
@@ -125,7 +125,7 @@ def test_a_key_would_link_panes_and_let_a_copy_count_twice(
 def test_true_values_need_an_application_that_says_so(broker: Broker, ledger: Ledger) -> None:
     """A server that turns `local` into `central` gets nothing."""
     lied = define(name="late", **definition_of(LATE) | {"trust": "central", "mechanism": ""})
-    with pytest.raises(ValueError, match="expected `trusted=True` from an application"):
+    with pytest.raises(ValueError, match="Pass `trusted=True` if the application intends this"):
         Reporter(lied, broker.config)
 
 
@@ -161,7 +161,7 @@ def test_the_ledger_says_who_knows_the_true_values(
         reporter.report(1.0, 0.5, ledger=ledger)
     assert (
         "this device gave 1 randomized answer about late (0.5) and 1 true value of pay to a "
-        "collector that is trusted (1). Whoever has seen all the collector's releases, and the "
+        "trusted collector (1). Anyone who has seen all the collector's releases, and the "
         "randomized answers, can be at most e^1.5 = 4.5 times surer of anything about you than "
         "before. The collector itself knows the true values of pay."
     ) in str(ledger)

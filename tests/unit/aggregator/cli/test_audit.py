@@ -98,7 +98,7 @@ def test_what_is_collected_in_trust_has_no_certificate() -> None:
     file.write_text(file.read_text() + pay)
     told = audit("--json")
     assert "pay" not in {row["metric"] for row in json.loads(told.stdout)["certificates"]}
-    assert "pay: collected in trust" in told.stderr
+    assert "pay: no certificate, because its reports are true values" in told.stderr
     assert audit("pay").exit_code == 1
 
 

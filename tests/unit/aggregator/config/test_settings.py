@@ -184,7 +184,7 @@ def test_a_rate_is_as_the_gateway_reads_it(rate: str) -> None:
         ("metrics = 7", "metrics", 7, "str"),
         (
             "[kafka]\n'bootstrap.servers' = 'app:x@broker:9092'",
-            *("kafka.bootstrap.servers", "app:***@broker:9092", "hosts and ports alone"),
+            *("kafka.bootstrap.servers", "app:***@broker:9092", "only hosts and ports"),
         ),
         ("kafka = 'broker:9092'", "kafka", "***", "a table [kafka]"),
         ("[metrics]\nfile = 'x'", "metrics.file", "***", "one value for metrics"),

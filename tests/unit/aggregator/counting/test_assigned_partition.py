@@ -193,7 +193,7 @@ def test_a_partition_that_redis_forgot_halts_if_the_log_has_not_all_that_was_cou
         assert again.position == low
         assert not again.halted
         return
-    assert f"{lost} offsets of it are gone" in again.halted
+    assert f"{lost} of its offsets are gone" in again.halted
     assert "Restore Redis" in again.halted
     assert "aggregate.on_gap=skip" in again.halted
     again.commit(store, 30)

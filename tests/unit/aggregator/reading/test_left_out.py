@@ -140,8 +140,8 @@ def test_reports_under_another_definition_are_told_beside_those_of_this_one(
     assert "earlier" not in run(redis_url, "estimate", "delay").stdout
     now = define(new)
     line = (
-        "earlier    2 reports were counted under another definition of delay: they stay in Redis, "
-        "and no answer of this one contains them"
+        "earlier    2 reports were counted under another definition of delay: they stay in Redis "
+        "and are not part of this answer"
     )
     assert line in run(redis_url, "estimate", "delay").stdout
     count(redis_url, {"delay": now}, answers(now, [0, 1, 1], seed=2))

@@ -276,7 +276,7 @@ def test_a_window_that_is_no_duration_is_an_error(store: Store, window: str) -> 
 
 
 def test_a_duration_beside_an_edge_is_an_error(store: Store) -> None:
-    with pytest.raises(ValueError, match="window = '1h' beside a start or an end"):
+    with pytest.raises(ValueError, match="window = '1h' and a start or an end"):
         reader_of(store).estimate("delay", 100.0, window="1h")
 
 

@@ -139,7 +139,7 @@ def test_devices_tell_what_they_wait_for_once_nobody_has_answered_for_a_while() 
     now[0] += 1
     told = waiting.due()
     assert told == (
-        "round 3 of 4: 1,234 answers from here; it closes 1h after it was opened with 100 counted"
+        "round 3 of 4: 1,234 answers sent; it closes 1h after it was opened with 100 counted"
     )
     now[0] += 60
     assert waiting.due() == told
@@ -149,7 +149,7 @@ def test_devices_tell_what_they_wait_for_once_nobody_has_answered_for_a_while() 
     waiting = Waiting(enough, lambda: now[0])
     waiting.answered(decided(0), 29_950)
     now[0] += 5
-    assert "29,950 answers from here; it closes with 30,000 counted, or 1h" in (waiting.due() or "")
+    assert "29,950 answers sent; it closes with 30,000 counted, or 1h" in (waiting.due() or "")
 
 
 def test_an_estimate_follows_the_rounds_that_were_published(redis_url: str) -> None:

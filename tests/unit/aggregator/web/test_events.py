@@ -401,7 +401,7 @@ def test_one_client_cannot_hold_all_streams(metrics_file: Path, redis_url: str) 
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) > 0
         told = refused.json()
-        assert told["detail"] == "192.0.2.1 follows 2 streams already"
+        assert told["detail"] == "192.0.2.1 already follows 2 streams"
         assert "max_streams_per_client" in told["remedy"]
         with client.stream("GET", "/v1/events", headers=other) as third:
             assert third.status_code == 200

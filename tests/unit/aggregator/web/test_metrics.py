@@ -86,7 +86,10 @@ def test_an_answer_is_that_of_the_command_line(
         told = CliRunner().invoke(cli, command)
         assert told.exit_code == 0, told.output
         assert client.json(f"/v1/metrics/{name}/estimate", **params) == json.loads(told.stdout)
-        assert "unknown how much is not counted yet: Kafka does not answer" in told.stderr
+        assert (
+            "it is unknown how many messages are not counted yet: Kafka does not answer"
+            in told.stderr
+        )
 
 
 def test_before_the_first_report_nothing_is_ready(client: Client) -> None:
@@ -178,7 +181,7 @@ def test_any_string_of_an_open_vocabulary_may_be_asked_for(
         ("window=1", "window = '1': expected a duration such as 30s, 5m, 1h or 1d"),
         ("window=1x", "window = '1x': expected a duration such as 30s, 5m, 1h or 1d"),
         ("window=0s", "window = '0s': expected a duration above zero"),
-        ("window=1h&from=0", "window = '1h' beside a start or an end"),
+        ("window=1h&from=0", "window = '1h' and a start or an end"),
         ("category=AA", "metric 'delay' has none"),
     ],
 )
@@ -497,7 +500,7 @@ def test_a_file_of_definitions_that_cannot_be_used_is_told_everywhere(
     file.write_text(DEFINITIONS.replace("levels = [8]", "levels = [-8]"))
     mine, warnings, gauge = told()
     assert mine.startswith(f"this server cannot use {file}: place.levels = [-8]: expected eps")
-    assert mine.endswith("the definitions before it stay in force")
+    assert mine.endswith("the previous definitions stay in force")
     assert (warnings, gauge) == ([mine], "1.0")
     file.unlink()
     assert told()[0].startswith(f"this server cannot use {file}: No such file or directory")

@@ -178,7 +178,7 @@ def test_a_certificate_that_cannot_be_used_is_told_at_the_start(
     other.issue("other")
     told = failure(capsys, monkeypatch, **{**good, "key": other.key})
     assert "KEY_VALUES_MISMATCH" in told
-    assert "the key of this very certificate" in told
+    assert "the key of this certificate" in told
     assert "expected PEM files" in failure(
         capsys, monkeypatch, **{**good, "certificate": tmp_path / "metrics.toml"}
     )

@@ -434,7 +434,7 @@ def test_posts_to_a_kafka_that_is_away_are_refused_at_once() -> None:
         answer = post.batch(one_report(key))
         assert time.monotonic() - began < PROMPT_SECONDS, "not after the ten of a slow Kafka"
         assert answer.status_code == 504
-        assert f"whether it has batch {key.hex()} is unknown" in problem(answer)["detail"]
+        assert f"it is unknown whether it has batch {key.hex()}" in problem(answer)["detail"]
         assert "post the same batch again" in problem(answer)["remedy"]
         assert int(answer.headers["retry-after"]) >= 1
         began = time.monotonic()
