@@ -21,6 +21,8 @@ from estimators.question import Question
 class LocalMetric(ReportedMetric):
     """A metric whose values are randomized on the device, so raw values never leave it.
 
+    Other parameters are those of :class:`estimators.metrics.metric.Metric`.
+
     Parameters
     ----------
     mechanism : str
@@ -29,8 +31,6 @@ class LocalMetric(ReportedMetric):
         Whether devices may draw an answer once for each value and repeat it, at most once a pane.
         Reports in different panes are then not independent, and bounds over several panes are
         wider. Only for ``memoizable`` mechanisms.
-
-    See :class:`estimators.metrics.metric.Metric` for the other parameters.
 
     Examples
     --------

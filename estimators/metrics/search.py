@@ -26,6 +26,8 @@ class SearchMetric(Metric):
     Each round is decided by itself: see :class:`estimators.extremes.Search`. There is no estimate
     from a single statistic.
 
+    Other parameters are those of :class:`estimators.metrics.metric.Metric`.
+
     Parameters
     ----------
     rounds, split, beta, critical
@@ -34,8 +36,6 @@ class SearchMetric(Metric):
         A round closes after this many answers; by default only its time counts.
     round_time : str
         A round closes after this time, once `minimum_reports` answers are counted.
-
-    See :class:`estimators.metrics.metric.Metric` for the other parameters.
     """
 
     way: ClassVar[Way] = Way.SEARCH
