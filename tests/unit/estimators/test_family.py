@@ -50,6 +50,10 @@ def test_the_shape_of_an_answer_follows_from_the_kind() -> None:
     assert shapes[3:] == [Shape.NAMED_NUMBERS, Shape.NAMED_NUMBERS]
 
 
+def test_shapes_have_the_names_that_answers_show() -> None:
+    assert [shape.value for shape in Shape] == ["number", "named numbers", "search"]
+
+
 @pytest.mark.parametrize(
     ("wanted", "given", "told"),
     [
