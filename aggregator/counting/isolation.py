@@ -73,7 +73,7 @@ class Isolator:
         """Drop what was counted since the last commit, in part or whole, and know better."""
         trouble = owned.trouble
         place = {"partition": owned.number, "first": first, "last": last}
-        log.error("judging failed", **place, stack=_stack(error))
+        log.error("counting failed", **place, stack=_stack(error))
         if first == last <= trouble.wary:
             why = f"judging it fails ({type(error).__name__}); {DEFECT}"
             trouble.culprit = Obstacle(first, first, why)
@@ -95,7 +95,7 @@ class Isolator:
             What making the dead letter raised.
         """
         offset = rejection.message.offset()
-        log.error("no dead letter", partition=owned.number, offset=offset, stack=_stack(error))
+        log.error("dead letter failed", partition=owned.number, offset=offset, stack=_stack(error))
         why = f"no dead letter can be made of it ({type(error).__name__}); {DEFECT}"
         owned.trouble.culprit = Obstacle(offset, offset, why)
         owned.fence(self._clock.monotonic())
@@ -115,7 +115,7 @@ class Isolator:
             why = f"Kafka's client cannot read it ({describe_kafka_error(message.error())})"
             stall = trouble.stall = Stall(at, base, why, now)
             trouble.probe = None
-            log.warning("kafka", partition=owned.number, offset=base, error=why)
+            log.warning("kafka error", partition=owned.number, offset=base, error=why)
         stall.times += 1
         is_listed = any(parse_place(text)[0] == owned.number for text in self._settings.skip)
         if not (is_listed or stall.is_lasting(now)):

@@ -106,7 +106,7 @@ class Supervisor:
             try:
                 process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                log.warning("worker did not leave in time", pid=process.pid)
+                log.warning("worker killed", pid=process.pid, after_seconds=LEAVE_SECONDS)
                 process.kill()
                 process.wait()
             child_guard.release(process)

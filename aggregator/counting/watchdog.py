@@ -96,7 +96,7 @@ class Watchdog:
             silent += ran
             place = {"step": step, "partition": partition, "offset": offset}
             if self._end_after and silent >= self._end_after:
-                log.error("stuck, stopped", **place, seconds=round(silent), stack=self._stack())
+                log.error("terminated", **place, seconds=round(silent), stack=self._stack())
                 self._end(EXIT_CODE)
                 return
             if self._after and silent >= self._after and silent >= reported_at + REPEAT_SECONDS:

@@ -279,7 +279,7 @@ class Worker:
             if owned.is_counting and self._isolator.pass_stall(owned, message):
                 self._assignment.seek(owned)
         elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT):
-            log.warning("kafka", partition=number, error=describe_kafka_error(error))
+            log.warning("kafka error", partition=number, error=describe_kafka_error(error))
 
 
 def _next_beat(due: float, now: float, interval: float) -> float:

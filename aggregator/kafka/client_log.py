@@ -40,4 +40,4 @@ class ThrottledErrorLog:
         elif now - self._told.get(code, float("-inf")) >= REPEAT_SECONDS:
             self._told[code] = now
             cause = {"cause": self._cause} if self._cause and code not in REFUSALS else {}
-            log.warning("kafka", error=describe_kafka_error(error), **cause)
+            log.warning("kafka error", error=describe_kafka_error(error), **cause)

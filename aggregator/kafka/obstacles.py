@@ -247,7 +247,7 @@ class Probe:
         try:
             self.last = self._find()
         except KafkaException as error:
-            log.warning("the end of a record batch was not found", error=str(error))
+            log.warning("probe failed", error=str(error))
 
 
 def prober(open_consumer: Callable[[], Any], topic: str) -> Callable[[int, int], Probe]:

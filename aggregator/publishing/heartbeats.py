@@ -103,7 +103,7 @@ class Heartbeats:
                 self._closing.delivered(beat, message.offset(), message.timestamp()[1])
             else:
                 log.warning(
-                    "heartbeat", partition=beat.partition, error=describe_kafka_error(error)
+                    "heartbeat failed", partition=beat.partition, error=describe_kafka_error(error)
                 )
                 self._closing.delivered(beat, None)
 

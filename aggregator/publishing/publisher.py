@@ -71,7 +71,9 @@ class Publisher(Leader):
             finalizer, drawer = self._finalizer(), self._drawer()
             heartbeats = Heartbeats(self.settings, self._closing())
             closing.enter_context(contextlib.closing(heartbeats))
-            log.info("publishing", topic=self.settings.topics.estimates, epoch=self.lease.epoch)
+            log.info(
+                "publisher started", topic=self.settings.topics.estimates, epoch=self.lease.epoch
+            )
             next_totals = time.monotonic()
             while self._goes_on(self.reader.metrics, defined):
                 for batch in self._finals(producer, finalizer, drawer, heartbeats):

@@ -80,7 +80,7 @@ class Coordinator(Leader):
             told = self._told()
             for metric in self._metrics:
                 self._resume(producer, metric, told.get(metric_key(metric.name, metric.revision)))
-            log.info("coordinating", topic=self._topic, epoch=self.lease.epoch)
+            log.info("coordinator started", topic=self._topic, epoch=self.lease.epoch)
             while self._goes_on(self.reader.metrics, defined):
                 overview = self.reader.store.overview()
                 for metric in self._metrics:

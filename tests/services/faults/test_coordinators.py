@@ -84,7 +84,7 @@ class Coordinators:
 
     def terms(self) -> int:
         """Return how often one of them has taken over."""
-        return self.log.read_text().count("coordinating") if self.log.exists() else 0
+        return self.log.read_text().count("coordinator started") if self.log.exists() else 0
 
     def die_at(self, step: str, number: int) -> None:
         process = self.start(step, number)

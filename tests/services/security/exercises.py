@@ -82,7 +82,9 @@ def coordinate(settings: Settings, metrics: Metrics) -> None:
     """Coordinate, until the round that is open is on the topic."""
     with open_store(settings) as store:
         coordinator = Coordinator(settings, Reader(store, metrics))
-        _run_until(coordinator.run, coordinator.stop, lambda: False, done_when="coordinating")
+        _run_until(
+            coordinator.run, coordinator.stop, lambda: False, done_when="coordinator started"
+        )
 
 
 def respond(settings: Settings, metrics: Metrics) -> None:

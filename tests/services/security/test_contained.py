@@ -165,7 +165,7 @@ def test_the_service_runs_there(jail: dict[str, str], folder: Path, places: Plac
 
         wait_until(is_counted, "all reports are counted and served", PATIENCE)
         log = folder / "publisher.log"
-        wait_until(lambda: "publishing" in log.read_text(), "events are published")
+        wait_until(lambda: "publisher started" in log.read_text(), "events are published")
     finally:
         for process in running:
             process.send_signal(signal.SIGTERM)

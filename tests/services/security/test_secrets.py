@@ -216,7 +216,7 @@ def test_the_service_runs_with_each_roles_rights_and_tells_no_secret(service: Se
     said = "\n".join([*service.said, service.command_lines])
     said += "".join(file.read_text() for file in service.folder.glob("*.log"))
     assert "committed" in said
-    assert "publishing" in said
+    assert "publisher started" in said
     store = secured.redis.passwords["administrator"]
     for secret in (*service.secrets, "wr0ng-pa55word", store, key.read_text().splitlines()[1]):
         for form in (secret, quote(secret, safe="")):
