@@ -7,8 +7,7 @@ import os
 import threading
 import time as clocks
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,10 +19,11 @@ from estimators.metrics.reported import ReportedMetric
 from producers.device.panes import Columns, PaneBuffer
 from producers.device.randomizing import randomized, values_of
 from producers.device.times import Times, event_times
+from producers.kafka.closing import Closing
 from producers.kafka.connection import Connection
 from producers.kafka.delivery import Batch, Delivered, Outbox
 from producers.kafka.kafka_errors import DeliveryError
-from producers.wire.batch import encode_batch, new_batch_id
+from producers.wire.batch import encode_randomized, new_batch_id
 
 if TYPE_CHECKING:
     from producers.device.rounds import Round
@@ -36,7 +36,7 @@ KEPT_BYTES = 64 * 2**20  # of failed batches: above it, report() refuses to take
 _MESSAGE_OVERHEAD = 512  # bytes for everything in a batch but its two columns
 
 
-class Reporter:
+class Reporter(Closing):
     """Randomizes values of one metric at once and sends the reports to Kafka.
 
     It never stores a raw value: `report` randomizes it before it returns, and only the report waits
@@ -131,22 +131,6 @@ class Reporter:
         self._lock = threading.Lock()
         self._closed, self._process = False, os.getpid()
         self._connection.add(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except DeliveryError as undelivered:
-            if error is None:
-                raise
-            error.add_note(str(undelivered))
 
     @property
     def delivered(self) -> Delivered:
@@ -301,7 +285,7 @@ class Reporter:
         for begin in range(0, len(answers), self._waiting.batch_reports):
             part = slice(begin, begin + self._waiting.batch_reports)
             key = new_batch_id()
-            payload = encode_batch(metric, level[part], answers[part], now, key, asked.number)
+            payload = encode_randomized(metric, level[part], answers[part], now, key, asked.number)
             self._outbox.put(Batch(key, payload, len(answers[part])))
             self._outbox.send()
         return len(answers)
@@ -328,7 +312,7 @@ class Reporter:
         for row, key in enumerate(ids):
             own = columns.part(slice(row, row + 1))
             time = int(own.time_ms[0])
-            payload = encode_batch(self.metric, own.level, own.reports, time, key)
+            payload = encode_randomized(self.metric, own.level, own.reports, time, key)
             self._outbox.put(Batch(key, payload, 1))
         self._outbox.send()
 
@@ -393,5 +377,5 @@ class Reporter:
     def _seal(self, ready: Iterable[Columns]) -> None:
         for columns in ready:
             key, last = new_batch_id(), int(columns.time_ms.max())
-            payload = encode_batch(self.metric, columns.level, columns.reports, last, key)
+            payload = encode_randomized(self.metric, columns.level, columns.reports, last, key)
             self._outbox.put(Batch(key, payload, columns.level.size))

@@ -7,8 +7,7 @@ import os
 import threading
 import time as clocks
 from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -16,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from estimators.extremes import Decision, Progress
 from estimators.metrics.metric import Metric
 from estimators.metrics.search import SearchMetric
+from producers.kafka.closing import Closing
 from producers.kafka.connection import LIBRDKAFKA, PRODUCER_ONLY
 from producers.kafka.kafka_errors import describe_kafka_error
 
@@ -139,7 +139,7 @@ def decode(text: bytes) -> Round:
     return found
 
 
-class Rounds:
+class Rounds(Closing):
     """Follows the topic of rounds.
 
     Parameters
@@ -180,17 +180,6 @@ class Rounds:
         self._process = os.getpid()
         self._assigned, self._warned = False, ""
         self._latest: dict[tuple[str, int], Round] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the Kafka client; do nothing in a forked process."""

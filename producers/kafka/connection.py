@@ -7,11 +7,11 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
 
+from producers.kafka.closing import Closing
 from producers.kafka.kafka_errors import DeliveryError, ExplainingProducer, describe_kafka_error
 
 logger = logging.getLogger("producers")
@@ -51,7 +51,7 @@ class Served(Protocol):
         """Send everything and accept no more."""
 
 
-class Connection:
+class Connection(Closing):
     """A Kafka producer for several reporters.
 
     Parameters
@@ -98,22 +98,6 @@ class Connection:
             self._thread = threading.Thread(target=self._serve, name="dither-reports", daemon=True)
             self._thread.start()
         atexit.register(self._at_exit)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self.close()
-        except DeliveryError as undelivered:
-            if error is None:
-                raise
-            error.add_note(str(undelivered))
 
     @property
     def message_max_bytes(self) -> int:

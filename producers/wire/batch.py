@@ -81,16 +81,27 @@ def encode_batch(
         raise ValueError(f"batch_id of {len(identity)} bytes: expected {BATCH_ID_BYTES}")
     _check_fits("levels", levels, np.dtype(np.uint8))
     _check_fits("reports", rows, mechanism.dtype)
-    level_bytes, values = levels.astype(np.uint8).tobytes(), mechanism.encode(rows)
-    mechanism.check(level_bytes, values)
+    mechanism.check(levels.astype(np.uint8).tobytes(), mechanism.encode(rows))
     check_round(metric, number)
+    return encode_randomized(metric, levels, rows, time_ms, identity, number)
+
+
+def encode_randomized(
+    metric: Metric,
+    level: NDArray[Any],
+    reports: NDArray[Any],
+    time_ms: int,
+    batch_id: bytes,
+    number: int = 0,
+) -> bytes:
+    """Return what this metric has just randomized as bytes, without the checks of encode_batch."""
     batch = ReportBatch(
         metric=metric.name,
         revision=metric.revision,
-        batch_id=identity,
+        batch_id=batch_id,
         time_ms=time_ms,
-        levels=level_bytes,
-        values=values,
+        levels=level.astype(np.uint8).tobytes(),
+        values=metric.randomizer.encode(reports),
         round=number,
     )
     return batch.SerializeToString()
