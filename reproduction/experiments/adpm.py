@@ -36,7 +36,7 @@ TABLE_2 = {
 LOG_EPSILONS = {"high": (-4.0, 2.0), "low": (-3.0, -2.0)}
 WITHIN = {"LDPE": 0.3, "FME": 0.3}
 USERS, DRAWS = 1000, 4
-FME_INFERRED = "FME's formula is inferred from what ADPM says of it: see the code."
+FME_INFERRED = "FME's formula is inferred from ADPM's description: see the code."
 BETA_VARIANCE = 0.04
 
 
@@ -207,7 +207,7 @@ def figure_1b(runs: int, seed: int, tick: Tick) -> Outcome:
     flat = max(curves["ADPM"][3:]) / min(curves["ADPM"][3:])
     claims = [
         Claim(
-            "ADPM gains nothing from epsilon_2 above R epsilon_1",
+            "ADPM's error does not fall for epsilon_2 above R epsilon_1",
             flat < 1.01,
             f"MSE x 10^4 = {1e4 * curves['ADPM'][3]:.3f} at {seconds[3]:.3f}, "
             f"{1e4 * curves['ADPM'][-1]:.3f} at 10; the paper's formula: {1e4 * floor:.3f}",
@@ -239,7 +239,7 @@ EXPERIMENTS = {
         table_2,
     ),
     "adpm-fig1a": Experiment(
-        "what an error has beyond the sample's own, as n grows",
+        "the error beyond that of the sample, as n grows",
         "ADPM, Figure 1 (A)",
         "synthetic, as in the paper: uniform values",
         10_000,
@@ -247,7 +247,7 @@ EXPERIMENTS = {
         figure_1a,
     ),
     "adpm-fig1b": Experiment(
-        "saturation: levels above R epsilon_1 buy nothing",
+        "saturation: levels above R epsilon_1 do not reduce the error",
         "ADPM, Figure 1 (B)",
         "synthetic, as in the paper: a fair coin, 1,000 users",
         4000,

@@ -157,8 +157,8 @@ def widths(runs: int, seed: int, tick: Tick) -> Outcome:
         "ours are never wider", least > 0.999, f"the others are {least:.3f} times as wide at least"
     )
     notes = [
-        "In units of the normal law's width, which holds for no finite number of reports. The "
-        "paper's column is the one named; the papers state no constants for vectors."
+        "In units of the normal law's width, which is not valid for a finite number of reports. "
+        "The paper's column is the named bound; the papers state no constants for vectors."
     ]
     plot = Plot("n", "half width over the normal one", curves, (True, False))
     return Outcome(numbers, [narrower], plot, notes)
@@ -187,7 +187,7 @@ def coverage(runs: int, seed: int, tick: Tick) -> Outcome:
             Claim(f"ours holds: {case.name}", rate <= BETA + slack, f"fails in {rate:.2%} of runs")
         )
         tick((done + 1) / len(CASES))
-    notes = ["The paper's column is what is promised. A bound that fails far less is too wide."]
+    notes = ["The paper's column is the nominal rate. A bound that fails far less is too wide."]
     return Outcome(numbers, claims, notes=notes)
 
 

@@ -159,9 +159,9 @@ def heuristic_is_best(runs: int, seed: int) -> Claim:
         tail(largest_errors(policy, paid, runs, seed))[0] for policy in ("hpf-a", "hpf-c")
     )
     return Claim(
-        'HDP-WC "HPF-A is best": where levels do not go with the values',
+        'HDP-WC "HPF-A is best": if levels are independent of the values',
         best < ours,
-        f"where they do, its tail error is {ours:.3f}, that of hpf-c {best:.3f}",
+        f"otherwise its tail error is {ours:.3f}, that of hpf-c {best:.3f}",
     )
 
 
@@ -178,7 +178,7 @@ def errata(runs: int, seed: int, tick: Tick) -> Outcome:
 
 EXPERIMENTS = {
     "errata": Experiment(
-        "what is printed and is not so",
+        "statements in the papers that are wrong",
         "HLDP, HIST, HDP-WC",
         "synthetic",
         200,

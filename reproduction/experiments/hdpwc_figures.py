@@ -108,7 +108,7 @@ EXPERIMENTS = {
         ("wages", "cases"),
     ),
     "hdpwc-fig2": Experiment(
-        "turbo weights, whose solution is closed, against the exact ones",
+        "turbo weights, which have a closed solution, against the exact ones",
         "HDP-WC, Figure 2",
         "synthetic: 10,000 users",
         300,

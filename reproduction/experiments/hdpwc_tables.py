@@ -57,7 +57,7 @@ TABLE_5: dict[str, Rows] = {
 ORDERS = 10.0
 """An order of magnitude."""
 OTHER_RECORDS = (
-    "The paper's numbers are of other records: orders and orders of magnitude compare. P: 95% "
+    "The paper's numbers are for other records: compare orders and orders of magnitude. P: 95% "
     "quantile, E: mean square."
 )
 UNSAID = "The paper does not say how it cut salaries into bins and made 10,000 users: see the code."
@@ -172,16 +172,16 @@ def table_5(records: Records, runs: int, seed: int, tick: Tick) -> Outcome:
         OTHER_RECORDS,
         UNSAID,
         "LDP is our Laplace metric with inverse-variance weights; the paper's are those of "
-        "HPM, of which it says that they are a heuristic.",
+        "HPM, which it calls a heuristic.",
     ]
     return Outcome(numbers, claims, notes=notes, data=data_used(records, told))
 
 
-STAND_INS = "stand-ins of the paper's size, as its records cannot be shipped: "
+STAND_INS = "stand-ins of the paper's size, because its records cannot be distributed: "
 BOTH = STAND_INS + "log-normal wages of 50,000, 17,000 cases of 10 types; synthetic users"
 EXPERIMENTS = {
     "hdpwc-table4": Experiment(
-        "errors of frequencies, where levels go with values (C) and where they do not (U)",
+        "errors of frequencies, for levels that are correlated with values (C) or not (U)",
         "HDP-WC, Table 4",
         BOTH,
         300,
@@ -191,7 +191,7 @@ EXPERIMENTS = {
         ("wages", "cases"),
     ),
     "hdpwc-table5": Experiment(
-        "errors of means, where levels go with the values (C) and where they do not (U)",
+        "errors of means, for levels that are correlated with values (C) or not (U)",
         "HDP-WC, Table 5",
         STAND_INS + "log-normal wages of 50,000; synthetic users",
         300,

@@ -148,7 +148,7 @@ def figure_2(runs: int, seed: int, tick: Tick) -> Outcome:
     claims = [
         Claim("RAPPOR's error is the same for all data", spread < 1.1, f"within {spread:.3f}"),
         Claim(
-            "that of subsets and hyperplanes is larger for a point mass than for even data",
+            "the error of subsets and hyperplanes is larger for a point mass than for even data",
             min(rises.values()) > 1.1,
             ", ".join(f"{name} {ratio:.2f} times" for name, ratio in rises.items()),
         ),
@@ -189,11 +189,11 @@ def shuffle(runs: int, seed: int, tick: Tick) -> Outcome:
     below = all(after <= before for before, after in known)
     claims = [
         Claim(
-            "it applies up to ln(n / (16 ln(2 / delta))) and not beyond",
+            "the theorem applies exactly up to ln(n / (16 ln(2 / delta)))",
             known[-1][0] <= limit < epsilons[len(known)],
             f"{known[-1][0]:g} <= {limit:.4f} < {epsilons[len(known)]:g}",
         ),
-        Claim("a shuffler never costs privacy", below, f"{known[3][1]:.4f} at epsilon = 1"),
+        Claim("a shuffler never reduces privacy", below, f"{known[3][1]:.4f} at epsilon = 1"),
     ]
     tick(1.0)
     line = Curve(f"n = {users:,}, delta = {delta:g}", *zip(*known, strict=True))
@@ -210,7 +210,7 @@ EXPERIMENTS = {
         figure_1,
     ),
     "hist-fig2": Experiment(
-        "the largest error by how concentrated the data are",
+        "the largest error, by concentration of the data",
         "HIST, Figure 2",
         "synthetic, as in the paper: Zipf",
         1000,

@@ -116,12 +116,12 @@ def figure_4(runs: int, seed: int, tick: Tick) -> Outcome:
     high = EPSILONS.index(32.0)
     claims = [
         Claim(
-            "the law's own bound holds, and is below Theorem 6's at every epsilon",
+            "the bound by the law holds, and is below Theorem 6's at every epsilon",
             all(m <= e <= p for m, e, p in zip(least, exact, printed, strict=True)),
             f"at epsilon = 1 {exact[2]:.4f} for {means[2]:.4f}, Theorem 6: {printed[2]:.4f}",
         ),
         Claim(
-            "where epsilon is large, Theorem 6's is tens of times too large",
+            "at large epsilons Theorem 6's bound is tens of times too large",
             printed[high] > 30 * means[high],
             f"at 32: error {means[high]:.2g}, the law's bound {exact[high]:.2g}, Theorem 6's "
             f"{printed[high]:.2g}, lower bound ~{lower_bound(32):.2g}",
@@ -140,7 +140,7 @@ def figure_4(runs: int, seed: int, tick: Tick) -> Outcome:
 
 EXPERIMENTS = {
     "hist-fig4": Experiment(
-        "bounds of the largest error, and the error itself where they part",
+        "bounds of the largest error, and the error itself",
         "HIST, Figure 4",
         "synthetic: a point mass, n = 10,000, k = 100,000",
         100,

@@ -232,7 +232,7 @@ def peeking(runs: int, seed: int, tick: Tick) -> Outcome:
     slack = 3 * math.sqrt(0.05 * 0.95 / runs)
     claims = [
         Claim(
-            "whoever looks again and again is misled by a bound for one look",
+            "a bound for one look fails if you look again and again",
             rate["normal"] > 0.3 and rate["fixed"] > 0.05,
             f"normal {rate['normal']:.1%}, fixed {rate['fixed']:.1%} of paths",
         ),

@@ -142,7 +142,8 @@ EXPERIMENTS = {
     "min-tasks": Experiment(
         "extremes of ratings and of customers' ages",
         "MIN, Figures 4 and 5",
-        "stand-ins of the paper's size, as its records cannot be shipped: beta laws with its alpha",
+        "stand-ins of the paper's size, because its records cannot be distributed: beta laws with "
+        "its alpha",
         200,
         20,
         functools.partial(min_tasks, Records()),
