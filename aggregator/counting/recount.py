@@ -109,7 +109,10 @@ class _Deletion:
         with contextlib.suppress(StateUnreadable):
             found = self._store.panes.indexed(self._number)
             indexes = [f"{self._prefix}:index:{grain}:{key}" for grain, key in found]
-        first = [f"{self._prefix}:{name}" for name in ("watermarks", "counts", "open", "indexed")]
+        first = [
+            f"{self._prefix}:{name}"
+            for name in ("watermarks", "counts", "open", "indexed", "sizes")
+        ]
         deleted = self._pass([*first, *indexes])  # readers then find nothing, instead of a part
         client: Any = self._store.client
         while more := self._pass(client.scan_iter(f"{self._prefix}:*", count=CHUNK_KEYS)):

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import redis
 
+from aggregator.storage import sizes
 from aggregator.storage.commands import Command
 
-STAMP = ("epoch", "next", "begun", "done", "token")
+STAMP = ("epoch", "token", *sizes.FACTS)
 """Fields of an owner's hash of which each commit and each take-over changes one."""
 LOOKS = 20
 
@@ -63,19 +64,21 @@ def read(ask: Callable[[Sequence[Command]], list[Any]], plans: Sequence[Plan]) -
     ------
     redis.exceptions.TryAgainError
         If a partition has changed each time that it was read.
+    StateUnreadable
+        If some of the set of open panes is gone.
     """
     heads = iter(ask([command for plan in plans for command in _head(plan)]))
-    known = [(next(heads), next(heads)) for _ in plans]
-    commands = [plan.reads(opened) for plan, (_, opened) in zip(plans, known, strict=True)]
+    known = [(next(heads), next(heads), next(heads)) for _ in plans]
+    commands = [plan.reads(opened) for plan, (*_, opened) in zip(plans, known, strict=True)]
     replies = iter(
         ask(
             [c for plan, those in zip(plans, commands, strict=True) for c in (*those, _stamp(plan))]
         )
     )
     pieces: list[Piece | None] = []
-    for (before, opened), those in zip(known, commands, strict=True):
+    for plan, head, those in zip(plans, known, commands, strict=True):
         found = [next(replies) for _ in those]
-        pieces.append(Piece(opened, found) if next(replies) == before else None)
+        pieces.append(_piece(plan, head, found) if next(replies) == head[0] else None)
     return [
         _again(ask, plan, those) if piece is None else piece
         for plan, those, piece in zip(plans, commands, pieces, strict=True)
@@ -87,12 +90,23 @@ def _again(
 ) -> Piece:
     """Return a piece of a partition that has changed: all of it from one round trip."""
     for _ in range(LOOKS):
-        before, opened, *found, after = ask([*_head(plan), *commands, _stamp(plan)])
+        before, known, opened, *found, after = ask([*_head(plan), *commands, _stamp(plan)])
         expected = plan.reads(opened)
         if before == after and commands == expected:
-            return Piece(opened, found)
+            return _piece(plan, (before, known, opened), found)
         commands = expected
     raise redis.exceptions.TryAgainError(f"{plan.prefix} changes while it is read")
+
+
+def _piece(plan: Plan, head: tuple[Any, Any, Any], found: list[Any]) -> Piece:
+    """Return what was found, if all panes are there that are open."""
+    (_, _, *facts), (indexed, size), opened = head
+    if sizes.are_known(facts):
+        if indexed is None:
+            raise sizes.lost(f"{plan.prefix}:sizes", 0, 1)
+        if size is not None and int(size) != len(opened):
+            raise sizes.lost(f"{plan.prefix}:open", len(opened), size)
+    return Piece(opened, found)
 
 
 def _stamp(plan: Plan) -> Command:
@@ -100,4 +114,5 @@ def _stamp(plan: Plan) -> Command:
 
 
 def _head(plan: Plan) -> list[Command]:
-    return [_stamp(plan), ("SMEMBERS", f"{plan.prefix}:open")]
+    known = ("HMGET", f"{plan.prefix}:sizes", sizes.ALWAYS, "open")
+    return [_stamp(plan), known, ("SMEMBERS", f"{plan.prefix}:open")]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_cover import Span
 from aggregator.state.pane_keys import PaneKey
-from aggregator.storage import consistent_read, parsing
+from aggregator.storage import consistent_read, parsing, sizes
 from aggregator.storage.commands import Command, Commands
 from aggregator.storage.redis_keys import tag
 
@@ -53,24 +53,34 @@ class PaneIndex:
         Raises
         ------
         StateUnreadable
-            If an index is gone of which there were panes.
+            If an index is gone of which there were panes, or some of its panes are.
         """
-        commands: list[Command] = []
+        numbers = [*dict.fromkeys(number for number, _ in spans)]
+        prefixes = {number: tag(self._topic, number) for number in numbers}
+        commands: list[Command] = [
+            ("HMGET", f"{prefixes[number]}:owner", *sizes.FACTS) for number in numbers
+        ]
         for partition, span in spans:
             low = "-inf" if span.start is None else span.start
             high = "+inf" if span.end is None else f"({span.end}"
-            key = self._index(partition, span.grain, metric)
-            commands += [
-                ("SISMEMBER", f"{tag(self._topic, partition)}:indexed", f"{span.grain}:{metric}"),
-                ("EXISTS", key),
+            key, prefix = self._index(partition, span.grain, metric), prefixes[partition]
+            commands += [  # the numbers first: they only grow
+                ("SISMEMBER", f"{prefix}:indexed", f"{span.grain}:{metric}"),
+                ("HMGET", f"{prefix}:sizes", sizes.ALWAYS, key.removeprefix(f"{prefix}:")),
+                ("ZCARD", key),
                 ("ZRANGEBYSCORE", key, low, high),
             ]
-        replies, found = self._commands.ask(commands), list[tuple[int, PaneKey]]()
-        for place, (partition, span) in enumerate(spans):
+        replies, found = iter(self._commands.ask(commands)), list[tuple[int, PaneKey]]()
+        known = {number: sizes.are_known(next(replies)) for number in numbers}
+        for partition, span in spans:
             key = self._index(partition, span.grain, metric)
-            is_indexed, exists, members = replies[3 * place : 3 * place + 3]
-            if is_indexed and not exists:
+            is_indexed, (always, size), panes, members = (next(replies) for _ in range(4))
+            if known[partition] and always is None:
+                raise sizes.lost(f"{prefixes[partition]}:sizes", 0, 1)
+            if is_indexed and not panes:
                 raise StateUnreadable(key, "nothing", "an index of panes that were counted")
+            if known[partition] and panes < int(size or 0):
+                raise sizes.lost(key, panes, size)
             starts = (parsing.start(key, member)[0] for member in members)
             found += [(partition, PaneKey(span.grain, metric, start)) for start in starts]
         return found

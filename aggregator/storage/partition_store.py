@@ -16,11 +16,18 @@ from aggregator.storage.commands import Command, Commands, script
 from aggregator.storage.commit_writes import MOST_ARGUMENTS, keys_of, writes
 from aggregator.storage.progress import TORN
 from aggregator.storage.redis_keys import partitions_key, tag
+from aggregator.storage.sizes import lost
 from aggregator.storage.snapshot import Snapshot
 
 LOOKS = 3
 """How often a partition is read again whose panes came while it was read."""
-TYPES = {b"owner": b"hash", b"watermarks": b"hash", b"counts": b"hash", b"open": b"set"}
+TYPES = {
+    b"owner": b"hash",
+    b"watermarks": b"hash",
+    b"counts": b"hash",
+    b"open": b"set",
+    b"sizes": b"hash",
+}
 """What is at the keys of a partition without which nothing of it can be read."""
 TOKEN_BYTES = 8
 
@@ -129,6 +136,8 @@ class PartitionStore:
             If a write failed after others were made.
         CommitTooLarge
             If Redis would not take it in one call. Nothing was written.
+        StateUnreadable
+            If a key was deleted, wholly or in part, that this commit adds to. Nothing was written.
         """
         prefix = tag(self._topic, number)
         owner, name = f"{prefix}:owner", f"{self._topic}:{number}"
@@ -137,7 +146,7 @@ class PartitionStore:
         words.append(token if taken == epoch else "")
         mark = f"{prefix}:committed"
         words += [5, "SET", mark, 1, "PX", parsing.LAST_COMMIT_MS]
-        keys = {owner: None, mark: None}
+        keys = {owner: None, f"{prefix}:sizes": None, mark: None}
         for command in writes(prefix, partition, facts):
             words += [len(command), *command]
             keys.update(dict.fromkeys(keys_of(command)))
@@ -148,6 +157,8 @@ class PartitionStore:
             outcome, stored_epoch, rest = self._commit([*keys], words)
         except redis.ResponseError as error:
             raise self._blamed(prefix, error) from None
+        if outcome == b"gone":
+            raise lost(stored_epoch.decode(), *rest.split(b":"))
         if outcome == b"torn":
             torn = PartialCommit(name, epoch, expected, rest.decode(errors="replace"), prefix)
             self.halt(number, str(torn))
@@ -180,6 +191,11 @@ class PartitionStore:
             except redis.ResponseError as error:
                 raise self._blamed(prefix, error) from None
             snapshot = Snapshot.of(prefix, found)
+            *_, short = found
+            if short and (short[1] or not self._appeared(prefix, short[0].decode())):
+                raise lost(short[0].decode(), *short[1:])
+            if short:
+                continue
             if not snapshot.gone or snapshot.next_offset == TORN:
                 return snapshot
             if not self._appeared(prefix, snapshot.gone):

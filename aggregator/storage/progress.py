@@ -50,6 +50,15 @@ class PartitionProgress:
         """The first offset that is not counted, UNSET or TORN."""
         return int(self.owner.get("next", UNSET))
 
+    def check(self, prefix: str) -> None:
+        """Raise StateUnreadable if there are reports of a metric, and no watermark of it."""
+        marked = {key.partition("@")[0] for key in self.watermarks}
+        for name, reports in self.counts.items():
+            outcome, _, metric = name.partition(":")
+            if outcome == "accepted" and reports and self.is_whole and metric not in marked:
+                expected = f"a field of {metric}, of which reports were counted"
+                raise StateUnreadable(f"{prefix}:watermarks", "nothing", expected)
+
     def goes_on_in(self, later: PartitionProgress | None) -> bool:
         """Return whether another look found this state or one counted on from it."""
         if later is None or not later.is_whole:

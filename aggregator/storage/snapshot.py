@@ -57,7 +57,7 @@ class Snapshot:
         StateUnreadable
             If something in it is not as it was written.
         """
-        facts, marks, numbers, panes = found
+        facts, marks, numbers, panes, *_ = found
         kept, used, gone = {}, {}, ""
         for member, value, seen, uses in panes:
             key, first = parsing.opened(f"{prefix}:open", member)

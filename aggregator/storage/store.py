@@ -58,10 +58,17 @@ class Store(Commands):
         return parsing.partitions(key, self.members(key))
 
     def overview(self) -> TopicProgress:
-        """Return how far everything is counted, in two round trips."""
+        """Return how far everything is counted, in two round trips.
+
+        Where a partition cannot be read they are made again: it may have been deleted in between.
+        """
+        found = self._overview()
+        return self._overview() if found.unreadable else found
+
+    def _overview(self) -> TopicProgress:
         numbers, policies = self.partitions(), policies_key(self.topic)
         prefixes = [tag(self.topic, number) for number in numbers]
-        names = ("owner", "watermarks", "counts")
+        names = ("owner", "counts", "watermarks")  # the marks last: there are more of them
         commands: list[Command] = [("HGETALL", f"{p}:{name}") for p in prefixes for name in names]
         marks: list[Command] = [("PTTL", f"{p}:committed") for p in prefixes]
         more: list[Command] = [("HGETALL", policies), ("HGETALL", rounds_key(self.topic))]
@@ -70,13 +77,15 @@ class Store(Commands):
         standings, unreadable = {}, {}
         for place, (number, prefix) in enumerate(zip(numbers, prefixes, strict=True)):
             try:
-                owner, latest, counts = map(readable, found[3 * place : 3 * place + 3])
-                standings[number] = PartitionProgress(
+                owner, counts, latest = map(readable, found[3 * place : 3 * place + 3])
+                progress = PartitionProgress(
                     parsing.owner(f"{prefix}:owner", owner),
                     parsing.watermarks(f"{prefix}:watermarks", latest),
                     parsing.counts(f"{prefix}:counts", counts),
                     parsing.age(left[place]),
                 )
+                progress.check(prefix)
+                standings[number] = progress
             except StateUnreadable as error:
                 unreadable[number] = error
         return TopicProgress(

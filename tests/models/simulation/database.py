@@ -25,8 +25,8 @@ class Database:
     Parameters
     ----------
     disturb : callable
-        Called with each command's words before it runs; what it raises ends the script there, with
-        what was written before in place, as in Redis.
+        Called with the name of each command that writes, before it runs; what it raises ends the
+        script there, with what was written before in place, as in Redis.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Database:
 
     def _call_from_lua(self, *words: Any) -> Any:
         name, *rest = (w if type(w) is bytes else b"%d" % w for w in words)
-        if self.disturb is not None:
+        if self.disturb is not None and name in WRITES:
             self.disturb(name)
         reply = COMMANDS[name](self, *rest)
         if type(reply) is list:
@@ -120,6 +120,9 @@ class Database:
         self.keys[key] = before[:start].ljust(start, b"\0") + value + after
         return len(self.keys[key])
 
+    def _strlen(self, key: Word) -> int:
+        return len(self._of(key, bytes))
+
     def _del(self, *keys: Word) -> int:
         return sum(self.keys.pop(key, None) is not None for key in keys)
 
@@ -141,6 +144,16 @@ class Database:
     def _hmget(self, key: Word, *names: Word) -> list[bytes | None]:
         fields = self._of(key, Hash)
         return [fields.get(name) for name in names]
+
+    def _hlen(self, key: Word) -> int:
+        return len(self._of(key, Hash))
+
+    def _hdel(self, key: Word, *names: Word) -> int:
+        fields = self._of(key, Hash)
+        gone = sum(fields.pop(name, None) is not None for name in names)
+        if not fields:
+            self.keys.pop(key, None)
+        return gone
 
     def _hgetall(self, key: Word) -> list[bytes]:
         return [word for pair in self._of(key, Hash).items() for word in pair]
@@ -164,6 +177,9 @@ class Database:
             self.keys.pop(key, None)
         return len(gone)
 
+    def _scard(self, key: Word) -> int:
+        return len(self._of(key, Members))
+
     def _smembers(self, key: Word) -> list[bytes]:
         return list(self._of(key, Members))
 
@@ -173,6 +189,9 @@ class Database:
         for score, member in zip(ranks[::2], ranks[1::2], strict=True):
             found[member] = int(score)
         return len(found) - before
+
+    def _zcard(self, key: Word) -> int:
+        return len(self._of(key, Ranks))
 
 
 class Hash(dict[bytes, bytes]):
@@ -208,14 +227,21 @@ COMMANDS: dict[bytes, Callable[..., Any]] = {
             "exists",
             "pexpireat",
             "pttl",
+            "strlen",
             "hset",
+            "hdel",
+            "hlen",
             "hmget",
             "hgetall",
             "hincrby",
         ),
-        *("sadd", "srem", "smembers", "zadd"),
+        *("sadd", "srem", "scard", "smembers", "zadd", "zcard"),
     )
 }
+
+
+WRITES = {b"SET", b"SETRANGE", b"DEL", b"PEXPIREAT", b"HSET", b"HDEL", b"HINCRBY", b"SADD", b"SREM"}
+WRITES |= {b"ZADD"}
 
 
 def _from_lua(value: Any) -> Any:

@@ -275,6 +275,9 @@ def contents(state: Partition) -> dict[bytes, Any]:
                 found[f":seen:{key}"] = b"".join(pane.unsaved)  # of a replay, all
     found[":indexed"] = {f"{grain}:{metric}".encode(): None for grain, metric in indexed}
     found[":open"] = opened
+    sets = (":open", ":indexed", *(name for name in found if name.startswith(":index:")))
+    sizes = {name[1:].encode(): b"%d" % len(found[name]) for name in sets}
+    found[":sizes"] = sizes if indexed else {}
     found[":watermarks"] = {k.encode(): str(v).encode() for k, v in state.watermarks.items()}
     found[":counts"] = {k.encode(): b"%d" % v for k, v in state.counts.items()}
     return {name.encode(): value for name, value in found.items() if value}

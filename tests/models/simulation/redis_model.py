@@ -94,7 +94,7 @@ class RedisServer:
         owner = tag + b":owner"
         before = dict(self.database.keys.get(owner, {}))
         if self.world.strikes("redis write failed", who):
-            self._writes_left = self.world.rng.randrange(2, 12)
+            self._writes_left = self.world.rng.randrange(1, 11)
             self.database.disturb = self._fail
         try:
             reply = self.database.run(*words)

@@ -30,7 +30,7 @@ from aggregator.storage.eviction import refuse_eviction
 from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import coordinator_key, publisher_key, tag
 from aggregator.storage.store import Store
-from estimators import Metric
+from estimators import Metric, define
 from producers import Reporter, Rounds
 from tests.support.reports.messages import EPOCH, batch, log
 from tests.support.running.deployment import PATIENCE, wait_until
@@ -187,6 +187,7 @@ def keep(settings: Settings, metrics: Metrics) -> None:
         partition = snapshot.partition(metrics, FUTURE_MS)
         partition.count(log(batch(metrics["delay"], [1.0], seed=1)))
         store.partition.commit(number, epoch, -1, partition, {"high": 1})
+        _count_limited(store, number + 1)
         again = store.partition.acquire(number, "worker")
         assert again.open
         hours = range(1, 3 + CONFIRMING_BATCHES)
@@ -199,6 +200,18 @@ def keep(settings: Settings, metrics: Metrics) -> None:
         store.registry.tell_stuck("worker", "counting", 1.0, 0)
         store.registry.tell_stuck("worker", "counting", 0.0, 0)
         _find_faults(store, number)
+
+
+def _count_limited(store: Store, number: int) -> None:
+    """Add twice to an open pane whose message keys are counted."""
+    metric = define(
+        name="age", kind="mean", mechanism="laplace", range=(0, 9), levels=[1], max_key_reports=9
+    )
+    snapshot = store.partition.acquire(number, "worker")
+    partition = snapshot.partition({"age": metric}, FUTURE_MS)
+    for offset, expected in ((0, -1), (1, 1)):
+        partition.count(log(batch(metric, [1.0], seed=offset), first=offset))
+        store.partition.commit(number, int(snapshot.owner["epoch"]), expected, partition, {})
 
 
 def _find_faults(store: Store, number: int) -> None:

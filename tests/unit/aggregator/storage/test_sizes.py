@@ -1,0 +1,208 @@
+"""A key that was deleted under a worker is missed, and never made anew with a part of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aggregator.errors import StateUnreadable
+from aggregator.reading.reader import Reader
+from aggregator.state.pane_keys import metric_key
+from aggregator.state.partition import Partition
+from aggregator.storage.connection import connect
+from aggregator.storage.progress import UNSET
+from aggregator.storage.store import Store
+from estimators import define
+from tests.support.reports.messages import EPOCH, batch, log
+from tests.support.reports.partitions import FUTURE_MS, MINUTE
+
+TOPIC = "reports"
+PREFIX = f"{{dither:{TOPIC}:0}}"
+QUESTION: dict[str, Any] = {
+    "kind": "mean",
+    "mechanism": "randomized_response",
+    "range": (0, 10),
+    "levels": [1],
+}
+TIMES: dict[str, Any] = {"pane": "1m", "lateness": "1m", "minimum_reports": 1}
+DELAY = define(name="delay", retention="40000d", **QUESTION, **TIMES)
+AGE = define(name="age", max_key_reports=5, **QUESTION, **TIMES)
+METRICS = {"delay": DELAY, "age": AGE}
+KEY = metric_key("delay", DELAY.revision)
+OPEN = EPOCH + 9 * MINUTE
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), TOPIC) as store:
+        yield store
+
+
+@dataclasses.dataclass
+class Counting:
+    """A worker's hold of a partition."""
+
+    store: Store
+
+    def __post_init__(self) -> None:
+        snapshot = self.store.partition.acquire(0, "one")
+        self.epoch, self.committed = int(snapshot.owner["epoch"]), snapshot.next_offset
+        self.partition: Partition = snapshot.partition(METRICS, FUTURE_MS)
+        self.facts = {"begin": 0, "partitions": 1}
+
+    def count(self, minutes: range) -> None:
+        """Count batches of some minutes, after all that were counted before."""
+        first = max(0, self.partition.next_offset)
+        messages = [
+            batch(metric, [1.0], 1, EPOCH + i * MINUTE, first + i)
+            for i in minutes
+            for metric in METRICS.values()
+        ]
+        self.partition.count(log(*messages, first=first))
+
+    def commit(self) -> None:
+        self.store.partition.commit(0, self.epoch, self.committed, self.partition, self.facts)
+        self.committed = self.partition.next_offset
+
+
+def counted(store: Store) -> Counting:
+    counting = Counting(store)
+    assert counting.committed == UNSET
+    counting.count(range(20))
+    counting.commit()
+    return counting
+
+
+def contents(store: Store) -> dict[bytes, Any]:
+    client: Any = store.client
+    return {key: client.dump(key) for key in client.scan_iter() if not key.endswith(b":committed")}
+
+
+def keys_of(store: Store, kind: str) -> list[str]:
+    """Return the keys of a kind that the next commit adds to."""
+    client: Any = store.client
+    return sorted(key.decode() for key in client.scan_iter(f"{PREFIX}:{kind}*"))
+
+
+KINDS = ["open", "indexed", "expiring", "sizes", "index:pane:", "index:total:", "seen:", "keys:"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_commit_adds_to_no_key_that_is_gone_and_nobody_takes_it_over(
+    store: Store, kind: str
+) -> None:
+    counting = counted(store)
+    key = keys_of(store, kind)[-1]
+    store.client.delete(key)
+    before = contents(store)
+    counting.count(range(15, 22))
+    with pytest.raises(StateUnreadable, match=r"dither recount 0") as error:
+        counting.commit()
+    assert error.value.key == key
+    assert contents(store) == before
+    if kind != "seen:":
+        with pytest.raises(StateUnreadable) as error:
+            store.partition.acquire(0, "two")
+        assert error.value.key == key
+
+
+@pytest.mark.parametrize("kind", ["open", "index:pane:", "keys:"])
+def test_nor_to_one_of_which_a_part_is_gone(store: Store, kind: str) -> None:
+    counting, client = counted(store), store.client
+    key = keys_of(store, kind)[-1]
+    if kind == "open":
+        client.srem(key, *list(client.smembers(key))[:1])
+    elif kind == "keys:":
+        client.hset(key, b"another", 1)
+    else:
+        client.zremrangebyrank(key, 0, 0)
+    counting.count(range(15, 22))
+    with pytest.raises(StateUnreadable) as error:
+        counting.commit()
+    assert error.value.key == key
+    with pytest.raises(StateUnreadable, match=r"all that was committed"):
+        store.partition.acquire(0, "two")
+
+
+def test_where_nothing_is_gone_commits_and_take_overs_go_on(store: Store) -> None:
+    counting = counted(store)
+    for first in range(20, 60, 5):
+        counting.count(range(first, first + 5))
+        counting.commit()
+    sizes = store.hash(f"{PREFIX}:sizes")
+    opened = {name for name in sizes if name.startswith(b"keys:")}
+    assert opened == {key.removeprefix(f"{PREFIX}:").encode() for key in keys_of(store, "keys:")}
+    for name, size in sizes.items():
+        key = f"{PREFIX}:{name.decode()}"
+        ask = "ZCARD" if b"index:" in name else "HLEN" if b"keys:" in name else "SCARD"
+        assert store.ask([(ask, key)]) == [int(size)]
+    again = Counting(store)
+    again.count(range(60, 70))
+    again.commit()
+    assert Reader(store, METRICS).estimate("delay").reports == 70
+
+
+def test_a_state_without_sizes_is_counted_on_and_has_them_then(store: Store) -> None:
+    counting = counted(store)
+    store.client.delete(f"{PREFIX}:sizes")
+    store.client.hdel(f"{PREFIX}:owner", "sizes")
+    counting.count(range(15, 30))
+    counting.commit()
+    store.client.delete(f"{PREFIX}:index:pane:{KEY}")
+    counting.count(range(30, 35))
+    with pytest.raises(StateUnreadable):
+        counting.commit()
+
+
+def test_sizes_that_an_earlier_version_has_left_behind_are_not_believed(store: Store) -> None:
+    counting = counted(store)
+    client = store.client
+    for field in ("begun", "done"):  # it made a commit
+        client.hincrby(f"{PREFIX}:owner", field, 1)
+    client.sadd(f"{PREFIX}:indexed", f"pane:{KEY}x")
+    client.zadd(f"{PREFIX}:index:pane:{KEY}", {f"{OPEN + MINUTE * 100}:7": OPEN + MINUTE * 100})
+    counting.count(range(15, 30))
+    counting.commit()
+    assert store.hash(f"{PREFIX}:sizes")[b"indexed"] == b"%d" % len(
+        store.members(f"{PREFIX}:indexed")
+    )
+
+
+@pytest.mark.parametrize("gone", [["sizes"], ["indexed", "index:pane:"], ["index:pane:"]])
+def test_no_window_is_answered_of_an_index_that_is_gone(store: Store, gone: list[str]) -> None:
+    counted(store)
+    reader = Reader(store, METRICS)
+    window = ("delay", EPOCH / 1000, (EPOCH + 5 * MINUTE) / 1000)
+    assert reader.estimate(*window).reports == 5
+    for kind in gone:
+        store.client.delete(*(key for key in keys_of(store, kind) if kind[-1] != ":" or KEY in key))
+    with pytest.raises(StateUnreadable):
+        reader.estimate(*window)
+
+
+def test_no_window_is_answered_of_an_index_of_which_a_part_is_gone(store: Store) -> None:
+    counted(store)
+    store.client.zremrangebyrank(f"{PREFIX}:index:pane:{KEY}", 1, 1)
+    with pytest.raises(StateUnreadable, match=r"index:pane"):
+        Reader(store, METRICS).estimate("delay", EPOCH / 1000, (EPOCH + 5 * MINUTE) / 1000)
+
+
+@pytest.mark.parametrize("part", [1, 0], ids=["part", "all"])
+def test_no_running_total_is_answered_while_open_panes_are_gone(store: Store, part: int) -> None:
+    counted(store)
+    reader = Reader(store, METRICS)
+    assert reader.estimate("delay").reports == 20
+    opened = list(store.members(f"{PREFIX}:open"))
+    store.client.srem(f"{PREFIX}:open", *(opened[:1] if part else opened))
+    with pytest.raises(StateUnreadable, match=r":open"):
+        reader.estimate("delay")
+
+
+def test_nothing_is_answered_of_a_partition_whose_watermarks_are_gone(store: Store) -> None:
+    counted(store)
+    store.client.delete(f"{PREFIX}:watermarks")
+    with pytest.raises(StateUnreadable, match=r":watermarks"):
+        Reader(store, METRICS).estimate("delay")
