@@ -25,7 +25,15 @@ def are_known(facts: Sequence[bytes | None]) -> bool:
 
 
 def lost(key: str, found: bytes | int, expected: bytes | int) -> StateUnreadable:
-    """Return that of the members of a key some are gone, or all."""
+    """Return that of the members of a key some are gone, or all.
+
+    Parameters
+    ----------
+    key : str
+        Of the set or hash.
+    found, expected : bytes or int
+        How many members it has, and how many were committed.
+    """
     number = int(found)
     shown = f"{number} entries" if number else "nothing"
     return StateUnreadable(key, shown, f"all that was committed, {int(expected)}")

@@ -94,7 +94,23 @@ def encode_randomized(
     batch_id: bytes,
     number: int = 0,
 ) -> bytes:
-    """Return what this metric has just randomized as bytes, without the checks of encode_batch."""
+    """Return what this metric has just randomized as bytes, without the checks of encode_batch.
+
+    Parameters
+    ----------
+    metric : Metric
+        Which randomized them.
+    level : ndarray of int, shape (n,)
+        Index of each report's level.
+    reports : ndarray, n rows
+        As :meth:`estimators.Metric.randomize` returned them.
+    time_ms : int
+        Event time of the batch, in ms since the epoch.
+    batch_id : bytes
+        16 bytes.
+    number : int
+        Of the round, from 1 on; 0 where there are none.
+    """
     batch = ReportBatch(
         metric=metric.name,
         revision=metric.revision,
