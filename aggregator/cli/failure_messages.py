@@ -7,7 +7,7 @@ from confluent_kafka import KafkaException
 
 from aggregator.errors import DitherError
 from aggregator.local.embedded import EmbeddedUnavailableError
-from aggregator.storage.failures import told
+from aggregator.storage.failures import explain_redis_error
 from estimators.errors import DefinitionError
 from producers.kafka import kafka_errors
 from producers.kafka.kafka_errors import DeliveryError
@@ -29,7 +29,7 @@ def explain_failure(error: Exception) -> str | None:
         extra = f"'dither[{EXTRAS[error.name]}]'"
         return str(error) if extra in str(error) else f"{error}: pip install {extra} brings it"
     if isinstance(error, redis.RedisError):
-        return f"{told(error)}; committed reports are safe"
+        return f"{explain_redis_error(error)}; committed reports are safe"
     if isinstance(error, KafkaException):
         return f"Kafka failed: {kafka_errors.describe_kafka_error(error.args[0])}"
     if isinstance(error, OSError) and error.filename:

@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import UNSET
 
 from aggregator.reading import coverage
-from aggregator.reading.search_progress import asked_about, in_words, searched
-from aggregator.reading.serialization import lies
+from aggregator.reading.search_progress import search_lines, search_progress, threshold_text
+from aggregator.reading.serialization import manipulation_bound
 from aggregator.reading.windows import Release, Window
 from aggregator.timestamps import iso
 from estimators import Estimate, LocalMetric, Metric, SearchMetric, rounding
@@ -85,7 +85,7 @@ def as_text(
         f"reports    {found.reports} (worth {found.effective_reports:.0f} without noise)",
         *told,
         f"bounds     {certainty(found.beta)} {found.bound}, {found.target}",
-        *coverage.in_words(found),
+        *coverage.coverage_lines(found),
         f"weights    {found.policy}",
         *shape.about(shown),
     ]
@@ -108,8 +108,8 @@ def as_text(
 def _privacy(shown: Shown) -> list[str]:
     """Return lines on what fabricated reports could do; of a release, on what it cost."""
     if shown.found.privacy is None:
-        return lying(shown.metric, shown.found)
-    return releasing(shown.found, None if shown.window is None else shown.window.start_ms)
+        return manipulation_lines(shown.metric, shown.found)
+    return release_lines(shown.found, None if shown.window is None else shown.window.start_ms)
 
 
 def _number(shown: Shown) -> list[str]:
@@ -144,12 +144,12 @@ def _named_numbers(shown: Shown) -> list[str]:
 
 def _search_round(shown: Shown) -> list[str]:
     """Return lines on the round that is open."""
-    return [] if shown.window is None else in_words(shown.window)
+    return [] if shown.window is None else search_lines(shown.window)
 
 
 def _search(shown: Shown) -> list[str]:
     """Return what is certain of the extreme."""
-    search = None if shown.window is None else searched(shown.window)
+    search = None if shown.window is None else search_progress(shown.window)
     return [] if search is None else [search.statement]
 
 
@@ -168,12 +168,12 @@ def _named_numbers_in_line(shown: Shown) -> str:
 
 
 def _search_in_line(shown: Shown) -> str:
-    search = None if shown.window is None else searched(shown.window)
+    search = None if shown.window is None else search_progress(shown.window)
     if search is None:
         return "no round yet"
     what = "all decided"
     if search.threshold is not None:
-        asked = asked_about(SearchMetric.require(shown.metric), search.threshold)
+        asked = threshold_text(SearchMetric.require(shown.metric), search.threshold)
         what = f"at {asked}{shown.unit}, {search.answers} answers"
     return f"{search.statement}  round {search.round} of {search.rounds} {what}"
 
@@ -225,7 +225,7 @@ def as_line(window: Window, found: Estimate, top: int = LINE_TOP) -> str:
     return f"{moment}  {values}  {found.reports:,} reports  {found.status}{warning}"
 
 
-def releasing(found: Estimate, start: int | None) -> list[str]:
+def release_lines(found: Estimate, start: int | None) -> list[str]:
     """Return lines on a release: of which pane, and what its privacy costs."""
     drawn = f"of the pane from {iso(start)}, drawn once"
     pane = "none yet" if found.status == "not_ready" else drawn
@@ -237,11 +237,11 @@ def releasing(found: Estimate, start: int | None) -> list[str]:
     return lines
 
 
-def lying(metric: Metric, found: Estimate) -> list[str]:
+def manipulation_lines(metric: Metric, found: Estimate) -> list[str]:
     """Return a line on what fabricated reports could do; none where nothing is known yet."""
     if not isinstance(metric, LocalMetric):
         return []
-    told = lies(metric, found)
+    told = manipulation_bound(metric, found)
     shift = told.shift if told.l2 is UNSET else told.l2
     if shift is None or not np.size(found.value):
         return []

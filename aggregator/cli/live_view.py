@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from aggregator.cli.format import releasing, warns
-from aggregator.reading.search_progress import in_words, searched
+from aggregator.cli.format import release_lines, warns
+from aggregator.reading.search_progress import search_lines, search_progress
 from aggregator.reading.windows import Window
 from estimators import Estimate
 from estimators.rounding import at_most, certainty, common_decimals, interval, loss
@@ -88,16 +88,16 @@ class LiveView:
         if found.radius is not None:
             parts.append(Text(f"within {at_most(found.radius)} {metric.unit} of the true vector"))
         if found.privacy is not None:
-            parts.append(Text("\n".join(["", *releasing(found, seen.start_ms), ""])))
+            parts.append(Text("\n".join(["", *release_lines(found, seen.start_ms), ""])))
         parts.append(_levels(found))
         if warns(found):
             parts.append(Text("values depend on the level: consider weights uniform", "yellow"))
         return Group(*parts)
 
     def _search(self, seen: Window, found: Estimate) -> Text:
-        search = searched(seen)
+        search = search_progress(seen)
         certain = "" if search is None else f"\n{search.statement}\n"
-        return Text.assemble((certain, "bold cyan"), "\n".join(["", *in_words(seen), ""]))
+        return Text.assemble((certain, "bold cyan"), "\n".join(["", *search_lines(seen), ""]))
 
     def _number(self, seen: Window, found: Estimate) -> Text:
         metric = seen.metric

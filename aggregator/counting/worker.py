@@ -202,7 +202,7 @@ class Worker:
 
     def _report_stuck(self, step: str, seconds: float) -> None:
         with contextlib.suppress(redis.RedisError):
-            self.store.registry.tell_stuck(self.name, step, seconds, self._clock.now_ms())
+            self.store.registry.note_stuck(self.name, step, seconds, self._clock.now_ms())
 
     def _count(self, events: Sequence[Any]) -> None:
         errors = [event for event in events if event.error() is not None]

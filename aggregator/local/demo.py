@@ -22,7 +22,7 @@ from aggregator.errors import DitherError
 from aggregator.kafka import clients
 from aggregator.local.deployment import LocalDeployment, allow_any_past, free_port
 from aggregator.reading.reader import Reader
-from aggregator.reading.search_progress import reached, searched
+from aggregator.reading.search_progress import certified_text, search_progress
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.connection import connect
@@ -272,9 +272,9 @@ class Demonstration:
             labels={name: metric.labels for name, metric in metrics.items()},
             domains={name: metric.domain.ends for name, metric in metrics.items()},
             statements={
-                name: reached(SearchMetric.require(metrics[name]), found.certified)
+                name: certified_text(SearchMetric.require(metrics[name]), found.certified)
                 for name in self._searches
-                if (found := searched(windows[name])) is not None
+                if (found := search_progress(windows[name])) is not None
             },
             seconds=time.monotonic() - self._began,
             url=self.url,

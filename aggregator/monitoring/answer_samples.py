@@ -9,7 +9,7 @@ import numpy as np
 
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.metric_definitions import Exported
-from aggregator.reading.search_progress import searched
+from aggregator.reading.search_progress import search_progress
 from aggregator.reading.windows import Window
 from estimators import Estimate, SearchMetric
 from estimators.shapes import Shape
@@ -80,7 +80,7 @@ def _bounds(name: str, shown: Estimate) -> Iterable[Sample]:
 
 def _search(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
     """Yield where the search of a minimum or maximum stands."""
-    found, asked, metric = searched(window), window.round, window.metric
+    found, asked, metric = search_progress(window), window.round, window.metric
     name = (metric.name,)
     if found is None or asked is None or not isinstance(metric, SearchMetric):
         return

@@ -75,7 +75,7 @@ class Publisher(Leader):
                 "publisher started", topic=self.settings.topics.estimates, epoch=self.lease.epoch
             )
             next_totals = time.monotonic()
-            while self._goes_on(self.reader.metrics, defined):
+            while self._still_leads(self.reader.metrics, defined):
                 for batch in self._finals(producer, finalizer, drawer, heartbeats):
                     self._publish(producer, batch)
                     next_totals = self._publish_totals(producer, finalizer, next_totals)

@@ -43,7 +43,7 @@ class Unpublished:
         From the first one again where others may have turned up: in a new partition, or because
         Redis lost some while they were looked through.
         """
-        if partitions != self._partitions or not self._overview.goes_on_in(overview):
+        if partitions != self._partitions or not self._overview.continues_in(overview):
             self._begin = dict.fromkeys(self._begin, self._since)
         self._partitions, self._overview = partitions, overview
 

@@ -15,7 +15,7 @@ ANSWER_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Awaited:
+class Backlog:
     """What an answer does not contain yet.
 
     Attributes
@@ -40,9 +40,9 @@ class Awaited:
 
         Examples
         --------
-        >>> Awaited(1).lines(), Awaited(0).lines()
+        >>> Backlog(1).lines(), Backlog(0).lines()
         (['waiting    1 message in Kafka is not counted yet'], [])
-        >>> Awaited(None, "Kafka does not answer").lines()
+        >>> Backlog(None, "Kafka does not answer").lines()
         ['waiting    it is unknown how many messages are not counted yet: Kafka does not answer']
         """
         found = []
@@ -58,16 +58,16 @@ class Awaited:
         return [*found, *(f"warning    {why}" for why in self.halted)]
 
 
-def awaited(settings: Settings, overview: TopicProgress) -> Awaited:
+def read_backlog(settings: Settings, overview: TopicProgress) -> Backlog:
     """Ask Kafka how much of its log is not counted, and Redis whether somebody counts."""
     ends = KafkaLog(settings).ask(ANSWER_SECONDS)
     silent = silence(overview, time.time_ns() // 10**6, silence_ms(settings))
-    messages = uncounted(overview, ends)
+    messages = uncounted_messages(overview, ends)
     why = ends.unknown or "a partition cannot be read"
-    return Awaited(messages, why, silent, tuple(halted(overview)))
+    return Backlog(messages, why, silent, tuple(halted(overview)))
 
 
-def uncounted(overview: TopicProgress, ends: LogEnds) -> int | None:
+def uncounted_messages(overview: TopicProgress, ends: LogEnds) -> int | None:
     """Return how many messages of all partitions are not counted; None: that is not known."""
     total = 0
     for number in {*ends.ranges, *overview.partitions, *overview.unreadable} or {0}:

@@ -127,7 +127,7 @@ def covers(window: Window, found: Estimate, looks: Looks, *, looked_once: bool =
     return f"{THIS_WINDOW}, looked at once" if looked_once else THIS_WINDOW
 
 
-def in_words(found: Estimate) -> list[str]:
+def coverage_lines(found: Estimate) -> list[str]:
     """Return lines on what the bounds cover, and on what was chosen."""
     share, sure = percent(found.beta), certainty(found.beta)
     told = found.covers

@@ -62,7 +62,7 @@ class LeftOut:
         return found
 
 
-def left_out(reader: Reader, overview: TopicProgress, metric: Metric) -> LeftOut:
+def find_left_out(reader: Reader, overview: TopicProgress, metric: Metric) -> LeftOut:
     """Return what the answers of a metric leave out.
 
     Parameters
@@ -74,10 +74,12 @@ def left_out(reader: Reader, overview: TopicProgress, metric: Metric) -> LeftOut
     metric : Metric
         Whose answers are meant.
     """
-    return LeftOut(metric.name, refused(overview, metric.name), _earlier(reader, overview, metric))
+    return LeftOut(
+        metric.name, refused_reports(overview, metric.name), _earlier(reader, overview, metric)
+    )
 
 
-def refused(overview: TopicProgress, name: str) -> dict[str, int]:
+def refused_reports(overview: TopicProgress, name: str) -> dict[str, int]:
     """Return a metric's refused reports by reason; of an empty name: those of no known metric."""
     found: Counter[str] = Counter()
     for standing in overview.partitions.values():

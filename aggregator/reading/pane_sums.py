@@ -128,7 +128,7 @@ class PaneSums:
                 sums[key.start] = None if known is None or statistic is None else known + statistic
         except StateUnreadable as error:
             failure = error
-        if not self.store.goes_on(overview):
+        if not self.store.is_same_history(overview):
             return None
         if failure is not None:
             raise failure

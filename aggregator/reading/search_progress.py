@@ -21,7 +21,7 @@ class TailShape(msgspec.Struct, frozen=True):
     upper: float
 
 
-class Searched(msgspec.Struct, frozen=True, kw_only=True):
+class SearchProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a search in rounds stands.
 
     With probability `certainty`, over all rounds together, somebody's value reaches `certified`:
@@ -43,7 +43,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     tail: TailShape | None
 
 
-def searched(window: Window) -> Searched | None:
+def search_progress(window: Window) -> SearchProgress | None:
     """Return where the search of a window stands; None before its first round."""
     metric, asked = window.metric, window.round
     if asked is None or not isinstance(metric, SearchMetric):
@@ -52,8 +52,8 @@ def searched(window: Window) -> Searched | None:
     low, high = search.interval(progress)
     shape = tail(search, progress)
     certified = high if metric.kind == "minimum" else low
-    return Searched(
-        statement=f"{reached(metric, certified)}, with probability {certainty(metric.beta)}",
+    return SearchProgress(
+        statement=f"{certified_text(metric, certified)}, with probability {certainty(metric.beta)}",
         certified=certified,
         certainty=1 - metric.beta,
         round=asked.number,
@@ -65,14 +65,14 @@ def searched(window: Window) -> Searched | None:
     )
 
 
-def reached(metric: SearchMetric, certified: float) -> str:
+def certified_text(metric: SearchMetric, certified: float) -> str:
     """Return what is certain of an extreme, without the probability."""
     unit = f" {metric.unit}" if metric.unit else ""
     number = rounding.certified(metric.kind, *_ends(metric), metric.search.rounds, certified)
     return f"at {'most' if metric.kind == 'minimum' else 'least'} {number}{unit}"
 
 
-def asked_about(metric: SearchMetric, threshold: float) -> str:
+def threshold_text(metric: SearchMetric, threshold: float) -> str:
     """Return the threshold of a round, with the digits of what is certain."""
     places = rounding.search_decimals(*_ends(metric), metric.search.rounds)
     return rounding.trimmed(rounding.nearest(threshold, places))
@@ -83,9 +83,9 @@ def _ends(metric: Metric) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def in_words(window: Window) -> list[str]:
+def search_lines(window: Window) -> list[str]:
     """Return the same in lines for people."""
-    found = searched(window)
+    found = search_progress(window)
     if found is None:
         return ["round      none yet: start `dither coordinate`, which opens the first one"]
     unit = f" {window.metric.unit}" if window.metric.unit else ""
@@ -95,7 +95,7 @@ def in_words(window: Window) -> list[str]:
     else:
         lines = [
             f"round      {found.round} of {found.rounds}: is it {side} "
-            f"{asked_about(SearchMetric.require(window.metric), found.threshold)}{unit}? "
+            f"{threshold_text(SearchMetric.require(window.metric), found.threshold)}{unit}? "
             f"{found.answers} answers so far"
         ]
     low, high = found.bisection

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from aggregator.reading.search_progress import Searched, searched
+from aggregator.reading.search_progress import SearchProgress, search_progress
 from aggregator.reading.windows import Window
 from aggregator.state.watermark import NEVER
 from aggregator.timestamps import iso
@@ -19,7 +19,7 @@ from estimators.estimate import Floats
 from estimators.metrics.domains import OPEN
 from estimators.shapes import Shape
 
-LYING = 0.01
+FABRICATED_SHARE = 0.01
 """The share of all reports of which an answer says what they could do, were they lies."""
 Status = Literal["not_ready", "too_few_reports", "provisional", "final", "expired"]
 Number = float | None
@@ -40,7 +40,7 @@ class LevelShare(msgspec.Struct, frozen=True):
     loss: Number | UnsetType = UNSET
 
 
-class Lies(msgspec.Struct, frozen=True, kw_only=True):
+class ManipulationBound(msgspec.Struct, frozen=True, kw_only=True):
     """How far an estimate could be from what it would be without some of its reports.
 
     `share` of all reports, `reports` of them, may be lies, whatever they say and at whichever
@@ -100,8 +100,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     weights_fixed: bool | UnsetType = UNSET
     heterogeneity: Number
     levels: list[LevelShare]
-    influence: Lies | UnsetType = UNSET
-    search: Searched | UnsetType | None = UNSET
+    influence: ManipulationBound | UnsetType = UNSET
+    search: SearchProgress | UnsetType | None = UNSET
     trust: Literal["central"] | UnsetType = UNSET
     saturation: Number | UnsetType = UNSET
     categories: list[str] | UnsetType = UNSET
@@ -212,13 +212,13 @@ def _numbers(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]
     if found.radius is not None:
         fields["radius"] = _number(found.radius)
     if isinstance(window.metric, LocalMetric):
-        return fields | {"influence": lies(window.metric, found)}
+        return fields | {"influence": manipulation_bound(window.metric, found)}
     return fields | {"trust": window.metric.trust, "saturation": found.saturation}
 
 
 def _search(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]:
     """Return where a search stands."""
-    return {"search": searched(window)}
+    return {"search": search_progress(window)}
 
 
 SHAPES: dict[Shape, Callable[[Window, Estimate, Estimate], dict[str, Any]]] = {
@@ -287,12 +287,12 @@ def estimate_of(told: Answer, metric: Metric) -> Estimate:
     )
 
 
-def lies(metric: LocalMetric, found: Estimate) -> Lies:
-    """Return how far an estimate could be off if LYING of its reports were made up."""
-    reports = math.ceil(LYING * found.reports)
+def manipulation_bound(metric: LocalMetric, found: Estimate) -> ManipulationBound:
+    """Return how far an estimate could be off if FABRICATED_SHARE of its reports were made up."""
+    reports = math.ceil(FABRICATED_SHARE * found.reports)
     influence = metric.manipulation_bound(found, reports, among=True, each=False)
-    return Lies(
-        share=LYING,
+    return ManipulationBound(
+        share=FABRICATED_SHARE,
         reports=reports,
         shift=_number(influence.largest),
         without_privacy=_number(influence.without_privacy),

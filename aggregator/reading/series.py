@@ -162,7 +162,7 @@ class SeriesReader:
             found[index] = self._estimate(plan, statistic, step)
             if step.status == "final":
                 finals.append(index)
-        if finals and not self.reader.store.goes_on(plan.window.overview):
+        if finals and not self.reader.store.is_same_history(plan.window.overview):
             for index in finals:
                 if found[index].status == "final":
                     found[index] = dataclasses.replace(found[index], status="provisional")

@@ -28,7 +28,7 @@ def _points(first: int, last: int, step: int) -> int:
     return -(-last // step) - first // step
 
 
-def usual(metric: Metric, first: int, last: int) -> int:
+def default_step(metric: Metric, first: int, last: int) -> int:
     """Return the step that makes about 200 points: a round one where the panes allow.
 
     Parameters
@@ -54,7 +54,7 @@ def most_points(labels: int) -> int:
     return min(MOST_POINTS, max(2, MOST_NUMBERS // max(1, labels)))
 
 
-def check(metric: Metric, first: int, last: int, step: int, labels: int) -> None:
+def check_points(metric: Metric, first: int, last: int, step: int, labels: int) -> None:
     """Refuse a step that makes too many points, or numbers, of a range.
 
     Parameters

@@ -81,7 +81,7 @@ class Coordinator(Leader):
             for metric in self._metrics:
                 self._resume(producer, metric, told.get(metric_key(metric.name, metric.revision)))
             log.info("coordinator started", topic=self._topic, epoch=self.lease.epoch)
-            while self._goes_on(self.reader.metrics, defined):
+            while self._still_leads(self.reader.metrics, defined):
                 overview = self.reader.store.overview()
                 for metric in self._metrics:
                     self._look(producer, overview, metric)
@@ -209,7 +209,7 @@ class Coordinator(Leader):
             ends.lag(number, NOTHING if progress is None else progress.next_offset) == 0
             for number, progress in ((one, overview.partitions.get(one)) for one in ends.ranges)
         )
-        return is_counted and self.reader.store.goes_on(overview)
+        return is_counted and self.reader.store.is_same_history(overview)
 
     # -- Storing and telling ----------------------------------------------------------------------
 

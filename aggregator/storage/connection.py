@@ -16,7 +16,7 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 
 from aggregator.config.settings import masked
 from aggregator.errors import SettingsError, StoreUnreachable
-from aggregator.storage.failures import AWAY, condition, told
+from aggregator.storage.failures import AWAY, classify, explain_redis_error
 
 SENTINEL = "+sentinel"
 RETRIES = 3
@@ -74,7 +74,7 @@ class Sentinels(Sentinel):
                 self.sentinels = [sentinel, *(one for one in asked if one is not sentinel)]
                 return master["ip"], master["port"]
         if len(failures) == len(asked):
-            raise min(failures, key=lambda failure: condition(failure) is AWAY)
+            raise min(failures, key=lambda failure: classify(failure) is AWAY)
         raise MasterNotFoundError(f"none that answers knows a master {service_name!r} that is up")
 
 
@@ -126,14 +126,14 @@ def _connect(url: str) -> redis.Redis:
 def _in_words(url: str, failure: Exception) -> str:
     """Return why there is no connection, and what to do."""
     yours = "--redis, DITHER_REDIS_URL or [redis] url in dither.toml"
-    if condition(failure) is AWAY:
+    if classify(failure) is AWAY:
         return (
             f"no Redis answers at {url} ({failure}): start one (`redis-server --appendonly yes`), "
             f"or name yours with {yours}"
         )
     if isinstance(failure, ValueError):
         return f"{url}: {failure}; it comes from {yours}"
-    return f"{url}: {told(failure)}"
+    return f"{url}: {explain_redis_error(failure)}"
 
 
 class _UnreadableError(Exception):

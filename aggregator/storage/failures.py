@@ -170,26 +170,26 @@ AWAY = RedisFailure(
 OTHER = RedisFailure("Redis refuses", "see Redis's message", "redis-is-away")
 
 
-def condition(error: Exception) -> RedisFailure:
+def classify(error: Exception) -> RedisFailure:
     """Return what an error of Redis tells of."""
     return next((one for one in (*CONDITIONS, AWAY) if one.covers(error)), OTHER)
 
 
-def explained(error: Exception) -> str:
+def explain_read_failure(error: Exception) -> str:
     """Return what went wrong while Redis was read, in words."""
-    return told(error) if isinstance(error, redis.RedisError) else str(error)
+    return explain_redis_error(error) if isinstance(error, redis.RedisError) else str(error)
 
 
-def told(error: Exception) -> str:
+def explain_redis_error(error: Exception) -> str:
     """Return an error of Redis in words: what it means, what Redis said, and what to do.
 
     Examples
     --------
-    >>> told(redis.ReadOnlyError("You can't write against a read only replica."))
+    >>> explain_redis_error(redis.ReadOnlyError("You can't write against a read only replica."))
     "this Redis is a replica and takes no writes (You can't write against a read only replica.): \
 name the master in redis.url, or let a Sentinel or a Redis Cluster name it; \
 docs/operations.md#redis-is-read-only"
     """
-    found = condition(error)
+    found = classify(error)
     said = str(error).strip()
     return f"{found.meaning} ({said}): {found.remedy}; {RUNBOOK}#{found.section}"

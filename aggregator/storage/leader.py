@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from aggregator.config.live_metrics import current
 from aggregator.errors import DitherError
-from aggregator.storage.failures import explained
+from aggregator.storage.failures import explain_read_failure
 from aggregator.storage.lease import Lease, LeaseLost
 from estimators import Metric
 from producers.kafka import kafka_errors
@@ -62,7 +62,7 @@ class Leader(ABC):
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def _goes_on(self, metrics: Mapping[str, Metric], before: Mapping[str, Metric]) -> bool:
+    def _still_leads(self, metrics: Mapping[str, Metric], before: Mapping[str, Metric]) -> bool:
         """Whether nobody has asked for the end, and the definitions are those of before.
 
         With other ones it begins anew, as whoever takes over would.
@@ -100,7 +100,7 @@ class Leader(ABC):
                 told = (
                     kafka_errors.describe_kafka_error(error.args[0])
                     if isinstance(error, KafkaException)
-                    else explained(error)
+                    else explain_read_failure(error)
                 )
                 self.log.warning(f"cannot {self.work}", error=told, again_in=delay)
             except Exception:

@@ -12,7 +12,7 @@ import redis
 import structlog
 
 from aggregator.storage.commands import script
-from aggregator.storage.failures import told
+from aggregator.storage.failures import explain_redis_error
 
 RENEWALS = 3
 """How often a lease is renewed within its length: two renewals may be lost."""
@@ -145,7 +145,7 @@ class Lease:
                 try:
                     self.renew()
                 except redis.RedisError as error:
-                    log.warning("lease not renewed", error=told(error))
+                    log.warning("lease not renewed", error=explain_redis_error(error))
 
         thread = threading.Thread(target=renew, name="dither-lease", daemon=True)
         thread.start()

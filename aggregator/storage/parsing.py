@@ -227,7 +227,7 @@ def statistic(key: str, value: bytes, metric: Metric) -> Counts:
     return vector
 
 
-def asked(key: str, value: bytes, metric: Metric) -> Round:
+def open_round(key: str, value: bytes, metric: Metric) -> Round:
     """Return the round of a metric that is open, or was the last one.
 
     Parameters

@@ -69,7 +69,7 @@ class PartitionStore:
         """
         self._enlist(partition)
         token = os.urandom(TOKEN_BYTES).hex()
-        snapshot = self._take(partition, worker, token, group)
+        snapshot = self._take_over(partition, worker, token, group)
         other = snapshot.owner.get("group", "")
         if group and other != group:
             raise OtherGroup(tag(self._topic, partition), group, other, snapshot.owner["worker"])
@@ -96,7 +96,7 @@ class PartitionStore:
         panes = [[member, *(next(values) for _ in range(3))] for member in sorted(found.opened)]
         snapshot = Snapshot.of(prefix, [*found.replies[: len(hashes)], panes])
         if snapshot.gone and snapshot.next_offset != TORN:
-            raise _gone(snapshot)
+            raise _missing(snapshot)
         return snapshot
 
     def commit(
@@ -156,7 +156,7 @@ class PartitionStore:
         try:
             outcome, stored_epoch, rest = self._commit([*keys], words)
         except redis.ResponseError as error:
-            raise self._blamed(prefix, error) from None
+            raise self._diagnose(prefix, error) from None
         if outcome == b"gone":
             raise lost(stored_epoch.decode(), *rest.split(b":"))
         if outcome == b"torn":
@@ -182,27 +182,27 @@ class PartitionStore:
         key = partitions_key(self._topic)
         self._commands.ask([("SADD", key, partition)])
 
-    def _take(self, partition: int, worker: str, token: str, group: str) -> Snapshot:
+    def _take_over(self, partition: int, worker: str, token: str, group: str) -> Snapshot:
         prefix = tag(self._topic, partition)
         keys = [f"{prefix}:{name.decode()}" for name in TYPES]
         for _ in range(LOOKS):
             try:
                 found = self._snapshot(keys, [worker, token, group])
             except redis.ResponseError as error:
-                raise self._blamed(prefix, error) from None
+                raise self._diagnose(prefix, error) from None
             snapshot = Snapshot.of(prefix, found)
             *_, short = found
-            if short and (short[1] or not self._appeared(prefix, short[0].decode())):
+            if short and (short[1] or not self._has_appeared(prefix, short[0].decode())):
                 raise lost(short[0].decode(), *short[1:])
             if short:
                 continue
             if not snapshot.gone or snapshot.next_offset == TORN:
                 return snapshot
-            if not self._appeared(prefix, snapshot.gone):
-                raise _gone(snapshot)
+            if not self._has_appeared(prefix, snapshot.gone):
+                raise _missing(snapshot)
         raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
-    def _appeared(self, prefix: str, key: str) -> bool:
+    def _has_appeared(self, prefix: str, key: str) -> bool:
         """Return whether a key is there after all: a Redis Cluster was moving it.
 
         While it still does, Redis refuses to say.
@@ -210,7 +210,7 @@ class PartitionStore:
         (there,) = self._commands.ask([("EXISTS", f"{prefix}:open", key)])
         return bool(there == 2)
 
-    def _blamed(self, prefix: str, error: redis.ResponseError) -> Exception:
+    def _diagnose(self, prefix: str, error: redis.ResponseError) -> Exception:
         """Return what a script that reads a partition has failed at, naming the key."""
         if "not an integer" in str(error):
             return StateUnreadable(f"{prefix}:owner, field epoch", str(error), "a whole number")
@@ -229,5 +229,5 @@ class PartitionStore:
         return error
 
 
-def _gone(snapshot: Snapshot) -> StateUnreadable:
+def _missing(snapshot: Snapshot) -> StateUnreadable:
     return StateUnreadable(snapshot.gone, "nothing", "what belongs to a pane that is open")

@@ -59,7 +59,7 @@ class PartitionProgress:
                 expected = f"a field of {metric}, of which reports were counted"
                 raise StateUnreadable(f"{prefix}:watermarks", "nothing", expected)
 
-    def goes_on_in(self, later: PartitionProgress | None) -> bool:
+    def continues_in(self, later: PartitionProgress | None) -> bool:
         """Return whether another look found this state or one counted on from it."""
         if later is None or not later.is_whole:
             return False
@@ -75,7 +75,7 @@ class TopicProgress:
     ----------
     rounds : dict of str to bytes
         The rounds that were published last, by metric key:
-        :func:`aggregator.storage.parsing.asked` reads them.
+        :func:`aggregator.storage.parsing.open_round` reads them.
     unreadable : dict of int to StateUnreadable
         The partitions of which this cannot be said. No estimate is right without them.
     """
@@ -133,14 +133,14 @@ class TopicProgress:
         marks = (one.watermarks.get(key) for one in self.whole(partitions))
         return min((NEVER if mark is None else mark.closed for mark in marks), default=NEVER)
 
-    def goes_on_in(self, later: TopicProgress) -> bool:
+    def continues_in(self, later: TopicProgress) -> bool:
         """Return whether what was read between two looks is of one history.
 
         Not if Redis was emptied, restored or failed over meanwhile: sums may then have been read
         that were still being counted anew. A change of owner cannot be told from that.
         """
         return all(
-            one.goes_on_in(later.partitions.get(number))
+            one.continues_in(later.partitions.get(number))
             for number, one in self.partitions.items()
             if one.is_whole
         )

@@ -123,7 +123,7 @@ class Registry:
                 found[worker] = step, float(seconds)
         return found
 
-    def tell_stuck(self, worker: str, step: str, seconds: float, now_ms: int) -> None:
+    def note_stuck(self, worker: str, step: str, seconds: float, now_ms: int) -> None:
         """Note for how long a worker is stuck in a step; 0: no longer.
 
         Parameters

@@ -95,11 +95,11 @@ class Store(Commands):
             unreadable,
         )
 
-    def goes_on(self, overview: TopicProgress) -> bool:
+    def is_same_history(self, overview: TopicProgress) -> bool:
         """Return whether what was read since an overview is of one history, in one round trip.
 
-        It is :meth:`aggregator.storage.progress.TopicProgress.goes_on_in` of another overview, for
-        which the owners are enough: they do not grow with the number of metrics.
+        The same as :meth:`aggregator.storage.progress.TopicProgress.continues_in` of another
+        overview. It reads the owners only, which do not grow with the number of metrics.
         """
         places = [f"{tag(self.topic, number)}:owner" for number in overview.partitions]
         found = zip(
@@ -109,7 +109,7 @@ class Store(Commands):
         for number, place, reply in found:
             with contextlib.suppress(StateUnreadable):
                 later[number] = PartitionProgress(parsing.owner(place, readable(reply)), {}, {})
-        return overview.goes_on_in(TopicProgress(later, {}))
+        return overview.continues_in(TopicProgress(later, {}))
 
     def owner(self, partition: int) -> dict[str, str]:
         """Return the facts of a partition's owner's hash."""

@@ -18,9 +18,9 @@ from aggregator.cli.format import (
     as_text,
 )
 from aggregator.config.settings import Settings
-from aggregator.reading.backlog import awaited
+from aggregator.reading.backlog import read_backlog
 from aggregator.reading.coverage import MOST_WINDOWS, Looks
-from aggregator.reading.left_out import LeftOut, left_out, refused
+from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from estimators.metrics.domains import OPEN
@@ -152,9 +152,12 @@ def estimate(
         raise click.UsageError(str(error)) from None
     nearest = project(found.value) if simplex and found.reports else None
     overview = store.overview()
-    told = awaited(settings, overview).lines() + left_out(reader, overview, definition).lines()
+    told = (
+        read_backlog(settings, overview).lines()
+        + find_left_out(reader, overview, definition).lines()
+    )
     if not found.reports:  # they may be its own, under a name or a definition nobody counts
-        told += LeftOut("", refused(overview, "")).lines()
+        told += LeftOut("", refused_reports(overview, "")).lines()
     if as_json:
         click.echo(json.dumps(as_dict(read, found, top, nearest)))
         for line in told:

@@ -13,7 +13,7 @@ from aggregator.cli.commands.options import defined_metrics, opened_store, setti
 from aggregator.cli.format import table
 from aggregator.config.settings import Settings
 from aggregator.errors import StoreUnreachable
-from aggregator.reading.left_out import LeftOut, left_out, refused
+from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import halted
 from aggregator.reading.windows import event_time
@@ -41,7 +41,7 @@ def metrics(settings: Settings, as_json: bool) -> None:
         reader = Reader(store, defined)
         counted = {name: _counted(reader, metric) for name, metric in defined.items()}
         overview = store.overview()
-        nameless = LeftOut("", refused(overview, ""))
+        nameless = LeftOut("", refused_reports(overview, ""))
         stopped = [f"warning    {why}" for why in halted(overview)]
     except StoreUnreachable as error:
         click.echo(f"{error}\n", err=True)
@@ -93,7 +93,9 @@ def _counted(reader: Reader, metric: Metric) -> _Counted:
         reports = sum(one.counts.get(outcome, 0) for one in overview.partitions.values())
     else:
         reports = reader.read(described).reports
-    return _Counted(reports, event_time(described.watermarks), left_out(reader, overview, metric))
+    return _Counted(
+        reports, event_time(described.watermarks), find_left_out(reader, overview, metric)
+    )
 
 
 def _row(metric: Metric, counted: _Counted) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class LocalPlan(Plan[LocalMetric]):
             found = window.with_sums(self.sums.of_window(window))
         except PaneExpired:
             return window.expired()
-        if window.status == "final" and not self.store.goes_on(window.overview):
+        if window.status == "final" and not self.store.is_same_history(window.overview):
             return dataclasses.replace(found, status="provisional")
         return found
 
@@ -93,9 +93,9 @@ class LocalPlan(Plan[LocalMetric]):
         wished = None if query.step is None else steps.whole_panes(metric, query.step)
         if first is None or last is None or first >= last:
             return SeriesPlan(query, window, wished or metric.pane_ms, [])
-        step = wished or steps.usual(metric, first, last)
+        step = wished or steps.default_step(metric, first, last)
         shown = len(labels) if query.top is None else min(query.top, len(labels))
-        steps.check(metric, first, last, step, max(1, shown))
+        steps.check_points(metric, first, last, step, max(1, shown))
         closed = window.overview.closed(self.key)
         found = []
         for start in range(first - first % step, last, step):

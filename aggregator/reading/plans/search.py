@@ -94,4 +94,4 @@ class SearchPlan(Plan[SearchMetric]):
         if self.key not in rounds:
             return None
         place = f"{rounds_key(self.store.topic)}, field {self.key}"
-        return parsing.asked(place, rounds[self.key], self.metric)
+        return parsing.open_round(place, rounds[self.key], self.metric)

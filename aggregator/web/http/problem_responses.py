@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
-from aggregator.storage.failures import condition, explained
+from aggregator.storage.failures import classify, explain_read_failure
 from aggregator.web.http.middleware import PROTECTIVE
 from producers.gateway.problems import Problem
 
@@ -55,7 +55,7 @@ def away(error: Exception) -> str:
         return error.fact
     if isinstance(error, StoreUnreachable):
         return "Redis does not answer"
-    return f"{condition(error).meaning}: {type(error).__name__}"
+    return f"{classify(error).meaning}: {type(error).__name__}"
 
 
 def as_problem(error: Exception) -> Problem:
@@ -65,10 +65,10 @@ def as_problem(error: Exception) -> Problem:
     if isinstance(error, UnknownMetric):
         return Problem(404, str(error), LIST)
     if isinstance(error, redis.RedisError | StoreUnreachable | StateUnreadable):
-        log.warning("redis failed", error=explained(error))
+        log.warning("redis failed", error=explain_read_failure(error))
         if isinstance(error, StateUnreadable):
             return unavailable(away(error), f"restore Redis, or {error.remedy}")
-        remedy = condition(error).remedy if isinstance(error, redis.RedisError) else "try again"
+        remedy = classify(error).remedy if isinstance(error, redis.RedisError) else "try again"
         return unavailable(away(error), f"{remedy}; no counted report is lost")
     if isinstance(error, HTTPException):
         return Problem(error.status_code, error.detail, DESCRIBED, headers=error.headers)

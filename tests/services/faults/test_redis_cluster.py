@@ -14,7 +14,7 @@ import redis
 
 from aggregator import Reader
 from aggregator.state.pane_keys import metric_key
-from aggregator.storage.failures import told
+from aggregator.storage.failures import explain_redis_error
 from aggregator.storage.redis_keys import tag
 from tests.support.reports.dead_letters import command, counted, payload
 from tests.support.reports.traffic import traffic
@@ -126,7 +126,7 @@ def test_a_worker_takes_a_partition_over_while_its_slot_moves(
             found = [value for _, value in deployment.store.panes.running([0], key)]
             assert sorted(found) == sorted(total)
         except redis.RedisError as error:
-            refused.append(told(error))
+            refused.append(explain_redis_error(error))
         cluster.move_keys(source, target, keys[begin : begin + 6])
     cluster.end_move(source, target, slot)
     assert deployment.store.partition.acquire(0, "heir").owner["worker"] == "heir"

@@ -197,8 +197,8 @@ def keep(settings: Settings, metrics: Metrics) -> None:
         store.registry.keep_definitions("digest", b"{}")
         store.owner(number)
         store.registry.count_death()
-        store.registry.tell_stuck("worker", "counting", 1.0, 0)
-        store.registry.tell_stuck("worker", "counting", 0.0, 0)
+        store.registry.note_stuck("worker", "counting", 1.0, 0)
+        store.registry.note_stuck("worker", "counting", 0.0, 0)
         _find_faults(store, number)
 
 
@@ -217,8 +217,8 @@ def _count_limited(store: Store, number: int) -> None:
 def _find_faults(store: Store, number: int) -> None:
     """Ask what is asked after a script failed: whether a key is there, and of which type."""
     prefix = tag(store.topic, number)
-    store.partition._appeared(prefix, f"{prefix}:owner")
-    store.partition._blamed(prefix, redis.ResponseError("WRONGTYPE"))
+    store.partition._has_appeared(prefix, f"{prefix}:owner")
+    store.partition._diagnose(prefix, redis.ResponseError("WRONGTYPE"))
 
 
 def read(settings: Settings, metrics: Metrics) -> None:

@@ -259,7 +259,7 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     wages(store)
     release(store, EPOCH)
     client = Client(store, metrics={**METRICS, YOUNGEST.name: YOUNGEST, WAGE.name: WAGE})
-    store.registry.tell_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
+    store.registry.note_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
     kinds = {"info": "gauge"}
     suffix = {"info": "_info"}
     declared = {
@@ -486,7 +486,7 @@ def test_workers_that_own_partitions_or_died_are_told(store: Store, client: Clie
     store.registry.count_death()
     assert samples(scrape(client), "dither_worker_deaths_total") == {(): 1}
     assert samples(text, "dither_worker_stuck_seconds") == {}
-    store.registry.tell_stuck("host:7", "committing", 61.0, time.time_ns() // 10**6)
+    store.registry.note_stuck("host:7", "committing", 61.0, time.time_ns() // 10**6)
     stuck = samples(scrape(client), "dither_worker_stuck_seconds")
     assert stuck == {("host:7", "committing"): 61}
 

@@ -17,7 +17,7 @@ from aggregator.reading import status
 from aggregator.reading.reader import Reader
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
-from aggregator.storage.failures import AWAY, CONDITIONS, condition, told
+from aggregator.storage.failures import AWAY, CONDITIONS, classify, explain_redis_error
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
 from aggregator.web.http.problem_responses import as_problem
@@ -156,10 +156,10 @@ def test_a_commit_is_refused_whole_with_what_to_do_and_made_afterwards(
     with TROUBLES[section](node):
         with pytest.raises(redis.RedisError) as refused:
             store.partition.commit(0, epoch, 1, partition, {"high": 2})
-        assert condition(refused.value).section == section
+        assert classify(refused.value).section == section
         with pytest.raises(redis.RedisError) as again:
             store.partition.acquire(0, "another")
-        assert condition(again.value).section == section
+        assert classify(again.value).section == section
     assert int(store.owner(0)["next"]) == 1, "nothing was written, and nothing is torn"
     store.partition.commit(0, epoch, 1, partition, {"high": 2})
     assert int(store.owner(0)["next"]) == 2
@@ -259,4 +259,6 @@ def test_every_condition_has_its_section_in_the_runbook() -> None:
 
 
 def test_what_redis_says_is_kept() -> None:
-    assert "(OOM command not allowed)" in told(redis.ResponseError("OOM command not allowed"))
+    assert "(OOM command not allowed)" in explain_redis_error(
+        redis.ResponseError("OOM command not allowed")
+    )
