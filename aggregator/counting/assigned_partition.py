@@ -9,7 +9,7 @@ from typing import Any
 from aggregator.clock import SYSTEM, Clock
 from aggregator.config.live_metrics import UNUSABLE
 from aggregator.config.settings import Aggregate
-from aggregator.counting.continuity import Log, Mark, Remembered, broken, is_another
+from aggregator.counting.continuity import KnownProgress, Log, Mark, broken, is_another
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
 from aggregator.errors import Fenced, OtherGroup, StateUnreadable, recount_command
@@ -99,7 +99,7 @@ class AssignedPartition:
     @property
     def is_counting(self) -> bool:
         """Whether messages may be counted."""
-        return not (self.halted or self.is_fenced or self.trouble.is_wall)
+        return not (self.halted or self.is_fenced or self.trouble.is_blocked)
 
     @property
     def position(self) -> int:
@@ -107,11 +107,11 @@ class AssignedPartition:
         return max(0, self.state.next_offset)
 
     @property
-    def progress(self) -> tuple[Remembered, ...]:
+    def progress(self) -> tuple[KnownProgress, ...]:
         """How far it was counted, should Redis forget: nothing if nothing was committed."""
         if self.committed < 0:
             return ()
-        return (Remembered(self.begin, self.committed, str(self.facts.get("topic_id", ""))),)
+        return (KnownProgress(self.begin, self.committed, str(self.facts.get("topic_id", ""))),)
 
     @property
     def open_bytes(self) -> int:
@@ -159,7 +159,7 @@ class AssignedPartition:
         """Check the next message's offset again."""
         self._expects = True
 
-    def pass_over(self, obstacle: Obstacle) -> None:
+    def skip_obstacle(self, obstacle: Obstacle) -> None:
         """Go on behind what cannot be counted; the next commit says which offsets were given up."""
         last = obstacle.first if obstacle.last is None else obstacle.last
         lost = last + 1 - obstacle.first

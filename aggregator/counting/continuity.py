@@ -1,7 +1,7 @@
 """Whether a partition's log goes on where its sums stand, by all the evidence that there is.
 
 Three things can be compared with the log: the next offset in Redis; the last message that was
-counted, which must still be where it was; and, where Redis has nothing, what is remembered
+counted, which must still be where it was; and, where Redis has nothing, what is known_progress
 elsewhere of how far counting had come.
 """
 
@@ -18,7 +18,7 @@ from aggregator.storage.snapshot import Snapshot
 
 DIGEST_BYTES = 8
 MARK = re.compile(r"(\d{1,19}):(-?\d{1,10}):([0-9a-f]{16})")
-REMEMBERED = re.compile(r"dither begin=(\d{1,19}) topic=(\S*)")
+GROUP_METADATA = re.compile(r"dither begin=(\d{1,19}) topic=(\S*)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Mark:
 
 
 @dataclasses.dataclass(frozen=True)
-class Remembered:
+class KnownProgress:
     """How far a partition was counted, as a worker or the consumer group remembers it.
 
     Attributes
@@ -94,12 +94,12 @@ class Remembered:
 
         Examples
         --------
-        >>> Remembered.of_group(9, "dither begin=4 topic=abc")
-        Remembered(begin=4, next=9, topic_id='abc')
-        >>> Remembered.of_group(9, None), Remembered.of_group(-1001, None)
-        (Remembered(begin=0, next=9, topic_id=''), None)
+        >>> KnownProgress.of_group(9, "dither begin=4 topic=abc")
+        KnownProgress(begin=4, next=9, topic_id='abc')
+        >>> KnownProgress.of_group(9, None), KnownProgress.of_group(-1001, None)
+        (KnownProgress(begin=0, next=9, topic_id=''), None)
         """
-        found = REMEMBERED.fullmatch(metadata or "")
+        found = GROUP_METADATA.fullmatch(metadata or "")
         if offset < 0:
             return None
         return cls(int(found[1]), offset, found[2]) if found else cls(0, offset)
@@ -115,13 +115,13 @@ class Log:
         Returns its first and its next offset.
     mark : callable
         Returns the first message from an offset on; None if there is none.
-    remembered : callable
+    known_progress : callable
         Returns how far it was counted, as far as anybody but Redis remembers.
     """
 
     range: Callable[[], tuple[int, int]]
     mark: Callable[[int], Mark | None] = lambda _: None
-    remembered: Callable[[], tuple[Remembered, ...]] = lambda: ()
+    known_progress: Callable[[], tuple[KnownProgress, ...]] = lambda: ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +158,7 @@ def broken(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str) -> 
     """
     following, known = snapshot.next_offset, snapshot.owner.get("topic_id", "")
     if following == UNSET:
-        return _forgotten(log.remembered(), low, topic_id)
+        return _forgotten(log.known_progress(), low, topic_id)
     if is_another(known, topic_id):
         # as far as the old log was known to reach
         missing = max(0, int(snapshot.owner.get("high", 0)) - following)
@@ -176,10 +176,10 @@ def is_another(known: str, topic_id: str) -> bool:
     return bool(known and topic_id and known != topic_id)
 
 
-def _forgotten(remembered: tuple[Remembered, ...], low: int, topic_id: str) -> Break | None:
+def _forgotten(known_progress: tuple[KnownProgress, ...], low: int, topic_id: str) -> Break | None:
     """Return what of a partition that Redis has nothing of was counted and cannot be again."""
     lost = 0
-    for known in remembered:
+    for known in known_progress:
         if known.next > known.begin:
             end = known.next if is_another(known.topic_id, topic_id) else low
             lost = max(lost, end - known.begin)

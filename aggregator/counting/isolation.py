@@ -52,7 +52,7 @@ class Isolator:
                 if self._pass_named(owned, culprit):
                     continue
                 self._halt(owned, culprit)
-                owned.trouble.is_wall = True
+                owned.trouble.is_blocked = True
                 return False
             try:
                 owned.count(piece, self._settings)
@@ -63,7 +63,7 @@ class Isolator:
                 owned.fence(self._clock.monotonic())  # dropped, taken again, and halted
                 return False
         trouble = owned.trouble
-        if trouble.stall is not None or 0 <= trouble.wary < owned.state.next_offset:
+        if trouble.stall is not None or 0 <= trouble.suspect_until < owned.state.next_offset:
             owned.trouble = Trouble(culprit=trouble.culprit)
         return True
 
@@ -74,10 +74,10 @@ class Isolator:
         trouble = owned.trouble
         place = {"partition": owned.number, "first": first, "last": last}
         log.error("counting failed", **place, stack=_stack(error))
-        if first == last <= trouble.wary:
+        if first == last <= trouble.suspect_until:
             why = f"judging it fails ({type(error).__name__}); {DEFECT}"
             trouble.culprit = Obstacle(first, first, why)
-        trouble.wary = max(trouble.wary, last)
+        trouble.suspect_until = max(trouble.suspect_until, last)
         owned.fence(self._clock.monotonic())
 
     def block_unsendable(
@@ -134,7 +134,7 @@ class Isolator:
         """Skip an obstacle if the settings name it; return whether they do."""
         if not obstacle.may_pass(owned.number, self._settings.skip):
             return False
-        owned.pass_over(obstacle)
+        owned.skip_obstacle(obstacle)
         log.warning(
             "skipped",
             partition=owned.number,
@@ -160,14 +160,14 @@ def _stack(error: Exception) -> str:
 def _pieces(messages: Sequence[Any], trouble: Trouble) -> Iterator[Sequence[Any]]:
     """Yield messages in pieces that are counted together; those that are suspected, alone."""
     wall = trouble.culprit.first if trouble.culprit else -1
-    is_suspect = messages[0].offset() <= max(trouble.wary, wall)
+    is_suspect = messages[0].offset() <= max(trouble.suspect_until, wall)
     if not is_suspect and sum(map(len, messages)) <= PIECE_BYTES:
         yield messages
         return
     piece: list[Any] = []
     size = 0
     for message in messages:
-        alone = message.offset() <= trouble.wary or message.offset() == wall
+        alone = message.offset() <= trouble.suspect_until or message.offset() == wall
         if piece and (alone or size + len(message) > PIECE_BYTES):
             yield piece
             piece, size = [], 0

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from aggregator.config.settings import Settings
-from aggregator.counting.continuity import Log, Mark, Remembered
+from aggregator.counting.continuity import KnownProgress, Log, Mark
 from aggregator.errors import BrokerUnreachable, TopicGone
 from aggregator.kafka import clients, topic_admin, worker_clients
 from producers.kafka.kafka_errors import describe_kafka_error
@@ -39,20 +39,20 @@ class LogInspector:
         self._topic = settings.topics.reports
         self._servers = str(settings.kafka.get("bootstrap.servers", ""))
 
-    def log(self, number: int, remembered: tuple[Remembered, ...] = ()) -> Log:
+    def log(self, number: int, known_progress: tuple[KnownProgress, ...] = ()) -> Log:
         """Return what can be asked about a partition's log.
 
         Parameters
         ----------
         number : int
             The partition's.
-        remembered : tuple of Remembered
+        known_progress : tuple of KnownProgress
             What this worker itself remembers of it.
         """
         return Log(
             lambda: self._range(number),
             lambda offset: self._mark(number, offset),
-            lambda: (*remembered, *self._committed(number)),
+            lambda: (*known_progress, *self._committed(number)),
         )
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class LogInspector:
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from None
 
-    def _committed(self, number: int) -> tuple[Remembered, ...]:
+    def _committed(self, number: int) -> tuple[KnownProgress, ...]:
         place = TopicPartition(self._topic, number)
         try:
             (found,) = self._consumer.committed([place], timeout=clients.ANSWER_SECONDS)
@@ -74,8 +74,8 @@ class LogInspector:
             raise self._unreachable(error.args[0]) from None
         if found.error is not None:
             raise self._unreachable(found.error)
-        remembered = Remembered.of_group(found.offset, found.metadata)
-        return () if remembered is None else (remembered,)
+        known_progress = KnownProgress.of_group(found.offset, found.metadata)
+        return () if known_progress is None else (known_progress,)
 
     def _mark(self, number: int, offset: int) -> Mark | None:
         place = TopicPartition(self._topic, number, offset)

@@ -89,7 +89,7 @@ class LogReplay:
             self.messages += len(messages)
             for part in self._by_definitions(messages):
                 self.state.count(part)
-                for key, pane in self.state.saved().items():
+                for key, pane in self.state.mark_committed().items():
                     self.closed[key] = (pane, self.state.watermarks[key.metric].arrived)
         self._redefine(self.snapshot.next_offset)
 

@@ -218,7 +218,7 @@ class Worker:
                 ends.pop(number, None)
         for number, end in ends.items():
             if self._follows(number, end, end):
-                self.owned[number].state.reach(end)
+                self.owned[number].state.advance_to(end)
 
     def _count_batch(self, owned: AssignedPartition, batch: Sequence[Any]) -> bool:
         """Count what came of a partition; return whether all of it was counted.
@@ -235,7 +235,7 @@ class Worker:
             is_counted = self._isolator.count(owned, part)
             if any(rejection.reason in OTHER_DEFINITIONS for rejection in owned.rejections[known:]):
                 self._refresh_definitions()
-            if not is_counted and owned.trouble.is_wall:
+            if not is_counted and owned.trouble.is_blocked:
                 self._assignment.pause([owned.number])
             if not is_counted or owned.is_fenced:
                 return False

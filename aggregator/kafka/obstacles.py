@@ -198,7 +198,7 @@ class Trouble:
 
     Attributes
     ----------
-    wary : int
+    suspect_until : int
         Up to this offset messages are counted one at a time: together they failed.
     culprit : Obstacle or None
         The one of them that fails by itself.
@@ -206,16 +206,16 @@ class Trouble:
     probe : Probe or None
     shown : str
         Why the partition is halted; empty where it is not.
-    is_wall : bool
+    is_blocked : bool
         Whether nothing is to be counted any more: it stands before the culprit.
     """
 
-    wary: int = -1
+    suspect_until: int = -1
     culprit: Obstacle | None = None
     stall: Stall | None = None
     probe: Probe | None = None
     shown: str = ""
-    is_wall: bool = False
+    is_blocked: bool = False
 
 
 class Probe:

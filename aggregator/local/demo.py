@@ -299,7 +299,7 @@ class Demonstration:
 
     def _extreme(self, metric: Metric) -> Truth:
         """Return the truth of all flights: they are there to be asked from the beginning."""
-        values = self._population.columns[metric.name][self._population.present(metric.name)]
+        values = self._population.columns[metric.name][self._population.has_value(metric.name)]
         truth = RunningTruth(metric)
         truth.add(values, np.zeros(values.size, dtype=np.uint8))
         return truth.now()
@@ -328,7 +328,7 @@ class Demonstration:
         if window.start_ms is not None and window.end_ms is not None:
             edges = np.searchsorted(self._population.time_ms, [window.start_ms, window.end_ms])
             part = self._population.part(*edges.tolist())
-            values = part.columns[window.metric.name][part.present(window.metric.name)]
+            values = part.columns[window.metric.name][part.has_value(window.metric.name)]
             truth.add(values, np.zeros(len(values), dtype=np.intp))
         return truth.now()
 

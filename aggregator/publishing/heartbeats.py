@@ -44,7 +44,7 @@ class Ends:
         self._asked_at = 0.0
         self._answers: dict[int, Future[Any]] = {}
 
-    def look(self, partitions: int) -> tuple[float, dict[int, int | None]] | None:
+    def read(self, partitions: int) -> tuple[float, dict[int, int | None]] | None:
         """Return when was asked last, and the ends that Kafka told, None where it did not; ask on.
 
         None as long as the answers are awaited. After one that did not come, another client asks:
@@ -78,11 +78,11 @@ class Heartbeats:
         within = {"message.timeout.ms": int(1000 * DELIVERY_SECONDS)}
         self._producer: Producer = clients.producer(settings, **within)
 
-    def look(self, overview: TopicProgress, partitions: int) -> None:
+    def send_due(self, overview: TopicProgress, partitions: int) -> None:
         """Ask how far the logs are, and send what is due; what is lost is sent again."""
         self._producer.poll(0)
-        if (answers := self._ends.look(partitions)) is not None:
-            self._closing.answered(*answers)
+        if (answers := self._ends.read(partitions)) is not None:
+            self._closing.note_log_ends(*answers)
         self._send(self._closing.heartbeats(overview, partitions))
         self._producer.poll(0)
 

@@ -85,7 +85,7 @@ class PaneFinalizer:
     def _final_windows(self, overview: TopicProgress, partitions: int) -> Iterator[Window]:
         """Yield the panes that are final and have no event yet; then raise what was unreadable."""
         numbers = range(partitions)
-        self._unpublished.look(overview, numbers)
+        self._unpublished.refresh(overview, numbers)
         unreadable: StateUnreadable | None = None
         for name, closed in self.reader.finality_watermarks(overview, partitions).items():
             if name not in self._metrics:

@@ -85,7 +85,7 @@ class PublishedLog:
         self._positions: dict[int, int] = {}
         self._source = events.source(settings.topics.reports)
 
-    def keep_for(self, keep_ms: Mapping[str, int]) -> None:
+    def set_retention(self, keep_ms: Mapping[str, int]) -> None:
         """Keep releases for so long, by the metric's key; others for ever."""
         self._keep_ms = keep_ms
 
@@ -184,7 +184,7 @@ class PublishedLog:
         found = self._client.hget(f"{self._key}:provisional", metric)
         return "" if found is None else str(found.decode())
 
-    def note(self, committed: Iterable[OnTopic], positions: dict[int, int]) -> None:
+    def note_committed(self, committed: Iterable[OnTopic], positions: dict[int, int]) -> None:
         """Remember events that are committed, and the offsets that follow them.
 
         Raises
@@ -245,7 +245,7 @@ class PublishedLog:
                     )
             ends = {number: end for number, (_, end) in ranges.items()}
             self._positions.clear()
-            self.note([], ends)
+            self.note_committed([], ends)
         finally:
             consumer.close()
 
@@ -306,7 +306,7 @@ class PublishedLog:
                     seen.append(event)
             if offset >= left.get(number, offset + 1):
                 del left[number]
-        self.note(seen, positions)
+        self.note_committed(seen, positions)
         return len(messages)
 
 

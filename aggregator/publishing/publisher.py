@@ -52,7 +52,7 @@ class Publisher(Leader):
         key, client = publisher_key(settings.topics.reports), reader.store.client
         super().__init__(client, key, milliseconds(settings.publish.lease) / 1000)
         self.published = PublishedLog(client, self.lease, key, settings)
-        self.published.keep_for(_retentions(reader.metrics))
+        self.published.set_retention(_retentions(reader.metrics))
         self._since_ms = publish_since_ms(settings.publish.since)
         self._source = events.source(settings.topics.reports)
         self._interval = milliseconds(settings.publish.interval) / 1000
@@ -60,7 +60,7 @@ class Publisher(Leader):
     def _lead(self) -> None:
         """Publish as the only one, until something fails or the definitions change."""
         defined = current(self.reader.metrics)
-        self.published.keep_for(_retentions(defined))
+        self.published.set_retention(_retentions(defined))
         topic_admin.ensure_topics(self.settings, self.settings.topics.estimates)
         topics = self.settings.topics
         identity = f"dither.publisher.{topics.reports}"
@@ -108,7 +108,7 @@ class Publisher(Leader):
         partitions = producer.partitions(self.settings.topics.reports)
         overview = self.reader.store.overview()
         self._check()
-        heartbeats.look(overview, partitions)
+        heartbeats.send_due(overview, partitions)
         yield from drawer.final_events(overview, partitions)
         return overview, partitions
 
@@ -137,7 +137,7 @@ class Publisher(Leader):
             return
         self._check()
         positions = producer.publish(batch)
-        self.published.note(batch, positions)
+        self.published.note_committed(batch, positions)
         log.debug("published", events=len(batch))
 
 

@@ -38,7 +38,7 @@ class Pulse:
     counted_until: float = float("-inf")
     _waiting: deque[tuple[float, int]] = dataclasses.field(default_factory=deque)
 
-    def answered(self, asked_at: float, end: int | None) -> None:
+    def note_log_ends(self, asked_at: float, end: int | None) -> None:
         """Note an answer; None: there was none."""
         if end is None or end < self.end:
             self.since, self.counted_until, self.end = None, float("-inf"), -1
@@ -95,7 +95,7 @@ class BrokerClocks:
         if timestamp > _since(self._latest, now):
             self._latest = timestamp, now
 
-    def told(self, number: int, timestamp: int, now: float) -> None:
+    def note_timestamp(self, number: int, timestamp: int, now: float) -> None:
         """Note the timestamp that a partition's broker gave to a message just now.
 
         Parameters

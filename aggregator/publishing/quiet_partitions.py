@@ -97,7 +97,7 @@ class Closing:
         self._sent: dict[tuple[str, int], Sent] = {}
         self._last: dict[str, tuple[object, int | None]] = {}
 
-    def answered(self, asked_at: float, ends: Mapping[int, int | None]) -> None:
+    def note_log_ends(self, asked_at: float, ends: Mapping[int, int | None]) -> None:
         """Note the ends of partitions' logs; None: Kafka did not say.
 
         Parameters
@@ -108,7 +108,7 @@ class Closing:
             The next offset, by partition.
         """
         for number, end in ends.items():
-            self._pulses[number].answered(asked_at, end)
+            self._pulses[number].note_log_ends(asked_at, end)
 
     def delivered(self, beat: Beat, offset: int | None, timestamp: int = NEVER) -> None:
         """Note where a heartbeat is in the log, and its timestamp; None: it was not delivered.
@@ -126,7 +126,7 @@ class Closing:
             self._brokers.asked_at = float("-inf")
             return
         now = self._clock.monotonic()
-        self._brokers.told(beat.partition, timestamp, now)
+        self._brokers.note_timestamp(beat.partition, timestamp, now)
         sent = self._sent.get((metric_key(beat.metric.name, beat.metric.revision), beat.partition))
         if sent is not None and sent.time_ms == beat.time_ms:
             sent.offset, sent.delivered_at = offset, now

@@ -61,7 +61,7 @@ class ReleaseDrawer:
             How many the reports topic has.
         """
         numbers = range(partitions)
-        self._unpublished.look(overview, numbers)
+        self._unpublished.refresh(overview, numbers)
         for name, closed in self.reader.finality_watermarks(overview, partitions).items():
             if name not in self.metrics:
                 continue

@@ -37,7 +37,7 @@ class Unpublished:
         self._partitions: Sequence[int] = ()
         self._overview = TopicProgress({}, {})
 
-    def look(self, overview: TopicProgress, partitions: Sequence[int]) -> None:
+    def refresh(self, overview: TopicProgress, partitions: Sequence[int]) -> None:
         """Look through the panes of these partitions, as an overview has found them.
 
         From the first one again where others may have turned up: in a new partition, or because

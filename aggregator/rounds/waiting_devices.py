@@ -28,7 +28,7 @@ class Waiting:
         self._told = "waiting for a round: `dither coordinate` opens it"
         self._due = clock() + FIRST_SECONDS
 
-    def answered(self, asked: Round, answers: int) -> None:
+    def note_answers(self, asked: Round, answers: int) -> None:
         """Note how many answers have been given to a round."""
         metric = self._metric
         enough = (

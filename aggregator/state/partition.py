@@ -97,7 +97,7 @@ class Partition:
         """The size of the statistics that the next commit will write."""
         return sum(pane.statistic.nbytes for pane in self.panes.values() if pane.changed)
 
-    def reach(self, offset: int) -> None:
+    def advance_to(self, offset: int) -> None:
         """Pass over offsets that belong to no message: markers of transactions, what was aborted.
 
         Nothing else changes: the same log gives the same state, whether they were passed or not.
@@ -177,7 +177,7 @@ class Partition:
         assert width is not None  # noqa: S101
         return key.start + width <= self.watermarks[key.metric].closed
 
-    def saved(self) -> dict[PaneKey, Pane]:
+    def mark_committed(self) -> dict[PaneKey, Pane]:
         """Mark the state as committed; evict and return the closed panes."""
         self.unsaved = 0
         self.arrivals = array("q")

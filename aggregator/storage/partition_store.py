@@ -167,7 +167,7 @@ class PartitionStore:
             now = parsing.integer(f"{owner}, field epoch", stored_epoch, 0)
             following = parsing.integer(f"{owner}, field next", rest, TORN)
             raise Fenced(name, epoch, now, expected, following)
-        partition.saved()
+        partition.mark_committed()
         if outcome == b"known":
             return None
         return sum(len(word) for word in words if isinstance(word, bytes | memoryview))

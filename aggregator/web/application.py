@@ -50,7 +50,7 @@ class Gateway(Protocol):
     def routes(self) -> Sequence[BaseRoute]:
         """What to mount."""
 
-    async def away(self) -> str:
+    async def check_kafka(self) -> str:
         """Return why posts cannot be taken now; empty if they can."""
 
     @property
@@ -92,7 +92,7 @@ def application(
         What to ask where the log ends; the settings' Kafka if left out.
     """
     operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS])]
-    posts = None if gateway is None else gateway.away
+    posts = None if gateway is None else gateway.check_kafka
     stalled = None if gateway is None else lambda: gateway.stalled
     service = Service(reader, settings, ends, posts, stalled)
     routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first

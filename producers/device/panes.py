@@ -82,12 +82,12 @@ class PaneBuffer:
                 full += self._cut(start, pane, now)
         return full
 
-    def aged(self, now: float) -> list[Columns]:
+    def pop_aged(self, now: float) -> list[Columns]:
         """Remove and return the batches that have reached their age, in order of event time."""
         old = [s for s, pane in self._panes.items() if now - pane.opened >= self.batch_age]
         return [self._panes.pop(start).joined() for start in sorted(old)]
 
-    def everything(self) -> list[Columns]:
+    def pop_all(self) -> list[Columns]:
         """Remove and return all that is waiting, in order of event time."""
         waiting = [self._panes[start].joined() for start in sorted(self._panes)]
         self._panes.clear()

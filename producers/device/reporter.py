@@ -326,7 +326,7 @@ class Reporter(Closing):
     def send_aged(self) -> None:
         """Send the batches that have reached their age."""
         with self._lock:
-            self._seal(self._waiting.aged(self._timer()))
+            self._seal(self._waiting.pop_aged(self._timer()))
         self._outbox.send()
 
     def flush(self, timeout: float = 30.0) -> None:
@@ -344,7 +344,7 @@ class Reporter(Closing):
         """
         deadline = clocks.monotonic() + timeout
         with self._lock:
-            self._seal(self._waiting.everything())
+            self._seal(self._waiting.pop_all())
         self._outbox.send(deadline)
         self._outbox.resend(deadline)
         self._outbox.wait(deadline)

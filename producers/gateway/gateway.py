@@ -143,9 +143,9 @@ class Gateway:
         if self._checking is not None:
             self._checking.shutdown(wait=False)
 
-    async def away(self) -> str:
+    async def check_kafka(self) -> str:
         """Ask Kafka, and return why posts cannot be taken now; empty if they can."""
-        await asyncio.to_thread(self._sender.presence.look, LOOK_SECONDS)
+        await asyncio.to_thread(self._sender.presence.check, LOOK_SECONDS)
         return self._sender.obstacle
 
     @property
@@ -192,13 +192,13 @@ class Gateway:
             )
         hold = _Hold(self)
         try:
-            hold.take(POST_OVERHEAD)
+            hold.reserve(POST_OVERHEAD)
             body = await self._body(receive, length, hold, client)
             batch = await self._checked(media_type, body, is_secret=scope["scheme"] == "https")
             self._clients.count_reports(client, batch.reports)
             acknowledged = self._send(batch, hold)
         except BaseException:
-            hold.free()
+            hold.release()
             raise
         refused = await acknowledged
         if refused is not None:
@@ -250,7 +250,7 @@ class Gateway:
                 "post it again",
             )
         chunk: bytes = message.get("body", b"")
-        hold.take(len(chunk))
+        hold.reserve(len(chunk))
         if hold.bytes > self.max_body + POST_OVERHEAD:
             raise self._too_large("more")
         return chunk
@@ -265,7 +265,7 @@ class Gateway:
 
     def _send(self, batch: Batch, hold: _Hold) -> asyncio.Future[Outcome]:
         try:
-            return self._sender.send(batch, hold.free)
+            return self._sender.send(batch, hold.release)
         except BufferError:
             raise self.busy() from None
         except KafkaException as error:
@@ -298,13 +298,13 @@ class _Hold:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway, self.bytes = gateway, 0
 
-    def take(self, more: int) -> None:
+    def reserve(self, more: int) -> None:
         if self.gateway.in_flight + more > self.gateway.max_in_flight:
             raise self.gateway.busy()
         self.gateway.in_flight += more
         self.bytes += more
 
-    def free(self) -> None:
+    def release(self) -> None:
         self.gateway.in_flight -= self.bytes
         self.bytes = 0
 

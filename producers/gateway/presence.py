@@ -50,7 +50,7 @@ class Presence:
             self._closing = True
             self._changed.notify_all()
 
-    def doubt(self, *, is_sure: bool = False) -> None:
+    def request_check(self, *, is_sure: bool = False) -> None:
         """Request a check of Kafka.
 
         Parameters
@@ -65,9 +65,9 @@ class Presence:
             self._doubts += 1
             self._changed.notify_all()
 
-    def look(self, seconds: float) -> bool:
+    def check(self, seconds: float) -> bool:
         """Return whether Kafka is away; a result is reused for some seconds."""
-        self.doubt()
+        self.request_check()
         with self._changed:
             answers, settled = self._answers, self._answered_at
             self._changed.wait_for(

@@ -205,14 +205,14 @@ class Sender:
             self.is_stalled = self.is_stalled or not future.done()
             _give_up(future)
         if self._awaited and self._awaited[0][0] <= now - DOUBT_SECONDS:
-            self.presence.doubt()
+            self.presence.request_check()
         again = bool(self._awaited)
         self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep) if again else None
 
     def _complained(self, error: KafkaError) -> None:
         """Process an error about the brokers from Kafka's client."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self.presence.doubt(is_sure=True)  # or one has just closed an idle connection
+            self.presence.request_check(is_sure=True)  # or one has just closed an idle connection
         if self._told is not None:
             self._told(error)
 

@@ -70,7 +70,7 @@ class Population:
         Examples
         --------
         >>> population = Population.by_time(np.array([20, 10]), {"x": np.array([2.0, np.nan])})
-        >>> population.columns["x"], population.present("x")
+        >>> population.columns["x"], population.has_value("x")
         (array([nan,  2.]), array([False,  True]))
         """
         order = np.argsort(time_ms, kind="stable")
@@ -86,7 +86,7 @@ class Population:
         """Seconds of event time from the first device to the last."""
         return float(self.time_ms[-1] - self.time_ms[0]) / 1000 if len(self) else 0.0
 
-    def present(self, name: str) -> NDArray[np.bool_]:
+    def has_value(self, name: str) -> NDArray[np.bool_]:
         """Return which devices have something to report for a metric, shape (n,)."""
         column = self.columns[name]
         here: NDArray[np.bool_]
@@ -98,11 +98,11 @@ class Population:
             here = np.logical_and.reduce(~np.isnan(column), axis=1)
         return here
 
-    def missing(self, name: str) -> int:
+    def count_missing(self, name: str) -> int:
         """Return how many devices have nothing to report for a metric."""
-        return len(self) - int(self.present(name).sum())
+        return len(self) - int(self.has_value(name).sum())
 
-    def clipped(self, metric: Metric) -> int:
+    def count_clipped(self, metric: Metric) -> int:
         """Return how many values are outside a metric's range, so that devices clip them.
 
         For a vector mean, count vectors longer than the radius. A frequency has none.
@@ -111,7 +111,7 @@ class Population:
         --------
         >>> from estimators import define
         >>> metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 9), levels=[1])
-        >>> Population(np.arange(4), {"m": np.array([-1, 5, np.nan, 9.5])}).clipped(metric)
+        >>> Population(np.arange(4), {"m": np.array([-1, 5, np.nan, 9.5])}).count_clipped(metric)
         2
         """
         column = self.columns[metric.name]

@@ -151,7 +151,7 @@ class Replay:
     def _report(self, begin: int, end: int) -> int:
         part, epsilons, reports = self.population.part(begin, end), self._epsilons[begin:end], 0
         for name, reporter in self.reporters.items():
-            present = part.present(name)
+            present = part.has_value(name)
             values, demanded = part.columns[name][present], epsilons[present]
             times = part.time_ms[present].view("datetime64[ms]")
             reporter.report(values, epsilon=demanded, time=times)

@@ -65,7 +65,7 @@ def respond(
     """
     mix.check(metric)
     over = threading.Event() if stop is None else stop
-    values = population.columns[metric.name][population.present(metric.name)]
+    values = population.columns[metric.name][population.has_value(metric.name)]
     epsilons = mix.assign(len(values), np.random.default_rng([seed, 1]))
     own = 1 + metric.search.own_round(len(values))
     truth, started = RunningTruth(metric), clocks.monotonic()

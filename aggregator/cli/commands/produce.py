@@ -266,7 +266,7 @@ def _run(
         share = answers if is_split else answers // asked.rounds
         reached[0] = len(population) * (asked.number - 1) // asked.rounds + share
         if waiting is not None:
-            waiting.answered(asked, answers)
+            waiting.note_answers(asked, answers)
 
     def run() -> None:
         try:
@@ -340,8 +340,8 @@ def _as_dict(metric: Metric, produced: Produced, population: Population) -> dict
         "metric": metric.name,
         "devices": produced.devices,
         "reports": produced.reports,
-        "missing": population.missing(metric.name) + population.skipped,
-        "clipped": population.clipped(metric),
+        "missing": population.count_missing(metric.name) + population.skipped,
+        "clipped": population.count_clipped(metric),
         "batches": produced.batches,
         "bytes": produced.bytes,
         "seconds": round(produced.seconds, 3),

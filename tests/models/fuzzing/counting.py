@@ -82,8 +82,8 @@ def _compare(fast: Partition, slow: Partition, seed: int, first: int) -> None:
         raise MismatchError(
             f"seed {seed}: states differ after offsets {first} to {first + CHUNK - 1}"
         )
-    fast.saved()
-    slow.saved()
+    fast.mark_committed()
+    slow.mark_committed()
 
 
 def _state(partition: Partition) -> tuple[Any, ...]:

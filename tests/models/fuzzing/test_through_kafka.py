@@ -53,7 +53,7 @@ def through_kafka(
                     _send(producer, deployment.topic, number, message)
                 for refusal in here[number].count(messages):
                     refused[number, refusal.message.offset()] = refusal.reason
-                here[number].saved()
+                here[number].mark_committed()
         assert producer.flush(60) == 0
         deployment.wait_until_counted(seconds)
         counts = Counter[str]()

@@ -121,7 +121,7 @@ state.count(log(*some(0, 1000)))
 before = rss()
 for first in range(1000, 300_000, 1000):
     state.count(log(*some(first, 1000), first=first))
-    state.saved()
+    state.mark_committed()
 print((rss() - before) / 299_000)
 """
     told = subprocess.run(

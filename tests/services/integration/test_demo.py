@@ -138,7 +138,7 @@ def test_every_report_of_every_flight_is_counted_and_proved(
     outcome: Any, population: Population
 ) -> None:
     assert len(population) == FLIGHTS
-    expected = sum(int(np.sum(population.present(name))) for name in flight_metrics())
+    expected = sum(int(np.sum(population.has_value(name))) for name in flight_metrics())
     assert outcome["reports"] == expected
     assert outcome["verified"] is True
     assert outcome["reports_per_second"] > 0
@@ -155,22 +155,22 @@ def test_truth_stands_beside_each_estimate_and_lies_within_its_bounds(
         for category in metric.labels or (None,)
     ]
     truths = {(row["metric"], row["category"]): row["truth"] for row in rows}
-    delays = population.columns["dep_delay"][population.present("dep_delay")]
+    delays = population.columns["dep_delay"][population.has_value("dep_delay")]
     assert truths["dep_delay", None] == pytest.approx(np.clip(delays, -60, 180).mean())
     means = []
     for pane in RELEASED:
         edges = np.searchsorted(population.time_ms, (pane * FOUR_WEEKS, (pane + 1) * FOUR_WEEKS))
         of_pane = population.part(*edges.tolist())
-        arrivals = of_pane.columns["arr_delay"][of_pane.present("arr_delay")]
+        arrivals = of_pane.columns["arr_delay"][of_pane.has_value("arr_delay")]
         means.append(pytest.approx(np.clip(arrivals, -60, 180).mean()))
     assert truths["arr_delay", None] in means
     assert sum(t for (name, _), t in truths.items() if name == "dest") == pytest.approx(1)
     for row in rows:
         assert row["lower"] <= row["upper"]
         assert row["covered"] == (row["lower"] <= row["truth"] <= row["upper"])
-    tails = population.columns["tail"][population.present("tail")]
+    tails = population.columns["tail"][population.has_value("tail")]
     assert truths["tail", "N725MQ"] == pytest.approx((tails == "N725MQ").mean())
-    vectors = population.columns["delays"][population.present("delays")]
+    vectors = population.columns["delays"][population.has_value("delays")]
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     shortened = (vectors * np.minimum(1, 60 / np.maximum(length, 1e-9))).mean(axis=0)
     told = [truths["delays", name] for name in ("departure", "arrival", "in the air")]

@@ -247,7 +247,7 @@ def test_events_of_a_publisher_that_crashed_before_its_commit_are_published_once
 def test_events_of_a_publisher_that_crashed_after_its_commit_are_published_once(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    note = PublishedLog.note
+    note = PublishedLog.note_committed
 
     def crash_at_events(self: PublishedLog, committed: Any, positions: dict[int, int]) -> None:
         if any(event.type == FINAL for event in committed):
@@ -255,7 +255,7 @@ def test_events_of_a_publisher_that_crashed_after_its_commit_are_published_once(
         note(self, committed, positions)
 
     with monkeypatch.context() as broken:
-        broken.setattr(PublishedLog, "note", crash_at_events)
+        broken.setattr(PublishedLog, "note_committed", crash_at_events)
         _run_until_it_crashes(counted, broken)
     assert len(final_ids(counted)) == 24
     _publish_the_rest(counted)

@@ -249,7 +249,7 @@ def lead(settings: Settings, metrics: Metrics) -> None:
         assert lease.acquire()
         assert lease.renew()
         published = PublishedLog(store.client, lease, key, settings)
-        published.note([_OnTopic()], {0: 1})
+        published.note_committed([_OnTopic()], {0: 1})
         assert published.finals("delay", 0, 2 * EPOCH)
         published.provisional("delay")
         published.check()

@@ -34,7 +34,7 @@ STEPS: dict[str, tuple[Any, str, str]] = {
     "kept and not published": (PublishedLog, "draw", AFTER),
     "in the transaction": (ExplainingProducer, "commit_transaction", BEFORE),
     "committed and not noted": (EventProducer, "publish", AFTER),
-    "noted": (PublishedLog, "note", AFTER),
+    "noted": (PublishedLog, "note_committed", AFTER),
 }
 """Where a publisher of releases may end: what it calls there, and whether it has returned."""
 
@@ -46,7 +46,9 @@ def stop_at(step: str) -> None:
     left = [signal.SIGSTOP]
 
     def stop(arguments: tuple[Any, ...]) -> None:
-        is_empty = name == "note" and not arguments[1]  # where the topic was read, and had nothing
+        is_empty = (
+            name == "note_committed" and not arguments[1]
+        )  # where the topic was read, and had nothing
         if name == "commit_transaction":
             arguments[0].flush(30)  # the broker has the event, and nobody is to see it
         if left and not is_empty:

@@ -109,7 +109,7 @@ def test_many_strings_become_an_open_vocabulary_that_names_none(tmp_path: Path) 
     assert metric.categories == "open"
     assert "N7" not in text
     population = read_population(file, {"tail": metric}, {"tail": "tail"}, arrivals=Arrivals(1, 1))
-    assert population.present("tail").all()
+    assert population.has_value("tail").all()
     with pytest.raises(ValueError, match="expected at most 1,000 to list them"):
         suggest(file, "tail", list_categories=True)
 

@@ -24,12 +24,14 @@ def test_the_table_is_the_one_that_the_documentation_describes(
     names = ["dep_delay", "arr_delay", "late", "carrier", "dest", "tail", "delays"]
     assert list(flight_definitions) == names
     assert flight_population.skipped == 0
-    assert flight_population.missing("dep_delay") == 8_255  # cancelled
-    assert flight_population.missing("late") == 9_430  # cancelled, diverted
-    assert flight_population.missing("arr_delay") == 9_430
-    assert flight_population.missing("carrier") == flight_population.missing("dest") == 0
-    assert flight_population.missing("tail") == 2_512
-    assert flight_population.missing("delays") == 9_430
+    assert flight_population.count_missing("dep_delay") == 8_255  # cancelled
+    assert flight_population.count_missing("late") == 9_430  # cancelled, diverted
+    assert flight_population.count_missing("arr_delay") == 9_430
+    assert (
+        flight_population.count_missing("carrier") == flight_population.count_missing("dest") == 0
+    )
+    assert flight_population.count_missing("tail") == 2_512
+    assert flight_population.count_missing("delays") == 9_430
     assert np.unique(flight_population.columns["tail"]).size == 4_043 + 1  # and nothing
     assert np.unique(flight_population.columns["carrier"]).size == 16
     assert np.unique(flight_population.columns["dest"]).size == 105

@@ -27,16 +27,16 @@ def test_a_full_batch_leaves_at_once_and_the_rest_waits() -> None:
     full = buffer.add(columns(range(3, 10), [7] * 7), now=0.5)
     assert [batch.reports.tolist() for batch in full] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert len(buffer) == 2
-    assert buffer.aged(1.4) == []  # the two that wait came at 0.5
-    assert [batch.reports.tolist() for batch in buffer.aged(1.5)] == [[8, 9]]
+    assert buffer.pop_aged(1.4) == []  # the two that wait came at 0.5
+    assert [batch.reports.tolist() for batch in buffer.pop_aged(1.5)] == [[8, 9]]
 
 
 def test_a_batch_leaves_at_its_age_counted_from_its_first_report() -> None:
     buffer = PaneBuffer(MINUTE, LATENESS, batch_reports=100, batch_age=1.0)
     buffer.add(columns(range(1), [0]), now=10.0)
     buffer.add(columns(range(1, 2), [1]), now=10.9)
-    assert buffer.aged(10.99) == []
-    assert [batch.reports.tolist() for batch in buffer.aged(11.0)] == [[0, 1]]
+    assert buffer.pop_aged(10.99) == []
+    assert [batch.reports.tolist() for batch in buffer.pop_aged(11.0)] == [[0, 1]]
     assert len(buffer) == 0
 
 
@@ -46,13 +46,13 @@ def test_a_batch_leaves_before_the_report_that_would_make_it_late() -> None:
     assert buffer.add(columns(range(2, 3), [MINUTE + LATENESS - 1]), now=0.0) == []
     left = buffer.add(columns(range(3, 4), [MINUTE + LATENESS]), now=0.0)
     assert [batch.reports.tolist() for batch in left] == [[0, 1]]
-    assert [batch.reports.tolist() for batch in buffer.everything()] == [[2, 3]]
+    assert [batch.reports.tolist() for batch in buffer.pop_all()] == [[2, 3]]
 
 
 def test_panes_are_told_apart_at_their_first_millisecond() -> None:
     buffer = PaneBuffer(MINUTE, LATENESS, batch_reports=100, batch_age=1.0)
     assert buffer.add(columns(range(4), [MINUTE - 1, MINUTE, 0, MINUTE + 1]), now=0.0) == []
-    assert [batch.reports.tolist() for batch in buffer.everything()] == [[0, 2], [1, 3]]
+    assert [batch.reports.tolist() for batch in buffer.pop_all()] == [[0, 2], [1, 3]]
 
 
 @given(
@@ -74,8 +74,8 @@ def test_every_report_leaves_once_in_a_batch_of_its_own_pane(
     for now, call in enumerate(calls):
         added = columns(range(len(times), len(times) + len(call)), call)
         times += call
-        left += buffer.add(added, float(now)) + buffer.aged(float(now))
-    left += buffer.everything()
+        left += buffer.add(added, float(now)) + buffer.pop_aged(float(now))
+    left += buffer.pop_all()
 
     assert len(buffer) == 0
     assert sorted(i for batch in left for i in batch.reports.tolist()) == list(range(len(times)))

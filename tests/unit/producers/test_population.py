@@ -51,7 +51,7 @@ def test_rows_come_in_order_of_event_time_and_what_is_missing_is_counted(
     ]
     assert str(population.columns["delay"].tolist()) == "[nan, 11.0, nan, -3.5]"
     assert population.columns["carrier"].tolist() == [1, 0, -1, -1]
-    assert (population.missing("delay"), population.missing("carrier")) == (2, 2)
+    assert (population.count_missing("delay"), population.count_missing("carrier")) == (2, 2)
     assert population.skipped == 1
     assert population.seconds == (54_001_000 - half) / 1000
 
@@ -82,8 +82,8 @@ def test_strings_and_vectors_come_from_a_table_too(table: Path) -> None:
     population = read_population(table, METRICS, columns, time=["day", "clock"])
     assert population.columns["words"].tolist() == ["B6", "AA", "", ""]
     assert population.columns["place"][:2, 1].tolist() == [1357030800.5, 1357034400]
-    assert population.present("words").tolist() == [True, True, False, False]
-    assert population.present("place").tolist() == [False, True, False, True]
+    assert population.has_value("words").tolist() == [True, True, False, False]
+    assert population.has_value("place").tolist() == [False, True, False, True]
     assert population.part(1, 3).columns["place"].shape == (2, 2)
     with pytest.raises(ValueError, match="1 columns for 'place': expected 2, one for each coord"):
         read_population(table, METRICS, {"place": "minutes"}, time="stamp")
@@ -252,7 +252,7 @@ def test_values_out_of_a_metrics_domain_are_counted() -> None:
     vectors = np.array([[3.0, 4.0], [3.0, 4.1], [np.nan, 9.0], [0.0, 0.0]])
     numbers = np.array([-0.1, 9.1, np.nan, 9.0])
     population = Population(np.arange(4), {"far": vectors, "late": numbers})
-    assert [population.clipped(metric) for metric in metrics.values()] == [1, 2]
+    assert [population.count_clipped(metric) for metric in metrics.values()] == [1, 2]
 
 
 def test_a_time_that_may_be_two_things_is_asked_about(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_producing_sends_what_everybody_has_and_says_what_it_was(
     assert done.truth["delay"].value == pytest.approx(
         np.clip(delay[~np.isnan(delay)], -60, 180).mean()
     )
-    assert done.reports == who.present("delay").sum() + who.present("carrier").sum()
+    assert done.reports == who.has_value("delay").sum() + who.has_value("carrier").sum()
     assert (done.devices, done.batches) == (5000, len(batches))
     assert done.bytes == sum(batch.ByteSize() for batch in batches)
     assert heard[-1][0].reports == done.reports

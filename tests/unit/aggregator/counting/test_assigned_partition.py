@@ -14,7 +14,7 @@ import pytest
 
 from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
-from aggregator.counting.continuity import Log, Mark, Remembered
+from aggregator.counting.continuity import KnownProgress, Log, Mark
 from aggregator.counting.measurements import Measurements
 from aggregator.errors import Fenced
 from aggregator.storage.connection import connect
@@ -39,7 +39,7 @@ def taken(
     on_gap: str = "stop",
     worker: str = "one",
     messages: Sequence[LogMessage] = (),
-    remembered: tuple[Remembered, ...] = (),
+    remembered: tuple[KnownProgress, ...] = (),
     group: str = "dither",
 ) -> AssignedPartition:
     def mark(offset: int) -> Mark | None:
@@ -176,17 +176,17 @@ def test_the_last_message_may_have_left_the_log_by_retention(store: Store) -> No
 @pytest.mark.parametrize(
     ("low", "remembered", "lost"),
     [
-        (0, Remembered(0, 10, "A"), 0),
-        (5, Remembered(5, 10, "A"), 0),
-        (5, Remembered(0, 0, "A"), 0),
-        (5, Remembered(0, 10, "A"), 5),
-        (20, Remembered(0, 10, "A"), 20),
-        (0, Remembered(3, 10, "B"), 7),
-        (6, Remembered(2, 10), 4),
+        (0, KnownProgress(0, 10, "A"), 0),
+        (5, KnownProgress(5, 10, "A"), 0),
+        (5, KnownProgress(0, 0, "A"), 0),
+        (5, KnownProgress(0, 10, "A"), 5),
+        (20, KnownProgress(0, 10, "A"), 20),
+        (0, KnownProgress(3, 10, "B"), 7),
+        (6, KnownProgress(2, 10), 4),
     ],
 )
 def test_a_partition_that_redis_forgot_halts_if_the_log_has_not_all_that_was_counted(
-    store: Store, low: int, remembered: Remembered, lost: int
+    store: Store, low: int, remembered: KnownProgress, lost: int
 ) -> None:
     again = taken(store, low, 30, "A", remembered=(remembered,))
     if not lost:
@@ -204,12 +204,12 @@ def test_a_partition_that_redis_forgot_halts_if_the_log_has_not_all_that_was_cou
     skipping.commit(store, 30)
     owner = store.owner(0)
     assert (owner["gap"], owner["begin"], owner["halted"]) == (str(lost), str(low), "")
-    assert skipping.progress == (Remembered(low, low + 1, "A"),)
+    assert skipping.progress == (KnownProgress(low, low + 1, "A"),)
 
 
 def test_what_the_group_remembers_is_read_as_it_was_written() -> None:
-    known = Remembered(3, 17, "abc-_1")
-    assert Remembered.of_group(17, known.metadata) == known
+    known = KnownProgress(3, 17, "abc-_1")
+    assert KnownProgress.of_group(17, known.metadata) == known
 
 
 def test_another_group_on_the_same_redis_is_refused_and_fences_nobody(store: Store) -> None:

@@ -38,6 +38,6 @@ def test_a_client_that_is_refused_gives_way_to_another(monkeypatch: pytest.Monke
     clients = [Outdated(), Current()]
     monkeypatch.setattr(kafka, "admin", lambda _: clients.pop(0))
     ends = Ends(Settings())
-    looks = [ends.look(2) for _ in range(4)]
+    looks = [ends.read(2) for _ in range(4)]
     told = [look[1] for look in looks if look is not None]
     assert told == [{}, {0: None, 1: None}, {0: 7, 1: 7}, {0: 7, 1: 7}]

@@ -64,7 +64,7 @@ def test_panes_are_due_that_all_partitions_have_closed_and_no_others(
     assert list(finalizer.final_events(store.overview(), 3)) == [], "the third one is not there"
     found = [event for batch in finalizer.final_events(store.overview(), 2) for event in batch]
     assert minutes(found) == ["00:00:00Z", "00:01:00Z", "00:02:00Z"]
-    published.note(found, {})
+    published.note_committed(found, {})
     assert list(finalizer.final_events(store.overview(), 2)) == []
 
 
@@ -184,7 +184,7 @@ def test_a_pane_that_has_expired_in_one_partition_is_passed_by(
     assert json.loads(batch[0].data)["reports"] == 40
     key = metric_key("delay", metrics["delay"].revision)
     assert store.registry.expired([key]) == [1]
-    published.note(batch, {})
+    published.note_committed(batch, {})
     again = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
     assert list(again.final_events(store.overview(), 2)) == []
     assert store.registry.expired([key]) == [1], "counted once, whoever publishes"
@@ -249,7 +249,7 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
         if not batch:
             under_way = finalizer.final_events(store.overview(), 3)
             batch = next(under_way, [])
-        published.note(batch, {})
+        published.note_committed(batch, {})
         for event, at in zip(batch, minutes(batch), strict=True):
             assert at not in found, "published twice"
             found[at] = json.loads(event.data)["reports"]

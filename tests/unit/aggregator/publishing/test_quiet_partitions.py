@@ -97,7 +97,7 @@ class Topic:
             number: None if number in self.unanswered else len(log) + self.extra[number]
             for number, log in enumerate(self.logs)
         }
-        self.closing.answered(self.clock.now, ends)
+        self.closing.note_log_ends(self.clock.now, ends)
         beats = list(self.closing.heartbeats(self.store.overview(), 3))
         for beat in beats:
             for _ in range(CONFIRMING_BATCHES):

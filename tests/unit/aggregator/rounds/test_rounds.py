@@ -133,7 +133,7 @@ def test_devices_tell_what_they_wait_for_once_nobody_has_answered_for_a_while() 
     now[0] += 5
     assert waiting.due() == "waiting for a round: `dither coordinate` opens it"
     assert waiting.due() is None, "not again at once"
-    waiting.answered(decided(2), 1_234)
+    waiting.note_answers(decided(2), 1_234)
     now[0] += 4
     assert waiting.due() is None
     now[0] += 1
@@ -147,7 +147,7 @@ def test_devices_tell_what_they_wait_for_once_nobody_has_answered_for_a_while() 
         name="age", kind="maximum", range=(0, 64), levels=[1], rounds=4, round_reports=30_000
     )
     waiting = Waiting(enough, lambda: now[0])
-    waiting.answered(decided(0), 29_950)
+    waiting.note_answers(decided(0), 29_950)
     now[0] += 5
     assert "29,950 answers sent; it closes with 30,000 counted, or 1h" in (waiting.due() or "")
 

@@ -96,7 +96,7 @@ def test_a_copy_of_a_batch_is_recognised_until_its_pane_is_closed_and_is_late_af
     one = batch(DELAY, [1.0], seed=1)
     partition = new_partition()
     partition.count(log(one, *agreeing(DELAY, EPOCH + 2 * MINUTE, 2)))
-    partition.saved()
+    partition.mark_committed()
     refused = partition.count(log(one, first=partition.next_offset))
     assert [refusal.reason for refusal in refused] == ["late"]
     assert partition.counts["accepted:delay"] == 9
@@ -146,7 +146,7 @@ def test_a_pane_closes_when_event_time_passes_its_end_and_the_allowed_lateness()
     assert not partition.panes[key(DELAY, EPOCH)].closed
     partition.count(log(last, first=partition.next_offset))
     assert partition.panes[key(DELAY, EPOCH)].closed
-    closed = partition.saved()
+    closed = partition.mark_committed()
     assert set(closed) == {key(DELAY, EPOCH)}
     assert key(DELAY, EPOCH) not in partition.panes
 
@@ -158,7 +158,7 @@ def test_closed_panes_are_added_to_hour_day_and_total() -> None:
     closed: dict[PaneKey, Pane] = {}
     for offset, one in enumerate(batches):
         partition.count(log(one, first=offset))
-        closed |= partition.saved()
+        closed |= partition.mark_committed()
     everywhere = closed | partition.panes
     panes = [p for k, p in everywhere.items() if k.grain == "pane" and p.closed]
     total = sum((p.statistic for p in panes), start=DELAY.zero())
@@ -290,7 +290,7 @@ def test_state_depends_on_the_log_alone_and_not_on_how_it_was_cut(
     for begin, end, commit in zip(edges, edges[1:], commits, strict=False):
         pieces.count(messages[begin:end])
         if commit:
-            closed |= pieces.saved()
+            closed |= pieces.mark_committed()
     pieces.panes |= closed
     assert everything(pieces) == expected
 

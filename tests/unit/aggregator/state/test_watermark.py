@@ -252,7 +252,7 @@ def test_each_batch_is_judged_by_the_watermark_that_those_before_it_left(
         for refusal in partition.count(messages[begin:end]):
             assert refusal.reason == "late", refusal.detail
             found.append(refusal)
-        partition.saved()
+        partition.mark_committed()
     assert [one.message.offset() for one in found] == [offset for offset, _ in expected]
     for one, (_, passed) in zip(found, expected, strict=True):
         assert f"event time reached {format_time(passed)}" in one.detail

@@ -140,7 +140,7 @@ def test_what_devices_report_needs_the_scope_report(
 
         stalled = ""
 
-        async def away(self) -> str:
+        async def check_kafka(self) -> str:
             return ""
 
         async def __aenter__(self) -> None: ...
@@ -165,7 +165,7 @@ def test_a_route_that_declares_no_scopes_is_closed(
 
         stalled = ""
 
-        async def away(self) -> str:
+        async def check_kafka(self) -> str:
             return ""
 
         async def __aenter__(self) -> None: ...

@@ -110,7 +110,7 @@ def told(proxies: list[str], peer: str, *forwarded: str, scheme: str = "", name:
 
         stalled = ""
 
-        async def away(self) -> str:
+        async def check_kafka(self) -> str:
             return ""
 
         async def __aenter__(self) -> None: ...

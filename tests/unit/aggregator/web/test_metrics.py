@@ -550,7 +550,7 @@ def test_a_server_is_ready_for_what_it_is_for(
 
         stalled = ""
 
-        async def away(self) -> str:
+        async def check_kafka(self) -> str:
             return kafka
 
         async def __aenter__(self) -> None: ...

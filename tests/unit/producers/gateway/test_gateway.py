@@ -443,7 +443,7 @@ def test_posts_to_a_kafka_that_is_away_are_refused_at_once() -> None:
         assert refused.status_code == 503
         assert problem(refused)["detail"] == "Kafka does not answer"
         assert int(refused.headers["retry-after"]) >= 1
-        assert asyncio.run(served.away()) == "Kafka does not answer"
+        assert asyncio.run(served.check_kafka()) == "Kafka does not answer"
 
 
 def test_a_kafka_that_is_frozen_is_noticed_too(silent: dict[str, Any]) -> None:
@@ -460,7 +460,7 @@ def test_a_kafka_that_is_frozen_is_noticed_too(silent: dict[str, Any]) -> None:
 def test_a_gateway_whose_kafka_answers_says_so(broker: Broker, topic: str) -> None:
     served = Gateway(ALL, broker.config, topic)
     with serving(served):
-        assert asyncio.run(served.away()) == ""
+        assert asyncio.run(served.check_kafka()) == ""
 
 
 def test_while_kafka_is_slow_nothing_is_acknowledged_and_memory_is_bounded(
