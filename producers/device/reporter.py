@@ -21,7 +21,7 @@ from producers.device.randomizing import randomized, values_of
 from producers.device.times import Times, event_times
 from producers.kafka.closing import Closing
 from producers.kafka.connection import Connection
-from producers.kafka.delivery import Batch, Delivered, Outbox
+from producers.kafka.delivery import Delivered, Outbox, PendingBatch
 from producers.kafka.kafka_errors import DeliveryError
 from producers.wire.batch import encode_randomized, new_batch_id
 
@@ -286,7 +286,7 @@ class Reporter(Closing):
             part = slice(begin, begin + self._waiting.batch_reports)
             key = new_batch_id()
             payload = encode_randomized(metric, level[part], answers[part], now, key, asked.number)
-            self._outbox.put(Batch(key, payload, len(answers[part])))
+            self._outbox.put(PendingBatch(key, payload, len(answers[part])))
             self._outbox.send()
         return len(answers)
 
@@ -313,7 +313,7 @@ class Reporter(Closing):
             own = columns.part(slice(row, row + 1))
             time = int(own.time_ms[0])
             payload = encode_randomized(self.metric, own.level, own.reports, time, key)
-            self._outbox.put(Batch(key, payload, 1))
+            self._outbox.put(PendingBatch(key, payload, 1))
         self._outbox.send()
 
     def poll(self, timeout: float = 0.0) -> None:
@@ -378,4 +378,4 @@ class Reporter(Closing):
         for columns in ready:
             key, last = new_batch_id(), int(columns.time_ms.max())
             payload = encode_randomized(self.metric, columns.level, columns.reports, last, key)
-            self._outbox.put(Batch(key, payload, columns.level.size))
+            self._outbox.put(PendingBatch(key, payload, columns.level.size))

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.metrics.metric import Metric
-from producers.ledger.ledger import Ledger, parts_of, total
+from producers.ledger.accounts import parts_of
+from producers.ledger.ledger import Ledger, total
 from producers.ledger.ledger_file import transaction
 from producers.ledger.pane_participation import answer_once
 from producers.ledger.pinned_definitions import check_pin

@@ -22,7 +22,7 @@ from estimators import Metric
 from estimators.errors import ReportError, meant
 from producers.device.times import END, event_times
 from producers.gateway.problems import Problem
-from producers.kafka.delivery import Batch
+from producers.kafka.delivery import PendingBatch
 from producers.wire.batch import check_batch, check_size, encode_batch, new_batch_id, parse_batch
 
 PROTOBUF = "application/x-protobuf"
@@ -113,7 +113,7 @@ _decoder = msgspec.json.Decoder(JsonBatch)
 
 def read_batch(
     media_type: str, body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME
-) -> Batch:
+) -> PendingBatch:
     """Return the batch for Kafka that a body describes.
 
     Parameters
@@ -139,7 +139,9 @@ def read_batch(
         raise Problem(HTTPStatus.BAD_REQUEST, str(error), SHOWN) from None
 
 
-def from_protobuf(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME) -> Batch:
+def from_protobuf(
+    body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME
+) -> PendingBatch:
     """Return a serialized ``ReportBatch``, without fields that its definition lacks.
 
     Parameters
@@ -165,10 +167,10 @@ def from_protobuf(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY
         )
     times.check(batch.time_ms)
     batch.DiscardUnknownFields()
-    return Batch(batch.batch_id, batch.SerializeToString(), len(batch.levels))
+    return PendingBatch(batch.batch_id, batch.SerializeToString(), len(batch.levels))
 
 
-def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME) -> Batch:
+def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME) -> PendingBatch:
     """Return the batch that a JSON body describes.
 
     Parameters
@@ -220,7 +222,7 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
     time = _time_ms(given.time)
     times.check(time)
     payload = encode_batch(metric, np.array(levels), np.array(rows), time, key, given.round)
-    return Batch(key, payload, len(levels))
+    return PendingBatch(key, payload, len(levels))
 
 
 def _level(offered: Sequence[float], index: int, given: JsonReport) -> int:

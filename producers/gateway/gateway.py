@@ -20,7 +20,7 @@ from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, Times, read_batch
 from producers.gateway.clients import Client, Clients
 from producers.gateway.problems import Problem
 from producers.gateway.sender import Outcome, Sender, is_fatal
-from producers.kafka.delivery import Batch
+from producers.kafka.delivery import PendingBatch
 from producers.wire.batch import parse_batch
 
 PATH = "/v1/reports"
@@ -206,14 +206,14 @@ class Gateway:
         told = b'{"batch_id":"%b","reports":%d}' % (batch.key.hex().encode(), batch.reports)
         return Response(told, HTTPStatus.ACCEPTED, media_type="application/json")
 
-    async def _checked(self, media_type: str, body: bytes, *, is_secret: bool) -> Batch:
+    async def _checked(self, media_type: str, body: bytes, *, is_secret: bool) -> PendingBatch:
         """Return a body as what goes to Kafka; others are answered while a large one is checked."""
         read = functools.partial(self._read, media_type, body, is_secret=is_secret)
         if len(body) <= CHECKED_AT_ONCE:
             return read()
         return await asyncio.get_running_loop().run_in_executor(self._checking, read)
 
-    def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> Batch:
+    def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> PendingBatch:
         """Return the batch for Kafka; refuse true values that came without TLS."""
         batch = read_batch(media_type, body, self.metrics, self._times)
         if not (is_secret or self._trusted_without_tls):
@@ -263,7 +263,7 @@ class Gateway:
             headers={"Connection": "close"},
         )
 
-    def _send(self, batch: Batch, hold: _Hold) -> asyncio.Future[Outcome]:
+    def _send(self, batch: PendingBatch, hold: _Hold) -> asyncio.Future[Outcome]:
         try:
             return self._sender.send(batch, hold.release)
         except BufferError:
@@ -368,7 +368,7 @@ def _too_large_for_kafka() -> Problem:
     )
 
 
-def _not_acknowledged(batch: Batch, error: KafkaError, seconds: float) -> Problem:
+def _not_acknowledged(batch: PendingBatch, error: KafkaError, seconds: float) -> Problem:
     """Return the answer for a batch that may or may not be in Kafka."""
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return _too_large_for_kafka()

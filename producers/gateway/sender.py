@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from producers.gateway.presence import Presence
 from producers.kafka.connection import Connection
-from producers.kafka.delivery import Batch
+from producers.kafka.delivery import PendingBatch
 
 logger = logging.getLogger("producers")
 
@@ -122,12 +122,12 @@ class Sender:
             return "Kafka does not answer yet"
         return "Kafka does not answer" if self.presence.is_away else ""
 
-    def send(self, batch: Batch, done: Callable[[], None]) -> asyncio.Future[Outcome]:
+    def send(self, batch: PendingBatch, done: Callable[[], None]) -> asyncio.Future[Outcome]:
         """Hand a batch to librdkafka.
 
         Parameters
         ----------
-        batch : Batch
+        batch : PendingBatch
         done : callable
             Called when librdkafka has finished with the batch and freed its bytes, which may be
             after the future timed out.

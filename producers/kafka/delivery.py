@@ -21,7 +21,7 @@ FLUSH_WAIT = 0.01  # seconds between two looks at what is still under way
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Batch:
+class PendingBatch:
     """One Kafka message; with the batch id as its key, a retry goes to the same partition."""
 
     key: bytes
@@ -57,9 +57,9 @@ class Outbox:
         self.delivered = Delivered()
         self._connection = connection
         self._lock, self._sending = threading.Lock(), threading.Lock()
-        self._sealed: collections.deque[Batch] = collections.deque()
-        self._under_way: dict[bytes, Batch] = {}
-        self._failed: dict[bytes, Batch] = {}
+        self._sealed: collections.deque[PendingBatch] = collections.deque()
+        self._under_way: dict[bytes, PendingBatch] = {}
+        self._failed: dict[bytes, PendingBatch] = {}
         self._told: set[bytes] = set()  # those of the failed that an error has told of
         self._first_error = ""
 
@@ -87,7 +87,7 @@ class Outbox:
             error.add_note("nothing of this call was reported: repeat it")
             raise error
 
-    def put(self, batch: Batch) -> None:
+    def put(self, batch: PendingBatch) -> None:
         """Queue a batch for `send`: from now on it is in flight, and `wait` waits for it."""
         with self._lock:
             self._under_way[batch.key] = batch
@@ -142,7 +142,9 @@ class Outbox:
         if missing:
             raise self.error(missing)
 
-    def error(self, missing: list[Batch] | None = None, *, kept: bool = True) -> DeliveryError:
+    def error(
+        self, missing: list[PendingBatch] | None = None, *, kept: bool = True
+    ) -> DeliveryError:
         """Return the error for missing batches; by default, all that are not acknowledged."""
         with self._lock:
             if missing is None:
@@ -157,7 +159,7 @@ class Outbox:
             kept=kept,
         )
 
-    def _hand_over(self, batch: Batch, deadline: float | None) -> None:
+    def _hand_over(self, batch: PendingBatch, deadline: float | None) -> None:
         produce = functools.partial(
             self._connection.producer.produce,
             self.topic,
@@ -182,7 +184,7 @@ class Outbox:
             else:
                 return None
 
-    def _acknowledge(self, batch: Batch, error: Any, _message: Any) -> None:
+    def _acknowledge(self, batch: PendingBatch, error: Any, _message: Any) -> None:
         if error is not None:
             return self._fail(batch, describe_kafka_error(error))
         with self._lock:
@@ -195,7 +197,7 @@ class Outbox:
                 )
         return None
 
-    def _fail(self, batch: Batch, reason: str) -> None:
+    def _fail(self, batch: PendingBatch, reason: str) -> None:
         with self._lock:
             self._failed[batch.key] = self._under_way.pop(batch.key, batch)
             self._first_error = self._first_error or reason

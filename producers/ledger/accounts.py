@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+
+from estimators.metrics.validation import LEVEL_DIGITS
+
+PARTS = 10**LEVEL_DIGITS
+"""Epsilon is counted in whole ten-thousandths, as finely as levels can be written."""
+Number = float | str | Decimal | Fraction
 
 
 class BudgetSpent(RuntimeError):  # noqa: N818
@@ -103,3 +110,28 @@ def number(epsilon: Fraction) -> str:
     ('1.5', '2', '12345.6789')
     """
     return f"{float(epsilon):.4f}".rstrip("0").rstrip(".")
+
+
+def parts_of(number: Number, what: str) -> int:
+    """Return epsilon in units of one ten-thousandth.
+
+    Raises
+    ------
+    ValueError
+        If it is not above 0, or has more than 4 decimals.
+
+    Examples
+    --------
+    >>> parts_of(0.1, "budget"), parts_of("2", "budget")
+    (1000, 20000)
+    """
+    try:
+        parts = (number if isinstance(number, Fraction) else Fraction(str(number))) * PARTS
+    except (ValueError, ZeroDivisionError):
+        parts = Fraction(-1)
+    if parts <= 0 or parts.denominator != 1 or parts > 2**53:
+        raise ValueError(
+            f"{what} = {number!s}: expected an epsilon above 0 with at most {LEVEL_DIGITS} decimal "
+            "digits"
+        )
+    return int(parts)

@@ -10,23 +10,18 @@ import datetime
 import sqlite3
 import time as clocks
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
 from estimators.durations import above_zero
-from estimators.metrics.validation import LEVEL_DIGITS
-from producers.ledger.accounts import Account, BudgetSpent, utc_time
+from producers.ledger.accounts import PARTS, Account, BudgetSpent, Number, parts_of, utc_time
 from producers.ledger.ledger_file import LedgerError, create, has_table, transaction
 from producers.ledger.pinned_definitions import check_pin
 from producers.ledger.summary import summarize
 
-PARTS = 10**LEVEL_DIGITS
-"""Epsilon is counted in whole ten-thousandths, as finely as levels can be written."""
 ALL = ""
 """Stands for all metrics together."""
 
-Number = float | str | Decimal | Fraction
 Recent = tuple[int, int, int, int | None]
 """Of a metric, in the last period: parts, reports, permanent answers, and when the oldest was."""
 
@@ -328,31 +323,6 @@ class Ledger:
 
     def _now(self) -> int:
         return round(self._clock() * 1000)
-
-
-def parts_of(number: Number, what: str) -> int:
-    """Return epsilon in units of one ten-thousandth.
-
-    Raises
-    ------
-    ValueError
-        If it is not above 0, or has more than 4 decimals.
-
-    Examples
-    --------
-    >>> parts_of(0.1, "budget"), parts_of("2", "budget")
-    (1000, 20000)
-    """
-    try:
-        parts = (number if isinstance(number, Fraction) else Fraction(str(number))) * PARTS
-    except (ValueError, ZeroDivisionError):
-        parts = Fraction(-1)
-    if parts <= 0 or parts.denominator != 1 or parts > 2**53:
-        raise ValueError(
-            f"{what} = {number!s}: expected an epsilon above 0 with at most {LEVEL_DIGITS} decimal "
-            "digits"
-        )
-    return int(parts)
 
 
 def total(database: sqlite3.Connection, now: int, metric: str, parts: int, reports: int) -> None:

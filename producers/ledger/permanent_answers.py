@@ -23,7 +23,8 @@ from estimators.exact.randomness import Bits, SystemBits
 from estimators.mechanisms.mechanism import Reports
 from estimators.memoization import Memoization, values_of
 from estimators.metrics.metric import Metric
-from producers.ledger.ledger import PARTS, Ledger, total
+from producers.ledger.accounts import PARTS
+from producers.ledger.ledger import Ledger, total
 from producers.ledger.ledger_file import transaction
 from producers.ledger.pane_participation import NEVER, answer_once
 from producers.ledger.pinned_definitions import pin

@@ -11,7 +11,8 @@ import sqlite3
 
 from estimators.exact.randomness import Bits
 from estimators.metrics.search import SearchMetric
-from producers.ledger.ledger import PARTS, Ledger, total
+from producers.ledger.accounts import PARTS
+from producers.ledger.ledger import Ledger, total
 from producers.ledger.ledger_file import transaction
 from producers.ledger.pinned_definitions import pin
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from estimators import Metric, define
 from estimators.exact.randomness import SeededBits, Words
 from producers import BudgetSpent, Ledger, LedgerError, Reporter
-from producers.ledger.ledger import PARTS
+from producers.ledger.accounts import PARTS
 from tests.support.running.broker import CARRIER, LATE, Broker
 from tests.unit.producers.test_reporter import Clock
 

@@ -14,7 +14,7 @@ import pytest
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 from producers import Connection, Reporter
-from producers.kafka.delivery import Batch, Outbox
+from producers.kafka.delivery import Outbox, PendingBatch
 from producers.kafka.kafka_errors import DeliveryError
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, WORDS, Broker, count
 
@@ -102,7 +102,7 @@ def test_the_key_is_the_batch_id_and_decides_the_partition(broker: Broker, topic
     with Connection(broker.config) as connection:  # the same batches once more, by someone else
         outbox = Outbox(connection, topic)
         for message in first:
-            outbox.put(Batch(message.key, message.batch.SerializeToString(), 1))
+            outbox.put(PendingBatch(message.key, message.batch.SerializeToString(), 1))
         outbox.send()
         reporter = Reporter(LATE, connection, topic=topic)
         outbox.wait(deadline=float("inf"))

@@ -18,7 +18,7 @@ from estimators.extremes import Progress
 from estimators.extremes.search import Decision
 from producers import BudgetSpent, DefinitionChanged, Ledger, Reporter, Rounds
 from producers.device.rounds import Round, decode, encode
-from producers.kafka.delivery import Batch, Outbox
+from producers.kafka.delivery import Outbox, PendingBatch
 from producers.ledger.ledger_file import transaction
 from producers.ledger.round_participation import claim_round
 from producers.wire.reports_pb2 import ReportBatch
@@ -273,7 +273,7 @@ def test_a_reporter_answers_rounds_of_its_metric_alone(
     sent: list[ReportBatch] = []
     put = Outbox.put
 
-    def watched(self: Outbox, batch: Batch) -> None:
+    def watched(self: Outbox, batch: PendingBatch) -> None:
         sent.append(ReportBatch.FromString(batch.payload))
         put(self, batch)
 
