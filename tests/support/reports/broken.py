@@ -25,7 +25,7 @@ from estimators.exact.randomness import SeededBits, SystemBits, Words
 from estimators.extremes import Search
 from estimators.mechanisms import laplace
 from estimators.metrics.reported import ReportedMetric
-from producers.wire.batch import encode_batch
+from producers.wire.batch import encode_randomized
 
 randomize, answer = ReportedMetric.randomize, Search.answer
 Replace = Callable[[Any, str, Any], None]
@@ -111,9 +111,9 @@ def byte(replace: Replace) -> None:
     """Write another level into the batch than the one that was demanded."""
 
     def wrong(metric: ReportedMetric, level: Any, *more: Any) -> bytes:
-        return encode_batch(metric, np.minimum(level + 1, len(metric.levels) - 1), *more)
+        return encode_randomized(metric, np.minimum(level + 1, len(metric.levels) - 1), *more)
 
-    replace(producers.device.reporter, "encode_batch", wrong)
+    replace(producers.device.reporter, "encode_randomized", wrong)
 
 
 FAULTS: dict[str, Callable[[Replace], None]] = {
