@@ -242,7 +242,7 @@ def _verifier(topic: str) -> tuple[str, ...]:
     return (
         *_partition_reads(topic),
         f"%R~{definitions_key(topic)}",
-        *_commands("ping smembers hgetall hmget get mget zrangebyscore"),
+        *_commands("ping smembers hgetall hmget get mget scard zcard zrangebyscore"),
     )
 
 

@@ -12,16 +12,18 @@ import numpy as np
 
 from aggregator.counting.replay import LogReplay
 from aggregator.kafka.log_ends import LogEnds
+from aggregator.kafka.obstacles import SKIPPED, spans
 from aggregator.state.definition_history import Definitions
 from aggregator.state.pane import Pane
-from aggregator.state.pane_keys import PaneKey, counted_keys
+from aggregator.state.pane_keys import PaneKey, counted_keys, width_ms
+from aggregator.state.watermark import Watermark
 from aggregator.storage.progress import UNSET
 from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
 from estimators import TrustedMetric
 
-EXPIRY_SLACK_MS = 600_000
-"""A pane's expiry follows its closing commit, which a replay knows to within a commit."""
+EXPIRY_SLACK_MS = 60_000
+"""How far the clocks of Redis and of whoever verifies may be apart."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +57,16 @@ class Verification:
         What was replayed and compared.
     differences : list of Difference
     unverifiable : list of Difference
-        Panes whose reports are no longer all in the log.
+        Panes, counts and watermarks whose reports are no longer all in the log.
     unjudged : list of Difference
-        Partitions that have messages in their log, and no state; and messages whose definitions are
-        lost.
+        Partitions that have messages in their log, and no state; messages before the offset where
+        counting is said to have begun; and messages whose definitions are lost.
     uncounted : dict of int to int
         By partition, how many messages of the log were not counted yet.
     halted : dict of int to str
         By partition, why nothing more of it is counted.
+    skipped : dict of int to str
+        By partition, the offsets that were skipped, and are in no sum.
     definitions : list of str
         Digests of the definitions by which messages were judged, in the order of their use: those
         that were in force when the messages were counted.
@@ -76,6 +80,7 @@ class Verification:
     unjudged: list[Difference] = dataclasses.field(default_factory=list)
     uncounted: dict[int, int] = dataclasses.field(default_factory=dict)
     halted: dict[int, str] = dataclasses.field(default_factory=dict)
+    skipped: dict[int, str] = dataclasses.field(default_factory=dict)
     definitions: list[str] = dataclasses.field(default_factory=list)
 
     @property
@@ -97,6 +102,19 @@ class Verification:
         """
         if why := snapshot.owner.get("halted"):
             self.halted[number] = why
+        if passed := spans(snapshot.owner):
+            self.skipped[number] = snapshot.owner[SKIPPED]
+            offsets = sum(last + 1 - first for first, last in passed)
+            if offsets > (gap := int(snapshot.owner.get("gap", 0))):
+                detail = f"{offsets} offsets are said to be skipped, and {gap} to be lost"
+                self.differences.append(Difference(number, "skipped offsets", detail))
+        begin, low = int(snapshot.owner.get("begin", 0)), log.ranges.get(number, (0, 0))[0]
+        if snapshot.next_offset != UNSET and begin > low:
+            detail = (
+                f"in the log, and Redis says that counting began at offset {begin}: nothing tells "
+                "whether they were counted"
+            )
+            self.unjudged.append(Difference(number, f"offsets {low} to {begin - 1}", detail))
         if not (lag := log.lag(number, snapshot.next_offset)):
             return
         self.uncounted[number] = lag
@@ -145,26 +163,47 @@ class Comparison:
         self._outcome.partitions += 1
         self._outcome.messages += self._replay.messages
         self._compare_panes()
+        self._compare_open()
         if not self._replay.is_truncated:
-            self._compare_seen()
             if not self._has_older:
                 self._compare_counters()
+        elif self._is_told_here:
+            for where in ("counts", "watermarks"):
+                self._outcome.unverifiable.append(Difference(self._number, where, self._truncated))
+
+    @property
+    def _is_told_here(self) -> bool:
+        """Whether it is for the comparison to tell that the log begins too late."""
+        return self._replay.judged_from < self._replay.begin
+
+    @property
+    def _truncated(self) -> str:
+        begin = self._replay.begin
+        return f"some of its reports are no longer in the log, which begins at offset {begin}"
+
+    def _is_whole(self, key: PaneKey) -> bool:
+        """Return whether all reports of a pane that the store knows of are in what was replayed."""
+        if not self._replay.is_truncated:
+            return True
+        return key.grain == "pane" and self._stored.get(key, -1) >= self._replay.begin
+
+    def _is_open(self, key: PaneKey) -> bool:
+        """Return whether a pane cannot be closed yet: none of its reports was late."""
+        mark = self._snapshot.watermarks.get(key.metric)
+        metric = self._replay.panes[key].metric
+        width = width_ms(key.grain, metric)
+        return mark is None or width is None or key.start + width > mark.closed
 
     def _compare_panes(self) -> None:
-        begin, replayed, stored = self._replay.begin, self._replay.panes, self._stored
+        replayed, stored = self._replay.panes, self._stored
         if self._replay.is_truncated:
-            is_told = self._replay.judged_from >= begin
             stored = {}
             for key, first in self._stored.items():
-                if key.grain == "pane" and first >= begin:
+                if self._is_whole(key):
                     stored[key] = first
-                elif not is_told:
-                    detail = (
-                        "some of its reports are no longer in the log, which begins at offset "
-                        f"{begin}"
-                    )
-                    self._note(self._outcome.unverifiable, key, detail)
-            replayed = {key: pane for key, pane in replayed.items() if key in stored}
+                elif self._is_told_here:
+                    self._note(self._outcome.unverifiable, key, self._truncated)
+            replayed = self._certain(replayed, stored)
         for key in sorted(stored.keys() - replayed.keys()):
             self._note(
                 self._outcome.differences, key, "in the store, but no report of it in the log"
@@ -178,6 +217,28 @@ class Comparison:
         self._outcome.panes += len(keys)
         for key, found in zip(keys, self._read(keys), strict=True):
             self._compare(key, replayed[key], found)
+
+    def _certain(
+        self, replayed: Mapping[PaneKey, Pane], stored: Mapping[PaneKey, int]
+    ) -> dict[PaneKey, Pane]:
+        """Return the replayed panes that can be compared though the log's beginning is gone.
+
+        One that no index knows must be there if it cannot be closed yet. Else its reports may have
+        been late, which the messages that are gone would tell.
+        """
+        certain = {}
+        for key, pane in replayed.items():
+            if key in stored or (
+                key not in self._stored and key.grain == "pane" and self._is_open(key)
+            ):
+                certain[key] = pane
+            elif key not in self._stored:
+                detail = (
+                    f"in the log, which begins at offset {self._replay.begin}, and in no index: "
+                    "whether all of it came late can no longer be told"
+                )
+                self._note(self._outcome.unverifiable, key, detail)
+        return certain
 
     def _read(self, keys: list[PaneKey]) -> list[bytes | None]:
         """Return what the store has: open panes as of the snapshot, closed ones as they are."""
@@ -219,16 +280,25 @@ class Comparison:
         expires = self._replay.closed[key][1] + pane.metric.retention_ms
         return expires <= time.time() * 1000 + EXPIRY_SLACK_MS
 
-    def _compare_seen(self) -> None:
+    def _compare_open(self) -> None:
+        """Compare which panes are open, and the batches that were counted in them."""
+        opened = {key: pane for key, pane in self._replay.panes.items() if not pane.closed}
+        for key in sorted(opened.keys() - self._snapshot.open.keys()):
+            is_total = key.grain != "pane" and key in self._stored and self._is_open(key)
+            if (self._is_whole(key) or is_total) and self._is_open(key):
+                detail = "not among the open panes: running totals lack it"
+                self._note(self._outcome.differences, key, detail)
         for key, (_, _, seen) in self._snapshot.open.items():
             pane = self._replay.state.panes.get(key)
-            if pane is not None and pane.seen != seen:
+            if pane is None or not self._is_whole(key):
+                continue
+            if pane.seen != seen:
                 self._note(
                     self._outcome.differences,
                     key,
                     f"{len(seen)} batch ids in the store, {len(pane.seen)} from the log",
                 )
-            if pane is not None and pane.used != (used := self._snapshot.used.get(key, {})):
+            if pane.used != (used := self._snapshot.used.get(key, {})):
                 keys = sum(used.get(k) != pane.used.get(k) for k in used.keys() | pane.used.keys())
                 self._note(
                     self._outcome.differences,
@@ -250,7 +320,7 @@ class Comparison:
                     )
                 )
         marks, known = (
-            {k: v for k, v in found.items() if v.time >= 0}  # not where all was refused
+            {k: v for k, v in found.items() if v != Watermark()}  # not where all was refused
             for found in (self._replay.state.watermarks, self._snapshot.watermarks)
         )
         if marks != known:

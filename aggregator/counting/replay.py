@@ -48,7 +48,8 @@ class LogReplay:
     state : Partition
         The sums of the open panes, and what is counted of the partition as a whole.
     closed : dict of PaneKey to (Pane, int)
-        Closed panes, and the event time from which their retention runs, ms.
+        Closed panes, and the Kafka time in ms from which their retention runs, or an earlier one:
+        when exactly a commit closed them the log does not say.
     begin : int
         The first offset that was replayed.
     messages : int
@@ -88,9 +89,11 @@ class LogReplay:
         for messages in self._log(consumer, progress):
             self.messages += len(messages)
             for part in self._by_definitions(messages):
+                before = {key: mark.arrived for key, mark in self.state.watermarks.items()}
+                first = min(message.timestamp()[1] for message in part)
                 self.state.count(part)
                 for key, pane in self.state.mark_committed().items():
-                    self.closed[key] = (pane, self.state.watermarks[key.metric].arrived)
+                    self.closed[key] = (pane, max(first, before.get(key.metric, first)))
         self._redefine(self.snapshot.next_offset)
 
     def _by_definitions(self, messages: list[Any]) -> Iterator[list[Any]]:

@@ -54,6 +54,10 @@ def verify(
         log = _log_ends(consumer, settings.topics.reports)  # before the state: no lag that is none
         for number in sorted({*listed, *log.ranges}):
             try:
+                outcome.differences += [
+                    Difference(number, error.key.rpartition("}:")[2], error.fact)
+                    for error in store.panes.lost(number)
+                ]
                 stored = stored_panes(store, number)  # before the snapshot: all in it are replayed
                 snapshot = store.partition.snapshot(number)
                 begin, history, lost = _history(store, snapshot, given)

@@ -138,6 +138,37 @@ class PaneIndex:
         key = f"{tag(self._topic, partition)}:indexed"
         return sorted(parsing.indexed(key, member) for member in self._commands.members(key))
 
+    def lost(self, partition: int) -> list[StateUnreadable]:
+        """Return which indexes, and sets of what there is, lack some of what was committed."""
+        prefix = tag(self._topic, partition)
+        facts, found, names = self._commands.ask(
+            [
+                ("HMGET", f"{prefix}:owner", *sizes.FACTS),
+                ("HGETALL", f"{prefix}:sizes"),
+                ("SMEMBERS", f"{prefix}:indexed"),
+            ]
+        )
+        least = {f"index:{name.decode(errors='replace')}": 1 for name in names}
+        if sizes.are_known(facts):
+            if not found:
+                return [sizes.lost(f"{prefix}:sizes", 0, 1)]
+            growing = {n.decode(): int(size) for n, size in found.items()}
+            least |= {
+                name: size
+                for name, size in growing.items()
+                if name.startswith("index:") or name in ("indexed", "expiring")
+            }
+        asks = [
+            ("ZCARD" if name.startswith("index:") else "SCARD", f"{prefix}:{name}")
+            for name in least
+        ]
+        entries = zip(least.items(), self._commands.ask(asks), strict=True)
+        return [
+            sizes.lost(f"{prefix}:{name}", number, size)
+            for (name, size), number in entries
+            if number < size
+        ]
+
     def expires(self, partition: int, metric: str) -> bool:
         """Return whether a partition ever had a pane of a metric that was to expire."""
         (is_one,) = self._commands.ask(

@@ -62,6 +62,7 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
             "unverifiable": [str(d) for d in unverifiable],
             "uncounted": outcome.uncounted,
             "halted": outcome.halted,
+            "skipped": outcome.skipped,
             "definitions": outcome.definitions,
         }
         click.echo(json.dumps(found))
@@ -75,6 +76,8 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
         )
         for number, why in outcome.halted.items():
             click.echo(f"partition {number} is halted: {why}")
+        for number, offsets in outcome.skipped.items():
+            click.echo(f"partition {number}: offsets {offsets} were skipped, and are in no sum")
         if outcome.uncounted:
             click.echo(
                 f"{sum(outcome.uncounted.values())} messages of {len(outcome.uncounted)} "

@@ -214,7 +214,8 @@ def test_a_partition_without_state_is_not_verifiable_while_its_log_has_messages(
     assert outcome.uncounted == {2: ends[2]}
     run = counted.dither("verify", "--allow-truncated")
     assert run.returncode == 1
-    assert f"partition 2: everything: no state in Redis, though its log has {ends[2]}" in run.stdout
+    told = f"partition 2: everything: no state in Redis, although its log has {ends[2]}"
+    assert told in run.stdout
     client.flushall()
     run = counted.dither("verify", "--json")
     assert run.returncode == 1
@@ -236,3 +237,93 @@ def test_what_is_not_counted_yet_and_what_is_halted_are_told(counted: Deployment
     assert run.returncode == 0
     assert f"{sum(lag.values())} messages of 6 partitions are not counted yet" in run.stdout
     assert "partition 1 is halted: offset 7 cannot be counted" in run.stdout
+
+
+def verified_after(deployment: Deployment, *gone: str, without: str = "") -> Any:
+    """Delete keys of partition 2 and look; `without`: what is left of a name that begins so."""
+    client: Any = deployment.store.client
+    tag = f"{{dither:{deployment.topic}:2}}"
+    keys = [key for pattern in gone for key in client.scan_iter(match=f"{tag}:{pattern}")]
+    keys = [key for key in keys if not without or without.encode() not in key]
+    assert keys
+    kept = {key: client.dump(key) for key in keys}
+    client.delete(*keys)
+    outcome = deployment.verify()
+    for key, value in kept.items():
+        client.restore(key, 0, value)
+    assert {one.partition for one in outcome.differences} <= {2}
+    return outcome
+
+
+def test_a_log_without_its_beginning_proves_nothing_of_what_no_index_knows(
+    apache_kafka: Kafka, counted: Deployment
+) -> None:
+    truncate(counted, 2, 40)
+    assert counted.verify().differences == []
+    for gone in (["indexed"], ["index:*"], ["index:pane:delay@*"], ["index:*", "indexed"]):
+        assert verified_after(counted, *gone).differences, gone
+    client: Any = counted.store.client
+    client.delete(f"{{dither:{counted.topic}:2}}:sizes")  # as an earlier version left it
+    client.hdel(f"{{dither:{counted.topic}:2}}:owner", "sizes")
+    outcome = verified_after(counted, "index:*", "indexed")
+    assert outcome.differences, "panes that are open yet have no late reports"
+    lost = [d for d in outcome.unverifiable if "in no index" in d.detail]
+    assert lost, "what may have been late is told"
+
+
+def test_what_cannot_be_compared_without_the_logs_beginning_is_told(
+    apache_kafka: Kafka, counted: Deployment
+) -> None:
+    truncate(counted, 2, 1)
+    told = {one.where for one in counted.verify().unverifiable if one.partition == 2}
+    assert {"counts", "watermarks"} <= told
+
+
+def test_an_open_pane_that_is_not_among_them_is_named(counted: Deployment) -> None:
+    client: Any = counted.store.client
+    tag = f"{{dither:{counted.topic}:0}}"
+    member = min(m for m in client.smembers(f"{tag}:open") if m.startswith(b"pane:delay"))
+    client.srem(f"{tag}:open", member)
+    assert ":open: expected all that was committed" in as_text(counted)
+    client.delete(f"{tag}:sizes")  # as an earlier version left it
+    client.hdel(f"{tag}:owner", "sizes")
+    assert "not among the open panes: running totals lack it" in as_text(counted)
+
+
+def test_an_altered_watermark_of_few_batches_is_named(deployment: Deployment) -> None:
+    delay = deployment.metrics["delay"]
+    deployment.produce([(0, batch(delay, [1.0]).SerializeToString())])
+    with deployment.worker():
+        deployment.wait_until_counted()
+    client: Any = deployment.store.client
+    key = f"{{dither:{deployment.topic}:0}}:watermarks"
+    ((name, mark),) = client.hgetall(key).items()
+    parts = mark.split(b":")
+    assert parts[0] == b"-1"
+    client.hset(key, name, b":".join([*parts[:2], b"%d" % FAR_AHEAD, *parts[3:]]))
+    assert "partition 0: watermarks: stored" in as_text(deployment)
+
+
+def test_where_counting_is_said_to_have_begun_later_than_the_log_is_not_verifiable(
+    counted: Deployment,
+) -> None:
+    client: Any = counted.store.client
+    owner = f"{{dither:{counted.topic}:0}}:owner"
+    client.hset(owner, "begin", client.hget(owner, "next"))
+    outcome = counted.verify()
+    assert not outcome.verified
+    assert f"offsets 0 to {int(client.hget(owner, 'next')) - 1}" in str(outcome.unjudged[0])
+    assert counted.dither("verify", "--allow-truncated").returncode == 1
+
+
+def test_offsets_that_are_said_to_be_skipped_are_told_and_are_no_more_than_were_lost(
+    counted: Deployment,
+) -> None:
+    client: Any = counted.store.client
+    owner = f"{{dither:{counted.topic}:0}}:owner"
+    client.hset(owner, "skipped", "0-4")
+    outcome = counted.verify()
+    assert outcome.skipped == {0: "0-4"}
+    assert "partition 0: skipped offsets: 5 offsets are said to be skipped" in as_text(counted)
+    found = counted.dither("verify")
+    assert "partition 0: offsets 0-4 were skipped, and are in no sum" in found.stdout
