@@ -81,7 +81,9 @@ class PaneIndex:
                 raise StateUnreadable(key, "nothing", "an index of panes that were counted")
             if known[partition] and panes < int(size or 0):
                 raise sizes.lost(key, panes, size)
-            starts = (parsing.start(key, member)[0] for member in members)
+            starts = [parsing.start(key, member)[0] for member in members]
+            if len(starts) > len(set(starts)):
+                raise StateUnreadable(key, "two of a pane", "every pane once")
             found += [(partition, PaneKey(span.grain, metric, start)) for start in starts]
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from aggregator.state.pane_keys import metric_key
-from tests.support.reports.messages import batch
+from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.traffic import traffic
 from tests.support.running.deployment import Deployment, as_json, wait_until
 from tests.support.running.servers import Kafka
@@ -327,3 +328,35 @@ def test_offsets_that_are_said_to_be_skipped_are_told_and_are_no_more_than_were_
     assert "partition 0: skipped offsets: 5 offsets are said to be skipped" in as_text(counted)
     found = counted.dither("verify")
     assert "partition 0: offsets 0-4 were skipped, and are in no sum" in found.stdout
+
+
+SHORT_LIVED = """
+[metrics.brief]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 1]
+levels = [1.0]
+pane = "1m"
+lateness = "1m"
+retention = "5m"
+"""
+
+
+def test_a_pane_that_was_deleted_before_it_expires_is_named(
+    kafka: Kafka, redis_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "metrics.toml"
+    file.write_text(SHORT_LIVED)
+    deployment = Deployment(kafka, redis_url, file, partitions=1)
+    brief = deployment.metrics["brief"]
+    with deployment.store:
+        batches = [batch(brief, [1.0], 1, EPOCH + i * 60_000, i) for i in range(40)]
+        deployment.produce([(0, one.SerializeToString()) for one in batches])
+        with deployment.worker():
+            deployment.wait_until_counted()
+        assert deployment.verify().verified
+        client: Any = deployment.store.client
+        key = pane_keys(deployment, "pane:brief@*")[0]
+        assert client.pttl(key) > 120_000
+        client.delete(key)
+        assert "missing in the store; the log has 1 reports" in as_text(deployment)

@@ -206,3 +206,11 @@ def test_nothing_is_answered_of_a_partition_whose_watermarks_are_gone(store: Sto
     store.client.delete(f"{PREFIX}:watermarks")
     with pytest.raises(StateUnreadable, match=r":watermarks"):
         Reader(store, METRICS).estimate("delay")
+
+
+def test_no_window_is_answered_of_an_index_that_has_a_pane_twice(store: Store) -> None:
+    counted(store)
+    start = EPOCH + MINUTE
+    store.client.zadd(f"{PREFIX}:index:pane:{KEY}", {f"{start}:999": start})
+    with pytest.raises(StateUnreadable, match=r"two of a pane"):
+        Reader(store, METRICS).estimate("delay", EPOCH / 1000, (EPOCH + 5 * MINUTE) / 1000)
