@@ -144,14 +144,14 @@ def test_an_estimate_says_that_more_is_waiting_and_that_nobody_counts(counted: D
 
 
 def test_a_halted_partition_is_named_while_others_count(counted: Deployment) -> None:
-    said = "partition 2 is halted, and counted up to offset "
+    said = "partition 2 is halted, and only up to offset "
     for command in (("estimate", "delay"), ("metrics",)):
         assert said not in counted.dither(*command).stdout
     client: Any = counted.store.client
     key = f"{tag(counted.topic, 2)}:owner"
     client.hset(key, "halted", "offset 7 cannot be counted")
     done = int(client.hget(key, "next"))
-    told = f"warning    {said}{done} alone: offset 7 cannot be counted"
+    told = f"warning    {said}{done} is counted: offset 7 cannot be counted"
     for command in (("estimate", "delay"), ("metrics",)):
         assert told in counted.dither(*command).stdout
         assert told in counted.dither(*command, "--json").stderr

@@ -141,7 +141,7 @@ def test_what_is_read_is_the_latest_release_with_the_weights_of_its_time(
 
 def test_a_release_is_not_asked_for_otherwise_than_it_was_drawn(trusted: Deployment) -> None:
     reader = reader_of(trusted)
-    with pytest.raises(ValueError, match="collected in trust"):
+    with pytest.raises(ValueError, match="has trusted collection: read its releases"):
         reader.sums.of_window(reader.describe(trusted.store.overview(), "wage"))
     for question in (
         {"beta": 0.01},
