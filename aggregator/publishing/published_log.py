@@ -21,10 +21,10 @@ from aggregator.config.settings import Settings
 from aggregator.kafka import clients, topic_admin
 from aggregator.kafka.headers import read
 from aggregator.publishing import events
+from aggregator.publishing.leader import CopyLost, Unreadable
 from aggregator.reading.releases import is_release
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage import parsing
-from aggregator.storage.leader import CopyLost, Unreadable
 from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import expired_key, final_key, release_key
 from aggregator.timestamps import iso

@@ -21,13 +21,13 @@ from aggregator.publishing import events
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import Event
 from aggregator.publishing.heartbeats import Heartbeats
+from aggregator.publishing.leader import LOOK_SECONDS, Leader
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.quiet_partitions import Closing
 from aggregator.publishing.release_drawer import ReleaseDrawer
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
-from aggregator.storage.leader import LOOK_SECONDS, Leader
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import publisher_key
 from estimators import Metric

@@ -21,9 +21,9 @@ from aggregator.kafka.log_ends import KafkaLog, LogEnds
 from aggregator.publishing import events
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import Event
+from aggregator.publishing.leader import Leader, Unreadable
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
-from aggregator.storage.leader import Leader, Unreadable
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import coordinator_key, rounds_key
 from aggregator.timestamps import iso
