@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from aggregator.counting.replay import LogReplay
+from aggregator.errors import StateUnreadable
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.obstacles import SKIPPED, spans
 from aggregator.state.definition_history import Definitions
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, counted_keys, width_ms
 from aggregator.state.watermark import Watermark
+from aggregator.storage import parsing
 from aggregator.storage.progress import UNSET
 from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
@@ -154,8 +156,8 @@ class Comparison:
         self._store, self._number, self._outcome = store, number, outcome
         self._replay, self._snapshot = replay, replay.snapshot
         metrics = [metric for one in definitions for metric in one.metrics.values()]
-        keys = {key for metric in metrics for key in counted_keys(metric)}
-        self._stored = {key: first for key, first in stored.items() if key.metric in keys}
+        self._metrics = {key: metric for metric in metrics for key in counted_keys(metric)}
+        self._stored = {k: first for k, first in stored.items() if k.metric in self._metrics}
         self._has_older = len(self._stored) < len(stored)
 
     def run(self) -> None:
@@ -203,6 +205,7 @@ class Comparison:
                     stored[key] = first
                 elif self._is_told_here:
                     self._note(self._outcome.unverifiable, key, self._truncated)
+            self._check_there(sorted(self._stored.keys() - stored.keys()))
             replayed = self._certain(replayed, stored)
         for key in sorted(stored.keys() - replayed.keys()):
             self._note(
@@ -217,6 +220,21 @@ class Comparison:
         self._outcome.panes += len(keys)
         for key, found in zip(keys, self._read(keys), strict=True):
             self._compare(key, replayed[key], found)
+
+    def _check_there(self, keys: list[PaneKey]) -> None:
+        """Note panes that cannot be compared, and of which there is no statistic at all."""
+        for key, found in zip(keys, self._read(keys), strict=True):
+            metric, place = self._metrics[key.metric], f"{self._snapshot.prefix}:{key}"
+            if found:
+                try:
+                    parsing.statistic(place, found, metric)
+                except StateUnreadable as error:
+                    self._note(self._outcome.differences, key, error.fact)
+            elif found is not None or not (
+                metric.retention_ms is not None
+                or self._store.panes.expires(self._number, key.metric)
+            ):
+                self._note(self._outcome.differences, key, "missing in the store")
 
     def _certain(
         self, replayed: Mapping[PaneKey, Pane], stored: Mapping[PaneKey, int]

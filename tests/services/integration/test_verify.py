@@ -280,6 +280,19 @@ def test_what_cannot_be_compared_without_the_logs_beginning_is_told(
     assert {"counts", "watermarks"} <= told
 
 
+@pytest.mark.parametrize("value", [None, b"", b"short"])
+def test_a_pane_that_is_gone_is_named_even_where_it_cannot_be_compared(
+    apache_kafka: Kafka, counted: Deployment, value: bytes | None
+) -> None:
+    truncate(counted, 2, 1)
+    client: Any = counted.store.client
+    key = next(k for k in pane_keys(counted, "day:delay@*") if number_of(k) == 2)
+    client.delete(key)
+    if value is not None:
+        client.set(key, value)
+    assert [one.partition for one in counted.verify().differences] == [2]
+
+
 def test_an_open_pane_that_is_not_among_them_is_named(counted: Deployment) -> None:
     client: Any = counted.store.client
     tag = f"{{dither:{counted.topic}:0}}"
