@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import sys
 import time
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -36,12 +35,7 @@ class Screen:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Give the terminal back."""
         if self._console.is_terminal:
             self._live.stop()

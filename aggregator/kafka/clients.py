@@ -7,21 +7,11 @@ import os
 import time
 from typing import Any
 
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Producer,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from aggregator.config.settings import Settings
-from aggregator.errors import (
-    BrokerRefused,
-    BrokerUnreachable,
-    DitherError,
-    SettingsError,
-)
+from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, SettingsError
 from aggregator.kafka import diagnosis
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka.kafka_errors import ExplainingProducer, describe_kafka_error

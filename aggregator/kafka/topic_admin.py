@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from confluent_kafka import (
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from aggregator.config.settings import Settings
-from aggregator.errors import (
-    BrokerUnreachable,
-    DitherError,
-    TopicGone,
-)
+from aggregator.errors import BrokerUnreachable, DitherError, TopicGone
 from aggregator.kafka.clients import ANSWER_SECONDS, TRANSIENT, admin
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka.kafka_errors import describe_kafka_error

@@ -15,10 +15,7 @@ from aggregator.kafka.client_log import ThrottledErrorLog
 from aggregator.kafka.clients import CONSUMER, consumer, producer
 from aggregator.kafka.compaction import CompactionWatch
 from aggregator.kafka.obstacles import Probe, prober
-from aggregator.kafka.topic_admin import (
-    PartitionCount,
-    TopicId,
-)
+from aggregator.kafka.topic_admin import PartitionCount, TopicId
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 
 LETTERS: dict[str, Any] = {

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import anyio.to_thread
 from starlette.applications import Starlette
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from starlette.types import Lifespan
 
     from aggregator.publishing.publisher import Publisher
+    from producers.gateway import Gateway
 
 OPERATIONS = (
     *metrics.OPERATIONS,
@@ -41,33 +41,6 @@ OPERATIONS = (
     *documents.OPERATIONS,
 )
 PREFLIGHT_SECONDS = 600
-
-
-class Gateway(Protocol):
-    """Where devices report: routes, and what runs behind them while the application does."""
-
-    @property
-    def routes(self) -> Sequence[BaseRoute]:
-        """What to mount."""
-
-    async def check_kafka(self) -> str:
-        """Return why posts cannot be taken now; empty if they can."""
-
-    @property
-    def stalled(self) -> str:
-        """Why the last posts were not acknowledged though Kafka answers; empty if they were."""
-
-    async def __aenter__(self) -> object:
-        """Start."""
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        /,
-    ) -> None:
-        """Close."""
 
 
 def application(

@@ -15,15 +15,7 @@ from reproduction.experiments.hdpwc import (
     tail,
 )
 from reproduction.experiments.hdpwc_tables import BOTH, UNSAID, data_used, listed
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-)
+from reproduction.experiments.outcome import Claim, Curve, Experiment, Number, Outcome, Plot, Tick
 from reproduction.experiments.records import Records
 
 

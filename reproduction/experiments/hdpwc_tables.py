@@ -15,13 +15,7 @@ from reproduction.experiments.hdpwc import (
     synthetic,
     tail,
 )
-from reproduction.experiments.outcome import (
-    Claim,
-    Experiment,
-    Number,
-    Outcome,
-    Tick,
-)
+from reproduction.experiments.outcome import Claim, Experiment, Number, Outcome, Tick
 from reproduction.experiments.records import Records
 
 Rows = dict[str, tuple[float, ...]]

@@ -14,15 +14,7 @@ from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.local import LocalMetric
 from estimators.shuffling import shuffled_epsilon
-from reproduction.experiments.outcome import (
-    Claim,
-    Curve,
-    Experiment,
-    Number,
-    Outcome,
-    Plot,
-    Tick,
-)
+from reproduction.experiments.outcome import Claim, Curve, Experiment, Number, Outcome, Plot, Tick
 
 PROTOCOLS = {
     "RAPPOR": "rappor",

@@ -17,14 +17,7 @@ from estimators.bounds import Law
 from estimators.bounds.heterogeneity import heterogeneity
 from estimators.bounds.scores import mean_scores
 from estimators.exact.randomness import SeededBits
-from tests.statistics.false_alarms import (
-    CASES,
-    LIMITS,
-    QUICK,
-    QUICK_RUNS,
-    RUNS_OF_A_CASE,
-    Case,
-)
+from tests.statistics.false_alarms import CASES, LIMITS, QUICK, QUICK_RUNS, RUNS_OF_A_CASE, Case
 from tests.support.reports.populations import LEVELS, Population
 
 if TYPE_CHECKING:

@@ -13,10 +13,7 @@ from aggregator.cli.commands.options import (
     opened_store,
     settings_options,
 )
-from aggregator.cli.format import (
-    SHOWN,
-    as_text,
-)
+from aggregator.cli.format import SHOWN, as_text
 from aggregator.config.settings import Settings
 from aggregator.reading.backlog import read_backlog
 from aggregator.reading.coverage import MOST_WINDOWS, Looks

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from aggregator.cli.format import (
-    table,
-)
+from aggregator.cli.format import table
 from aggregator.config.settings import Settings, in_force, load_settings
 from aggregator.errors import DitherError
 from estimators import Metric, load_metrics

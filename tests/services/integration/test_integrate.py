@@ -14,14 +14,7 @@ from pathlib import Path
 import pytest
 
 from aggregator.config.settings import Publish
-from tests.support.events import (
-    ages,
-    all_are_final,
-    final_ids,
-    on_topic,
-    publishing,
-    reader_of,
-)
+from tests.support.events import ages, all_are_final, final_ids, on_topic, publishing, reader_of
 from tests.support.paths import ROOT
 from tests.support.running.deployment import Deployment, wait_until
 

@@ -14,12 +14,7 @@ from confluent_kafka import KafkaException
 from aggregator.cli.failure_messages import explain_failure
 from aggregator.cli.roles import KafkaRight
 from aggregator.config.settings import Settings
-from aggregator.errors import (
-    BrokerRefused,
-    DitherError,
-    SettingsError,
-    StoreUnreachable,
-)
+from aggregator.errors import BrokerRefused, DitherError, SettingsError, StoreUnreachable
 from aggregator.kafka import clients, topic_admin
 from aggregator.storage.connection import connect
 from producers import Reporter

@@ -10,12 +10,7 @@ import pytest
 from scipy.stats import binom
 
 from estimators import LocalMetric
-from estimators.auditing import (
-    Trials,
-    epsilon_bound,
-    largest_leak,
-    opposite_values,
-)
+from estimators.auditing import Trials, epsilon_bound, largest_leak, opposite_values
 from estimators.exact.randomness import SeededBits
 from tests.support.reports.cases import CASES, metric_for
 

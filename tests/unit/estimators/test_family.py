@@ -7,14 +7,7 @@ from typing import Any
 
 import pytest
 
-from estimators import (
-    DefinitionError,
-    LocalMetric,
-    Metric,
-    SearchMetric,
-    TrustedMetric,
-    define,
-)
+from estimators import DefinitionError, LocalMetric, Metric, SearchMetric, TrustedMetric, define
 from estimators.metrics.domains import Ball, Interval
 from estimators.metrics.loading import definition_of
 from estimators.shapes import Shape

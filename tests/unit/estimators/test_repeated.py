@@ -13,12 +13,7 @@ from scipy.stats import binom
 
 from estimators.bounds import Law, RepeatedLaw, interval
 from estimators.bounds.answer import limits
-from estimators.mechanisms import (
-    Projection,
-    Rappor,
-    RepeatedFrequency,
-    mechanism_class,
-)
+from estimators.mechanisms import Projection, Rappor, RepeatedFrequency, mechanism_class
 from estimators.mechanisms.repetition import FREQUENCIES
 from estimators.mechanisms.shared.signs import RepeatedSigns
 from estimators.question import Question

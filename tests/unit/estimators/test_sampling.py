@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from estimators.exact.randomness import SeededBits, SystemBits
-from estimators.exact.sampling import (
-    bernoulli,
-    round_up,
-    uniform_below,
-)
+from estimators.exact.sampling import bernoulli, round_up, uniform_below
 from tests.support.reports.cases import ScriptedBits
 
 FALSE_ALARM = 1e-6

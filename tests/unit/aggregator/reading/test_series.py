@@ -21,12 +21,7 @@ from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.store import Store
 from aggregator.timestamps import iso
 from estimators import Metric, load_metrics
-from tests.support.reports.counted import (
-    DEFINITIONS,
-    HOUR,
-    MINUTE,
-    Counting,
-)
+from tests.support.reports.counted import DEFINITIONS, HOUR, MINUTE, Counting
 from tests.support.reports.messages import DAY, EPOCH
 from tests.support.running.servers import Redis
 

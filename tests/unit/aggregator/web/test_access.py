@@ -148,7 +148,7 @@ def test_what_devices_report_needs_the_scope_report(
         async def __aexit__(self, *_: object) -> None: ...
 
     client = with_access(store, metrics, "read")
-    client.app = application(Reader(store, metrics), client.settings, gateway=Gateway())
+    client.app = application(Reader(store, metrics), client.settings, gateway=Gateway())  # type: ignore[arg-type]
     assert client.ask("POST", "/v1/reports").status_code == 401
     assert client.ask("POST", "/v1/reports", headers=bearing("reader")).status_code == 403
     assert client.ask("POST", "/v1/reports", headers=bearing("device")).text == "taken"
@@ -172,7 +172,7 @@ def test_a_route_that_declares_no_scopes_is_closed(
 
         async def __aexit__(self, *_: object) -> None: ...
 
-    client.app = application(Reader(store, metrics), client.settings, gateway=Gateway())
+    client.app = application(Reader(store, metrics), client.settings, gateway=Gateway())  # type: ignore[arg-type]
     assert client.get("/v1/new").status_code == 401
     assert client.get("/v1/new", headers=bearing("operator")).text == "secret"
 

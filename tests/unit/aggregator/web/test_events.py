@@ -20,14 +20,7 @@ from aggregator.storage.store import Store
 from aggregator.web.event_hub import Hub
 from aggregator.web.live import Follower
 from estimators import Metric
-from tests.support.reports.counted import (
-    DEFINITIONS,
-    PATIENCE,
-    Client,
-    Counting,
-    Server,
-    serving,
-)
+from tests.support.reports.counted import DEFINITIONS, PATIENCE, Client, Counting, Server, serving
 from tests.support.running.servers import Redis
 
 PERIOD = 0.05

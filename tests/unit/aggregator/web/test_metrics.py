@@ -561,7 +561,7 @@ def test_a_server_is_ready_for_what_it_is_for(
         counting.some(5)
     client.settings.publish.enabled = publishes
     reader = Reader(client.store, counting.metrics)
-    client.app = application(reader, client.settings, gateway=Gateway(), ends=LogEnds)
+    client.app = application(reader, client.settings, gateway=Gateway(), ends=LogEnds)  # type: ignore[arg-type]
     answer = client.get("/readyz")
     assert answer.status_code == status, answer.text
     said = "; ".join(answer.json().get("warnings", [answer.json().get("detail", "")]))

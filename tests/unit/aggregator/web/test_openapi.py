@@ -17,9 +17,7 @@ from aggregator.web.openapi import document
 from aggregator.web.pages import routes
 from aggregator.web.reports import REPORTS
 from estimators import Metric
-from tests.support.exercised import (
-    exercise,
-)
+from tests.support.exercised import exercise
 from tests.support.reports.counted import Client, Counting, Server, serving
 
 
