@@ -9,6 +9,8 @@ partitions; never windows, batches or clients.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import re
 import sys
 
 from aggregator.counting.measurements import COMMIT_BUCKETS, LATENCY_BUCKETS
@@ -20,21 +22,36 @@ class Exported:
 
     Attributes
     ----------
-    name : str
-        As scraped; a counter's without its ``_total``, an info's without its ``_info``.
+    series : str
+        Its name and its labels, as in ``dither_level_weight{metric,level}``. A counter's name is
+        without its ``_total``, an info's without its ``_info``.
     help : str
-    labels : tuple of str
     type : str
         ``gauge``, ``counter``, ``histogram`` or ``info``.
     buckets : tuple of float
         Of a histogram: the upper bounds of all buckets but the last, which has none.
     """
 
-    name: str
+    series: str
     help: str
-    labels: tuple[str, ...] = ()
     type: str = "gauge"
     buckets: tuple[float, ...] = ()
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The name, without labels."""
+        return self.series.partition("{")[0]
+
+    @functools.cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the labels.
+
+        Examples
+        --------
+        >>> LEVEL_WEIGHT.labels
+        ('metric', 'level')
+        """
+        return tuple(re.findall(r"\w+", self.series.partition("{")[2]))
 
     @property
     def scraped(self) -> str:
@@ -49,174 +66,144 @@ class Exported:
 
 
 ESTIMATE = Exported(
-    "dither_estimate",
+    "dither_estimate{metric,category}",
     "Estimate over everything counted so far, clipped into its bounds, in the metric's unit; a "
     "frequency is a share. For a minimum or maximum: the middle of the range that the rounds have"
     " left, only a guess.",
-    ("metric", "category"),
 )
 UNBIASED = Exported(
-    "dither_estimate_unbiased",
+    "dither_estimate_unbiased{metric,category}",
     "The estimate before it is clipped into its bounds; use it for sums and means of several "
     "estimates.",
-    ("metric", "category"),
 )
 LOWER = Exported(
-    "dither_estimate_lower",
+    "dither_estimate_lower{metric,category}",
     "Lower confidence bound of the estimate; it holds at all times at once, from the first report"
     " on.",
-    ("metric", "category"),
 )
 UPPER = Exported(
-    "dither_estimate_upper",
+    "dither_estimate_upper{metric,category}",
     "Upper confidence bound of the estimate; it holds at all times at once, from the first report"
     " on.",
-    ("metric", "category"),
 )
 RADIUS = Exported(
-    "dither_estimate_radius",
+    "dither_estimate_radius{metric}",
     "Bound on the l2 distance of the estimated mean vector from the true one.",
-    ("metric",),
 )
 LAST_UPDATE = Exported(
-    "dither_estimate_last_update_timestamp_seconds",
+    "dither_estimate_last_update_timestamp_seconds{metric}",
     "When the last counted report of the metric reached Kafka.",
-    ("metric",),
 )
 EVENT_TIME = Exported(
-    "dither_event_time_timestamp_seconds", "Latest counted event time of the metric.", ("metric",)
+    "dither_event_time_timestamp_seconds{metric}", "Latest counted event time of the metric."
 )
 CATEGORIES_LEFT_OUT = Exported(
-    "dither_categories_left_out",
+    "dither_categories_left_out{metric}",
     "Number of categories or coordinates that are not exported, because they are not among the "
     "largest.",
-    ("metric",),
 )
 EFFECTIVE_REPORTS = Exported(
-    "dither_effective_reports",
+    "dither_effective_reports{metric}",
     "Reports without privacy noise that would have the same worst-case variance.",
-    ("metric",),
 )
-LEVEL_REPORTS = Exported(
-    "dither_level_reports", "Counted reports per privacy level.", ("metric", "level")
-)
+LEVEL_REPORTS = Exported("dither_level_reports{metric,level}", "Counted reports per privacy level.")
 LEVEL_WEIGHT = Exported(
-    "dither_level_weight", "Share of a privacy level in the estimate.", ("metric", "level")
+    "dither_level_weight{metric,level}", "Share of a privacy level in the estimate."
 )
 HETEROGENEITY = Exported(
-    "dither_level_heterogeneity_pvalue",
+    "dither_level_heterogeneity_pvalue{metric}",
     "P-value of the test that values do not depend on the privacy level (Cochran's Q). If it is "
     "tiny, only uniform weights estimate the mean of all reports.",
-    ("metric",),
 )
 METRIC = Exported(
-    "dither_metric",
+    "dither_metric{metric,description,kind,mechanism,unit,revision,levels}",
     "Definition of a metric.",
-    ("metric", "description", "kind", "mechanism", "unit", "revision", "levels"),
     type="info",
 )
 WEIGHTS = Exported(
-    "dither_weights", "Weights' policy in force for a metric.", ("metric", "policy"), type="info"
+    "dither_weights{metric,policy}", "Weights' policy in force for a metric.", type="info"
 )
 UNREADABLE = Exported(
-    "dither_metric_unreadable",
+    "dither_metric_unreadable{metric}",
     "1 if a metric has no estimate because a value in Redis is missing or cannot be read.",
-    ("metric",),
 )
 LEVEL_LOSS = Exported(
-    "dither_level_loss",
+    "dither_level_loss{metric,level}",
     "Privacy loss, in epsilon, of a report of a level in the latest release; only with trusted "
     "collection.",
-    ("metric", "level"),
 )
 SATURATION = Exported(
-    "dither_release_saturation",
+    "dither_release_saturation{metric}",
     "Epsilon above which a privacy level bought nothing in the latest release; absent if its "
     "weights have no such threshold.",
-    ("metric",),
 )
 RELEASED = Exported(
-    "dither_release_timestamp_seconds",
-    "End, in event time, of the last released pane.",
-    ("metric",),
+    "dither_release_timestamp_seconds{metric}", "End, in event time, of the last released pane."
 )
 RELEASE_DUE = Exported(
-    "dither_release_due_timestamp_seconds",
+    "dither_release_due_timestamp_seconds{metric}",
     "End, in event time, of the oldest pane with reports that is over and not yet released; "
     "absent if there is none.",
-    ("metric",),
 )
 SEARCH_ROUND = Exported(
-    "dither_search_round",
+    "dither_search_round{metric}",
     "Number of the open round of a minimum or maximum, or of the last one.",
-    ("metric",),
 )
 SEARCH_ROUNDS = Exported(
-    "dither_search_rounds", "Total number of rounds of a minimum or maximum.", ("metric",)
+    "dither_search_rounds{metric}", "Total number of rounds of a minimum or maximum."
 )
-SEARCH_OVER = Exported("dither_search_over", "1 once all rounds are decided.", ("metric",))
+SEARCH_OVER = Exported("dither_search_over{metric}", "1 once all rounds are decided.")
 SEARCH_THRESHOLD = Exported(
-    "dither_search_threshold",
+    "dither_search_threshold{metric}",
     "Threshold of the open round, in the metric's unit; absent when all rounds are decided.",
-    ("metric",),
 )
-SEARCH_ANSWERS = Exported(
-    "dither_search_answers", "Counted answers to the open round.", ("metric",)
-)
+SEARCH_ANSWERS = Exported("dither_search_answers{metric}", "Counted answers to the open round.")
 SEARCH_OPENED = Exported(
-    "dither_search_round_opened_timestamp_seconds", "When the round was opened.", ("metric",)
+    "dither_search_round_opened_timestamp_seconds{metric}", "When the round was opened."
 )
 SEARCH_DUE = Exported(
-    "dither_search_round_due_timestamp_seconds",
+    "dither_search_round_due_timestamp_seconds{metric}",
     "When the open round closes. It closes earlier if it has all answers, later if it has too "
     "few. Absent when all rounds are decided.",
-    ("metric",),
 )
 SEARCH_CERTIFIED = Exported(
-    "dither_search_certified",
+    "dither_search_certified{metric,side}",
     "Certified bound of a search, with probability 1 - beta in all rounds at once: a minimum is "
     "at most this, a maximum at least this. Nothing is certain about the other side.",
-    ("metric", "side"),
 )
 SEARCH_LOW = Exported(
-    "dither_search_bisection_low",
+    "dither_search_bisection_low{metric}",
     "Lower end of the range that the rounds have left; not a confidence bound (see "
     "dither_search_certified).",
-    ("metric",),
 )
 SEARCH_HIGH = Exported(
-    "dither_search_bisection_high",
+    "dither_search_bisection_high{metric}",
     "Upper end of the range that the rounds have left; not a confidence bound (see "
     "dither_search_certified).",
-    ("metric",),
 )
 SEARCH_ALPHA = Exported(
-    "dither_search_tail_alpha",
+    "dither_search_tail_alpha{metric}",
     "Exponent of the tail towards the extreme; absent if the rounds do not show it.",
-    ("metric",),
 )
 COORDINATOR_LEADER = Exported(
     "dither_coordinator_leader",
     "1 while a `dither coordinate` has the lease to open and decide rounds.",
 )
 REPORTS = Exported(
-    "dither_reports",
+    "dither_reports{metric,outcome}",
     "Reports by outcome: accepted, duplicate, or the reason for a dead letter (late, future, "
     "malformed, ...). Reports of unknown metrics have an empty metric.",
-    ("metric", "outcome"),
     type="counter",
 )
 DEADLETTERS = Exported(
-    "dither_deadletters",
+    "dither_deadletters{reason}",
     "Messages sent to the dead-letter topic instead of being counted, by reason.",
-    ("reason",),
     type="counter",
 )
 CONSUMER_LAG = Exported(
-    "dither_consumer_lag",
+    "dither_consumer_lag{partition}",
     "Messages of a partition that are not counted yet, up to the end of its log in Kafka; NaN if "
     "Kafka does not answer.",
-    ("partition",),
 )
 END_TO_END_LATENCY = Exported(
     "dither_end_to_end_latency_seconds",
@@ -237,9 +224,8 @@ COMMIT_BYTES = Exported(
     type="counter",
 )
 LAST_COMMIT = Exported(
-    "dither_last_commit_timestamp_seconds",
+    "dither_last_commit_timestamp_seconds{partition}",
     "Time of a partition's last commit; its age is measured by Redis's clock.",
-    ("partition",),
 )
 WORKERS = Exported(
     "dither_workers",
@@ -256,25 +242,20 @@ DEFINITIONS_UNUSABLE = Exported(
     "previous definitions stay in force. `/readyz` and `/v1/status` say why.",
 )
 HALTED = Exported(
-    "dither_partition_halted",
+    "dither_partition_halted{partition}",
     "1 if a partition is not counted until somebody acts: its log does not continue where its "
     "sums end, an offset cannot be counted, or a limit on refused messages or open panes was "
     "reached.",
-    ("partition",),
 )
 GAP = Exported(
-    "dither_gap_offsets",
+    "dither_gap_offsets{partition}",
     "Offsets of a partition that were skipped without being counted, because a setting accepted "
     "their loss.",
-    ("partition",),
 )
-EPOCH = Exported(
-    "dither_partition_epoch", "Number of changes of a partition's owner.", ("partition",)
-)
+EPOCH = Exported("dither_partition_epoch{partition}", "Number of changes of a partition's owner.")
 OWNER = Exported(
-    "dither_partition_owner",
+    "dither_partition_owner{partition,worker}",
     "The worker that last took a partition, as its host and process.",
-    ("partition", "worker"),
     type="info",
 )
 WORKER_DEATHS = Exported(
@@ -283,44 +264,39 @@ WORKER_DEATHS = Exported(
     type="counter",
 )
 WORKER_STUCK = Exported(
-    "dither_worker_stuck_seconds",
+    "dither_worker_stuck_seconds{worker,step}",
     "Time that a stuck worker has spent in its current step; only stuck workers have it.",
-    ("worker", "step"),
 )
 PUBLISHED = Exported(
-    "dither_published_events",
+    "dither_published_events{type}",
     "Events committed to the estimates topic, by type: one `final` for each closed pane, "
     "`provisional` for a changed running total.",
-    ("type",),
     type="counter",
 )
 EXPIRED = Exported(
-    "dither_expired_panes",
+    "dither_expired_panes{metric}",
     "Panes that will never have a final event, because a part expired (the metric's `retention`) "
     "before every partition had closed it.",
-    ("metric",),
 )
 PUBLISHER_LEADER = Exported(
     "dither_publisher_leader", "1 while a server has the lease to publish events."
 )
 REQUESTS = Exported(
-    "dither_http_requests",
+    "dither_http_requests{route,method,status}",
     "Answers of this server by route, method and class of status; the route is empty for unknown "
     "paths.",
-    ("route", "method", "status"),
     type="counter",
 )
 REQUEST_DURATION = Exported(
-    "dither_http_request_duration_seconds",
+    "dither_http_request_duration_seconds{route}",
     "Time until this server began to answer, by route.",
-    ("route",),
     type="histogram",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
 COLLECTION_DURATION = Exported(
     "dither_collection_duration_seconds", "Time to read and estimate for this scrape."
 )
-BUILD = Exported("dither_build", "The version of this server.", ("version",), type="info")
+BUILD = Exported("dither_build{version}", "The version of this server.", type="info")
 
 ALL = tuple(declared for declared in list(globals().values()) if isinstance(declared, Exported))
 """In the order of their declaration."""
