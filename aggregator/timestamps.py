@@ -33,3 +33,29 @@ def format_time(ms: int) -> str:
     ('1970-01-01T00:00:00Z', '4611686018427387904 ms')
     """
     return str(iso(ms)) if FIRST_MS <= ms <= LAST_MS else f"{ms} ms"
+
+
+def from_iso(text: str) -> float:
+    """Return seconds since the epoch of a time in ISO 8601: in UTC, unless it names a zone.
+
+    Examples
+    --------
+    >>> from_iso("1970-01-02"), from_iso("1970-01-02T00:00:00.5+01:00")
+    (86400.0, 82800.5)
+    """
+    moment = datetime.datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def parse_time(text: str) -> float:
+    """Return the same of a time that may be written as seconds since the epoch, too.
+
+    Examples
+    --------
+    >>> parse_time("1.5"), parse_time("1970-01-01T00:00:01.500Z")
+    (1.5, 1.5)
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return from_iso(text)

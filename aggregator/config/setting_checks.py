@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from typing import Any
 
 from aggregator.config import web_settings
 from aggregator.secrets import HASHED_TOKEN
+from aggregator.timestamps import from_iso
 from estimators.durations import milliseconds
 from estimators.errors import nearest
 
@@ -99,12 +99,9 @@ def publish_since_ms(text: str) -> int:
     if not text:
         return 0
     try:
-        moment = datetime.datetime.fromisoformat(text)
+        return round(from_iso(text) * 1000)
     except ValueError:
         raise ValueError("a time such as 2013-01-31 or 2013-01-31T17:00:00Z") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return round(moment.timestamp() * 1000)
 
 
 def parse_place(text: str) -> tuple[int, int]:

@@ -18,21 +18,17 @@ def etag(*facts: Any) -> str:
     return f'W/"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
 
 
-def is_known(request: Request, tag: str) -> bool:
-    """Return whether the client has the answer with this tag already."""
-    known = request.headers.get("if-none-match", "")
-    tags = {part.strip().removeprefix("W/") for part in known.split(",")}
-    return "*" in tags or tag.removeprefix("W/") in tags
-
-
 def headers(tag: str) -> dict[str, str]:
     """Return the headers of an answer that is to be asked for again before it is used again."""
     return {"ETag": tag, "Cache-Control": "no-cache"}
 
 
-def unchanged(tag: str) -> Response:
-    """Return the answer to a client that has it."""
-    return Response(status_code=304, headers=headers(tag))
+def unchanged(request: Request, tag: str) -> Response | None:
+    """Return the answer to a client that has the one with this tag already."""
+    known = request.headers.get("if-none-match", "")
+    tags = {part.strip().removeprefix("W/") for part in known.split(",")}
+    is_known = "*" in tags or tag.removeprefix("W/") in tags
+    return Response(status_code=304, headers=headers(tag)) if is_known else None
 
 
 def answered(value: Any, tag: str) -> Response:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import structlog
@@ -18,9 +19,10 @@ from aggregator.reading.series_plan import SeriesQuery
 from aggregator.web import conditional
 from aggregator.web.http.problem_responses import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json
-from aggregator.web.queries import AnyPolicy, EstimateParameters, SeriesParameters, moment, parse
+from aggregator.web.queries import EstimateParameters, SeriesParameters, moment, parse
 from aggregator.web.service_context import Service
-from estimators import SearchMetric
+from estimators import SearchMetric, weights
+from estimators.central import weights as central_weights
 from estimators.errors import meant
 from producers.device.rounds import Round
 from producers.gateway.problems import Problem
@@ -34,16 +36,14 @@ class Definitions(msgspec.Struct, frozen=True):
     metrics: list[Definition]
 
 
+POLICIES = dict.fromkeys(itertools.chain(weights.WEIGHTINGS, *central_weights.WEIGHTINGS.values()))
+"""Those of releases, too: which of them a metric may have, its definition says."""
+
+
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much each privacy level counts, from the next read on."""
 
-    policy: AnyPolicy
-
-
-class GivenWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The same as it comes: a policy that there is not is refused in our own words."""
-
-    policy: str
+    policy: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [*POLICIES]})]
 
 
 @Operation(
@@ -142,9 +142,8 @@ async def estimate(service: Service, request: Request) -> Response:
 
     described = await service.compute(look)
     tag = conditional.etag(service.meaning(described.metric), described.version, query)
-    if conditional.is_known(request, tag):
-        return conditional.unchanged(tag)
-    return conditional.answered(await service.compute(compute), tag)
+    known = conditional.unchanged(request, tag)
+    return known or conditional.answered(await service.compute(compute), tag)
 
 
 @Operation(
@@ -182,9 +181,8 @@ async def series(service: Service, request: Request) -> Response:
 
     plan = await service.compute(look)
     tag = conditional.etag(service.meaning(plan.window.metric), plan.version, question)
-    if conditional.is_known(request, tag):
-        return conditional.unchanged(tag)
-    return conditional.answered(await service.compute(service.historian.read, plan), tag)
+    known = conditional.unchanged(request, tag)
+    return known or conditional.answered(await service.compute(service.historian.read, plan), tag)
 
 
 @Operation(
@@ -215,7 +213,7 @@ async def set_weights(service: Service, request: Request) -> Response:
 def _policy(body: bytes, known: Collection[str]) -> str:
     """Return the policy that a body names; a ValueError says what was expected instead."""
     try:
-        policy = msgspec.json.decode(body, type=GivenWeights).policy
+        policy = msgspec.json.decode(body, type=Weights).policy
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         why = str(error).replace("`", "").replace(" - at $.", " at ")
         raise ValueError(f'body: {why}: expected JSON such as {{"policy": "optimal"}}') from None
@@ -234,9 +232,7 @@ def _definition(service: Service, name: str, policy: str | None) -> Definition:
 
 def _known_or(request: Request, value: Any) -> Response:
     tag = conditional.etag(msgspec.json.encode(value))
-    if conditional.is_known(request, tag):
-        return conditional.unchanged(tag)
-    return conditional.answered(value, tag)
+    return conditional.unchanged(request, tag) or conditional.answered(value, tag)
 
 
 OPERATIONS = (list_metrics, show_metric, show_round, estimate, series, set_weights)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -11,6 +10,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from aggregator.reading.coverage import MOST_WINDOWS
+from aggregator.timestamps import parse_time
 from estimators import durations
 from estimators.errors import meant, readable
 
@@ -35,25 +35,6 @@ Duration = Annotated[
 ]
 Beta = Annotated[float, Meta(ge=1e-9, le=0.999, description="Failure probability of the bounds.")]
 Policy = Literal["optimal", "paper", "uniform", "proportional"]
-AnyPolicy = Literal[
-    "optimal",
-    "paper",
-    "uniform",
-    "proportional",
-    "hpm-a",
-    "hpm-c",
-    "hpm-u",
-    "hpm-ct",
-    "hpm-ut",
-    "adpm",
-    "hpf-a",
-    "hpf-c",
-    "hpf-u",
-    "hpf-ct",
-    "hpf-ut",
-    "uniform-minimum",
-]
-"""Those of releases, too: which of them a metric may have, its definition says."""
 Categories = Annotated[
     list[Annotated[str, Meta(max_length=1000)]],
     Meta(
@@ -109,37 +90,33 @@ WeightsFixed = Annotated[
 ]
 
 
-class EstimateParameters(msgspec.Struct, kw_only=True, frozen=True):
+class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
+    """What is asked of an estimate and of a series."""
+
+    start: Time | None = msgspec.field(name="from", default=None)
+    end: Time | None = msgspec.field(name="to", default=None)
+    window: Duration | None = None
+    beta: Beta = 0.05
+    weights: Policy | None = None
+    weights_fixed: WeightsFixed = False
+    category: Categories = []
+    top: Top | None = None
+    pointwise: bool = False
+
+
+class EstimateParameters(WindowParameters, kw_only=True, frozen=True):
     """What is asked of an estimate."""
 
-    start: Time | None = msgspec.field(name="from", default=None)
-    end: Time | None = msgspec.field(name="to", default=None)
-    window: Duration | None = None
     windows: Windows = 1
-    beta: Beta = 0.05
     bound: Literal["auto", "fixed", "anytime", "normal"] = "auto"
-    weights: Policy | None = None
-    weights_fixed: WeightsFixed = False
     target: Literal["population", "sample"] = "population"
-    category: Categories = []
-    top: Top | None = None
-    pointwise: bool = False
 
 
-class SeriesParameters(msgspec.Struct, kw_only=True, frozen=True):
+class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
     """What is asked of a series."""
 
-    start: Time | None = msgspec.field(name="from", default=None)
-    end: Time | None = msgspec.field(name="to", default=None)
-    window: Duration | None = None
     step: Duration | None = None
-    beta: Beta = 0.05
-    weights: Policy | None = None
-    weights_fixed: WeightsFixed = False
     simultaneous: Simultaneous | None = None
-    category: Categories = []
-    top: Top | None = None
-    pointwise: bool = False
 
 
 class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):
@@ -213,22 +190,12 @@ def moment(name: str, text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        seconds = float(text)
-    except ValueError:
-        seconds = _from_iso(text)
+        seconds = parse_time(text)
+    except (ValueError, OverflowError):
+        seconds = math.nan
     if math.isnan(seconds) or not FIRST <= seconds <= LAST:
         raise ValueError(
             f"{name} = {text!r}: expected a time such as 2013-01-31T17:00:00Z, or seconds since "
             "the epoch"
         )
     return seconds
-
-
-def _from_iso(text: str) -> float:
-    try:
-        found = datetime.datetime.fromisoformat(text)
-        if found.tzinfo is None:
-            found = found.replace(tzinfo=datetime.UTC)
-        return found.timestamp()
-    except (ValueError, OverflowError):
-        return math.nan

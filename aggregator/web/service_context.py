@@ -51,6 +51,16 @@ class Service:
         Returns why no posts can be taken now; empty if they can. None: this server takes none.
     stalled : callable, optional
         Returns why the last posts were not acknowledged though Kafka answers; empty if they were.
+    ends : Ends
+        Where the log ends.
+    silent_ms : int
+        For how long nobody may commit until it is said that nobody counts.
+    traffic : Traffic
+        The answers of this server.
+    rates : Rates
+        Reports a second.
+    historian : SeriesReader
+        Series, and the points that are final.
     """
 
     reader: Reader
@@ -59,26 +69,18 @@ class Service:
     posts: Callable[[], Awaitable[str]] | None = None
     stalled: Callable[[], str] | None = None
 
-    @functools.cached_property
-    def ends(self) -> Ends:
-        """Where the log ends."""
-        return self.asked or KafkaLog(self.settings)
-
-    @property
-    def silent_ms(self) -> int:
-        """For how long nobody may commit until it is said that nobody counts."""
-        return silence_ms(self.settings)
+    def __post_init__(self) -> None:
+        self.ends = self.asked or KafkaLog(self.settings)
+        self.silent_ms = silence_ms(self.settings)
+        self.traffic, self.rates = Traffic(), Rates()
+        self.historian = SeriesReader(self.reader)
+        self._meanings: dict[str, tuple[Metric, str]] = {}
 
     def status(self, overview: TopicProgress) -> ServiceStatus:
         """Return what operations look at."""
         found = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
         missing = "; ".join(self.reader.sums.missing())
         return msgspec.structs.replace(found, redis=missing) if missing else found
-
-    @functools.cached_property
-    def traffic(self) -> Traffic:
-        """The answers of this server."""
-        return Traffic()
 
     @functools.cached_property
     def exported(self) -> CollectorRegistry:
@@ -91,19 +93,9 @@ class Service:
         return registry
 
     @functools.cached_property
-    def historian(self) -> SeriesReader:
-        """Series, and the points that are final."""
-        return SeriesReader(self.reader)
-
-    @functools.cached_property
     def eviction(self) -> EvictionWatch:
         """Whether Redis may evict what was counted."""
         return EvictionWatch(self.reader.store.client)
-
-    @functools.cached_property
-    def rates(self) -> Rates:
-        """Reports a second."""
-        return Rates()
 
     @functools.cached_property
     def hub(self) -> Hub:
@@ -117,10 +109,6 @@ class Service:
             told = hashlib.sha256(msgspec.json.encode(definition(metric))).hexdigest()
             known = self._meanings[metric.name] = metric, told
         return known[1]
-
-    @functools.cached_property
-    def _meanings(self) -> dict[str, tuple[Metric, str]]:
-        return {}
 
     @functools.cached_property
     def _answering(self) -> anyio.CapacityLimiter:

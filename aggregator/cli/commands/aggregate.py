@@ -12,8 +12,12 @@ from typing import Any
 import click
 import redis
 
-from aggregator.cli.commands.options import live_metrics, opened_store, settings_options
-from aggregator.config import logging
+from aggregator.cli.commands.options import (
+    live_metrics,
+    logging_options,
+    opened_store,
+    settings_options,
+)
 from aggregator.config.live_metrics import on_hangup
 from aggregator.config.settings import Settings, container_share
 from aggregator.counting.supervisor import Supervisor, single_worker_command
@@ -25,16 +29,9 @@ from aggregator.storage.eviction import refuse_eviction
 
 @click.command()
 @click.option("--workers", type=click.IntRange(1), help="Number of worker processes.")
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="Lowest level to log.",
-)
-@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
+@logging_options
 @settings_options
-def aggregate(settings: Settings, workers: int | None, log_level: str, log_json: bool) -> None:
+def aggregate(settings: Settings, workers: int | None) -> None:
     """Count reports from Kafka into Redis.
 
     Every second, each partition's sums and next offset are committed together. Any number of
@@ -42,7 +39,6 @@ def aggregate(settings: Settings, workers: int | None, log_level: str, log_json:
     or Ctrl-C drains, commits and leaves the group. Changed metric definitions take effect within
     seconds, or at SIGHUP.
     """
-    logging.configure(log_level, log_json)
     metrics = live_metrics(settings)
     topic_admin.ensure_topics(settings, settings.topics.reports, settings.topics.deadletters)
     refuse_compaction(settings)

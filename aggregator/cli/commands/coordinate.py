@@ -6,34 +6,30 @@ import signal
 
 import click
 
-from aggregator.cli.commands.options import live_metrics, opened_store, settings_options
+from aggregator.cli.commands.options import (
+    live_metrics,
+    logging_options,
+    opened_store,
+    settings_options,
+)
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from estimators.metrics.search import SearchMetric
 
 
 @click.command()
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="Lowest level to log.",
-)
-@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
+@logging_options
 @settings_options
-def coordinate(settings: Settings, log_level: str, log_json: bool) -> None:
+def coordinate(settings: Settings) -> None:
     """Run the rounds of minimum and maximum metrics.
 
     Each round is announced on the topic of rounds. It closes when it has its answers or its time is
     over, and its decision opens the next round. Any number may run, here or elsewhere: one works at
     a time, and another takes over if it stops. SIGTERM or Ctrl-C ends it.
     """
-    from aggregator.config import logging
     from aggregator.reading.reader import Reader
     from aggregator.rounds.coordinator import Coordinator
 
-    logging.configure(log_level, log_json)
     metrics = live_metrics(settings)
     if not any(isinstance(metric, SearchMetric) for metric in metrics.values()):
         raise DitherError(

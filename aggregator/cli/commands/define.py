@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from aggregator.cli.commands.options import cell_options
 from aggregator.errors import DitherError
 from estimators.errors import DefinitionError
 from producers.populations.suggestion import KINDS, LEVELS, suggest
-from producers.populations.time_columns import UTC
 
 OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
 """That give a key of the definition."""
@@ -16,19 +18,9 @@ OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
 @click.command()
 @click.argument("table", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
 @click.option("--column", required=True, help="Column with the values.")
-@click.option("--time-column", multiple=True, help="Column with event times; may be repeated.")
+@cell_options
 @click.option("--name", help="Name of the metric [default: that of the column].")
 @click.option("--unit", default="", help="Unit of a mean, shown to people.")
-@click.option(
-    "--time-format",
-    help="Format of the times, such as %d/%m/%Y [default: the format that fits all cells].",
-)
-@click.option(
-    "--time-zone",
-    default=UTC,
-    show_default=True,
-    help="Time zone of times without one, such as Europe/Berlin.",
-)
 @click.option(
     "--kind", type=click.Choice(KINDS), help="[default: mean of numbers, frequency of strings]"
 )
@@ -54,9 +46,6 @@ OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
     help="Use an open vocabulary: any string is counted, none is listed.",
 )
 @click.option(
-    "--missing", multiple=True, help="Text of a cell without a value, such as NA; may be repeated."
-)
-@click.option(
     "--level",
     "levels",
     type=float,
@@ -65,22 +54,7 @@ OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
     show_default=True,
     help="An epsilon that owners may choose; may be repeated.",
 )
-def define(
-    table: str,
-    column: str,
-    time_column: tuple[str, ...],
-    name: str | None,
-    unit: str,
-    time_format: str | None,
-    time_zone: str,
-    kind: str | None,
-    within: tuple[float, float] | None,
-    categories: tuple[str, ...],
-    list_categories: bool,
-    is_open: bool,
-    missing: tuple[str, ...],
-    levels: tuple[float, ...],
-) -> None:
+def define(table: str, column: str, levels: tuple[float, ...], **options: Any) -> None:
     """Suggest a metric for a column of a CSV file, as a table for metrics.toml.
 
     Numbers become a mean, strings a frequency. Everybody can read a definition, so values of the
@@ -92,22 +66,7 @@ def define(
     dither define flights.csv --column dep_delay --range -60 180 > metrics.toml
     """  # noqa: D301  click reads the backspace: these lines stay as they are
     try:
-        found = suggest(
-            table,
-            column,
-            name=name,
-            unit=unit,
-            kind=kind,
-            time=time_column,
-            time_format=time_format,
-            time_zone=time_zone,
-            within=within,
-            categories=categories,
-            list_categories=list_categories,
-            is_open=is_open,
-            missing=missing,
-            levels=sorted(levels),
-        )
+        found = suggest(table, column, levels=sorted(levels), **options)
     except DefinitionError as error:
         option = OPTIONS.get(error.key.partition(".")[2])
         told = f"{option} {shown(error.value)}: expected {error.expected}" if option else str(error)

@@ -9,7 +9,7 @@ import sys
 
 import click
 
-from aggregator.cli.commands.options import settings_options
+from aggregator.cli.commands.options import settings_options, workers_option
 from aggregator.config.settings import Settings
 
 SIGNALLED = 128
@@ -24,13 +24,7 @@ SIGNALLED = 128
     show_default=True,
     help="Seconds in which the year is replayed.",
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Number of worker processes.",
-)
+@workers_option
 @click.option(
     "--seed", default=2013, show_default=True, help="Seed for the choice of each flight's level."
 )

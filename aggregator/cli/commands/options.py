@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import json
 import tomllib
@@ -15,7 +14,9 @@ import click
 from aggregator.cli.format import table
 from aggregator.config.settings import Settings, in_force, load_settings
 from aggregator.errors import DitherError
+from aggregator.timestamps import parse_time
 from estimators import Metric, load_metrics
+from producers.populations.time_columns import UTC
 
 if TYPE_CHECKING:
     from aggregator.config.live_metrics import LiveMetrics
@@ -72,6 +73,66 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(settings=settings, **arguments)
 
     return with_settings
+
+
+def logging_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for the log to a command, and configure the log before it runs."""
+
+    @click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+        help="Lowest level to log.",
+    )
+    @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
+    @functools.wraps(command)
+    def with_log(log_level: str, log_json: bool, **arguments: Any) -> Any:
+        from aggregator.config import logging
+
+        logging.configure(log_level, log_json)
+        return command(**arguments)
+
+    return with_log
+
+
+def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how a CSV file's cells are read: keywords of their readers."""
+    options = (
+        click.option(
+            "--time-column",
+            "time",
+            multiple=True,
+            help="Column with event times; may be repeated.",
+        ),
+        click.option(
+            "--time-format",
+            help="Format of the times, such as %d/%m/%Y [default: the format that fits all cells].",
+        ),
+        click.option(
+            "--time-zone",
+            default=UTC,
+            show_default=True,
+            help="Time zone of times without one, such as Europe/Berlin.",
+        ),
+        click.option(
+            "--missing",
+            multiple=True,
+            help="Text of a cell without a value, such as NA; may be repeated.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of worker processes.",
+)
 
 
 def metric_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -152,15 +213,8 @@ class Moment(click.ParamType[float]):
         if isinstance(value, float):
             return value
         try:
-            return float(value)
-        except ValueError:
-            pass
-        try:
-            moment = datetime.datetime.fromisoformat(value)
-        except ValueError:
+            return parse_time(value)
+        except (ValueError, OverflowError):
             self.fail(
                 f"{value!r}: expected 2013-01-31, 2013-01-31T17:00+00:00 or seconds", param, ctx
             )
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=datetime.UTC)
-        return moment.timestamp()

@@ -7,12 +7,18 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import click
 import numpy as np
 
-from aggregator.cli.commands.options import defined_metrics, metric_argument, settings_options
+from aggregator.cli.commands.options import (
+    cell_options,
+    defined_metrics,
+    metric_argument,
+    settings_options,
+)
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError, UnknownMetric
 from aggregator.kafka import clients, topic_admin
@@ -31,7 +37,6 @@ from producers.populations.replay import Progress
 from producers.populations.round_answers import respond
 from producers.populations.simulated import simulate as draw
 from producers.populations.tables import read_population
-from producers.populations.time_columns import UTC
 from producers.populations.truth import Truth
 
 DAY_MS = 86_400_000
@@ -54,20 +59,7 @@ COUNTED_ELSEWHERE = (
     help="Column with the values [default: the metric's name]; one for each coordinate of a "
     "vector.",
 )
-@click.option("--time-column", multiple=True, help="Column with event times; may be repeated.")
-@click.option(
-    "--time-format",
-    help="Format of the times, such as %d/%m/%Y [default: the format that fits all cells].",
-)
-@click.option(
-    "--time-zone",
-    default=UTC,
-    show_default=True,
-    help="Time zone of times without one, such as Europe/Berlin.",
-)
-@click.option(
-    "--missing", multiple=True, help="Text of a cell without a value, such as NA; may be repeated."
-)
+@cell_options
 @click.option(
     "--simulate",
     metavar="DISTRIBUTION",
@@ -105,10 +97,6 @@ def produce(
     metric: str,
     table: str | None,
     columns: tuple[str, ...],
-    time_column: tuple[str, ...],
-    time_format: str | None,
-    time_zone: str,
-    missing: tuple[str, ...],
     simulate: str | None,
     devices: int,
     rate: float,
@@ -117,6 +105,7 @@ def produce(
     seconds: float | None,
     seed: int,
     as_json: bool,
+    **cells: Any,
 ) -> None:
     """Report a CSV column or a simulated population to Kafka.
 
@@ -149,16 +138,7 @@ def produce(
             population = draw(definition, devices, simulate, arrivals, seed)
         else:
             assert table is not None  # noqa: S101
-            population = _read(
-                definition,
-                table,
-                columns or (metric,),
-                rate,
-                time=time_column,
-                time_format=time_format,
-                time_zone=time_zone,
-                missing=missing,
-            )
+            population = _read(definition, table, columns or (metric,), rate, **cells)
     except NoColumnError as error:
         if columns or error.name != metric:
             raise DitherError(str(error)) from None
@@ -258,9 +238,6 @@ def _run(
     def progress(now: Progress, _: dict[str, Truth]) -> None:
         reached[0] = now.devices
 
-    outcome: list[Produced] = []
-    failure: list[BaseException] = []
-
     def answered(asked: Round, answers: int) -> None:
         is_split = SearchMetric.require(metric).split == "users"
         share = answers if is_split else answers // asked.rounds
@@ -268,50 +245,42 @@ def _run(
         if waiting is not None:
             waiting.note_answers(asked, answers)
 
-    def run() -> None:
-        try:
-            if isinstance(metric, SearchMetric):
-                found = respond(
-                    metric,
-                    population,
-                    clients.reporting(settings),
-                    mix,
-                    topic=settings.topics.reports,
-                    rounds_topic=settings.topics.rounds,
-                    round_seconds=(seconds or 0.0) / metric.search.rounds,
-                    seed=seed,
-                    stop=stop,
-                    progress=answered,
-                )
-                return outcome.append(found)
-            outcome.append(
-                let_report(
-                    {metric.name: metric},
-                    population,
-                    clients.reporting(settings),
-                    mix,
-                    speed=speed,
-                    seconds=seconds,
-                    seed=seed,
-                    topic=settings.topics.reports,
-                    stop=stop,
-                    progress=progress,
-                )
+    def run() -> Produced:
+        if isinstance(metric, SearchMetric):
+            return respond(
+                metric,
+                population,
+                clients.reporting(settings),
+                mix,
+                topic=settings.topics.reports,
+                rounds_topic=settings.topics.rounds,
+                round_seconds=(seconds or 0.0) / metric.search.rounds,
+                seed=seed,
+                stop=stop,
+                progress=answered,
             )
-        except BaseException as error:  # it is raised again in the main thread
-            failure.append(error)
-        finally:
-            ended.set()
-        return None
+        return let_report(
+            {metric.name: metric},
+            population,
+            clients.reporting(settings),
+            mix,
+            speed=speed,
+            seconds=seconds,
+            seed=seed,
+            topic=settings.topics.reports,
+            stop=stop,
+            progress=progress,
+        )
 
-    devices = threading.Thread(target=run, name="devices")
-    devices.start()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it
     hidden = as_json or not sys.stderr.isatty()
-    with click.progressbar(
+    bar = click.progressbar(
         length=len(population), label="reporting", file=sys.stderr, hidden=hidden
-    ) as bar:
-        # Not `devices.join`: where Ctrl-C breaks that off, CPython 3.11 takes the thread for ended.
+    )
+    with ThreadPoolExecutor(1) as devices, bar:
+        outcome = devices.submit(run)
+        outcome.add_done_callback(lambda _: ended.set())
+        # Not the future's own wait: where Ctrl-C breaks that off, it may leave a lock behind.
         while not ended.is_set():
             try:
                 ended.wait(REFRESH_SECONDS)
@@ -320,12 +289,10 @@ def _run(
                     click.echo(told if hidden else f"\n{told}", err=True)
             except KeyboardInterrupt:
                 stop.set()
-    devices.join()
-    if failure:
-        if isinstance(failure[0], DeliveryError | ValueError):
-            raise DitherError(str(failure[0])) from failure[0]
-        raise failure[0]
-    return outcome[0]
+    try:
+        return outcome.result()
+    except (DeliveryError, ValueError) as error:
+        raise DitherError(str(error)) from error
 
 
 def _as_dict(metric: Metric, produced: Produced, population: Population) -> dict[str, Any]:

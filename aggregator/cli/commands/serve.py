@@ -7,7 +7,12 @@ import sys
 
 import click
 
-from aggregator.cli.commands.options import live_metrics, opened_store, settings_options
+from aggregator.cli.commands.options import (
+    live_metrics,
+    logging_options,
+    opened_store,
+    settings_options,
+)
 from aggregator.config.settings import Settings
 
 FAILED_TO_START = 3
@@ -24,18 +29,9 @@ should hang up, or its next request may meet a connection that has just been clo
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port [default: 8080]; 0: any free port."
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="Lowest level to log.",
-)
-@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
+@logging_options
 @settings_options
-def serve(
-    settings: Settings, host: str | None, port: int | None, log_level: str, log_json: bool
-) -> None:
+def serve(settings: Settings, host: str | None, port: int | None) -> None:
     """Serve the dashboard, the HTTP API and Prometheus metrics, and accept reports.
 
     / is the dashboard, /openapi.json describes the API. Any number may run; one of them publishes
@@ -44,7 +40,6 @@ def serve(
     """
     import uvicorn
 
-    from aggregator.config import logging
     from aggregator.local.ports import refuse_taken
     from aggregator.publishing.publisher import Publisher
     from aggregator.reading.reader import Reader
@@ -53,7 +48,7 @@ def serve(
     from aggregator.web.http.listening import Server
     from aggregator.web.http.slow_client_guard import PunctualProtocol
 
-    logging.configure(log_level, log_json)
+    log_level = click.get_current_context().params["log_level"]
     defined = live_metrics(settings)
     store = opened_store(settings)
     reader = Reader(store, defined)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.options import defined_metrics, settings_options
+from aggregator.cli.commands.options import defined_metrics, settings_options, workers_option
 from aggregator.config.left_over import is_left_over, is_ours, written
 from aggregator.config.settings import DEFAULT_FILE, Settings
 from aggregator.errors import DitherError
@@ -39,13 +39,7 @@ def _without_left_over(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Number of worker processes.",
-)
+@workers_option
 @click.option(
     "--port", type=click.IntRange(1, 65535), help="Port of the dashboard [default: 8080]."
 )
