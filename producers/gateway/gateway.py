@@ -17,8 +17,8 @@ from starlette.types import Message, Receive, Scope, Send
 from estimators import Metric
 from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, Times, read_batch
 from producers.gateway.clients import Client, Clients
-from producers.gateway.problems import Problem
-from producers.gateway.sender import Outcome, Sender, is_fatal
+from producers.gateway.problems import Problem, unavailable
+from producers.gateway.sender import Outcome, Sender
 from producers.kafka.delivery import PendingBatch
 from producers.wire.batch import parse_batch
 
@@ -35,7 +35,6 @@ ACKNOWLEDGE_TIMEOUT = 10.0
 BODY_SECONDS = 10.0
 CHECKED_AT_ONCE = 8192
 """Bytes of a body that are checked in the event loop; a larger one is checked in a thread."""
-RETRY_SECONDS = 2.0
 LOOK_SECONDS = 4.0
 """That a question about readiness waits for Kafka's answer at most."""
 
@@ -45,6 +44,7 @@ USE_TLS = (
     "or a proxy with TLS that serve.trusted_proxies names); gateway.trusted_without_tls = true "
     "accepts them without TLS, for clients on the same machine"
 )
+POST_AGAIN = "post again after the time in Retry-After"
 SAME_BATCH = "post the same batch again, with the same batch_id and time: it is counted once"
 
 
@@ -178,12 +178,7 @@ class Gateway:
             raise self._too_large(f"{length} bytes")
         client = self._clients.admit(scope, length)
         if obstacle := self._sender.obstacle:
-            raise Problem(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                obstacle,
-                "post again after the time in Retry-After",
-                retry_after=RETRY_SECONDS,
-            )
+            raise unavailable(obstacle, POST_AGAIN)
         hold = _Hold(self)
         try:
             hold.reserve(POST_OVERHEAD)
@@ -265,23 +260,15 @@ class Gateway:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 raise _too_large_for_kafka() from None
-            if is_fatal(error):
+            if error.args[0].fatal():
                 self._sender.replace_failed()
-            raise Problem(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                f"Kafka's client refused the batch: {error.args[0].str()}",
-                SAME_BATCH,
-                retry_after=RETRY_SECONDS,
-            ) from None
+            told = f"Kafka's client refused the batch: {error.args[0].str()}"
+            raise unavailable(told, SAME_BATCH) from None
 
     def busy(self) -> Problem:
         """Return the answer to a post for which there is no memory."""
-        return Problem(
-            HTTPStatus.SERVICE_UNAVAILABLE,
-            f"{self.in_flight} bytes of reports wait for Kafka, which is slow or away",
-            "post again after the time in Retry-After",
-            retry_after=RETRY_SECONDS,
-        )
+        told = f"{self.in_flight} bytes of reports wait for Kafka, which is slow or away"
+        return unavailable(told, POST_AGAIN)
 
 
 class _Hold:
@@ -367,24 +354,15 @@ def _not_acknowledged(batch: PendingBatch, error: KafkaError, seconds: float) ->
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return _too_large_for_kafka()
     name = batch.key.hex()
+    status = HTTPStatus.GATEWAY_TIMEOUT
     if error.code() == KafkaError._ALL_BROKERS_DOWN:
-        return Problem(
-            HTTPStatus.GATEWAY_TIMEOUT,
-            f"Kafka does not answer: it is unknown whether it has batch {name}",
-            SAME_BATCH,
-            retry_after=RETRY_SECONDS,
-        )
-    if error.code() == KafkaError._MSG_TIMED_OUT:
-        return Problem(
-            HTTPStatus.GATEWAY_TIMEOUT,
+        told = f"Kafka does not answer: it is unknown whether it has batch {name}"
+    elif error.code() == KafkaError._MSG_TIMED_OUT:
+        told = (
             f"Kafka has not acknowledged batch {name} within {seconds:g} seconds: it is unknown "
-            "whether it has the batch",
-            SAME_BATCH,
-            retry_after=RETRY_SECONDS,
+            "whether it has the batch"
         )
-    return Problem(
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        f"Kafka has not acknowledged batch {name}: {error.str()}",
-        SAME_BATCH,
-        retry_after=RETRY_SECONDS,
-    )
+    else:
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        told = f"Kafka has not acknowledged batch {name}: {error.str()}"
+    return unavailable(told, SAME_BATCH, status)

@@ -57,6 +57,14 @@ class Problem(Exception):  # noqa: N818
         return JSONResponse(body, self.status, self.headers, media_type=media)
 
 
+RETRY_SECONDS = 2.0
+
+
+def unavailable(detail: str, remedy: str, status: int = HTTPStatus.SERVICE_UNAVAILABLE) -> Problem:
+    """Return the problem of a gateway that cannot hand a post to Kafka now."""
+    return Problem(status, detail, remedy, retry_after=RETRY_SECONDS)
+
+
 async def answer(request: Request, error: Exception) -> JSONResponse:
     """Answer with a problem: a handler of exceptions for Starlette."""
     assert isinstance(error, Problem)  # noqa: S101

@@ -266,8 +266,3 @@ def _abandon(connection: Connection, seconds: float) -> None:
     connection.producer.purge()
     connection.producer.flush(seconds)
     connection.close()
-
-
-def is_fatal(error: KafkaException) -> bool:
-    """Return whether a producer that raised this can send nothing any more."""
-    return bool(error.args[0].fatal())
