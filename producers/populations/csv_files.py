@@ -106,26 +106,28 @@ def _place(path: Path, header: Sequence[str], name: str) -> int:
     return found[0]
 
 
-def header_names(path: str | Path, names: Sequence[str], form: CsvFormat) -> list[str]:
-    """Return columns' names as in the file: they may differ in case and spaces.
+def read_table(path: str | Path, names: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Return columns of a CSV file, and notes on its format and on names that differ in the file.
 
     Parameters
     ----------
     path : path
         A CSV file with a header.
     names : sequence of str
-        As they were asked for.
-    form : CsvFormat
-        The file's encoding and delimiter.
+        They may differ from the file's in case and in surrounding spaces.
 
     Raises
     ------
     ValueError
-        If a column is missing, or there are several.
+        As for :func:`detect_format` and :func:`read_columns`.
     """
     path = Path(path)
+    form = detect_format(path, names)
     header = _split(_first_line(path, form.encoding), form.delimiter)
-    return [header[_place(path, header, name)] for name in names]
+    headers = [(name, header[_place(path, header, name)]) for name in names]
+    notes = [f"file: {form}"]
+    notes += [f"column: {found!r} for {name!r}" for name, found in headers if found != name]
+    return read_columns(path, names, form), notes
 
 
 def _detect_encoding(path: Path) -> str:

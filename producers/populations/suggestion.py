@@ -20,7 +20,7 @@ from estimators.errors import DefinitionError
 from estimators.metrics.domains import OPEN
 from estimators.metrics.loading import define
 from estimators.metrics.metric import Metric
-from producers.populations.csv_files import detect_format, header_names, read_columns
+from producers.populations.csv_files import read_table
 from producers.populations.suggested_ranges import (
     FEWEST_VALUES,
     assess,
@@ -28,13 +28,7 @@ from producers.populations.suggested_ranges import (
     is_identifying,
     rank_ranges,
 )
-from producers.populations.time_columns import (
-    MISSING,
-    UTC,
-    TimeFormat,
-    detect_time_format,
-    read_times,
-)
+from producers.populations.time_columns import MISSING, UTC, read_time_columns
 
 MOST_CATEGORIES = 1_000
 """Of so many distinct strings a list is offered; more can only be an open vocabulary."""
@@ -131,11 +125,7 @@ def suggest(
     """
     if kind not in (None, *KINDS):
         raise ValueError(f"kind {kind!r}: expected mean or frequency")
-    form = detect_format(path, [column, *time])
-    notes = [f"file: {form}"]
-    headers = zip([column, *time], header_names(path, [column, *time], form), strict=True)
-    notes += [f"column: {found!r} for {named!r}" for named, found in headers if found != named]
-    table = read_columns(path, [column, *time], form)
+    table, notes = read_table(path, [column, *time])
     cells = [cell.strip() for cell in table[column]]
     nothing = MISSING.union(missing)
     rows = [row for row, cell in enumerate(cells, 1) if cell not in nothing]
@@ -170,14 +160,10 @@ def suggest(
     else:
         keys |= _vocabulary(values, place, categories, list_all=list_categories, is_open=is_open)
     keys["levels"] = list(levels)
-    texts = [" ".join(row) for row in zip(*(table[c] for c in time), strict=True)]
-    when = TimeFormat(time_format, time_zone) if time_format else None
-    if texts:
-        times = f"{path}: column {' '.join(time)!r}"
-        when = when or detect_time_format(texts, times, time_zone)
-        notes.append(f"times: {when}")
-        keys["pane"], said = _pane(read_times(texts, times, when), define(name=named, **keys))
-        notes.append(said)
+    if time:
+        time_ms, note = read_time_columns(path, table, time, time_format, time_zone)
+        keys["pane"], said = _pane(time_ms, define(name=named, **keys))
+        notes += [note, said]
     else:
         keys["pane"] = PANES[0]
     define(name=named, **keys)  # raises what loading it would

@@ -13,15 +13,9 @@ from numpy.typing import NDArray
 from estimators.errors import meant
 from estimators.metrics.domains import OPEN
 from estimators.metrics.metric import Metric
-from producers.populations.csv_files import detect_format, header_names, read_columns
+from producers.populations.csv_files import read_table
 from producers.populations.population import Arrivals, Column, Population
-from producers.populations.time_columns import (
-    MISSING,
-    UTC,
-    TimeFormat,
-    detect_time_format,
-    read_times,
-)
+from producers.populations.time_columns import MISSING, UTC, read_time_columns
 
 
 def read_population(
@@ -74,11 +68,7 @@ def read_population(
         )
     named = {name: [given] if isinstance(given, str) else given for name, given in columns.items()}
     names = [*itertools.chain(*named.values()), *time_columns]
-    written = detect_format(path, names)
-    headers = zip(names, header_names(path, names, written), strict=True)
-    notes = [f"file: {written}"]
-    notes += [f"column: {found!r} for {name!r}" for name, found in headers if found != name]
-    cells = read_columns(path, names, written)
+    cells, notes = read_table(path, names)
     nothing = MISSING.union(missing)
     values = {
         name: _read(metrics[name], given, cells, path, nothing) for name, given in named.items()
@@ -86,19 +76,14 @@ def read_population(
     if arrivals is not None:
         count = len(next(iter(cells.values())))
         return Population(arrivals.times(count), values, notes=tuple(notes))
-    texts = [" ".join(row) for row in zip(*(cells[c] for c in time_columns), strict=True)]
-    place = f"{path}: column {' '.join(time_columns)!r}"
-    form = TimeFormat(time_format, time_zone) if time_format else None
-    form = form or detect_time_format(texts, place, time_zone)
-    time_ms = read_times(texts, place, form)
-    notes.append(f"times: {form}")
+    time_ms, note = read_time_columns(path, cells, time_columns, time_format, time_zone)
     known = time_ms > 0
     population = Population.by_time(
         time_ms[known],
         {name: column[known] for name, column in values.items()},
         skipped=int((~known).sum()),
     )
-    return dataclasses.replace(population, notes=tuple(notes))
+    return dataclasses.replace(population, notes=(*notes, note))
 
 
 def _read(

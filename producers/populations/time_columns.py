@@ -7,7 +7,8 @@ import datetime
 import email.utils
 import re
 import zoneinfo
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,3 +178,36 @@ def read_times(
                     f"({error})"
                 ) from None
     return np.array([known[cell] for cell in cells], dtype=np.int64)
+
+
+def read_time_columns(
+    path: str | Path,
+    cells: Mapping[str, Sequence[str]],
+    columns: Sequence[str],
+    time_format: str | None = None,
+    zone: str = UTC,
+) -> tuple[NDArray[np.int64], str]:
+    """Return the event times of a table's columns, joined by spaces, and a note on their format.
+
+    Parameters
+    ----------
+    path : path
+        Of the table, for errors.
+    cells : mapping of str to sequence of str
+        The table's columns.
+    columns : sequence of str
+        Those of the times.
+    time_format : str, optional
+        As for `strptime`; by default the result of :func:`detect_time_format`.
+    zone : str
+        Of times without one.
+
+    Raises
+    ------
+    ValueError
+        As for :func:`detect_time_format` and :func:`read_times`.
+    """
+    texts = [" ".join(row) for row in zip(*(cells[name] for name in columns), strict=True)]
+    place = f"{path}: column {' '.join(columns)!r}"
+    form = TimeFormat(time_format, zone) if time_format else detect_time_format(texts, place, zone)
+    return read_times(texts, place, form), f"times: {form}"
