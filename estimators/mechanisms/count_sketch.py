@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from estimators.bounds.collisions import Collisions
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.bounds.laws.difference_law import DifferenceLaw
-from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact import hadamard
 from estimators.exact.hashing import buckets_and_signs, row_constants
@@ -21,7 +20,7 @@ from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.tallies import count_symbols
 from estimators.exact.thresholds import WORD, at_exp, miss_threshold
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
-from estimators.mechanisms.shared.symbols import index_dtype
+from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 
@@ -171,11 +170,7 @@ class CountSketch(Mechanism):
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report that is not a symbol."""
-        reports = np.frombuffer(values, dtype=self.dtype)
-        if reports.size and reports.max() >= self.symbols:
-            raise ReportError(
-                "bad_value", f"report {reports.max()}: expected 0 to {self.symbols - 1}"
-            )
+        check_symbols(values, self.dtype, self.symbols)
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, reports of symbol 0, 1, ...)."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.errors import ReportError
 from estimators.estimate import Counts
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_other
@@ -18,7 +17,7 @@ from estimators.exact.thresholds import WORD, miss_threshold
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.signs import ReportedSigns
-from estimators.mechanisms.shared.symbols import index_dtype
+from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 
 
 class Grr(SupportCounts):
@@ -71,11 +70,7 @@ class Grr(SupportCounts):
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report that is not a category."""
-        reports = np.frombuffer(values, dtype=self.dtype)
-        if reports.size and reports.max() >= self.categories:
-            raise ReportError(
-                "bad_value", f"report {reports.max()}: expected 0 to {self.categories - 1}"
-            )
+        check_symbols(values, self.dtype, self.categories)
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, reports of category 0, 1, ...)."""

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from estimators.bounds.heterogeneity import heterogeneity
 from estimators.bounds.projections import projection_limits
-from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact import hadamard
 from estimators.exact.hashing import mix, row_constants
@@ -24,7 +23,7 @@ from estimators.exact.thresholds import WORD
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
-from estimators.mechanisms.shared.symbols import index_dtype
+from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
 from estimators.weights import level_weights, total_weight
 
@@ -146,11 +145,7 @@ class Projection(SupportCounts):
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report of a row that does not exist."""
-        reports = np.frombuffer(values, dtype=self.dtype)
-        if reports.size and reports.max() >= 2 * self.rows:
-            raise ReportError(
-                "bad_value", f"report {reports.max()}: expected 0 to {2 * self.rows - 1}"
-            )
+        check_symbols(values, self.dtype, 2 * self.rows)
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, sum of the signs of row 0, 1, ...)."""

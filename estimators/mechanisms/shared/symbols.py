@@ -45,6 +45,19 @@ class ReportedSymbols(Mechanism):
         count_symbols(table, level, reports)
 
 
+def check_symbols(values: bytes, dtype: np.dtype[np.integer[Any]], symbols: int) -> None:
+    """Reject a report that is none of the symbols 0 to `symbols` - 1.
+
+    Raises
+    ------
+    ReportError
+        With the reason ``bad_value``.
+    """
+    reports = np.frombuffer(values, dtype=dtype)
+    if reports.size and reports.max() >= symbols:
+        raise ReportError("bad_value", f"report {reports.max()}: expected 0 to {symbols - 1}")
+
+
 def index_dtype(symbols: int) -> np.dtype[np.integer[Any]]:
     """Return the smallest unsigned little-endian integer for indices below `symbols`.
 
