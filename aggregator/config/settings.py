@@ -154,14 +154,9 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
 
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {
-    "topics": Topics,
-    "redis": Redis,
-    "serve": Serve,
-    "aggregate": Aggregate,
-    "publish": Publish,
-    "coordinate": Coordinate,
-    "access": Access,
-    "gateway": Gateway,
+    name: kind
+    for name, kind in get_type_hints(Settings).items()
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 }
 CONTAINER = "half of the container's limit"
 

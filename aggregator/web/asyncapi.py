@@ -48,46 +48,29 @@ def document(settings: Settings) -> dict[str, Any]:
             },
         },
         "channels": {
-            "reports": {
-                "address": topics.reports,
-                "description": "What devices report, randomized before it leaves them.",
-                "messages": {"reportBatch": {"$ref": "#/components/messages/reportBatch"}},
-                "bindings": {"kafka": {"topic": topics.reports, "bindingVersion": BINDING}},
-            },
-            "estimates": {
-                "address": topics.estimates,
-                "description": "Estimates as CloudEvents 1.0 in binary mode; read committed.",
-                "messages": {
-                    "finalEstimate": {"$ref": "#/components/messages/finalEstimate"},
-                    "provisionalEstimate": {"$ref": "#/components/messages/provisionalEstimate"},
-                },
-                "bindings": {
-                    "kafka": {
-                        "topic": topics.estimates,
-                        "topicConfiguration": {"cleanup.policy": ["compact"]},
-                        "bindingVersion": BINDING,
-                    }
-                },
-            },
-            "rounds": {
-                "address": topics.rounds,
-                "description": "Rounds of minimum and maximum metrics, for devices; read "
-                "committed.",
-                "messages": {"round": {"$ref": "#/components/messages/round"}},
-                "bindings": {
-                    "kafka": {
-                        "topic": topics.rounds,
-                        "topicConfiguration": {"cleanup.policy": ["compact"]},
-                        "bindingVersion": BINDING,
-                    }
-                },
-            },
-            "deadletters": {
-                "address": topics.deadletters,
-                "description": "Messages of the reports topic that could not be counted.",
-                "messages": {"deadLetter": {"$ref": "#/components/messages/deadLetter"}},
-                "bindings": {"kafka": {"topic": topics.deadletters, "bindingVersion": BINDING}},
-            },
+            "reports": _channel(
+                topics.reports,
+                "What devices report, randomized before it leaves them.",
+                "reportBatch",
+            ),
+            "estimates": _channel(
+                topics.estimates,
+                "Estimates as CloudEvents 1.0 in binary mode; read committed.",
+                "finalEstimate",
+                "provisionalEstimate",
+                is_compacted=True,
+            ),
+            "rounds": _channel(
+                topics.rounds,
+                "Rounds of minimum and maximum metrics, for devices; read committed.",
+                "round",
+                is_compacted=True,
+            ),
+            "deadletters": _channel(
+                topics.deadletters,
+                "Messages of the reports topic that could not be counted.",
+                "deadLetter",
+            ),
         },
         "operations": {
             "countReports": _operation("receive", "reports", "Reports are counted."),
@@ -122,6 +105,18 @@ def document(settings: Settings) -> dict[str, Any]:
             },
             "schemas": components,
         },
+    }
+
+
+def _channel(
+    topic: str, description: str, *messages: str, is_compacted: bool = False
+) -> dict[str, Any]:
+    compacted = {"topicConfiguration": {"cleanup.policy": ["compact"]}} if is_compacted else {}
+    return {
+        "address": topic,
+        "description": description,
+        "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in messages},
+        "bindings": {"kafka": {"topic": topic, **compacted, "bindingVersion": BINDING}},
     }
 
 

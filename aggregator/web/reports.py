@@ -52,7 +52,8 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
     DitherError
         If a setting cannot be used.
     """
-    limits = settings.gateway
+    limits = msgspec.structs.asdict(settings.gateway)
+    limits["acknowledge_timeout"] = milliseconds(settings.gateway.acknowledge_timeout) / 1000
     try:
         return Gateway(
             metrics,
@@ -62,13 +63,7 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
                 **clients.reporting(settings),
             },
             settings.topics.reports,
-            rate_limit=limits.rate_limit,
-            rate_limit_bytes=limits.rate_limit_bytes,
-            rate_limit_reports=limits.rate_limit_reports,
-            max_body=limits.max_body,
-            max_in_flight=limits.max_in_flight,
-            acknowledge_timeout=milliseconds(limits.acknowledge_timeout) / 1000,
-            trusted_without_tls=limits.trusted_without_tls,
+            **limits,
             times=Times(
                 milliseconds(settings.aggregate.future) / 1000,
                 milliseconds(settings.aggregate.past) / 1000,
