@@ -29,6 +29,7 @@ from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from estimators import Estimate, Metric, SearchMetric, TrustedMetric
 from producers.populations.flights import MIX, flight_metrics, flights
+from producers.populations.population import Population
 from producers.populations.produce import Produced, produce
 from producers.populations.replay import Progress
 from producers.populations.round_answers import respond
@@ -172,7 +173,9 @@ class Demonstration:
         with self._stack:
             self._population, self.metrics = flights(), flight_metrics()
             self._searches = flight_metrics(searches=True)
-            self._extremes = {name: self._extreme(one) for name, one in self._searches.items()}
+            self._extremes = {
+                name: _truth_of(one, self._population) for name, one in self._searches.items()
+            }
             local = LocalDeployment(self.settings, self.workers, searches=True)
             self._deployment = self._stack.enter_context(local)
             store = Store(connect(self.settings.redis.url), self.settings.topics.reports)
@@ -297,13 +300,6 @@ class Demonstration:
         later = bisect.bisect_right(history, counted, key=lambda truth: truth.reports)
         return history[later - 1] if later else RunningTruth(self.metrics[name]).now()
 
-    def _extreme(self, metric: Metric) -> Truth:
-        """Return the truth of all flights: they are there to be asked from the beginning."""
-        values = self._population.columns[metric.name][self._population.has_value(metric.name)]
-        truth = RunningTruth(metric)
-        truth.add(values, np.zeros(values.size, dtype=np.uint8))
-        return truth.now()
-
     def _answer(self, metric: SearchMetric) -> None:
         """Let the flights answer rounds, spread over the replay, for as long as it goes on."""
         pause = ANSWERING_SHARE * self.seconds / metric.search.rounds - DECIDING_SECONDS
@@ -324,13 +320,10 @@ class Demonstration:
 
     def _truth_of_pane(self, window: Window) -> Truth:
         """Return the truth of the pane of a release; of none before the first one."""
-        truth = RunningTruth(window.metric)
-        if window.start_ms is not None and window.end_ms is not None:
-            edges = np.searchsorted(self._population.time_ms, [window.start_ms, window.end_ms])
-            part = self._population.part(*edges.tolist())
-            values = part.columns[window.metric.name][part.has_value(window.metric.name)]
-            truth.add(values, np.zeros(len(values), dtype=np.intp))
-        return truth.now()
+        if window.start_ms is None or window.end_ms is None:
+            return RunningTruth(window.metric).now()
+        edges = np.searchsorted(self._population.time_ms, [window.start_ms, window.end_ms])
+        return _truth_of(window.metric, self._population.part(*edges.tolist()))
 
     def _is_released(self) -> bool:
         """Whether every pane that is closed and collected in trust is released."""
@@ -366,6 +359,13 @@ class Demonstration:
             )
         except BaseException as error:  # it is raised again in the main thread
             self._failure = error
+
+
+def _truth_of(metric: Metric, part: Population) -> Truth:
+    truth = RunningTruth(metric)
+    values = part.columns[metric.name][part.has_value(metric.name)]
+    truth.add(values, np.zeros(values.size, dtype=np.intp))
+    return truth.now()
 
 
 def _named(settings: Settings) -> Settings:

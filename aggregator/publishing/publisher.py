@@ -68,8 +68,12 @@ class Publisher(Leader):
             producer = EventProducer(self.settings, topics.estimates, identity)
             closing.enter_context(contextlib.closing(producer))
             self.published.catch_up()
-            finalizer, drawer = self._finalizer(), self._drawer()
-            heartbeats = Heartbeats(self.settings, self._closing())
+            origin = (self.reader, self.published, self._source, self._since_ms)
+            finalizer = PaneFinalizer(*origin, self.settings.publish.top_categories)
+            drawer = ReleaseDrawer(*origin)
+            idle_ms = milliseconds(self.settings.aggregate.idle)
+            quiet = Closing(self.reader.store, self.reader.metrics, idle_ms)
+            heartbeats = Heartbeats(self.settings, quiet)
             closing.enter_context(contextlib.closing(heartbeats))
             log.info(
                 "publisher started", topic=self.settings.topics.estimates, epoch=self.lease.epoch
@@ -120,17 +124,6 @@ class Publisher(Leader):
             return at
         self._publish(producer, finalizer.provisional_events(self.reader.store.overview()))
         return time.monotonic() + self._interval
-
-    def _finalizer(self) -> PaneFinalizer:
-        since, top = self._since_ms, self.settings.publish.top_categories
-        return PaneFinalizer(self.reader, self.published, self._source, since, top)
-
-    def _closing(self) -> Closing:
-        idle_ms = milliseconds(self.settings.aggregate.idle)
-        return Closing(self.reader.store, self.reader.metrics, idle_ms)
-
-    def _drawer(self) -> ReleaseDrawer:
-        return ReleaseDrawer(self.reader, self.published, self._source, self._since_ms)
 
     def _publish(self, producer: EventProducer, batch: Sequence[Event]) -> None:
         if not batch:

@@ -9,12 +9,7 @@ users' own values; `projections` bounds the bias of random signs, and `spheres` 
 """
 
 from estimators.bounds.answer import interval, limits
-from estimators.bounds.deviations import (
-    FlipNoise,
-    LaplaceNoise,
-    flip_noise_deviation,
-    laplace_noise_deviation,
-)
+from estimators.bounds.deviations import FlipNoise, LaplaceNoise, flip_noise_deviation
 from estimators.bounds.laws.law import Law
 from estimators.bounds.laws.repeated import RepeatedLaw
 from estimators.bounds.spheres import Directions
@@ -27,6 +22,5 @@ __all__ = [
     "RepeatedLaw",
     "flip_noise_deviation",
     "interval",
-    "laplace_noise_deviation",
     "limits",
 ]

@@ -178,21 +178,6 @@ def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_
     return min(float(tilted.min()), normal_deviation(variance, variance, third, log_p))
 
 
-def laplace_noise_deviation(
-    counts: Floats, coefficient: Floats, rate: Floats, unit: float, log_p: float
-) -> float:
-    """Bound discrete Laplace noise and the rounding to its grid: see :class:`LaplaceNoise`.
-
-    Parameters
-    ----------
-    counts, coefficient, rate, unit
-        As of :class:`LaplaceNoise`.
-    log_p : float
-        ln p, the failure probability of one side.
-    """
-    return LaplaceNoise(counts, coefficient, rate, unit).deviation(log_p)
-
-
 def _flip_cumulant(counts: Floats, coefficient: Floats, flip: Floats, tilt: Floats) -> Floats:
     z = tilt * coefficient
     grows = np.log1p(flip * np.expm1(2 * z)) - 2 * flip * z

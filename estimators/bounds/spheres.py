@@ -82,8 +82,7 @@ class Directions:
 
     def _tilts(self, log_p: float) -> Floats:
         normal = np.sqrt(-2 * log_p * self.dimension / self.variance)
-        steepest = STEEPEST * np.sqrt(self.dimension) / self.coefficient.max()
-        result: Floats = np.minimum(TILTS[:, 0] * normal, steepest)
+        result: Floats = np.minimum(TILTS[:, 0] * normal, self._steepest)
         return result
 
     def coordinate_deviation(self, log_p: float) -> float:
@@ -123,7 +122,7 @@ class Directions:
             np.geomspace(0.02, 4, 200)
             * math.sqrt(self.dimension * self.dimension / self.variance)
             * math.sqrt(-2 * log_beta / self.dimension + 1),
-            STEEPEST * math.sqrt(self.dimension) / float(self.coefficient.max()),
+            self._steepest,
         )
         markov = self._markov(tilt, self.cumulant(tilt) - log_beta)
         step = 1 + math.sqrt(self.dimension) * self.unit

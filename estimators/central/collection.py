@@ -21,11 +21,11 @@ from estimators.central.weights import (
     policy_named,
     report_weights,
 )
-from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.laplace import check_grid
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.mechanisms.shared.symbols import check_symbols
 from estimators.question import Question
 
 MOST_REPORTS = 2**32
@@ -270,9 +270,7 @@ class TrueMean(TrueValues):
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report beyond the grid."""
-        reports = np.frombuffer(values, dtype=self.dtype)
-        if reports.size and int(reports.max()) > self.grid:
-            raise ReportError("bad_value", f"report {reports.max()}: expected 0 to {self.grid}")
+        check_symbols(values, self.dtype, self.grid + 1)
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, sum)."""
@@ -342,11 +340,7 @@ class TrueFrequency(TrueValues):
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report that is not a category."""
-        reports = np.frombuffer(values, dtype=self.dtype)
-        if reports.size and int(reports.max()) >= self.categories:
-            raise ReportError(
-                "bad_value", f"report {reports.max()}: expected 0 to {self.categories - 1}"
-            )
+        check_symbols(values, self.dtype, self.categories)
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, those of each category)."""

@@ -100,7 +100,11 @@ class Ledger:
                     f"period = {period!r}: ledger {self.path} was created with a period of "
                     f"{self.period_ms} ms; leave period out, or create another file"
                 )
-            self._replace(database, given)
+            database.executemany(
+                "INSERT INTO budgets VALUES (?, ?) "
+                "ON CONFLICT (metric) DO UPDATE SET parts = excluded.parts",
+                given.items(),
+            )
 
     def __str__(self) -> str:
         return self.summary()
@@ -289,14 +293,6 @@ class Ledger:
             if freed >= missing:
                 break
         return utc_time(last + self.period_ms)
-
-    def _replace(self, database: sqlite3.Connection, given: Mapping[str, int]) -> None:
-        for metric, parts in given.items():
-            database.execute(
-                "INSERT INTO budgets VALUES (?, ?) "
-                "ON CONFLICT (metric) DO UPDATE SET parts = excluded.parts",
-                (metric, parts),
-            )
 
     def _account(
         self,

@@ -16,13 +16,7 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import chi2
 
-from estimators.bounds import (
-    Directions,
-    Law,
-    flip_noise_deviation,
-    interval,
-    laplace_noise_deviation,
-)
+from estimators.bounds import Directions, LaplaceNoise, Law, flip_noise_deviation, interval
 from estimators.bounds.differences import difference_limits
 from estimators.bounds.own_values import own_value_limits
 from estimators.bounds.spheres import width
@@ -116,9 +110,8 @@ def noise_ratio(n: int, k: int) -> tuple[float, float]:
     """Return the same for the noise alone: Laplace, and RAPPOR with k categories."""
     law, signed = laplace(n), signs(n, 2, k, free=False)
     assert law.rate is not None
-    deviation = laplace_noise_deviation(
-        law.counts, law.coefficient, law.rate, law.unit, np.log(BETA / 2)
-    )
+    noise_law = LaplaceNoise(law.counts, law.coefficient, law.rate, law.unit)
+    deviation = noise_law.deviation(np.log(BETA / 2))
     sd = np.sqrt(law.counts @ (law.coefficient**2 * variance(law.rate))) * law.unit
     log_p, flip = np.log(BETA / 2 / k), (1 - signed.contrast) / 2
     flips = flip_noise_deviation(signed.counts, signed.coefficient, flip, log_p)

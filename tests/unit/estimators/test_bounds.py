@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from estimators.bounds import Law, flip_noise_deviation, interval, laplace_noise_deviation
+from estimators.bounds import LaplaceNoise, Law, flip_noise_deviation, interval
 from estimators.bounds.inversion import lower_limit
 from estimators.exact import discrete_laplace
 
@@ -206,7 +206,7 @@ def test_the_laplace_noise_bound_nears_the_normal_one(n: int, excess: float) -> 
     coefficient = np.array([0.1, 0.9]) / counts
     variance = float(counts @ (coefficient**2 * discrete_laplace.variance(rate)))
     sd = unit * variance**0.5
-    bound = laplace_noise_deviation(counts, coefficient, rate, unit, np.log(0.025))
+    bound = LaplaceNoise(counts, coefficient, rate, unit).deviation(np.log(0.025))
     assert 1 < bound / (1.959964 * sd) < excess
 
 
