@@ -102,20 +102,13 @@ class LiveMetrics(Mapping[str, Metric]):
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
 
-    def watch(self, changed: Callable[[], object] = lambda: None) -> threading.Thread:
-        """Refresh every second in a thread of its own, which ends with the process.
-
-        Parameters
-        ----------
-        changed : callable
-            Called in that thread after each change.
-        """
+    def watch(self) -> threading.Thread:
+        """Refresh every second in a thread of its own, which ends with the process."""
 
         def look() -> None:
             pause = threading.Event()
             while not pause.wait(LOOK_SECONDS):
-                if self.refresh():
-                    changed()
+                self.refresh()
 
         thread = threading.Thread(target=look, name="definitions", daemon=True)
         thread.start()

@@ -43,11 +43,6 @@ class EmbeddedBroker:
     partition, and forgets everything when it is closed. It cannot create topics through the
     admin interface.
 
-    Parameters
-    ----------
-    brokers : int
-        How many.
-
     Examples
     --------
     >>> with EmbeddedBroker() as broker:
@@ -55,8 +50,7 @@ class EmbeddedBroker:
     4
     """
 
-    def __init__(self, brokers: int = 1) -> None:
-        self.brokers = brokers
+    def __init__(self) -> None:
         self._handle: Producer | None = None
         self._servers = ""
 
@@ -70,7 +64,7 @@ class EmbeddedBroker:
         from confluent_kafka import Producer
 
         # Below notices: librdkafka tells on stderr that this is a mock cluster.
-        self._handle = Producer({"test.mock.num.brokers": self.brokers, "log_level": 4})
+        self._handle = Producer({"test.mock.num.brokers": 1, "log_level": 4})
         listed = self._handle.list_topics(timeout=READY_TIMEOUT).brokers.values()
         self._servers = ",".join(f"{broker.host}:{broker.port}" for broker in listed)
         return self
