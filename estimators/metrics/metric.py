@@ -217,9 +217,19 @@ class Metric(ABC):
         return getattr(self.domain, "categories", None)
 
     @property
+    def watch(self) -> Sequence[str] | None:
+        """For an open vocabulary, the strings of an estimate by default."""
+        return getattr(self.domain, "watch", None)
+
+    @property
     def dimension(self) -> int | None:
         """The number of coordinates of a vector."""
         return getattr(self.domain, "dimension", None)
+
+    @property
+    def coordinates(self) -> Sequence[str] | None:
+        """The names of the coordinates, if they have any."""
+        return getattr(self.domain, "coordinates", None)
 
     @property
     def radius(self) -> float | None:

@@ -100,3 +100,25 @@ def test_a_class_refuses_the_kinds_and_domains_of_others() -> None:
     for kind, domain in (("maximum", LATE.domain), ("mean", Ball(dimension=2, radius=1))):
         with pytest.raises(DefinitionError, match=r"late\.kind = .* expected a kind that can be"):
             dataclasses.replace(LATE, kind=kind, domain=domain)
+
+
+def test_the_keys_of_a_kind_are_read_from_the_metric() -> None:
+    place = define(
+        name="place",
+        kind="vector_mean",
+        mechanism="hemisphere",
+        coordinates=["x", "y"],
+        radius=2,
+        levels=[1],
+    )
+    assert (place.coordinates, place.dimension, place.radius) == (["x", "y"], 2, 2)
+    page = define(
+        name="page",
+        kind="frequency",
+        mechanism="count_sketch",
+        categories="open",
+        watch=["/"],
+        levels=[1],
+    )
+    assert (page.categories, page.watch, page.category_names) == ("open", ["/"], ("/",))
+    assert (page.range, page.coordinates, place.watch) == (None, None, None)
