@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from aggregator.storage import sizes
+from aggregator.storage import parsing, sizes
 from aggregator.storage.commands import Command
 
 STAMP = ("epoch", "token", *sizes.FACTS)
@@ -104,7 +104,7 @@ def _piece(plan: Plan, head: tuple[Any, Any, Any], found: list[Any]) -> Piece:
     if sizes.are_known(facts):
         if indexed is None:
             raise sizes.lost(f"{plan.prefix}:sizes", 0, 1)
-        if size is not None and int(size) != len(opened):
+        if size is not None and parsing.integer(f"{plan.prefix}:sizes", size, 0) != len(opened):
             raise sizes.lost(f"{plan.prefix}:open", len(opened), size)
     return Piece(opened, found)
 

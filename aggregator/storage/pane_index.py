@@ -79,7 +79,8 @@ class PaneIndex:
                 raise sizes.lost(f"{prefixes[partition]}:sizes", 0, 1)
             if is_indexed and not panes:
                 raise StateUnreadable(key, "nothing", "an index of panes that were counted")
-            if known[partition] and panes < int(size or 0):
+            least = parsing.integer(f"{prefixes[partition]}:sizes", size or b"0", 0)
+            if known[partition] and panes < least:
                 raise sizes.lost(key, panes, size)
             starts = [parsing.start(key, member)[0] for member in members]
             if len(starts) > len(set(starts)):
@@ -154,7 +155,7 @@ class PaneIndex:
         if sizes.are_known(facts):
             if not found:
                 return [sizes.lost(f"{prefix}:sizes", 0, 1)]
-            growing = {n.decode(): int(size) for n, size in found.items()}
+            growing = parsing.counts(f"{prefix}:sizes", found)
             least |= {
                 name: size
                 for name, size in growing.items()

@@ -158,7 +158,8 @@ class PartitionStore:
         except redis.ResponseError as error:
             raise self._diagnose(prefix, error) from None
         if outcome == b"gone":
-            raise lost(stored_epoch.decode(), *rest.split(b":"))
+            found, _, all_of_them = rest.partition(b":")
+            raise lost(stored_epoch.decode(errors="replace"), found, all_of_them)
         if outcome == b"torn":
             torn = PartialCommit(name, epoch, expected, rest.decode(errors="replace"), prefix)
             self.halt(number, str(torn))
@@ -192,8 +193,10 @@ class PartitionStore:
                 raise self._diagnose(prefix, error) from None
             snapshot = Snapshot.of(prefix, found)
             *_, short = found
-            if short and (short[1] or not self._has_appeared(prefix, short[0].decode())):
-                raise lost(short[0].decode(), *short[1:])
+            if short and (
+                short[1] or not self._has_appeared(prefix, short[0].decode(errors="replace"))
+            ):
+                raise lost(short[0].decode(errors="replace"), *short[1:])
             if short:
                 continue
             if not snapshot.gone or snapshot.next_offset == TORN:

@@ -36,4 +36,5 @@ def lost(key: str, found: bytes | int, expected: bytes | int) -> StateUnreadable
     """
     number = int(found)
     shown = f"{number} entries" if number else "nothing"
-    return StateUnreadable(key, shown, f"all that was committed, {int(expected)}")
+    all_of_them = expected.decode(errors="replace") if isinstance(expected, bytes) else expected
+    return StateUnreadable(key, shown, f"all that was committed, {all_of_them}")
