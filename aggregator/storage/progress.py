@@ -76,6 +76,8 @@ class TopicProgress:
     rounds : dict of str to bytes
         The rounds that were published last, by metric key:
         :func:`aggregator.storage.parsing.open_round` reads them.
+    policies_key : str
+        Where the policies are.
     unreadable : dict of int to StateUnreadable
         The partitions of which this cannot be said. No estimate is right without them.
     """
@@ -84,12 +86,13 @@ class TopicProgress:
     policies: dict[str, str]
     rounds: dict[str, bytes] = dataclasses.field(default_factory=dict)
     unreadable: dict[int, StateUnreadable] = dataclasses.field(default_factory=dict)
+    policies_key: str = "policies"
 
     def changed_ms(self, metric: str) -> int | None:
         """Return when a metric's policy of weights was changed last; None: never."""
         field = changed_field(metric)
         found = self.policies.get(field)
-        return None if found is None else parsing.integer(f"policies, field {field}", found, 0)
+        return None if found is None else parsing.integer(f"{self.policies_key}, field {field}", found, 0)
 
     def check(self) -> None:
         """Raise StateUnreadable if a partition is left out."""

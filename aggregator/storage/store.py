@@ -93,6 +93,7 @@ class Store(Commands):
             parsing.texts(policies, readable(set_ones)),
             parsing.names(rounds_key(self.topic), readable(opened)),
             unreadable,
+            policies,
         )
 
     def is_same_history(self, overview: TopicProgress) -> bool:
