@@ -45,7 +45,7 @@ class TopicGone(BrokerUnreachable):
         DitherError.__init__(
             self,
             f"topic {topic!r} is gone: a broker answers but has no such topic (it was deleted, or "
-            "this user may not see it). Bring it back, or create it with "
+            "this user has no permission to see it). Bring it back, or create it with "
             "`dither topics`; docs/operations.md#a-topic-is-gone",
         )
 

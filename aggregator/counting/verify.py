@@ -66,7 +66,7 @@ def verify(
                 continue
             outcome.compare_end(number, snapshot, log)
             if snapshot.next_offset == TORN:
-                why = snapshot.owner.get("halted") or "a commit was applied by half"
+                why = snapshot.owner.get("halted") or "a commit was applied only in part"
                 outcome.differences.append(Difference(number, "everything", why))
             elif snapshot.next_offset != UNSET:
                 if number not in listed:

@@ -253,7 +253,7 @@ def halted(overview: TopicProgress) -> list[str]:
     stopped = {number: one.owner for number, one in standings if one.is_halted}
     found = [
         f"partition {number} is halted{_since(owner)}: "
-        f"{owner.get('halted') or 'a commit was applied by half'}"
+        f"{owner.get('halted') or 'a commit was applied only in part'}"
         for number, owner in stopped.items()
     ]
     found += [f"partition {number} is halted: {e}" for number, e in overview.unreadable.items()]

@@ -92,7 +92,11 @@ class TopicProgress:
         """Return when a metric's policy of weights was changed last; None: never."""
         field = changed_field(metric)
         found = self.policies.get(field)
-        return None if found is None else parsing.integer(f"{self.policies_key}, field {field}", found, 0)
+        return (
+            None
+            if found is None
+            else parsing.integer(f"{self.policies_key}, field {field}", found, 0)
+        )
 
     def check(self) -> None:
         """Raise StateUnreadable if a partition is left out."""

@@ -58,6 +58,8 @@ def _accept(name: str, found: Any) -> Mapping[str, type[Mechanism]]:
     is_one = isinstance(found, type) and issubclass(found, Mechanism)
     if not is_one or getattr(found, "name", None) != name or not getattr(found, "kinds", None):
         raise ValueError(f"a subclass of estimators.mechanisms.Mechanism with name {name!r}, kinds")
+    if missing := sorted(found.__abstractmethods__):
+        raise ValueError(f"a mechanism that has {', '.join(missing)}")
     return _by_kind(found)
 
 

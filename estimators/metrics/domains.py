@@ -110,9 +110,15 @@ class Domain(ABC):
         ValueError
             If there are no categories, or not these.
         """
-        if labels is not None:
+        if labels is None:
+            return self.labels, None
+        if self.names != "categories":
             raise ValueError(f"categories = {list(labels)}: metric {self.metric!r} has none")
-        return self.labels, None
+        _each_once(self.metric, labels)
+        if unknown := [label for label in labels if label not in self.labels]:
+            hint = meant(str(unknown[0]), self.labels)
+            raise ValueError(f"category {unknown[0]!r} of {self.metric!r}: {hint}")
+        return tuple(map(str, labels)), np.array([self.labels.index(str(x)) for x in labels])
 
     def refuse(self, key: str, expected: str) -> NoReturn:
         """Raise DefinitionError for the value of a key."""

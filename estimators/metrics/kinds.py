@@ -53,6 +53,8 @@ class Kind:
         return {field.name: field for field in fields if field.init and field.name != "metric"}
 
 
+LABELS = ("categories", "coordinates")
+"""What the labels of named numbers can be, as answers call them."""
 _PRIVATE_OR_TRUSTED, _SEARCHED = frozenset({Way.LOCAL, Way.TRUSTED}), frozenset({Way.SEARCH})
 _BUILT_IN = (
     Kind("mean", Interval, Shape.NUMBER, _PRIVATE_OR_TRUSTED),
@@ -66,6 +68,12 @@ _BUILT_IN = (
 def _accept(name: str, found: Any) -> Kind:
     if not isinstance(found, Kind) or found.name != name:
         raise ValueError(f"an estimators.metrics.kinds.Kind with the name {name!r}")
+    if missing := sorted(found.domain.__abstractmethods__):
+        raise ValueError(f"a kind whose domain has {', '.join(missing)}")
+    names = LABELS if found.shape is Shape.NAMED_NUMBERS else ("",)
+    if found.domain.names not in names:
+        expected = " or ".join(map(repr, names))
+        raise ValueError(f"a domain with names = {expected}, found {found.domain.names!r}")
     return found
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from estimators.bounds.manipulation import Influence, Reach, largest_shifts
 from estimators.estimate import Counts, Estimate
-from estimators.mechanisms import Mechanism, mechanism_class, mechanisms_for
+from estimators.mechanisms import MECHANISMS, Mechanism, mechanism_class, mechanisms_for
 from estimators.metrics.domains import OPEN
-from estimators.metrics.kinds import Way
+from estimators.metrics.kinds import KINDS, Way
 from estimators.metrics.reported import ReportedMetric
 from estimators.question import Question
 
@@ -65,9 +65,23 @@ class LocalMetric(ReportedMetric):
             self.refuse("mechanism", f"one for an open vocabulary: {self._with('open_vocabulary')}")
         if not is_open and not mechanism.closed_vocabulary:
             self.refuse("categories", f"{OPEN!r} for {self.mechanism}, which needs no list")
+        if self.memoized and self.kind not in KINDS.built_in:
+            self.refuse(
+                "memoized", f"false for kind {self.kind!r}: Dither cannot repeat its answers"
+            )
         if self.memoized and not mechanism.memoizable:
             fitting = self._with("memoizable") or "(none)"
             self.refuse("memoized", f"false, or one of the mechanisms {fitting}")
+
+    def __post_init__(self) -> None:
+        """Refuse also a mechanism from another distribution that says more than a level allows."""
+        super().__post_init__()
+        if self.mechanism in MECHANISMS.built_in:
+            return
+        for level, epsilon in enumerate(self.levels):
+            if not self.randomizer.is_private(level):
+                expected = f"one that proves epsilon = {epsilon:g}: see `privacy_ratio`"
+                self.refuse("mechanism", expected)
 
     def _with(self, ability: str) -> str:
         """Return the names of the mechanisms for this kind with some property."""

@@ -139,4 +139,6 @@ def _domain(metric: Metric) -> str:
         return ball.strip()
     if metric.categories == OPEN:
         return "any string"
-    return f"{len(metric.category_names)} categories"
+    if metric.category_names:
+        return f"{len(metric.category_names)} categories"
+    return ", ".join(f"{key} = {value}" for key, value in metric.domain.meaning.items())

@@ -26,6 +26,7 @@ from aggregator.rounds.waiting_devices import Waiting
 from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
 from estimators.errors import meant
+from estimators.metrics.kinds import KINDS
 from producers.device.rounds import Round
 from producers.kafka.kafka_errors import DeliveryError
 from producers.populations.csv_files import NoColumnError
@@ -124,6 +125,11 @@ def produce(
     if metric not in metrics:
         raise UnknownMetric(metric, meant(metric, metrics))
     definition = metrics[metric]
+    if definition.kind not in KINDS.built_in:
+        raise click.UsageError(
+            f"{metric} is of kind {definition.kind!r}, which another distribution brings: expected "
+            f"one of {', '.join(KINDS.built_in)}; report to it with producers.Reporter"
+        )
     if simulate is not None and definition.kind == "vector_mean":
         raise click.UsageError(
             f"--simulate: {metric} is a vector_mean, and vectors cannot be simulated; expected "

@@ -48,6 +48,15 @@ class ReportedSymbols(Mechanism):
 def check_symbols(values: bytes, dtype: np.dtype[np.integer[Any]], symbols: int) -> None:
     """Reject a report that is none of the symbols 0 to `symbols` - 1.
 
+    Parameters
+    ----------
+    values : bytes
+        The reports.
+    dtype : numpy dtype
+        Of a report.
+    symbols : int
+        How many there are.
+
     Raises
     ------
     ReportError

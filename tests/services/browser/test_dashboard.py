@@ -307,7 +307,7 @@ def test_a_token_is_asked_for_where_one_is_needed(
         expect(drift.locator(".notice.danger")).to_contain_text("admin is needed")
         choice.select_option("proportional")
         give("dither_wrong")
-        expect(dialog).to_contain_text("not known")
+        expect(dialog).to_contain_text("does not know the token")
         give(ops)
         expect(page.get_by_role("status")).to_have_text("drift now has proportional weights.")
         expect(drift.locator(".notice.danger")).to_have_count(0)

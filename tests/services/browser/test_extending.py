@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -105,3 +107,22 @@ def test_a_value_that_is_neither_is_refused_on_the_device(installed: None) -> No
     agree = define(name="agree", kind="share_of_yes", mechanism="coin", levels=[1])
     with pytest.raises(ValueError, match="value 'perhaps': expected 'yes' or 'no'"):
         agree.randomize(np.array(["yes", "perhaps"]), [0, 0])
+
+
+def test_what_cannot_be_done_with_it_is_said(installed: None, tmp_path: Path) -> None:
+    from estimators import DefinitionError, define
+
+    agree: dict[str, Any] = {"name": "agree", "kind": "share_of_yes", "levels": [1]}
+    with pytest.raises(DefinitionError, match="false for kind 'share_of_yes'"):
+        define(**agree, mechanism="coin", memoized=True)
+    file = tmp_path / "metrics.toml"
+    file.write_text(METRICS)
+    run = subprocess.run(
+        [sys.executable, "-m", "aggregator", "produce", "agree", "--simulate", "uniform"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "DITHER_METRICS": str(file)},
+    )
+    assert run.returncode == 2
+    assert "of kind 'share_of_yes', which another distribution brings" in run.stderr

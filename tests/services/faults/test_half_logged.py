@@ -88,5 +88,5 @@ def test_after_two_power_failures_a_commit_is_whole_or_gone_or_marked(
             taken = acquire_partition(
                 store, 0, "next", Log(lambda: (0, 3)), "", {"delay": DELAY}, Aggregate()
             )
-            assert "applied by half" in taken.halted
+            assert "applied only in part" in taken.halted
             assert store.owner(0)["next"] == str(TORN), "for those who watch"

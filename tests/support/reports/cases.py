@@ -33,7 +33,7 @@ OPEN: dict[str, Any] = {"categories": "open", "watch": NAMES}
 #: Every mechanism with every kind that it serves: its name, and the kind after it where it has two.
 CASES = {
     name if len(by_kind) == 1 else f"{name}_{kind}": (name, kind)
-    for name, by_kind in MECHANISMS.items()
+    for name, by_kind in MECHANISMS.built_in.items()
     for kind in by_kind
 }
 

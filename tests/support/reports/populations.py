@@ -85,7 +85,7 @@ class Population:
 
     def reseeded(self, seed: int) -> Population:
         """Return the population with hashes of its own, where its mechanism cannot do without."""
-        if mechanism_class(self.mechanism, "frequency").closed_vocabulary:
+        if self.metric.mechanism_class.closed_vocabulary:
             return self
         return dataclasses.replace(self, options=(("seed", seed),))
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from estimators import DefinitionError
-from estimators.mechanisms import MECHANISMS, Laplace, Mechanism, mechanism_class
-from estimators.metrics.kinds import KINDS
+from estimators import DefinitionError, define
+from estimators.mechanisms import (
+    MECHANISMS,
+    Laplace,
+    Mechanism,
+    RandomizedResponse,
+    mechanism_class,
+)
+from estimators.metrics.domains import Categories, Domain, Interval
+from estimators.metrics.kinds import KINDS, Kind
 from estimators.registry import Registry
+from estimators.shapes import Shape
 from tests.support.paths import ROOT
 
 GROUP = "dither.tested"
@@ -194,3 +204,31 @@ def test_a_kind_from_outside_has_keys_and_a_mechanism_of_its_own(tmp_path: Path)
         "m.grain = 'x': expected int, got str",
         "m.mechanism = 'laplace': expected a mechanism for kind 'trimmed_mean': coarse",
     ]
+
+
+class Leak(RandomizedResponse):
+    """Flips half as often as its level demands."""
+
+    name = "leak"
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        return super().privacy_ratio(level) ** 2
+
+
+def test_a_mechanism_from_outside_has_to_prove_its_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(MECHANISMS), "_outside", {"leak": lambda: {"mean": Leak}})
+    with pytest.raises(DefinitionError, match="one that proves epsilon = 1: see `privacy_ratio`"):
+        define(name="m", kind="mean", mechanism="leak", range=(0, 1), levels=[1])
+
+
+def test_a_kind_from_outside_says_what_its_labels_are_and_what_it_means() -> None:
+    colours = dataclasses.make_dataclass("Colours", [], bases=(Interval,), frozen=True)
+    colours.names = "colours"  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="names = 'categories' or 'coordinates', found 'colours'"):
+        KINDS._accept("colours", Kind("colours", colours, Shape.NAMED_NUMBERS))
+    with pytest.raises(ValueError, match="names = '', found 'categories'"):
+        KINDS._accept("one", Kind("one", Categories, Shape.NUMBER))
+    with pytest.raises(ValueError, match="a kind whose domain has ends, meaning, opposite"):
+        KINDS._accept("nothing", Kind("nothing", Domain, Shape.NUMBER))  # type: ignore[type-abstract]
+    with pytest.raises(ValueError, match="a mechanism that has accumulate, estimate"):
+        MECHANISMS._accept("bare", type("Bare", (Mechanism,), {"name": "bare", "kinds": {"mean"}}))
