@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from aggregator.clock import SystemClock
+from aggregator.storage.store import Store
 from tests.services.faults.play import read, replayed
 from tests.support.reports.messages import DAY
 from tests.support.reports.traffic import traffic
@@ -59,7 +60,7 @@ def lenient(apache_kafka: Kafka, deployment: Deployment) -> Deployment:
         6, message_timestamp_after_max_ms=10 * DAY, message_timestamp_before_max_ms=10 * DAY
     )
     deployment.settings.topics.reports = deployment.topic
-    deployment.store.topic = deployment.topic
+    deployment.store = Store(deployment.store.client, deployment.topic)
     return deployment
 
 
