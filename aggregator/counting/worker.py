@@ -98,16 +98,15 @@ class Worker:
             for text in (self._settings.stuck_after, self._settings.stuck_exit)
         )
         self._watchdog = Watchdog(after, end_after, self._report_stuck, end)
-        definitions = lambda: self._defined  # noqa: E731
         self._committer = Committer(
-            settings, store, clients, definitions, self._isolator, self._watchdog, clock
+            settings, store, clients, self._definitions, self._isolator, self._watchdog, clock
         )
         self._assignment = Assignment(
             settings,
             store,
             name,
             clients,
-            definitions,
+            self._definitions,
             self._committer.commit_revoked,
             self._backoff,
             self._watchdog,
@@ -136,6 +135,10 @@ class Worker:
                 self._watchdog.enter("leaving")
                 self._assignment.close()
                 log.info("stopped", worker=self.name)
+
+    def _definitions(self) -> Mapping[str, Metric]:
+        """Return the metrics that are counted now."""
+        return self._defined
 
     def _step(self) -> None:
         self._watchdog.enter("consuming")

@@ -99,16 +99,22 @@ class Campaign:
         self._random = self._hostile.random
         self._metric = self.deployment.metrics["honest"]
         self._servers, self._made = kafka.bootstrap_servers, 0
-        self._limit_topic()
+        self._configure_topic()
         self._honest = self._producer()
 
-    def _limit_topic(self) -> None:
-        """Let the topic take record batches as `dither topics` would have it."""
+    def _configure_topic(self) -> None:
+        """Let the topic take record batches as `dither topics` would have it, and keep them all.
+
+        With producers' timestamps, a segment of old ones would be deleted while the campaign runs.
+        """
         admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
         operation = AlterConfigOpType.SET
-        entry = ConfigEntry("max.message.bytes", str(TOPIC_BYTES), incremental_operation=operation)
+        entries = [
+            ConfigEntry(name, value, incremental_operation=operation)
+            for name, value in (("max.message.bytes", str(TOPIC_BYTES)), ("retention.ms", "-1"))
+        ]
         kind = ConfigResource.Type.TOPIC
-        resource = ConfigResource(kind, self.deployment.topic, incremental_configs=[entry])
+        resource = ConfigResource(kind, self.deployment.topic, incremental_configs=entries)
         admin.incremental_alter_configs([resource])[resource].result(timeout=30)
 
     def _producer(self, **properties: Any) -> Producer:
@@ -217,7 +223,7 @@ class Campaign:
         assert counted == expected, (counted, expected)
         assert not [number for number in counted if store.owner(number).get("halted")]
         found = self.deployment.verify()
-        assert found.verified, found.differences[:5]
+        assert found.verified, (found.differences + found.unverifiable + found.unjudged)[:5]
 
     def run(self, messages: int, seconds: float, *, halts: bool) -> Outcome:
         """Attack running workers; then, if wanted, halt a partition and have it skipped."""
