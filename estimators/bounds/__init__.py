@@ -5,11 +5,11 @@
 users' own values; `projections` bounds the bias of random signs, and `spheres` the mean of vectors.
 `self_normalised` and `differences` have the intervals of the Hadamard mechanisms; `collisions` and
 `own_signs` those of a count sketch. `anytime` has the mixture that holds at all times at once.
-`answer` chooses the interval for a question.
+`intervals` chooses the interval for a question.
 """
 
-from estimators.bounds.answer import interval, limits
 from estimators.bounds.deviations import FlipNoise, LaplaceNoise, flip_noise_deviation
+from estimators.bounds.intervals import interval, limits
 from estimators.bounds.laws.law import Law
 from estimators.bounds.laws.repeated import RepeatedLaw
 from estimators.bounds.spheres import Directions

@@ -26,7 +26,7 @@ import math
 
 import numpy as np
 
-from estimators.bounds.answer import normal_quantile
+from estimators.bounds.intervals import normal_quantile
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.own_signs import own_sign_limits
 from estimators.bounds.self_normalised import self_normalised_interval

@@ -58,7 +58,7 @@ import math
 
 import numpy as np
 
-from estimators.bounds.answer import interval, normal_quantile
+from estimators.bounds.intervals import interval, normal_quantile
 from estimators.bounds.inversion import SAFETY
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.laws.law import Law

@@ -39,7 +39,7 @@ import math
 
 import numpy as np
 
-from estimators.bounds.answer import limits
+from estimators.bounds.intervals import limits
 from estimators.bounds.laws.law import Law
 from estimators.estimate import Floats
 from estimators.question import Question
@@ -64,7 +64,7 @@ def projection_limits(
     Parameters
     ----------
     law, observed, question, log_p, total
-        As in :func:`estimators.bounds.answer.limits`, for theta.
+        As in :func:`estimators.bounds.intervals.limits`, for theta.
     rows : int
         m.
     log_values : float

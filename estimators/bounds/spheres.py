@@ -15,8 +15,8 @@ import math
 import numpy as np
 
 from estimators.bounds import anytime
-from estimators.bounds.answer import normal_quantile
 from estimators.bounds.deviations import TILTS, normal_deviation
+from estimators.bounds.intervals import normal_quantile
 from estimators.estimate import Floats
 from estimators.question import Question
 

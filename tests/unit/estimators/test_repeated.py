@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from estimators.bounds import Law, RepeatedLaw, interval
-from estimators.bounds.answer import limits
+from estimators.bounds.intervals import limits
 from estimators.mechanisms import Projection, Rappor, RepeatedFrequency, mechanism_class
 from estimators.mechanisms.repetition import FREQUENCIES
 from estimators.mechanisms.shared.signs import RepeatedSigns
