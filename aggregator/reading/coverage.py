@@ -9,53 +9,17 @@ docs/bounds.md has what each choice promises, and its price.
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
+from aggregator.reading.query import Query
 from aggregator.reading.windows import Window
 from aggregator.timestamps import iso
 from estimators import Estimate, Metric
 from estimators.rounding import certainty, percent
 from estimators.weights import WEIGHTINGS
 
-MOST_WINDOWS = 1_000_000
 THIS_WINDOW = "this window"
 ALL_TIMES = "all times from "
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Looks:
-    """How often somebody looks, and what they chose before they did.
-
-    Attributes
-    ----------
-    windows : int
-        So many windows, stated in advance, are all covered together: each has beta / windows. The
-        final answers are right together with 1 - beta, and so are all answers while they grow.
-    weights_fixed : bool
-        Weights and target were chosen before looking: beta is not shared among what there is.
-    """
-
-    windows: int = 1
-    weights_fixed: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse a number of windows that cannot be."""
-        if not 1 <= self.windows <= MOST_WINDOWS:
-            raise ValueError(f"windows = {self.windows}: expected 1 to {MOST_WINDOWS:,}")
-
-    def check(self, window: Window) -> None:
-        """Refuse several windows of what is no window."""
-        if window.is_running_total and not window.slides:
-            self.refuse_several(
-                "expected a window, or a start and an end; a running total has one start"
-            )
-
-    def refuse_several(self, why: str) -> None:
-        """Raise ValueError if there are several windows, which cannot share bounds."""
-        if self.windows > 1:
-            raise ValueError(f"windows = {self.windows}: {why}")
 
 
 def distinct_policies(metric: Metric) -> int:
@@ -75,7 +39,7 @@ def distinct_policies(metric: Metric) -> int:
     return len(np.unique(shares.round(9), axis=0))
 
 
-def chosen_among(window: Window, weights: str | None, target: str, looks: Looks) -> int:
+def chosen_among(window: Window, query: Query) -> int:
     """Return among how many answers somebody may have chosen this one after looking.
 
     The policy in force, and the target ``population``, are what is shown unless something else is
@@ -88,21 +52,18 @@ def chosen_among(window: Window, weights: str | None, target: str, looks: Looks)
     ----------
     window : Window
         What was read.
-    weights : str, optional
-        The policy that was asked for by name.
-    target : {"population", "sample"}
-    looks : Looks
-        What was said about other looks.
+    query : Query
+        What was asked for by name, and whether it was chosen before looking.
     """
-    if looks.weights_fixed:
+    if query.weights_fixed:
         return 1
     start, changed = window.start_ms, window.changed_ms
     was_changed = changed is not None and (start is None or start < changed)
-    among = distinct_policies(window.metric) if weights is not None or was_changed else 1
-    return among * (1 if target == "population" else 2)
+    among = distinct_policies(window.metric) if query.weights is not None or was_changed else 1
+    return among * (1 if query.target == "population" else 2)
 
 
-def covers(window: Window, found: Estimate, looks: Looks, *, looked_once: bool = False) -> str:
+def covers(window: Window, found: Estimate, query: Query) -> str:
     """Return what the bounds of an answer cover together, with its probability.
 
     Of a window that grows: the answers until it is final, whose bounds are another statement.
@@ -113,17 +74,16 @@ def covers(window: Window, found: Estimate, looks: Looks, *, looked_once: bool =
         What was read.
     found : Estimate
         Its answer.
-    looks : Looks
-        What was said about other looks.
-    looked_once : bool
-        Whether bounds for a closed window were asked for of one that may still grow.
+    query : Query
+        What was asked: how many windows.
     """
-    if looks.windows > 1:
-        return f"{looks.windows} windows"
+    if query.windows > 1:
+        return f"{query.windows} windows"
     if found.bound == "normal":
         return f"{THIS_WINDOW}, asymptotically"
     if found.bound == "anytime" and window.end_ms is None and not window.slides:
         return ALL_TIMES + (iso(window.start_ms) or "the first report")
+    looked_once = found.bound == "fixed" and window.status != "final"
     return f"{THIS_WINDOW}, looked at once" if looked_once else THIS_WINDOW
 
 

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from aggregator.errors import StateUnreadable, UnknownMetric
-from aggregator.reading.coverage import Looks
 from aggregator.reading.pane_sums import PaneSums
-from aggregator.reading.plans import EstimateOptions, LocalPlan, Plan, SearchPlan, plan_for
-from aggregator.reading.plans.base import ONE_LOOK
+from aggregator.reading.plans import LocalPlan, Plan, SearchPlan, plan_for
+from aggregator.reading.query import EVERYTHING, Query, SeriesQuery, Time
 from aggregator.reading.releases import Releases
-from aggregator.reading.series_plan import SeriesPlan, SeriesQuery
-from aggregator.reading.windows import Time, TimeRange, Window, event_time
+from aggregator.reading.series_plan import SeriesPlan
+from aggregator.reading.windows import Window, event_time
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.connection import connect
@@ -84,22 +83,7 @@ class Reader:
             raise UnknownMetric(name, meant(name, self.metrics))
         return self.metrics[name]
 
-    def estimate(
-        self,
-        name: str,
-        start: Time = None,
-        end: Time = None,
-        beta: float = 0.05,
-        weights: str | None = None,
-        bound: str = "auto",
-        target: str = "population",
-        *,
-        window: str | None = None,
-        categories: Sequence[str | int] | None = None,
-        simultaneous: bool = True,
-        windows: int = 1,
-        weights_fixed: bool = False,
-    ) -> Estimate:
+    def estimate(self, name: str, start: Time = None, end: Time = None, **options: Any) -> Estimate:
         """Estimate a metric over a window of event time.
 
         Parameters
@@ -107,19 +91,9 @@ class Reader:
         name : str
         start, end : float (seconds since the epoch), datetime or None
             The window [start, end), widened to whole panes; None: unbounded.
-        weights : str, optional
-            The policy that is in force for the metric (``dither weights``), by default.
-        bound : str
-            ``"auto"``: fixed for a window that is final, anytime for what may still grow:
-            two statements, each of which holds with 1 - beta.
-        window : str, optional
-            Instead of start and end: a duration such as ``"1h"``, the last hour of event time.
-        beta, target, categories, simultaneous
-            See :meth:`estimators.Metric.estimate`. Where weights or a target are named, beta is
-            shared among all there are, unless they are fixed. The answer without a name is none of
-            these: whoever compares with it names its policy, too.
-        windows, weights_fixed
-            See :class:`aggregator.reading.coverage.Looks`.
+        **options
+            The other fields of :class:`aggregator.reading.query.Query`: ``window``, ``beta``,
+            ``weights``, ``bound``, ``target``, ``categories`` and so on.
 
         Returns
         -------
@@ -130,32 +104,16 @@ class Reader:
 
         Raises
         ------
+        UnknownMetric
+            If there is no such metric.
         ValueError
             If the window is empty, or a release was not drawn as it is asked for.
         """
-        return self.answer(
-            self.window(name, start, end, window),
-            beta,
-            weights,
-            bound,
-            target,
-            categories=categories,
-            simultaneous=simultaneous,
-            looks=Looks(windows=windows, weights_fixed=weights_fixed),
-        )
+        query = Query(start, end, **options)
+        return self.answer(self.window(name, query), query)
 
     @staticmethod
-    def answer(
-        window: Window,
-        beta: float = 0.05,
-        weights: str | None = None,
-        bound: str = "auto",
-        target: str = "population",
-        *,
-        categories: Sequence[str | int] | None = None,
-        simultaneous: bool = True,
-        looks: Looks = ONE_LOOK,
-    ) -> Estimate:
+    def answer(window: Window, query: Query = EVERYTHING) -> Estimate:
         """Estimate from a window that was read before.
 
         Of a metric that is asked in rounds the definition says all that can be asked: where the
@@ -164,29 +122,24 @@ class Reader:
         Parameters
         ----------
         window : Window
-        beta, weights, bound, target, categories, simultaneous
-            As of :meth:`estimate`.
-        looks : Looks
-            How often somebody looks.
+        query : Query
+            How it is estimated; its stretch of event time is not looked at.
 
         Raises
         ------
         ValueError
             If it cannot be asked so.
         """
-        options = EstimateOptions(beta, weights, bound, target, categories, simultaneous, looks)
-        return plan_for(window.metric).answer(window, options)
+        return plan_for(window.metric).answer(window, query)
 
-    def window(
-        self, name: str, start: Time = None, end: Time = None, window: str | None = None
-    ) -> Window:
+    def window(self, name: str, query: Query = EVERYTHING) -> Window:
         """Read a window: the sum of a metric's panes over all partitions.
 
         Parameters
         ----------
         name : str
-        start, end, window
-            As of :meth:`estimate`.
+        query : Query
+            Its stretch of event time.
 
         Raises
         ------
@@ -195,24 +148,17 @@ class Reader:
         ValueError
             If the window is empty.
         """
-        return self.read(self.describe(self.store.overview(), name, start, end, window))
+        return self.read(self.describe(self.store.overview(), name, query))
 
-    def describe(
-        self,
-        overview: TopicProgress,
-        name: str,
-        start: Time = None,
-        end: Time = None,
-        window: str | None = None,
-    ) -> Window:
+    def describe(self, overview: TopicProgress, name: str, query: Query = EVERYTHING) -> Window:
         """Return a window that is not read: what is asked, and how far it is counted.
 
         Parameters
         ----------
         overview : TopicProgress
         name : str
-        start, end, window
-            As of :meth:`estimate`.
+        query : Query
+            Its stretch of event time.
 
         Raises
         ------
@@ -225,11 +171,11 @@ class Reader:
         """
         plan = self._plan(name)
         overview.check()
-        found = plan.describe(overview, TimeRange(start, end, window))
+        found = plan.describe(overview, query)
         changed = overview.changed_ms(name)
         version = found.version if changed is None else f"{found.version}-{changed}"
         return dataclasses.replace(
-            found, slides=window is not None, changed_ms=changed, version=version
+            found, slides=query.window is not None, changed_ms=changed, version=version
         )
 
     def read(self, window: Window) -> Window:

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from aggregator.errors import PaneExpired
 from aggregator.reading.coverage import THIS_WINDOW
 from aggregator.reading.estimate_cache import EstimateCache
+from aggregator.reading.query import SeriesQuery
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import Moment, Numbers, Status, named, plain
-from aggregator.reading.series_plan import SeriesPlan, SeriesQuery, Step
+from aggregator.reading.series_plan import SeriesPlan, Step
 from aggregator.state.pane_cover import COARSE, spans
 from aggregator.state.pane_keys import GRAINS_MS, metric_key
 from aggregator.timestamps import iso
@@ -98,12 +99,12 @@ class SeriesReader:
     def plan(self, query: SeriesQuery) -> SeriesPlan:
         """Say what is to be read, without reading a pane."""
         overview = self.reader.store.overview()
-        window = self.reader.describe(overview, query.metric, *query.range)
+        window = self.reader.describe(overview, query.metric, query)
         return self.reader.plan_series(window, query)
 
     def read(self, plan: SeriesPlan) -> Series:
         """Read and estimate what a plan says."""
-        metric, query = plan.window.metric, plan.query
+        metric, query, windows = plan.window.metric, plan.query, plan.point_query.windows
         labels, _ = metric.domain.select(query.categories)
         chosen = self._largest(plan, labels)
         shown = labels if chosen is None else tuple(labels[index] for index in chosen.tolist())
@@ -113,7 +114,7 @@ class SeriesReader:
             kind=metric.kind,
             step_seconds=plan.step_ms / 1000,
             beta=query.beta,
-            covers=THIS_WINDOW if plan.looks.windows == 1 else f"{plan.looks.windows} windows",
+            covers=THIS_WINDOW if windows == 1 else f"{windows} windows",
             policy=plan.policy,
             weights_fixed=True if query.weights_fixed else UNSET,
             **named(metric, shown),
@@ -183,15 +184,7 @@ class SeriesReader:
         window = dataclasses.replace(
             plan.window, start_ms=step.start_ms, end_ms=step.end_ms, status=step.status
         ).with_sums(statistic)
-        query = plan.query
-        estimate = self.reader.answer(
-            window,
-            query.beta,
-            query.weights,
-            categories=query.categories,
-            simultaneous=query.simultaneous,
-            looks=plan.looks,
-        )
+        estimate = self.reader.answer(window, plan.point_query)
         self.known.put(key, estimate)
         return estimate
 
@@ -241,10 +234,8 @@ class SeriesReader:
 
 
 def _asked(plan: SeriesPlan) -> tuple[Hashable, ...]:
-    query, metric = plan.query, plan.window.metric
-    asked = (query.beta, plan.policy, query.categories, query.simultaneous)
-    chosen = (plan.looks, query.weights, plan.window.changed_ms)
-    return (metric.name, metric.revision, *asked, *chosen)
+    metric = plan.window.metric
+    return (plan.point_query, metric.name, metric.revision, plan.policy, plan.window.changed_ms)
 
 
 def _key(plan: SeriesPlan, step: Step) -> Hashable:

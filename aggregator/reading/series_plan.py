@@ -1,54 +1,14 @@
-"""What is asked of a series, and what is to be read for it."""
+"""What is to be read for a series."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 
-from aggregator.reading.coverage import Looks
-from aggregator.reading.windows import Time, TimeRange, Window
+from aggregator.reading.query import Query, SeriesQuery
+from aggregator.reading.windows import Window
 from estimators import Estimate
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SeriesQuery:
-    """What is asked of a series.
-
-    Parameters
-    ----------
-    metric : str
-    start, end, window
-        As of :meth:`aggregator.reading.reader.Reader.window`; by default everything that was
-        counted.
-    step : str, optional
-        A duration, widened to whole panes; by default one that makes about 200 points.
-    top : int, optional
-        Keep so many categories or coordinates: those that are largest over the whole range.
-    beta, weights, categories, simultaneous
-        As of :meth:`aggregator.reading.reader.Reader.answer`.
-    all_points : bool
-        Whether the bounds cover all points of the answer together.
-    weights_fixed : bool
-        See :class:`aggregator.reading.coverage.Looks`.
-    """
-
-    metric: str
-    start: Time = None
-    end: Time = None
-    window: str | None = None
-    step: str | None = None
-    beta: float = 0.05
-    weights: str | None = None
-    categories: tuple[str, ...] | None = None
-    top: int | None = None
-    simultaneous: bool = True
-    all_points: bool = False
-    weights_fixed: bool = False
-
-    @property
-    def range(self) -> TimeRange:
-        """The stretch of event time."""
-        return TimeRange(self.start, self.end, self.window)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,11 +55,12 @@ class SeriesPlan:
         facts = (self.window.version, self.step_ms, shown)
         return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
 
-    @property
-    def looks(self) -> Looks:
-        """What the bounds of a point cover."""
+    @functools.cached_property
+    def point_query(self) -> Query:
+        """What is asked of each point, whichever stretch of event time is shown."""
         windows = max(1, len(self.steps)) if self.query.all_points else 1
-        return Looks(windows=windows, weights_fixed=self.query.weights_fixed)
+        whole = dataclasses.replace(self.query, start=None, end=None, window=None)
+        return dataclasses.replace(whole, windows=windows, step=None, top=None)
 
     @property
     def policy(self) -> str:

@@ -6,8 +6,8 @@ import dataclasses
 import datetime
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from aggregator.reading.query import Time
 from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import format_time
@@ -16,24 +16,6 @@ from estimators.durations import above_zero
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 from producers.device.rounds import Round
-
-Time = float | datetime.datetime | None
-
-
-class TimeRange(NamedTuple):
-    """A stretch of event time as somebody asks for it.
-
-    Attributes
-    ----------
-    start, end : float (seconds since the epoch), datetime or None
-        None: unbounded.
-    length : str, optional
-        Instead of both: a duration such as ``"1h"``, the last hour of event time.
-    """
-
-    start: Time = None
-    end: Time = None
-    length: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Collection
 from typing import Annotated, Any
@@ -12,14 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.reading import serialization
-from aggregator.reading.coverage import Looks
+from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series
-from aggregator.reading.series_plan import SeriesQuery
 from aggregator.web import conditional
 from aggregator.web.http.problem_responses import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json
-from aggregator.web.queries import EstimateParameters, SeriesParameters, moment, parse
+from aggregator.web.queries import EstimateParameters, SeriesParameters, parse
 from aggregator.web.service_context import Service
 from estimators import SearchMetric, weights
 from estimators.central import weights as central_weights
@@ -115,29 +115,18 @@ async def estimate(service: Service, request: Request) -> Response:
     """Answer with an estimate."""
     name, reader = _name(service, request), service.reader
     with asking():
-        query = parse(request, EstimateParameters)
-        edges = moment("from", query.start), moment("to", query.end)
-        looks = Looks(windows=query.windows, weights_fixed=query.weights_fixed)
-        reader.metric(name).domain.select(query.category or None)
+        query = Query(**parse(request, EstimateParameters).fields())
+        reader.metric(name).domain.select(query.categories)
 
     def look() -> Any:
         overview = reader.store.overview()
         with asking():
-            return reader.describe(overview, name, *edges, query.window)
+            return reader.describe(overview, name, query)
 
     def compute() -> Answer:
         window = reader.read(described)
         with asking():
-            found = reader.answer(
-                window,
-                query.beta,
-                query.weights,
-                query.bound,
-                query.target,
-                categories=query.category or None,
-                simultaneous=not query.pointwise,
-                looks=looks,
-            )
+            found = reader.answer(window, query)
         return serialization.answer(window, found, query.top)
 
     described = await service.compute(look)
@@ -159,28 +148,16 @@ async def series(service: Service, request: Request) -> Response:
     """Answer with a series."""
     name = _name(service, request)
     with asking():
-        query = parse(request, SeriesParameters)
-        question = SeriesQuery(
-            metric=name,
-            start=moment("from", query.start),
-            end=moment("to", query.end),
-            window=query.window,
-            step=query.step,
-            beta=query.beta,
-            weights=query.weights,
-            categories=tuple(query.category) or None,
-            top=query.top or (None if query.category else service.settings.serve.top_categories),
-            simultaneous=not query.pointwise,
-            all_points=query.simultaneous == "points",
-            weights_fixed=query.weights_fixed,
-        )
+        query = SeriesQuery(metric=name, **parse(request, SeriesParameters).fields())
+        if query.top is None and query.categories is None:
+            query = dataclasses.replace(query, top=service.settings.serve.top_categories)
 
     def look() -> Any:
         with asking():
-            return service.historian.plan(question)
+            return service.historian.plan(query)
 
     plan = await service.compute(look)
-    tag = conditional.etag(service.meaning(plan.window.metric), plan.version, question)
+    tag = conditional.etag(service.meaning(plan.window.metric), plan.version, query)
     known = conditional.unchanged(request, tag)
     return known or conditional.answered(await service.compute(service.historian.read, plan), tag)
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from aggregator.reading.coverage import MOST_WINDOWS
+from aggregator.reading.query import MOST_WINDOWS
 from aggregator.timestamps import parse_time
 from estimators import durations
 from estimators.errors import meant, readable
@@ -99,9 +99,23 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
     beta: Beta = 0.05
     weights: Policy | None = None
     weights_fixed: WeightsFixed = False
-    category: Categories = []
+    categories: Categories = msgspec.field(name="category", default=[])
     top: Top | None = None
     pointwise: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a :class:`aggregator.reading.query.Query`.
+
+        Raises
+        ------
+        ValueError
+            If an edge of the window is no time.
+        """
+        found = msgspec.structs.asdict(self)
+        found["start"], found["end"] = moment("from", self.start), moment("to", self.end)
+        found["categories"] = self.categories or None
+        found["simultaneous"] = not found.pop("pointwise")
+        return found
 
 
 class EstimateParameters(WindowParameters, kw_only=True, frozen=True):
@@ -116,7 +130,11 @@ class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
     """What is asked of a series."""
 
     step: Duration | None = None
-    simultaneous: Simultaneous | None = None
+    all_points: Simultaneous | None = msgspec.field(name="simultaneous", default=None)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a :class:`aggregator.reading.query.SeriesQuery`, but its metric."""
+        return {**super().fields(), "all_points": self.all_points is not None}
 
 
 class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from aggregator.reading.coverage import Looks, distinct_policies
+from aggregator.reading.coverage import distinct_policies
+from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Sums, Window
 from estimators import define
@@ -95,7 +96,7 @@ def edges(reports: int, status: str, windows: int) -> tuple[int, int]:
     def excludes(ones: int) -> bool:
         sums = Sums(np.array([reports, ones]))
         seen = Window(metric=FAIR, start_ms=0, end_ms=86_400_000, status=status, content=sums)
-        return float(Reader.answer(seen, BETA, looks=Looks(windows=windows)).lower) > 0
+        return float(Reader.answer(seen, Query(beta=BETA, windows=windows)).lower) > 0
 
     low, high = reports // 2, reports + 1
     while low < high:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 
@@ -16,8 +17,8 @@ from aggregator.cli.commands.options import (
 from aggregator.cli.format import SHOWN, as_text
 from aggregator.config.settings import Settings
 from aggregator.reading.backlog import read_backlog
-from aggregator.reading.coverage import MOST_WINDOWS, Looks
 from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
+from aggregator.reading.query import MOST_WINDOWS, Query
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from estimators.metrics.domains import OPEN
@@ -97,20 +98,11 @@ from estimators.weights import WEIGHTINGS
 def estimate(
     settings: Settings,
     metric: str,
-    start: float | None,
-    end: float | None,
-    window: str | None,
-    windows: int,
-    beta: float,
-    weights: str | None,
-    weights_fixed: bool,
-    bound: str,
-    target: str,
-    top: int | None,
     categories: tuple[str, ...],
     pointwise: bool,
     simplex: bool,
     as_json: bool,
+    **parameters: Any,
 ) -> None:
     """Show a metric's estimate and its confidence bounds.
 
@@ -134,17 +126,9 @@ def estimate(
     if simplex and (categories or definition.kind != "frequency" or definition.categories == OPEN):
         raise click.UsageError("--simplex: only for all categories of a frequency")
     try:
-        read = reader.window(metric, start, end, window)
-        found = reader.answer(
-            read,
-            beta,
-            weights,
-            bound,
-            target,
-            categories=categories or None,
-            simultaneous=not pointwise,
-            looks=Looks(windows=windows, weights_fixed=weights_fixed),
-        )
+        query = Query(categories=categories or None, simultaneous=not pointwise, **parameters)
+        read = reader.window(metric, query)
+        found = reader.answer(read, query)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     nearest = project(found.value) if simplex and found.reports else None
@@ -156,8 +140,8 @@ def estimate(
     if not found.reports:  # they may be its own, under a name or a definition nobody counts
         told += LeftOut("", refused_reports(overview, "")).lines()
     if as_json:
-        click.echo(json.dumps(as_dict(read, found, top, nearest)))
+        click.echo(json.dumps(as_dict(read, found, query.top, nearest)))
         for line in told:
             click.echo(line, err=True)
     else:
-        click.echo(as_text(definition, found, top or SHOWN, nearest, read, told))
+        click.echo(as_text(definition, found, query.top or SHOWN, nearest, read, told))

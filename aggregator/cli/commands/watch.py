@@ -21,6 +21,7 @@ from aggregator.cli.commands.options import (
 )
 from aggregator.cli.format import as_line
 from aggregator.config.settings import Settings
+from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.status import SILENT_MS, START_WORKERS, halted, silence, silence_ms
@@ -103,6 +104,7 @@ def changes(
     """
     version, is_away, was_silent = "", False, False
     known: list[str] = []
+    query = Query(window=window)
     while True:
         try:
             overview = reader.store.overview()
@@ -115,7 +117,7 @@ def changes(
                 if why not in known:
                     click.echo(why, err=True)
             known = stopped
-            described = reader.describe(overview, metric, window=window)
+            described = reader.describe(overview, metric, query)
             if described.version != version:
                 seen = reader.read(described)
                 version = described.version

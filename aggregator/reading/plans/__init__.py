@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aggregator.reading.plans.base import EstimateOptions, Plan
+from aggregator.reading.plans.base import Plan
 from aggregator.reading.plans.local import LocalPlan
 from aggregator.reading.plans.search import SearchPlan
 from aggregator.reading.plans.trusted import TrustedPlan
@@ -16,7 +16,7 @@ PLANS: dict[type[Metric], type[Plan[Any]]] = {
     SearchMetric: SearchPlan,
 }
 
-__all__ = ["PLANS", "EstimateOptions", "LocalPlan", "Plan", "SearchPlan", "TrustedPlan", "plan_for"]
+__all__ = ["PLANS", "LocalPlan", "Plan", "SearchPlan", "TrustedPlan", "plan_for"]
 
 
 def plan_for(metric: Metric) -> type[Plan[Any]]:

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from aggregator.errors import StateUnreadable
-from aggregator.reading.coverage import Looks
 from aggregator.reading.pane_sums import PaneSums
-from aggregator.reading.series_plan import SeriesPlan, SeriesQuery
-from aggregator.reading.windows import TimeRange, Window, edges, last_edges
+from aggregator.reading.query import Query, SeriesQuery
+from aggregator.reading.series_plan import SeriesPlan
+from aggregator.reading.windows import Window, edges, last_edges
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import Watermark
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import policies_key
 from estimators import Estimate, Metric
 
-ONE_LOOK = Looks()
 NOT_SHARED = "its bounds cannot be shared among windows"
 M = TypeVar("M", bound=Metric)
-
-
-@dataclasses.dataclass(frozen=True)
-class EstimateOptions:
-    """What is asked of a window: see :meth:`aggregator.reading.reader.Reader.estimate`."""
-
-    beta: float = 0.05
-    weights: str | None = None
-    bound: str = "auto"
-    target: str = "population"
-    categories: Sequence[str | int] | None = None
-    simultaneous: bool = True
-    looks: Looks = ONE_LOOK
 
 
 class Plan(ABC, Generic[M]):
@@ -51,7 +35,7 @@ class Plan(ABC, Generic[M]):
         self.key = metric_key(metric.name, metric.revision)
 
     @abstractmethod
-    def describe(self, overview: TopicProgress, asked: TimeRange) -> Window:
+    def describe(self, overview: TopicProgress, query: Query) -> Window:
         """Return a window with what is known before its sums are read.
 
         Raises
@@ -66,7 +50,7 @@ class Plan(ABC, Generic[M]):
 
     @staticmethod
     @abstractmethod
-    def answer(window: Window, options: EstimateOptions) -> Estimate:
+    def answer(window: Window, query: Query) -> Estimate:
         """Return the estimate from a window that was read.
 
         Raises
@@ -109,7 +93,7 @@ class Plan(ABC, Generic[M]):
         }
 
     def edges(
-        self, asked: TimeRange, watermarks: dict[int, Watermark]
+        self, query: Query, watermarks: dict[int, Watermark]
     ) -> tuple[int | None, int | None]:
         """Return where a stretch of event time begins and ends, in whole panes.
 
@@ -118,14 +102,14 @@ class Plan(ABC, Generic[M]):
         ValueError
             If a length stands beside a start or an end, or the stretch is empty.
         """
-        if asked.length is None:
-            return edges(self.metric, asked.start, asked.end)
-        if asked.start is not None or asked.end is not None:
+        if query.window is None:
+            return edges(self.metric, query.start, query.end)
+        if query.start is not None or query.end is not None:
             raise ValueError(
-                f"window = {asked.length!r} and a start or an end: expected only one of the two"
+                f"window = {query.window!r} and a start or an end: expected only one of the two"
             )
         newest = self.store.panes.latest(self.key, [*watermarks]) if watermarks else None
-        return last_edges(self.metric, asked.length, newest)
+        return last_edges(self.metric, query.window, newest)
 
     def counted(self, overview: TopicProgress) -> list[tuple[object, ...]]:
         """Return what changes with every report of the metric that is counted."""

@@ -8,9 +8,10 @@ import time
 from aggregator.errors import PaneExpired
 from aggregator.reading import steps
 from aggregator.reading.coverage import chosen_among, covers
-from aggregator.reading.plans.base import EstimateOptions, Plan, version
-from aggregator.reading.series_plan import SeriesPlan, SeriesQuery, Step
-from aggregator.reading.windows import TimeRange, Window, last_arrival, window_status
+from aggregator.reading.plans.base import Plan, version
+from aggregator.reading.query import Query, SeriesQuery
+from aggregator.reading.series_plan import SeriesPlan, Step
+from aggregator.reading.windows import Window, last_arrival, window_status
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, LocalMetric
 
@@ -21,10 +22,10 @@ EXPIRY_MS = 60_000
 class LocalPlan(Plan[LocalMetric]):
     """Reads sums of randomized reports."""
 
-    def describe(self, overview: TopicProgress, asked: TimeRange) -> Window:
+    def describe(self, overview: TopicProgress, query: Query) -> Window:
         """Return a window with what is known before its sums are read."""
         watermarks, metric = self.watermarks(overview), self.metric
-        first, last = self.edges(asked, watermarks)
+        first, last = self.edges(query, watermarks)
         status = window_status(watermarks, overview.closed(self.key), last)
         policy = self.policy(overview)
         expires = metric.retention_ms is not None and (first, last) != (None, None)
@@ -53,36 +54,38 @@ class LocalPlan(Plan[LocalMetric]):
         return found
 
     @staticmethod
-    def answer(window: Window, options: EstimateOptions) -> Estimate:
+    def answer(window: Window, query: Query) -> Estimate:
         """Return the estimate from the sums of a window."""
-        metric, beta, looks = window.metric, options.beta, options.looks
+        metric, beta = window.metric, query.beta
         assert isinstance(metric, LocalMetric)  # noqa: S101
-        looks.check(window)
+        if window.is_running_total and not window.slides:
+            query.refuse_several(
+                "expected a window, or a start and an end; a running total has one start"
+            )
         if not 0 < beta < 1:
             raise ValueError(f"beta = {beta!r}: expected a probability between 0 and 1")
-        known = window.bound if options.bound == "auto" else options.bound
-        among = chosen_among(window, options.weights, options.target, looks)
+        known = window.bound if query.bound == "auto" else query.bound
+        among = chosen_among(window, query)
         estimate = metric.estimate(
             window.sums,
-            beta / (among * looks.windows),
-            window.policy if options.weights is None else options.weights,
+            beta / (among * query.windows),
+            window.policy if query.weights is None else query.weights,
             known,
-            options.target,
-            categories=options.categories,
-            simultaneous=options.simultaneous,
+            query.target,
+            categories=query.categories,
+            simultaneous=query.simultaneous,
             panes=window.panes,
         )
         if window.status == "expired":
             return estimate.unknown("expired")
         too_few = estimate.reports < metric.minimum_reports and window.status != "not_ready"
-        looked_once = known == "fixed" and window.status != "final"
         return dataclasses.replace(
             estimate,
             beta=beta,
             status="too_few_reports" if too_few else window.status,
-            covers=covers(window, estimate, looks, looked_once=looked_once),
+            covers=covers(window, estimate, query),
             chosen_among=among,
-            weights_fixed=looks.weights_fixed,
+            weights_fixed=query.weights_fixed,
         )
 
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:

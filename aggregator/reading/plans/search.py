@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import NoReturn
 
-from aggregator.reading.plans.base import NOT_SHARED, EstimateOptions, Plan, version
-from aggregator.reading.series_plan import SeriesQuery
-from aggregator.reading.windows import SearchState, TimeRange, Window, last_arrival
+from aggregator.reading.plans.base import NOT_SHARED, Plan, version
+from aggregator.reading.query import Query, SeriesQuery
+from aggregator.reading.windows import SearchState, Window, last_arrival
 from aggregator.state.pane_keys import counted_keys
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
@@ -24,10 +24,10 @@ ALL_ROUNDS = "all rounds"
 class SearchPlan(Plan[SearchMetric]):
     """Reads rounds and the answers to the one that is open."""
 
-    def describe(self, overview: TopicProgress, asked: TimeRange) -> Window:
+    def describe(self, overview: TopicProgress, query: Query) -> Window:
         """Return where the search stands, without the answers to the round that is open."""
         name = self.metric.name
-        if asked != TimeRange():
+        if query.has_window:
             raise ValueError(
                 f"{name!r} is asked in rounds, so it has no windows; leave out the window"
             )
@@ -51,11 +51,11 @@ class SearchPlan(Plan[SearchMetric]):
         return dataclasses.replace(window, content=SearchState(found, statistic))
 
     @staticmethod
-    def answer(window: Window, options: EstimateOptions) -> Estimate:
+    def answer(window: Window, query: Query) -> Estimate:
         """Return what is certain of the extreme: the definition says all that can be asked."""
         metric = window.metric
         assert isinstance(metric, SearchMetric)  # noqa: S101
-        options.looks.refuse_several(f"{metric.name!r} is asked in rounds, and {NOT_SHARED}")
+        query.refuse_several(f"{metric.name!r} is asked in rounds, and {NOT_SHARED}")
         progress = Progress() if window.round is None else window.round.progress
         undecided = window.status == "provisional" and not progress.decisions
         return dataclasses.replace(

@@ -8,10 +8,11 @@ import numpy as np
 
 from aggregator.reading import steps
 from aggregator.reading.coverage import THIS_WINDOW
-from aggregator.reading.plans.base import NOT_SHARED, EstimateOptions, Plan, version
+from aggregator.reading.plans.base import NOT_SHARED, Plan, version
+from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.releases import Releases
-from aggregator.reading.series_plan import SeriesPlan, SeriesQuery, Step
-from aggregator.reading.windows import Release, TimeRange, Window, last_arrival
+from aggregator.reading.series_plan import SeriesPlan, Step
+from aggregator.reading.windows import Release, Window, last_arrival
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, TrustedMetric
 
@@ -24,10 +25,10 @@ class TrustedPlan(Plan[TrustedMetric]):
         """Those that may be shown."""
         return Releases(self.store)
 
-    def describe(self, overview: TopicProgress, asked: TimeRange) -> Window:
+    def describe(self, overview: TopicProgress, query: Query) -> Window:
         """Return a window with the latest release in it: what is counted says nothing more."""
         watermarks, metric = self.watermarks(overview), self.metric
-        first, last = self.edges(asked, watermarks)
+        first, last = self.edges(query, watermarks)
         policy = self.policy(overview)
         found = self.releases.latest(metric, self.key, first, last)
         facts = (self.key, first, last, found and found.start_ms, "" if found else policy)
@@ -60,7 +61,7 @@ class TrustedPlan(Plan[TrustedMetric]):
         )
 
     @staticmethod
-    def answer(window: Window, options: EstimateOptions) -> Estimate:
+    def answer(window: Window, query: Query) -> Estimate:
         """Return a release, or some of its categories.
 
         Raises
@@ -71,8 +72,8 @@ class TrustedPlan(Plan[TrustedMetric]):
         metric, release = window.metric, window.content
         assert isinstance(metric, TrustedMetric)  # noqa: S101
         assert isinstance(release, Release)  # noqa: S101
-        options.looks.refuse_several(f"{metric.name!r} is collected in trust, and {NOT_SHARED}")
-        return dataclasses.replace(select(metric, release.estimate, options), covers=THIS_WINDOW)
+        query.refuse_several(f"{metric.name!r} is collected in trust, and {NOT_SHARED}")
+        return dataclasses.replace(select(metric, release.estimate, query), covers=THIS_WINDOW)
 
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
         """Return the newest releases of a range: they cannot be added up to longer steps."""
@@ -93,13 +94,7 @@ class TrustedPlan(Plan[TrustedMetric]):
         shown = len(labels) if query.top is None else min(len(labels), query.top)
         most = steps.most_points(shown)
         found = self.releases.newest(metric, self.key, window.start_ms, window.end_ms, most)
-        options = EstimateOptions(
-            query.beta,
-            query.weights,
-            categories=query.categories,
-            simultaneous=query.simultaneous,
-        )
-        estimates = [select(metric, one.estimate, options) for one in found]
+        estimates = [select(metric, one.estimate, query) for one in found]
         shown_steps = [
             Step(one.start_ms, one.start_ms + metric.pane_ms, one.estimate.status)
             for one in found
@@ -114,14 +109,14 @@ def none_yet(metric: TrustedMetric, policy: str) -> Estimate:
     return dataclasses.replace(nothing, status="not_ready")
 
 
-def select(metric: TrustedMetric, release: Estimate, options: EstimateOptions) -> Estimate:
+def select(metric: TrustedMetric, release: Estimate, query: Query) -> Estimate:
     """Return a release, or some of its categories, as an answer to what is asked.
 
     Parameters
     ----------
     metric : TrustedMetric
     release : Estimate
-    options : EstimateOptions
+    query : Query
 
     Raises
     ------
@@ -129,11 +124,11 @@ def select(metric: TrustedMetric, release: Estimate, options: EstimateOptions) -
         If anything else is asked than was drawn: a release is drawn once.
     """
     asked: list[tuple[str, object, object]] = [
-        ("beta", options.beta, release.beta),
-        ("weights", options.weights or release.policy, release.policy),
-        ("bound", "fixed" if options.bound == "auto" else options.bound, release.bound),
-        ("target", options.target, release.target),
-        ("pointwise", not options.simultaneous, False),
+        ("beta", query.beta, release.beta),
+        ("weights", query.weights or release.policy, release.policy),
+        ("bound", "fixed" if query.bound == "auto" else query.bound, release.bound),
+        ("target", query.target, release.target),
+        ("pointwise", not query.simultaneous, False),
     ]
     for name, wanted, drawn in asked:
         if wanted != drawn:
@@ -141,9 +136,9 @@ def select(metric: TrustedMetric, release: Estimate, options: EstimateOptions) -
                 f"{name} = {wanted!r}: metric {metric.name!r} has trusted collection, and a "
                 f"release is drawn once: expected {drawn!r}"
             )
-    if options.categories is None:
+    if query.categories is None:
         return release
-    labels, _ = metric.domain.select(options.categories)
+    labels, _ = metric.domain.select(query.categories)
     which = [release.labels.index(label) for label in labels]
     value, lower, upper = (
         np.asarray(x)[which] for x in (release.value, release.lower, release.upper)

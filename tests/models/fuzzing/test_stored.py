@@ -15,9 +15,9 @@ from aggregator.counting.continuity import Log
 from aggregator.errors import DitherError, Fenced, StateUnreadable
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading import status
+from aggregator.reading.query import SeriesQuery
 from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesReader
-from aggregator.reading.series_plan import SeriesQuery
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TORN, UNSET

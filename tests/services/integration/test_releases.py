@@ -16,9 +16,9 @@ from rich.console import Console
 
 from aggregator.cli.live_view import LiveView
 from aggregator.monitoring.collector import Exporter
+from aggregator.reading.query import SeriesQuery
 from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesReader
-from aggregator.reading.series_plan import SeriesQuery
 from aggregator.storage.redis_keys import publisher_key
 from tests.support.events import Found, on_topic, publishing, settings_of
 from tests.support.reports.counted import Client

@@ -20,9 +20,9 @@ from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
+from aggregator.reading.query import SeriesQuery
 from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesReader
-from aggregator.reading.series_plan import SeriesQuery
 from aggregator.rounds.coordinator import Coordinator
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.connection import connect

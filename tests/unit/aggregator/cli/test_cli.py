@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException
 from aggregator.cli.commands.watch import changes
 from aggregator.cli.main import COMMANDS, cli, main
 from aggregator.local.embedded import EmbeddedUnavailableError
+from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader
 from aggregator.storage.connection import connect
 from aggregator.storage.parsing import LAST_COMMIT_MS
@@ -576,7 +577,7 @@ def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
         assert ("no evidence that values depend on the privacy level" in told) == (table is alike)
         assert "(Cochran's Q, p = " in told
         window = Window(metric=metric, status="provisional", content=Sums(statistic))
-        found = Reader.answer(window, weights=weights)
+        found = Reader.answer(window, Query(weights=weights))
         assert as_dict(window, found)["heterogeneity"] == found.heterogeneity
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from aggregator.cli.format import as_text
 from aggregator.publishing import events
-from aggregator.reading.coverage import Looks, distinct_policies
+from aggregator.reading.coverage import distinct_policies
+from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.series import SeriesReader
-from aggregator.reading.series_plan import SeriesQuery
 from aggregator.reading.windows import Sums, Window
 from aggregator.storage.store import Store
 from estimators import Estimate, Metric, define
@@ -23,7 +23,6 @@ from tests.support.reports.counted import Counting
 from tests.support.reports.messages import EPOCH
 
 DAY = 86_400_000
-FIXED = Looks(weights_fixed=True)
 LATE = define(
     name="late",
     kind="mean",
@@ -76,31 +75,31 @@ def test_words_of_a_window_promise_no_more_than_its_bound() -> None:
     told = as_text(LATE, Reader.answer(growing), 9, window=growing)
     assert "for each start by itself, however often you look" in told
     two = "are two statements: each holds with 95%, both with 90%"
-    for looks in (Looks(), Looks(windows=24)):
+    for query in (Query(), Query(windows=24)):
         for seen in (final, growing):
-            assert two in as_text(LATE, Reader.answer(seen, looks=looks), 9, window=seen)
-    one = Reader.answer(final, bound="anytime")
+            assert two in as_text(LATE, Reader.answer(seen, query), 9, window=seen)
+    one = Reader.answer(final, Query(bound="anytime"))
     assert two not in as_text(LATE, one, 9, window=final), "all times, the last one too"
     running = window()
     assert two not in as_text(LATE, Reader.answer(running), 9, window=running)
-    once = Reader.answer(growing, bound="fixed")
+    once = Reader.answer(growing, Query(bound="fixed"))
     assert once.covers == "this window, looked at once"
-    assert Reader.answer(final, bound="normal").covers == "this window, asymptotically"
+    assert Reader.answer(final, Query(bound="normal")).covers == "this window, asymptotically"
 
 
 def test_several_windows_share_beta() -> None:
     seen = window(start_ms=0, end_ms=DAY, status="final")
-    found = Reader.answer(seen, 0.05, looks=Looks(windows=720))
+    found = Reader.answer(seen, Query(beta=0.05, windows=720))
     alone = LATE.estimate(STATISTIC, 0.05 / 720)
     assert (found.lower, found.upper) == (alone.lower, alone.upper)
     assert (found.beta, found.covers) == (0.05, "720 windows"), "beta is that of all of them"
     assert 1.9 < width(found) / width(Reader.answer(seen)) < 2.1
     with pytest.raises(ValueError, match="beta = 2: expected a probability between 0 and 1"):
-        Reader.answer(seen, 2, looks=Looks(windows=720))
+        Reader.answer(seen, Query(beta=2, windows=720))
     with pytest.raises(ValueError, match="expected a window"):
-        Reader.answer(window(), looks=Looks(windows=2))
+        Reader.answer(window(), Query(windows=2))
     with pytest.raises(ValueError, match="expected 1 to"):
-        Looks(windows=0)
+        Query(windows=0)
 
 
 def test_naming_weights_shares_beta_among_those_that_differ() -> None:
@@ -108,23 +107,25 @@ def test_naming_weights_shares_beta_among_those_that_differ() -> None:
     seen = window(start_ms=0, end_ms=DAY, status="final", changed_ms=0)
     in_force = Reader.answer(seen)
     assert in_force.chosen_among == 1
-    assert in_force.upper < Reader.answer(seen, weights=seen.policy).upper, "all of beta is its own"
+    assert in_force.upper < Reader.answer(seen, Query(weights=seen.policy)).upper, (
+        "all of beta is its own"
+    )
     for policy in LATE.policies:
-        found = Reader.answer(seen, weights=policy)
+        found = Reader.answer(seen, Query(weights=policy))
         third = LATE.estimate(STATISTIC, 0.05 / 3, policy)
         assert (found.lower, found.upper) == (third.lower, third.upper)
         assert (found.beta, found.chosen_among) == (0.05, 3), "that in force, if it is named"
         assert as_dict(seen, found)["chosen_among"] == 3
         assert "chosen     among 3" in as_text(LATE, found, 9, window=seen)
         assert "without --weights is not among them" in as_text(LATE, found, 9, window=seen)
-        before = Reader.answer(seen, weights=policy, looks=FIXED)
+        before = Reader.answer(seen, Query(weights=policy, weights_fixed=True))
         whole = LATE.estimate(STATISTIC, 0.05, policy)
         assert (before.lower, before.upper) == (whole.lower, whole.upper)
         assert as_dict(seen, before)["weights_fixed"] is True
         assert "--weights-fixed" in as_text(LATE, before, 9, window=seen)
-    both = Reader.answer(seen, weights="uniform", target="sample")
+    both = Reader.answer(seen, Query(weights="uniform", target="sample"))
     assert both.chosen_among == 6
-    assert Reader.answer(seen, target="sample").chosen_among == 2
+    assert Reader.answer(seen, Query(target="sample")).chosen_among == 2
 
 
 def test_windows_that_begin_before_a_change_of_weights_share_beta() -> None:
@@ -133,7 +134,7 @@ def test_windows_that_begin_before_a_change_of_weights_share_beta() -> None:
         assert Reader.answer(seen).chosen_among == among
         told = json.loads(events.final(dataclasses.replace(seen, start_ms=start or 0), 9, "/").data)
         assert told.get("chosen_among", 1) == among
-    assert Reader.answer(window(changed_ms=DAY), looks=FIXED).chosen_among == 1
+    assert Reader.answer(window(changed_ms=DAY), Query(weights_fixed=True)).chosen_among == 1
 
 
 def test_a_store_notes_when_weights_were_changed(store: Store, metrics: dict[str, Metric]) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from aggregator import Reader
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
 from aggregator.reading.pane_sums import PaneSums
+from aggregator.reading.query import Query
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Partition
@@ -171,7 +172,7 @@ def test_a_window_equals_the_sum_of_its_panes_over_all_partitions(
                 continue
             start = None if first is None else EPOCH + first
             end = None if last is None else EPOCH + last
-            found = reader.window(name, seconds(start), seconds(end)).sums
+            found = reader.window(name, Query(seconds(start), seconds(end))).sums
             assert found.tolist() == counted.by_hand(METRICS[name], start, end).tolist()
         for name, metric in METRICS.items():
             running = reader.window(name).sums
@@ -199,7 +200,7 @@ def test_complete_days_and_hours_are_read_instead_of_their_panes(
 
     monkeypatch.setattr(store.panes, "statistics", noted)
     start, end = EPOCH - 5 * MINUTE, EPOCH + 2 * DAY + 3 * HOUR + 25 * MINUTE
-    found = reader_of(store).window("delay", seconds(start), seconds(end)).sums
+    found = reader_of(store).window("delay", Query(seconds(start), seconds(end))).sums
     assert found.tolist() == counted.by_hand(DELAY, start, end).tolist()
     grains = [key.grain for key in read]
     assert {grain: grains.count(grain) for grain in set(grains)} == {"day": 2, "hour": 3, "pane": 3}
@@ -218,10 +219,10 @@ def test_the_running_total_is_everything_accepted(store: Store) -> None:
 def test_the_edges_of_a_window_are_widened_to_whole_panes(store: Store) -> None:
     Counted(store, every_minute(0, range(10)), batches=1)
     reader = reader_of(store)
-    window = reader.window("delay", EPOCH / 1000 + 90, EPOCH / 1000 + 181)
+    window = reader.window("delay", Query(EPOCH / 1000 + 90, EPOCH / 1000 + 181))
     assert (window.start_ms, window.end_ms) == (EPOCH + MINUTE, EPOCH + 4 * MINUTE)
     assert DELAY.counts(window.sums).sum() == 2 * 3
-    exact = reader.window("delay", EPOCH / 1000 + 60, EPOCH / 1000 + 240)
+    exact = reader.window("delay", Query(EPOCH / 1000 + 60, EPOCH / 1000 + 240))
     assert (exact.start_ms, exact.end_ms) == (window.start_ms, window.end_ms)
     assert reader.window("delay").start_ms is reader.window("delay").end_ms is None
 
@@ -231,10 +232,10 @@ def test_a_window_may_be_given_as_datetimes_with_a_zone(store: Store) -> None:
     reader = reader_of(store)
     zone = datetime.timezone(datetime.timedelta(hours=-5))
     start = datetime.datetime.fromtimestamp(EPOCH / 1000 + 120, zone)
-    window = reader.window("delay", start, start + datetime.timedelta(minutes=2))
+    window = reader.window("delay", Query(start, start + datetime.timedelta(minutes=2)))
     assert (window.start_ms, window.end_ms) == (EPOCH + 2 * MINUTE, EPOCH + 4 * MINUTE)
     with pytest.raises(ValueError, match=r"time 2013-01-01T05:00:00: expected one with a time zon"):
-        reader.window("delay", datetime.datetime(2013, 1, 1, 5))
+        reader.window("delay", Query(datetime.datetime(2013, 1, 1, 5)))
 
 
 @pytest.mark.parametrize("end", [100.0, 99.0, 0.0])
@@ -247,32 +248,33 @@ def test_an_empty_window_is_an_error(store: Store, end: float) -> None:
 @pytest.mark.parametrize("time", [float("nan"), float("inf"), float("-inf")])
 def test_a_time_that_is_none_is_an_error(store: Store, time: float) -> None:
     with pytest.raises(ValueError, match=f"time {time}: expected seconds since the epoch"):
-        reader_of(store).window("delay", time)
+        reader_of(store).window("delay", Query(time))
 
 
 def test_the_last_hour_ends_with_the_pane_of_the_newest_event_time(store: Store) -> None:
     reader = reader_of(store)
-    assert reader.window("delay", window="1h").end_ms is None
+    assert reader.window("delay", Query(window="1h")).end_ms is None
     assert reader.estimate("delay", window="1h").status == "not_ready"
     counted = Counted(
         store, [*every_minute(0, range(100)), *every_minute(1, range(50, 90))], batches=1
     )
-    window = reader.window("delay", window="1h")
+    window = reader.window("delay", Query(window="1h"))
     assert (window.start_ms, window.end_ms) == (EPOCH + 40 * MINUTE, EPOCH + 100 * MINUTE)
     by_hand = counted.by_hand(DELAY, window.start_ms, window.end_ms)
     assert window.sums.tolist() == by_hand.tolist()
     assert reader.estimate("delay", window="1h").reports == 2 * (60 + 40)
-    widened = reader.window("delay", window="90s")
+    widened = reader.window("delay", Query(window="90s"))
     assert (widened.start_ms, widened.end_ms) == (EPOCH + 98 * MINUTE, EPOCH + 100 * MINUTE)
     assert (
-        reader.window("delay", window="52w").sums.sum() == counted.by_hand(DELAY, None, None).sum()
+        reader.window("delay", Query(window="52w")).sums.sum()
+        == counted.by_hand(DELAY, None, None).sum()
     )
 
 
 @pytest.mark.parametrize("window", ["", "1", "0s", "h", "-1h", "soon"])
 def test_a_window_that_is_no_duration_is_an_error(store: Store, window: str) -> None:
     with pytest.raises(ValueError, match=f"window = '{window}': expected a duration"):
-        reader_of(store).window("delay", window=window)
+        reader_of(store).window("delay", Query(window=window))
 
 
 def test_a_duration_beside_an_edge_is_an_error(store: Store) -> None:
@@ -294,7 +296,7 @@ def test_an_answer_takes_few_round_trips_whatever_the_number_of_partitions(
             return _original(self, *args, **options)
 
         monkeypatch.setattr(kind, name, noted)
-    reader_of(store).window("delay", seconds(EPOCH), seconds(EPOCH + HOUR))
+    reader_of(store).window("delay", Query(seconds(EPOCH), seconds(EPOCH + HOUR)))
     bounded = len(trips)
     reader_of(store).window("delay")
     assert bounded <= 4
@@ -306,7 +308,7 @@ def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else
 ) -> None:
     def version(**window: Any) -> str:
         reader = reader_of(store)
-        return reader.describe(store.overview(), "delay", **window).version
+        return reader.describe(store.overview(), "delay", Query(**window)).version
 
     end = seconds(EPOCH + 10 * MINUTE)
     found = {version(), version(end=end)}
@@ -316,7 +318,7 @@ def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else
     Counted(store, every_minute(1, range(9), "awkward"))
     before = version()
     assert before == version()
-    assert before == reader_of(store).describe(store.overview(), "delay", None).version
+    assert before == reader_of(store).describe(store.overview(), "delay", Query()).version
     store.registry.set_policy("awkward", "uniform")
     assert version() == before
     store.registry.set_policy("delay", "uniform")
@@ -354,8 +356,8 @@ def test_a_pane_that_was_deleted_and_never_expires_is_named(store: Store) -> Non
     reader = reader_of(store)
     told = re.escape(f"nothing at {key}: expected a pane that was counted")
     with pytest.raises(StateUnreadable, match=told):
-        reader.window("delay", seconds(EPOCH), seconds(EPOCH + 5 * MINUTE))
-    reader.window("delay", seconds(EPOCH + MINUTE), seconds(EPOCH + 5 * MINUTE))
+        reader.window("delay", Query(seconds(EPOCH), seconds(EPOCH + 5 * MINUTE)))
+    reader.window("delay", Query(seconds(EPOCH + MINUTE), seconds(EPOCH + 5 * MINUTE)))
 
 
 def test_an_index_of_panes_that_was_deleted_is_named(store: Store) -> None:
@@ -363,7 +365,7 @@ def test_an_index_of_panes_that_was_deleted_is_named(store: Store) -> None:
     (key,) = store.client.keys(f"{{dither:{TOPIC}:0}}:index:pane:delay@*")
     store.client.delete(key)
     with pytest.raises(StateUnreadable, match=r"nothing at .*: expected an index of panes"):
-        reader_of(store).window("delay", seconds(EPOCH), seconds(EPOCH + 5 * MINUTE))
+        reader_of(store).window("delay", Query(seconds(EPOCH), seconds(EPOCH + 5 * MINUTE)))
 
 
 def test_a_running_total_of_which_the_closed_panes_were_deleted_is_named(store: Store) -> None:
@@ -598,9 +600,9 @@ def test_what_was_read_while_redis_was_emptied_and_counted_anew_is_not_final(
     reader = reader_of(store)
     with monkeypatch.context() as torn:
         torn.setattr(PaneSums, "of_window", emptied_meanwhile)
-        window = reader.window("delay", end=seconds(END))
+        window = reader.window("delay", Query(end=seconds(END)))
     assert (window.reports, window.status) == (0, "provisional")
-    window = reader.window("delay", end=seconds(END))
+    window = reader.window("delay", Query(end=seconds(END)))
     assert (window.reports, window.status) == (20 * CONFIRMING_BATCHES, "final")
 
 
@@ -615,9 +617,9 @@ def test_answers_are_told_apart_from_those_before_redis_was_emptied(store: Store
 
 def test_heartbeats_move_no_window_that_is_asked_from_the_end(store: Store) -> None:
     Counted(store, every_minute(0, range(3)))
-    before = reader_of(store).window("delay", window="2m")
+    before = reader_of(store).window("delay", Query(window="2m"))
     beat(store, 0, EPOCH + HOUR)
-    after = reader_of(store).window("delay", window="2m")
+    after = reader_of(store).window("delay", Query(window="2m"))
     assert (before.start_ms, before.end_ms) == (after.start_ms, after.end_ms)
     assert (before.end_ms, after.status) == (EPOCH + 3 * MINUTE, "final")
 
@@ -629,7 +631,9 @@ def test_an_answer_read_before_is_estimated_without_reading_again(
     reader = reader_of(store)
     window: Window = reader.window("delay")
     monkeypatch.delattr(store, "client")
-    answers: Mapping[str, Any] = {w: reader.answer(window, weights=w) for w in ("optimal", "paper")}
+    answers: Mapping[str, Any] = {
+        w: reader.answer(window, Query(weights=w)) for w in ("optimal", "paper")
+    }
     assert all(answer.reports == 200 for answer in answers.values())
     assert np.isfinite([answer.value for answer in answers.values()]).all()
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator.reading.estimate_cache import EstimateCache
+from aggregator.reading.query import SeriesQuery
 from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesReader
-from aggregator.reading.series_plan import SeriesQuery
 from aggregator.reading.steps import duration
 from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.store import Store

@@ -20,10 +20,10 @@ from aggregator.local.demo import Outcome, View
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
+from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.series import SeriesReader
-from aggregator.reading.series_plan import SeriesQuery
 from aggregator.reading.windows import SearchState, Sums, Window
 from estimators import Estimate, Metric, SearchMetric, define
 from estimators.exact.randomness import SeededBits
@@ -135,7 +135,7 @@ def test_printed_bounds_contain_the_computed_ones_whatever_the_unit(
 
 def test_a_certainty_that_is_printed_is_never_larger_than_the_real_one() -> None:
     seen = window(RARE, OUTSIDE)
-    found = Reader.answer(seen, 1e-7)
+    found = Reader.answer(seen, Query(beta=1e-7))
     for text in (as_text(RARE, found, 4, window=seen), printed(LiveView(4).draw(seen, found))):
         assert "100%" not in text
         assert "99.99999% " in text

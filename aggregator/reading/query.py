@@ -1,0 +1,104 @@
+"""What is asked of a metric: the one list of a question's parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Sequence
+
+MOST_WINDOWS = 1_000_000
+Time = float | datetime.datetime | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """What is asked of a metric.
+
+    Parameters
+    ----------
+    start, end : float (seconds since the epoch), datetime or None
+        The window [start, end), widened to whole panes; None: unbounded.
+    beta : float
+        Failure probability of the bounds. If weights or a target are named, it is shared among all
+        alternatives, unless `weights_fixed`. The answer without a name is not among them: to
+        compare with it, name its policy too.
+    weights : str, optional
+        The policy of weights; by default the one in force (``dither weights``).
+    bound : str
+        ``"auto"``: fixed for a window that is final, anytime for one that may still grow. These are
+        two statements, each of which holds with 1 - beta.
+    target : str
+        ``"population"`` or ``"sample"``; see :meth:`estimators.Metric.estimate`.
+    window : str, optional
+        Instead of start and end: a duration such as ``"1h"``, the last hour of event time.
+    categories : sequence of str or int, optional
+        Only these categories or coordinates; all by default.
+    simultaneous : bool
+        Whether the bounds hold for all categories at once, or for each by itself.
+    windows : int
+        So many windows, stated in advance, are covered together: each has beta / windows. The final
+        answers hold together with 1 - beta, and so do all answers while they grow.
+    weights_fixed : bool
+        Weights and target were chosen before looking, so beta is not shared.
+    top : int, optional
+        Keep so many categories or coordinates, the largest first. A series keeps those that are
+        largest over its whole range.
+
+    Raises
+    ------
+    ValueError
+        If the number of windows is out of range.
+    """
+
+    start: Time = None
+    end: Time = None
+    beta: float = 0.05
+    weights: str | None = None
+    bound: str = "auto"
+    target: str = "population"
+    _: dataclasses.KW_ONLY
+    window: str | None = None
+    categories: Sequence[str | int] | None = None
+    simultaneous: bool = True
+    windows: int = 1
+    weights_fixed: bool = False
+    top: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the number of windows, and keep the categories as a tuple: queries are hashable."""
+        if self.categories is not None:
+            object.__setattr__(self, "categories", tuple(self.categories))
+        if not 1 <= self.windows <= MOST_WINDOWS:
+            raise ValueError(f"windows = {self.windows}: expected 1 to {MOST_WINDOWS:,}")
+
+    @property
+    def has_window(self) -> bool:
+        """Whether it names a stretch of event time."""
+        return (self.start, self.end, self.window) != (None, None, None)
+
+    def refuse_several(self, why: str) -> None:
+        """Raise ValueError if there are several windows, which cannot share bounds."""
+        if self.windows > 1:
+            raise ValueError(f"windows = {self.windows}: {why}")
+
+
+EVERYTHING = Query()
+"""The running total, as it is shown where nothing else is asked."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeriesQuery(Query):
+    """What is asked of a series.
+
+    Parameters
+    ----------
+    metric : str
+    step : str, optional
+        A duration, widened to whole panes; by default one that makes about 200 points.
+    all_points : bool
+        Whether the bounds cover all points of the answer together.
+    """
+
+    metric: str
+    step: str | None = None
+    all_points: bool = False
