@@ -214,8 +214,7 @@ def _scores(
     def likelihood_ratio(trials: Trials, level: int = level) -> Floats:
         mechanism, reports = metric.randomizer, trials.reports
         under = [mechanism.log_likelihood(reports, level, value) for value in (first, second)]
-        ratio: Floats = under[0] - under[1]
-        return ratio
+        return under[0] - under[1]
 
     def repeats(trials: Trials, others: Reports) -> Floats:
         same = (trials.reports == others).reshape(len(others), -1)
@@ -277,5 +276,4 @@ def _thresholds(scores: Floats) -> Floats:
 def _at_least(scores: Floats, thresholds: Floats) -> NDArray[np.int64]:
     """Return how many scores reach each threshold."""
     ordered = np.sort(scores)
-    reached: NDArray[np.int64] = scores.size - np.searchsorted(ordered, thresholds, side="left")
-    return reached
+    return scores.size - np.searchsorted(ordered, thresholds, side="left")

@@ -105,8 +105,7 @@ class Estimate:
         """
         if not np.ndim(self.value):
             return float(np.clip(self.value, self.lower, self.upper))
-        shown: Floats = np.clip(self.value, self.lower, self.upper)
-        return shown
+        return np.clip(self.value, self.lower, self.upper)
 
     def unknown(self, status: str) -> Estimate:
         """Return the estimate without its numbers: NaN for the value and for all bounds."""

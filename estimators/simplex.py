@@ -51,5 +51,4 @@ def project(values: ArrayLike) -> Floats:
     rank = np.arange(1, x.shape[-1] + 1)
     kept = np.count_nonzero(descending * rank > excess, axis=-1, keepdims=True)
     shift = np.take_along_axis(excess, kept - 1, axis=-1) / kept
-    projected: Floats = np.maximum(x - shift, 0)
-    return projected
+    return np.maximum(x - shift, 0)

@@ -96,8 +96,7 @@ class LaplaceNoise:
 
     @functools.cached_property
     def _step(self) -> Floats:
-        result: Floats = np.where(np.isinf(self.rate), 2.0, self.unit) * self.coefficient
-        return result
+        return np.where(np.isinf(self.rate), 2.0, self.unit) * self.coefficient
 
     @functools.cached_property
     def _least(self) -> float:
@@ -121,8 +120,7 @@ class LaplaceNoise:
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt noise), on either side."""
         noise = discrete_laplace.cumulant(self.rate, tilt[:, None] * self._step)[0] @ self.counts
-        result: Floats = noise + float(self.counts @ self._step**2) / 8 * tilt**2
-        return result
+        return noise + float(self.counts @ self._step**2) / 8 * tilt**2
 
     def deviation(self, log_p: float) -> float:
         """Bound |noise| with probability 1 - 2 p."""
@@ -182,8 +180,7 @@ def _flip_cumulant(counts: Floats, coefficient: Floats, flip: Floats, tilt: Floa
     z = tilt * coefficient
     grows = np.log1p(flip * np.expm1(2 * z)) - 2 * flip * z
     falls = np.log1p(flip * np.expm1(-2 * z)) + 2 * flip * z
-    result: Floats = np.maximum(grows, falls) @ counts
-    return result
+    return np.maximum(grows, falls) @ counts
 
 
 def normal_deviation(least: float, largest: float, third: float, log_p: float) -> float:

@@ -178,8 +178,7 @@ def _places(law: Law, ascending: Floats, log_p: float) -> Floats:
     some = ascending[ranks]
     half = np.sqrt(-2 * log_p * law.largest_variance(np.clip(some, -1, 1)))
     steps = np.diff(ascending, prepend=ascending[:1])
-    places: Floats = np.cumsum(steps / np.interp(ascending, some, half))
-    return places
+    return np.cumsum(steps / np.interp(ascending, some, half))
 
 
 def _groups(place: Floats, grain: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -85,8 +85,7 @@ def own_sign_limits(
         in_rows = x + math.log(2 * rows)
         row = np.sqrt(2 * in_rows * unit / rows * f) + 2 / 3 * largest * in_rows
         row *= math.sqrt(2 * x)
-        result: Floats = total + others * (row + np.sqrt(row**2 + scatter))
-        return result
+        return total + others * (row + np.sqrt(row**2 + scatter))
 
     lower, above = np.zeros_like(observed), np.clip(observed, 0, 1)
     start = np.maximum(observed, 0)

@@ -145,5 +145,4 @@ def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
     far = np.maximum(root, NEAR)
     correction = np.log(np.maximum(tilt * np.sqrt(at.curvature), 1e-300) / far) / far
     corrected = root + np.where(root > NEAR, np.minimum(correction, 0.0), 0.0)
-    result: Floats = np.maximum(corrected, 0.0)
-    return result
+    return np.maximum(corrected, 0.0)

@@ -112,8 +112,7 @@ def _tilts(law: DifferenceLaw, log_p: float) -> Floats:
     largest = max(float(weight @ law.largest), 2 * floor)
     steps = max(1, int(np.ceil(np.log2(largest / least) / 2)))
     spread = np.geomspace(least, largest, 2 * steps + 1)[1::2]
-    tilts: Floats = np.sqrt(-2 * log_p / spread)
-    return tilts
+    return np.sqrt(-2 * log_p / spread)
 
 
 def log_cosh(z: Floats) -> Floats:

@@ -77,8 +77,7 @@ class Directions:
         """
         z = tilt[:, None] * self.coefficient
         terms = _even_part(self.dimension, z) + self.contrast * _odd_part(self.dimension, z)
-        result: Floats = (terms + (z * self.unit) ** 2 / 8) @ self.counts
-        return result
+        return (terms + (z * self.unit) ** 2 / 8) @ self.counts
 
     def _tilts(self, log_p: float) -> Floats:
         normal = np.sqrt(-2 * log_p * self.dimension / self.variance)
@@ -214,8 +213,7 @@ def log_mean_cosh(dimension: int, x: Floats) -> Floats:
     """
     inner, outer = (dimension - 1) / 2, (dimension + 1) / 2
     root = np.hypot(x, outer)
-    result: Floats = x * (x / (root + outer)) - inner * np.log((inner + root) / dimension)
-    return result
+    return x * (x / (root + outer)) - inner * np.log((inner + root) / dimension)
 
 
 def _even_part(dimension: int, z: Floats) -> Floats:

@@ -113,8 +113,7 @@ def _lower_limits(noise: Noise, law: Law, observed: Floats, unit: float, log_p: 
         theta = (low + high) / 2
         rejected = _log_chance(law, theta, observed, unit * ends, chances) <= log_p - SAFETY
         low, high = np.where(rejected, theta, low), np.where(rejected, high, theta)
-    limits: Floats = np.maximum(low - ROUNDING, -1)[inverse]
-    return limits
+    return np.maximum(low - ROUNDING, -1)[inverse]
 
 
 def _bins(noise: Noise, log_p: float) -> tuple[Floats, Floats]:

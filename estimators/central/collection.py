@@ -335,8 +335,7 @@ class TrueFrequency(TrueValues):
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return each category unchanged, without randomness."""
-        reports: Reports = values.astype(self.dtype)
-        return reports
+        return values.astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report that is not a category."""
@@ -350,8 +349,7 @@ class TrueFrequency(TrueValues):
 
     def weighted_sums(self, sums: Counts, noise: Noise) -> Counts:
         """Return sum_l d_l N_l, exactly."""
-        sums_of_all: Counts = np.array(noise.weights, dtype=np.int64) @ sums
-        return sums_of_all
+        return np.array(noise.weights, dtype=np.int64) @ sums
 
     def law(self, counts: Floats, coefficient: Floats, free: bool) -> Law:
         """Return the law of indicators, as signs."""

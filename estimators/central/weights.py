@@ -61,8 +61,7 @@ def capped(epsilons: Floats, counts: Floats, threshold: float) -> Floats:
     array([0.2, 0.4, 0.4])
     """
     shape = np.minimum(epsilons, threshold)
-    weights: Floats = shape / (counts @ shape)
-    return weights
+    return shape / (counts @ shape)
 
 
 def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:

@@ -86,8 +86,7 @@ class DifferenceSet:
 
     def outside(self, rank: NDArray[Any]) -> NDArray[np.int64]:
         """Return the residues outside the set of these ranks, 0 to K - s - 1, ascending."""
-        moved: NDArray[np.int64] = rank + np.searchsorted(self._skipped, rank, side="right")
-        return moved
+        return rank + np.searchsorted(self._skipped, rank, side="right")
 
     def translated_sums(self, counts: Counts, translates: int) -> Counts:
         """Return the sums of counts over the translates D, D + 1, ..., exactly.

@@ -18,14 +18,12 @@ def variance(rate: Floats) -> Floats:
     >>> float(variance(np.array(2e-4)).round()), "continuous: 2 / rate^2"
     (50000000.0, 'continuous: 2 / rate^2')
     """
-    result: Floats = 1 / (2 * np.sinh(rate / 2) ** 2)
-    return result
+    return 1 / (2 * np.sinh(rate / 2) ** 2)
 
 
 def absolute_moment(rate: Floats) -> Floats:
     """Return E |z| = 1 / sinh(rate)."""
-    result: Floats = 1 / np.sinh(rate)
-    return result
+    return 1 / np.sinh(rate)
 
 
 def third_absolute_moment(rate: Floats) -> Floats:

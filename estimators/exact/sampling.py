@@ -121,8 +121,7 @@ def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
     while pending.size:
         drawn[pending] = words(pending.size)
         pending = pending[drawn[pending] >= limit[pending]]
-    rest: Unsigned = drawn % bound
-    return rest
+    return drawn % bound
 
 
 def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned:

@@ -305,8 +305,7 @@ class CountSketch(Mechanism):
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the logarithm of the largest ratio for a report of the key's symbol."""
-        found: Floats = np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
-        return found
+        return np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that a report of a key's block represents, by its sign."""

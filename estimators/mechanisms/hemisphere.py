@@ -129,8 +129,7 @@ class Hemisphere(Mechanism):
         away = np.einsum("ij,ij->i", direction, values) < 0
         opposite = ~round_up(bits, (1 + length) / 2)
         turned = away ^ opposite ^ bernoulli(bits, self.signs.thresholds, level)
-        reports: Reports = np.where(turned[:, None], -offered, offered)
-        return reports
+        return np.where(turned[:, None], -offered, offered)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a vector farther from the unit sphere than rounding can move it."""
@@ -206,8 +205,7 @@ class Hemisphere(Mechanism):
 
     def report_norm(self) -> Floats:
         """Return the l2 norm of the longest vector that a report of each level can represent."""
-        longest: Floats = self.scale * math.sqrt(self._largest) / self.grid
-        return longest
+        return self.scale * math.sqrt(self._largest) / self.grid
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return (2^64 - T) / T, exactly: only the sign depends on the value."""

@@ -139,8 +139,7 @@ class Laplace(ScalarMean):
 
     def level_means(self, table: Counts) -> Floats:
         """Return the unbiased mean of each level, zero without reports."""
-        means: Floats = table[:, 1] / np.maximum(table[:, 0], 1) / self.grid
-        return means
+        return table[:, 1] / np.maximum(table[:, 0], 1) / self.grid
 
     def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
         """Return the law of the weighted mean of values with noise; some count is above zero."""

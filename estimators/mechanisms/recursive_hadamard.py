@@ -89,8 +89,7 @@ class RecursiveHadamard(BlockDifferences):
         missed = np.flatnonzero(bernoulli(bits, self._thresholds, level))
         bound = 2 * blocks[missed]
         symbol[missed] = uniform_other(bits, symbol[missed], bound.astype(np.uint64))
-        reports: Reports = (2 * blocks * row + symbol).astype(self.dtype)
-        return reports
+        return (2 * blocks * row + symbol).astype(self.dtype)
 
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports have the category's symbol in their row."""

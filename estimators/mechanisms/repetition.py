@@ -102,8 +102,7 @@ class Repetition(Mechanism):
 
     def _used(self, level: Levels) -> Bools:
         """Return which slots of a report are used, shape (n, slots)."""
-        result: Bools = np.arange(self.shape[0]) < self._repeats[level][:, None]
-        return result
+        return np.arange(self.shape[0]) < self._repeats[level][:, None]
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one row of independent reports for each value."""

@@ -308,8 +308,7 @@ class Law:
         """Bound what noise adds to the third moment of values that have this variance."""
         weight = self.counts * self.coefficient**3
         first, second, cube = (float(weight @ moment) for moment in self._noise_moments)
-        result: Floats = cube + 3 * np.minimum(variance * first, np.sqrt(variance) * second)
-        return result
+        return cube + 3 * np.minimum(variance * first, np.sqrt(variance) * second)
 
 
 def tilted_sign_extremes(z: Floats, offset: Floats, contrast: Floats) -> tuple[Floats, Floats]:

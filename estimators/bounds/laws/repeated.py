@@ -124,8 +124,7 @@ class RepeatedLaw(Law):
         theta = theta[:, None]
         flips = 1 - self._offsets**2 - self.contrast**2
         within = flips - 2 * self._offsets * self.contrast * theta
-        result: Floats = within / self.repeats + self.contrast**2 * (1 - theta) * (1 + theta)
-        return result
+        return within / self.repeats + self.contrast**2 * (1 - theta) * (1 + theta)
 
     def _variance_slopes(self, theta: Floats) -> Floats:
         within = self._offsets * self.contrast / self.repeats

@@ -120,8 +120,7 @@ class BlockDifferences(ReportedSymbols):
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the logarithm of the largest ratio for a report that is +1 for the category."""
-        found: Floats = np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
-        return found
+        return np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that reports of -1 and +1 for the category represent."""

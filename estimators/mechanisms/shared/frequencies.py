@@ -87,8 +87,7 @@ class SupportCounts(Mechanism):
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the logarithm of the largest ratio for a report that supports the category."""
-        found: Floats = np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
-        return found
+        return np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that reports with and without support for the category represent."""

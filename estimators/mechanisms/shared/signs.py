@@ -72,8 +72,7 @@ class ReportedSigns:
         -------
         ndarray of float64, shape (k,)
         """
-        result: Floats = shares @ self.means(counts, ones)
-        return result
+        return shares @ self.means(counts, ones)
 
     def means(self, counts: Counts, ones: Counts) -> Floats:
         """Return each level's unbiased mean, zero without reports; shape (levels, k)."""
