@@ -80,15 +80,15 @@ def _estimates(view: View) -> Table:
             np.atleast_1d(x) for x in (estimate.shown, estimate.lower, estimate.upper)
         )
         true = np.atleast_1d(truth.value)
-        names = view.labels[name] or ("",)
+        names = view.labels(name)
         by_size = estimate.radius is None  # coordinates have an order of their own
         shown = np.argsort(-true if by_size else np.zeros(true.size), kind="stable")[:TOP]
         places = common_decimals(lower[shown], upper[shown])
         for rank, i in enumerate(shown):
             cells = [nearest(true[i], places), *interval((value[i], lower[i], upper[i]), places)]
-            if name in view.statements:  # nothing is certain about the other side
-                lowest, highest = view.domains[name]
-                cells[1] = view.statements[name]
+            if statement := view.statement(name):  # nothing is certain about the other side
+                lowest, highest = view.domain(name)
+                cells[1] = statement
                 cells[2] = "-" if lower[i] <= lowest else cells[2]
                 cells[3] = "-" if upper[i] >= highest else cells[3]
             verdict = Text("")
@@ -96,7 +96,7 @@ def _estimates(view: View) -> Table:
                 covered = bool(lower[i] <= true[i] <= upper[i])
                 nothing = view.is_uninformative(name, lower[i], upper[i])
                 verdict = _verdict(covered=covered, is_uninformative=nothing)
-            label = names[i] or view.units[name]
+            label = names[i] or view.unit(name)
             table.add_row(name if rank == 0 else "", label, *cells, verdict)
         if len(names) > TOP:
             table.add_row("", f"and {len(names) - TOP} more", style="dim")

@@ -21,6 +21,7 @@ from estimators.shapes import Shape
 
 TINY = 1e-3
 """A p-value at which levels are said to differ: one metric in a thousand without a reason."""
+Row = tuple[Any, ...]
 SHOWN = 20
 """Categories in a table."""
 LINE_TOP = 3
@@ -34,25 +35,28 @@ WARNING = (
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """An estimate and how it is to be shown.
+    """An estimate and how it is shown.
 
     Attributes
     ----------
-    metric : Metric
+    window : Window
+        What was read: it says which pane a release is of, and how far a search is.
     found : Estimate
     top : int
         Categories in the table.
     nearest : ndarray, optional
         The nearest distribution, beside it.
-    window : Window, optional
-        What was read: it says which pane a release is of, and where a search stands.
     """
 
-    metric: Metric
+    window: Window
     found: Estimate
     top: int
     nearest: Floats | None = None
-    window: Window | None = None
+
+    @property
+    def metric(self) -> Metric:
+        """The metric."""
+        return self.window.metric
 
     @property
     def unit(self) -> str:
@@ -60,30 +64,22 @@ class Shown:
         return f" {self.metric.unit}" if self.metric.unit else ""
 
 
-def as_text(
-    metric: Metric,
-    found: Estimate,
-    top: int,
-    nearest: Floats | None = None,
-    window: Window | None = None,
-    told: Sequence[str] = (),
-) -> str:
+def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
     """Return an estimate for people.
 
     Parameters
     ----------
-    metric, found, top, nearest, window
-        See :class:`Shown`.
-    told : sequence of str
+    shown : Shown
+    notes : sequence of str
         Lines on what the estimate does not contain.
     """
-    shown = Shown(metric, found, top, nearest, window)
+    metric, found = shown.metric, shown.found
     shape = SHAPES[metric.shape]
     lines = [
         f"{metric.name}: {metric.description or metric.kind}",
         f"status     {found.status}",
         f"reports    {found.reports} (worth {found.effective_reports:.0f} without noise)",
-        *told,
+        *notes,
         f"bounds     {certainty(found.beta)} {found.bound}, {found.target}",
         *coverage.coverage_lines(found),
         f"weights    {found.policy}",
@@ -96,20 +92,33 @@ def as_text(
     if warns(found):
         lines.append(WARNING)
     lines += ["", *shape.result(shown)]
-    levels = zip(found.levels, found.counts, found.weights, strict=True)
-    mix: list[tuple[Any, ...]] = [(f"{e:g}", int(n), f"{w:.3f}") for e, n, w in levels]
-    mix_head: tuple[str, ...] = ("epsilon", "reports", "weight")
+    return "\n".join([*lines, "", table(*level_table(found))])
+
+
+def level_table(found: Estimate, count: str = "{}") -> tuple[tuple[str, ...], list[Row]]:
+    """Return the head and the rows of the table of privacy levels; of a release with its losses.
+
+    Parameters
+    ----------
+    found : Estimate
+    count : str
+        The format of a number of reports.
+    """
+    columns: dict[str, list[str]] = {
+        "epsilon": [f"{epsilon:g}" for epsilon in found.levels],
+        "reports": [count.format(int(reports)) for reports in found.counts],
+        "weight": [f"{weight:.3f}" for weight in found.weights],
+    }
     if found.privacy is not None:
-        mix_head = (*mix_head, "loss")
-        mix = [(*row, rounding.loss(loss)) for row, loss in zip(mix, found.privacy, strict=True)]
-    return "\n".join([*lines, "", table(mix_head, mix)])
+        columns["loss"] = [rounding.loss(loss) for loss in found.privacy]
+    return (*columns,), [*zip(*columns.values(), strict=True)]
 
 
 def _privacy(shown: Shown) -> list[str]:
     """Return lines on what fabricated reports could do; of a release, on what it cost."""
     if shown.found.privacy is None:
-        return manipulation_lines(shown.metric, shown.found)
-    return release_lines(shown.found, None if shown.window is None else shown.window.start_ms)
+        return _manipulation_lines(shown)
+    return release_lines(shown.found, shown.window.start_ms)
 
 
 def _number(shown: Shown) -> list[str]:
@@ -144,12 +153,12 @@ def _named_numbers(shown: Shown) -> list[str]:
 
 def _search_round(shown: Shown) -> list[str]:
     """Return lines on the round that is open."""
-    return [] if shown.window is None else search_lines(shown.window)
+    return search_lines(shown.window)
 
 
 def _search(shown: Shown) -> list[str]:
     """Return what is certain of the extreme."""
-    search = None if shown.window is None else search_progress(shown.window)
+    search = search_progress(shown.window)
     return [] if search is None else [search.statement]
 
 
@@ -168,7 +177,7 @@ def _named_numbers_in_line(shown: Shown) -> str:
 
 
 def _search_in_line(shown: Shown) -> str:
-    search = None if shown.window is None else search_progress(shown.window)
+    search = search_progress(shown.window)
     if search is None:
         return "no round yet"
     what = "all decided"
@@ -215,7 +224,7 @@ def as_line(window: Window, found: Estimate, top: int = LINE_TOP) -> str:
     top : int
         Categories at most; never more than a few.
     """
-    values = SHAPES[window.metric.shape].line(Shown(window.metric, found, top, None, window))
+    values = SHAPES[window.metric.shape].line(Shown(window, found, top))
     # of a release: its pane's end
     at = window.end_ms if isinstance(window.content, Release) else window.arrived_ms
     moment = "-" if at is None or at < 0 else iso(at)
@@ -237,21 +246,21 @@ def release_lines(found: Estimate, start: int | None) -> list[str]:
     return lines
 
 
-def manipulation_lines(metric: Metric, found: Estimate) -> list[str]:
+def _manipulation_lines(shown: Shown) -> list[str]:
     """Return a line on what fabricated reports could do; none where nothing is known yet."""
+    metric, found = shown.metric, shown.found
     if not isinstance(metric, LocalMetric):
         return []
-    told = manipulation_bound(metric, found)
-    shift = told.shift if told.l2 is UNSET else told.l2
+    bound = manipulation_bound(metric, found)
+    shift = bound.shift if bound.l2 is UNSET else bound.l2
     if shift is None or not np.size(found.value):
         return []
-    unit = f" {metric.unit}" if metric.unit else ""
     what = "a share" if metric.domain.names == "categories" else "this"
-    how = "" if told.l2 is UNSET else " (l2)"
+    true_values = f" (without privacy {at_most(bound.without_privacy)})"
+    how = true_values if bound.l2 is UNSET else " (l2)"
     return [
-        f"influence  if {100 * told.share:g}% of the reports ({told.reports}) were fabricated, "
-        f"{what} could be off by up to {at_most(shift)}{unit}{how}"
-        + (f" (without privacy {at_most(told.without_privacy)})" if told.l2 is UNSET else "")
+        f"influence  if {100 * bound.share:g}% of the reports ({bound.reports}) were fabricated, "
+        f"{what} could be off by up to {at_most(shift)}{shown.unit}{how}"
     ]
 
 
@@ -273,7 +282,7 @@ def warns(found: Estimate) -> bool:
     return depends(found) and found.policy != "uniform"
 
 
-def table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[Row]) -> str:
     """Return rows as aligned columns.
 
     Examples

@@ -13,11 +13,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from aggregator.cli.format import release_lines, warns
+from aggregator.cli.format import level_table, release_lines, warns
 from aggregator.reading.search_progress import search_lines, search_progress
 from aggregator.reading.windows import Window
 from estimators import Estimate
-from estimators.rounding import at_most, certainty, common_decimals, interval, loss
+from estimators.rounding import at_most, certainty, common_decimals, interval
 from estimators.shapes import Shape
 
 HISTORY = 60
@@ -133,18 +133,11 @@ class LiveView:
 
 def _levels(found: Estimate) -> Table:
     table = Table(box=None, pad_edge=False, style="dim")
-    names = ["epsilon", "reports", f"weight ({found.policy})"]
-    rows = zip(found.levels, found.counts, found.weights, strict=True)
-    cells = [
-        [f"{epsilon:g}", f"{int(count):,}", f"{weight:.3f}"] for epsilon, count, weight in rows
-    ]
-    if found.privacy is not None:
-        names.append("loss")
-        for row, privacy in zip(cells, found.privacy, strict=True):
-            row.append(loss(privacy))
+    names, rows = level_table(found, "{:,}")
     for name in names:
-        table.add_column(name, justify="right")
-    for row in cells:
+        head = f"weight ({found.policy})" if name == "weight" else name
+        table.add_column(head, justify="right")
+    for row in rows:
         table.add_row(*row)
     return table
 

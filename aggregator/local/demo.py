@@ -41,8 +41,10 @@ ANSWERING_SHARE = 0.8
 DECIDING_SECONDS = 1.5
 """About how long a round takes from its last answer to the first one of the next."""
 DRAIN_SECONDS = 60.0
-RELEASED = "trusted collection: the latest release, beside the truth of the same weeks"
-SEARCHED = "found in rounds; the few values beyond the certified one are hidden by noise"
+NOTES: dict[type[Metric], str] = {
+    TrustedMetric: "trusted collection: the latest release, beside the truth of the same weeks",
+    SearchMetric: "found in rounds; the few values beyond the certified one are hidden by noise",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,11 +53,11 @@ class View:
 
     Attributes
     ----------
+    windows : dict of str to Window
+        What was read of each metric.
+    estimates : dict of str to Estimate
     truths : dict of str to Truth
         What the devices hold whose reports are counted; known only because they are simulated.
-    estimates : dict of str to Estimate
-    units, labels : dict
-        From the metrics' definitions; of a search also which round is open.
     counted : int
         Reports, of all metrics but the searches.
     answers : int
@@ -64,27 +66,49 @@ class View:
         Since the replay began.
     url : str
         Where the estimates are served.
-    notes : tuple of str
-        On metrics whose numbers are not what one would expect.
-    domains : dict of str to pair of float
-        Between which a metric's numbers lie, whatever is reported.
-    statements : dict of str to str
-        What is certain of a minimum or maximum.
     """
 
     progress: Progress | None
-    truths: dict[str, Truth]
+    windows: dict[str, Window]
     estimates: dict[str, Estimate]
-    units: dict[str, str]
-    labels: dict[str, tuple[str, ...]]
+    truths: dict[str, Truth]
     counted: int
     answers: int
     seconds: float
     url: str
     places: str
-    notes: tuple[str, ...]
-    domains: dict[str, tuple[float, float]]
-    statements: dict[str, str]
+
+    @property
+    def notes(self) -> list[str]:
+        """On metrics whose numbers are not what one would expect."""
+        return [
+            f"{name}: {note}"
+            for kind, note in NOTES.items()
+            for name, window in self.windows.items()
+            if isinstance(window.metric, kind)
+        ]
+
+    def labels(self, name: str) -> tuple[str, ...]:
+        """Return the names of a metric's numbers; one empty name if it has one number."""
+        return self.windows[name].metric.labels or ("",)
+
+    def domain(self, name: str) -> tuple[float, float]:
+        """Return between which ends a metric's numbers lie, whatever is reported."""
+        return self.windows[name].metric.domain.ends
+
+    def unit(self, name: str) -> str:
+        """Return a metric's unit; of a search, which round is open."""
+        asked = self.windows[name].round
+        if asked is None:
+            return self.windows[name].metric.unit
+        return "all rounds decided" if asked.is_over else f"round {asked.number} of {asked.rounds}"
+
+    def statement(self, name: str) -> str:
+        """Return what is certain of a minimum or maximum; empty if there is no search."""
+        found, metric = search_progress(self.windows[name]), self.windows[name].metric
+        return (
+            "" if found is None else certified_text(SearchMetric.require(metric), found.certified)
+        )
 
     def is_uninformative(self, name: str, lower: float, upper: float) -> bool:
         """Return whether bounds are vacuous: all that a metric's numbers can be.
@@ -96,7 +120,7 @@ class View:
         lower, upper : float
             Bounds of one of its numbers.
         """
-        lowest, highest = self.domains[name]
+        lowest, highest = self.domain(name)
         return bool(lower <= lowest and upper >= highest)
 
 
@@ -116,11 +140,11 @@ class Outcome:
         for name, estimate in self.view.estimates.items():
             columns = (self.view.truths[name].value, estimate.shown, estimate.lower, estimate.upper)
             truths, values, lowers, uppers = (np.atleast_1d(column) for column in columns)
-            for i, category in enumerate(self.view.labels[name] or (None,)):
+            for i, category in enumerate(self.view.labels(name)):
                 found.append(
                     {
                         "metric": name,
-                        "category": category,
+                        "category": category or None,
                         "truth": _number(truths[i]),
                         "value": _number(values[i]),
                         "lower": _number(lowers[i]),
@@ -255,11 +279,6 @@ class Demonstration:
         windows = {name: self.reader.read(self.reader.describe(overview, name)) for name in metrics}
         estimates = {name: self.reader.answer(window) for name, window in windows.items()}
         counts = [one.counts for one in overview.partitions.values()]
-        units = {name: metric.unit for name, metric in metrics.items()}
-        for name in self._searches:
-            if (asked := windows[name].round) is not None:
-                part = f"round {asked.number} of {asked.rounds}"
-                units[name] = "all rounds decided" if asked.is_over else part
         return View(
             progress=self._progress,
             truths={
@@ -268,28 +287,13 @@ class Demonstration:
                 else self._truth_of_pane(windows[name])
                 for name, found in estimates.items()
             },
+            windows=windows,
             estimates=estimates,
             counted=_accepted(counts, self.metrics),
             answers=_accepted(counts, self._searches),
-            units=units,
-            labels={name: metric.labels for name, metric in metrics.items()},
-            domains={name: metric.domain.ends for name, metric in metrics.items()},
-            statements={
-                name: certified_text(SearchMetric.require(metrics[name]), found.certified)
-                for name in self._searches
-                if (found := search_progress(windows[name])) is not None
-            },
             seconds=time.monotonic() - self._began,
             url=self.url,
             places=self._deployment.places,
-            notes=(
-                *(
-                    f"{n}: {RELEASED}"
-                    for n, one in metrics.items()
-                    if isinstance(one, TrustedMetric)
-                ),
-                *(f"{n}: {SEARCHED}" for n in self._searches),
-            ),
         )
 
     def _truth(self, name: str, counted: int) -> Truth:

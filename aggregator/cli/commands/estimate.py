@@ -14,7 +14,7 @@ from aggregator.cli.commands.options import (
     opened_store,
     settings_options,
 )
-from aggregator.cli.format import SHOWN, as_text
+from aggregator.cli.format import SHOWN, Shown, as_text
 from aggregator.config.settings import Settings
 from aggregator.reading.backlog import read_backlog
 from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
@@ -133,15 +133,15 @@ def estimate(
         raise click.UsageError(str(error)) from None
     nearest = project(found.value) if simplex and found.reports else None
     overview = store.overview()
-    told = (
+    notes = (
         read_backlog(settings, overview).lines()
         + find_left_out(reader, overview, definition).lines()
     )
     if not found.reports:  # they may be its own, under a name or a definition nobody counts
-        told += LeftOut("", refused_reports(overview, "")).lines()
+        notes += LeftOut("", refused_reports(overview, "")).lines()
     if as_json:
         click.echo(json.dumps(as_dict(read, found, query.top, nearest)))
-        for line in told:
+        for line in notes:
             click.echo(line, err=True)
     else:
-        click.echo(as_text(definition, found, query.top or SHOWN, nearest, read, told))
+        click.echo(as_text(Shown(read, found, query.top or SHOWN, nearest), notes))

@@ -555,7 +555,7 @@ def test_an_unknown_policy_or_metric_names_the_nearest_and_changes_nothing(redis
 
 
 def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
-    from aggregator.cli.format import as_text
+    from aggregator.cli.format import Shown, as_text
     from aggregator.reading.reader import Reader
     from aggregator.reading.serialization import as_dict
     from aggregator.reading.windows import Sums, Window
@@ -572,11 +572,11 @@ def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
     ):
         statistic = np.array(table).ravel()
         found = metric.estimate(statistic, weights=weights)
-        told = as_text(metric, found, 9)
+        window = Window(metric=metric, status="provisional", content=Sums(statistic))
+        told = as_text(Shown(window, found, 9))
         assert ("the values depend on the privacy level: weights" in told) == warned
         assert ("no evidence that values depend on the privacy level" in told) == (table is alike)
         assert "(Cochran's Q, p = " in told
-        window = Window(metric=metric, status="provisional", content=Sums(statistic))
         found = Reader.answer(window, Query(weights=weights))
         assert as_dict(window, found)["heterogeneity"] == found.heterogeneity
 

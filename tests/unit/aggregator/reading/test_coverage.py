@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.cli.format import as_text
+from aggregator.cli.format import Shown, as_text
 from aggregator.publishing import events
 from aggregator.reading.coverage import distinct_policies
 from aggregator.reading.query import Query, SeriesQuery
@@ -62,26 +62,26 @@ def test_bounds_of_a_window_cover_this_window_and_those_of_a_running_total_all_t
     told = as_dict(seen, found)
     assert told["covers"] == covers
     assert "chosen_among" not in told
-    assert f"covers     {covers}" in as_text(LATE, found, 9, window=seen)
+    assert f"covers     {covers}" in as_text(Shown(seen, found, 9))
     if "end_ms" in where:
-        assert "all times" not in as_text(LATE, found, 9, window=seen)
+        assert "all times" not in as_text(Shown(seen, found, 9))
 
 
 def test_words_of_a_window_promise_no_more_than_its_bound() -> None:
     final = window(start_ms=0, end_ms=DAY, status="final")
-    told = as_text(LATE, Reader.answer(final), 9, window=final)
+    told = as_text(Shown(final, Reader.answer(final), 9))
     assert "95% for each window by itself; of many windows at most 5 in 100 are wrong" in told
     growing = dataclasses.replace(final, status="provisional")
-    told = as_text(LATE, Reader.answer(growing), 9, window=growing)
+    told = as_text(Shown(growing, Reader.answer(growing), 9))
     assert "for each start by itself, however often you look" in told
     two = "are two statements: each holds with 95%, both with 90%"
     for query in (Query(), Query(windows=24)):
         for seen in (final, growing):
-            assert two in as_text(LATE, Reader.answer(seen, query), 9, window=seen)
+            assert two in as_text(Shown(seen, Reader.answer(seen, query), 9))
     one = Reader.answer(final, Query(bound="anytime"))
-    assert two not in as_text(LATE, one, 9, window=final), "all times, the last one too"
+    assert two not in as_text(Shown(final, one, 9)), "all times, the last one too"
     running = window()
-    assert two not in as_text(LATE, Reader.answer(running), 9, window=running)
+    assert two not in as_text(Shown(running, Reader.answer(running), 9))
     once = Reader.answer(growing, Query(bound="fixed"))
     assert once.covers == "this window, looked at once"
     assert Reader.answer(final, Query(bound="normal")).covers == "this window, asymptotically"
@@ -116,13 +116,13 @@ def test_naming_weights_shares_beta_among_those_that_differ() -> None:
         assert (found.lower, found.upper) == (third.lower, third.upper)
         assert (found.beta, found.chosen_among) == (0.05, 3), "that in force, if it is named"
         assert as_dict(seen, found)["chosen_among"] == 3
-        assert "chosen     among 3" in as_text(LATE, found, 9, window=seen)
-        assert "without --weights is not among them" in as_text(LATE, found, 9, window=seen)
+        assert "chosen     among 3" in as_text(Shown(seen, found, 9))
+        assert "without --weights is not among them" in as_text(Shown(seen, found, 9))
         before = Reader.answer(seen, Query(weights=policy, weights_fixed=True))
         whole = LATE.estimate(STATISTIC, 0.05, policy)
         assert (before.lower, before.upper) == (whole.lower, whole.upper)
         assert as_dict(seen, before)["weights_fixed"] is True
-        assert "--weights-fixed" in as_text(LATE, before, 9, window=seen)
+        assert "--weights-fixed" in as_text(Shown(seen, before, 9))
     both = Reader.answer(seen, Query(weights="uniform", target="sample"))
     assert both.chosen_among == 6
     assert Reader.answer(seen, Query(target="sample")).chosen_among == 2

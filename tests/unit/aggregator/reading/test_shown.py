@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator.cli.demo_screen import draw, summary
-from aggregator.cli.format import as_line, as_text
+from aggregator.cli.format import Shown, as_line, as_text
 from aggregator.cli.live_view import LiveView
 from aggregator.local.demo import Outcome, View
 from aggregator.monitoring import metric_definitions
@@ -92,7 +92,7 @@ def test_answers_and_events_have_it_beside_the_unbiased_value() -> None:
 def test_people_are_shown_no_value_outside_its_bounds() -> None:
     seen = window(RARE, OUTSIDE)
     found = Reader.answer(seen)
-    told = [as_text(RARE, found, 4, window=seen), printed(LiveView(4).draw(seen, found))]
+    told = [as_text(Shown(seen, found, 4)), printed(LiveView(4).draw(seen, found))]
     for text in told:
         rows = re.findall(r"^([0-3]) +(-?[\d.]+) +(-?[\d.]+) +(-?[\d.]+)", text, re.MULTILINE)
         assert len(rows) == 4
@@ -121,7 +121,7 @@ def test_printed_bounds_contain_the_computed_ones_whatever_the_unit(
         seen = window(spent, [each, ones])
         found = Reader.answer(seen)
         for text in (
-            as_text(spent, found, 4, window=seen),
+            as_text(Shown(seen, found, 4)),
             as_line(seen, found),
             printed(LiveView(4).draw(seen, found)),
         ):
@@ -136,7 +136,7 @@ def test_printed_bounds_contain_the_computed_ones_whatever_the_unit(
 def test_a_certainty_that_is_printed_is_never_larger_than_the_real_one() -> None:
     seen = window(RARE, OUTSIDE)
     found = Reader.answer(seen, Query(beta=1e-7))
-    for text in (as_text(RARE, found, 4, window=seen), printed(LiveView(4).draw(seen, found))):
+    for text in (as_text(Shown(seen, found, 4)), printed(LiveView(4).draw(seen, found))):
         assert "100%" not in text
         assert "99.99999% " in text
     sought = dataclasses.replace(LONGEST, beta=1e-7)
@@ -179,7 +179,7 @@ def test_no_loss_of_a_release_is_printed_smaller_than_it_is() -> None:
         found = dataclasses.replace(drawn, status="final")
         assert found.privacy is not None
         seen = window(salary, statistic)
-        for text in (as_text(salary, found, 4), printed(LiveView(4).draw(seen, found))):
+        for text in (as_text(Shown(seen, found, 4)), printed(LiveView(4).draw(seen, found))):
             *_, first, second, third = (
                 line for line in text.splitlines() if re.match(r"^ *(0\.1|1|4) ", line)
             )
@@ -236,13 +236,13 @@ def test_the_headline_of_a_search_is_what_is_certain(
     assert "interval" not in told["search"], "what is left of the range is no interval"
     assert "unbiased" not in told
     for text in (
-        as_text(metric, found, 4, window=seen),
+        as_text(Shown(seen, found, 4)),
         as_line(seen, found),
         printed(LiveView(4).draw(seen, found)),
     ):
         assert statement in text
         assert f"{found.value:g}" not in text, "the middle of what is left is a guess"
-    assert as_text(metric, found, 4, window=seen).splitlines().count(statement) == 1
+    assert as_text(Shown(seen, found, 4)).splitlines().count(statement) == 1
 
 
 @pytest.mark.parametrize("kind", ["minimum", "maximum"])
@@ -265,20 +265,17 @@ LEVELS = np.ones(1, dtype=np.int64)
 
 
 def view(estimates: dict[str, Estimate], truths: dict[str, Any]) -> View:
+    search = searching(LONGEST)
     return View(
         progress=None,
+        windows={n: search if n == "longest" else window(RARE, OUTSIDE) for n in estimates},
         truths={name: Truth(1, truth, LEVELS) for name, truth in truths.items()},
         estimates=estimates,
-        units=dict.fromkeys(estimates, ""),
-        labels={name: found.labels for name, found in estimates.items()},
         counted=1,
         answers=0,
         seconds=1,
         url="",
         places="",
-        notes=(),
-        domains={name: (0.0, 724.0) if name == "longest" else (0.0, 1.0) for name in estimates},
-        statements={"longest": "at least 362 minutes"} if "longest" in estimates else {},
     )
 
 
@@ -303,6 +300,6 @@ def test_the_demo_shows_what_is_certain_of_a_search() -> None:
     row, _ = [
         line
         for line in printed(draw(view({"longest": found}, {"longest": 695.0}))).splitlines()
-        if line.startswith("longest")
+        if line.startswith("longest ")
     ]
     assert re.search(r"695 +at least 362 minutes +362 +- +within", row)
