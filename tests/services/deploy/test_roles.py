@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from aggregator.cli.main import cli
 from aggregator.cli.roles import roles
 from aggregator.config.settings import Settings
-from aggregator.local.embedded import EmbeddedRedis
 from tests.support.paths import ROOT
+from tests.support.running.placed_redis import PlacedRedis
 from tests.support.running.servers import program
 
 FOLDER = ROOT / "deploy" / "security"
@@ -70,7 +70,7 @@ def test_the_commands_for_kafka_are_words_of_kafka_acls() -> None:
 
 def test_redis_takes_the_rules_and_lets_nobody_in_before_a_password_is_set(tmp_path: Path) -> None:
     binary = program("redis-server", "install Redis (Debian: redis-server)")
-    with EmbeddedRedis(tmp_path, binary=binary) as server:
+    with PlacedRedis(tmp_path, binary=binary) as server:
         client = redis.Redis.from_url(server.url)
         with client:
             for line in printed("--redis-acl").splitlines():

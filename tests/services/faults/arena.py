@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
-from aggregator.local.embedded import EmbeddedRedis, valkey_binary
+from aggregator.local.embedded import valkey_binary
 from deploy.kafka.cluster import KafkaCluster, free_ports
 from tests.services.faults.schedules import Fault
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.fleet import Fleet
+from tests.support.running.placed_redis import PlacedRedis
 from tests.support.running.proxy import Network, Proxy
 from tests.support.running.servers import Kafka
 
@@ -98,12 +99,12 @@ class Lane:
         self.kafka = Kafka(arena.cluster.bootstrap_servers, "apache", "three brokers")
 
     @contextlib.contextmanager
-    def redis(self) -> Iterator[EmbeddedRedis]:
+    def redis(self) -> Iterator[PlacedRedis]:
         """Run an empty Redis for one schedule."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         binary = Path(shutil.which("redis-server") or valkey_binary())
-        server = EmbeddedRedis(self.folder / "redis", port=self.redis_port, binary=binary)
+        server = PlacedRedis(self.folder / "redis", port=self.redis_port, binary=binary)
         try:
             yield server.start()
         finally:
@@ -136,7 +137,7 @@ class Faults:
     Parameters
     ----------
     lane : Lane
-    redis : EmbeddedRedis
+    redis : PlacedRedis
     fleet, servers : Fleet
         The workers, and those that publish.
     done : Counter
@@ -144,7 +145,7 @@ class Faults:
     """
 
     def __init__(
-        self, lane: Lane, redis: EmbeddedRedis, fleet: Fleet, servers: Fleet, done: Counter[str]
+        self, lane: Lane, redis: PlacedRedis, fleet: Fleet, servers: Fleet, done: Counter[str]
     ) -> None:
         self.lane, self.redis, self.done = lane, redis, done
         self.fleet, self.servers = fleet, servers

@@ -20,7 +20,6 @@ from confluent_kafka import Consumer, TopicPartition
 
 from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
-from aggregator.local.embedded import EmbeddedRedis
 from aggregator.publishing import events
 from aggregator.reading.windows import Sums, Window
 from aggregator.storage.progress import TORN, UNSET
@@ -36,6 +35,7 @@ from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.metrics import METRICS
 from tests.support.running.deployment import Deployment, other_database, wait_until
 from tests.support.running.fleet import Fleet
+from tests.support.running.placed_redis import PlacedRedis
 
 HOUR = 3_600_000
 TICK_SECONDS = 0.04
@@ -203,7 +203,7 @@ def play(lane: Lane, schedule: Schedule) -> Outcome:
     return outcome
 
 
-def _play(lane: Lane, redis: EmbeddedRedis, outcome: Outcome) -> None:
+def _play(lane: Lane, redis: PlacedRedis, outcome: Outcome) -> None:
     schedule = outcome.schedule
     file = lane.folder / "metrics.toml"
     file.write_text(METRICS)

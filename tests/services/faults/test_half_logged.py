@@ -12,7 +12,7 @@ import pytest
 from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
-from aggregator.local.embedded import EmbeddedRedis, valkey_binary
+from aggregator.local.embedded import valkey_binary
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TORN, UNSET
@@ -20,6 +20,7 @@ from aggregator.storage.store import Store
 from estimators import define
 from tests.support.reports.messages import DAY, EPOCH, batch, log
 from tests.support.running.deployment import wait_until
+from tests.support.running.placed_redis import PlacedRedis
 
 DELAY = define(
     name="delay", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1], pane="1d"
@@ -28,9 +29,9 @@ FIRST, SECOND, THIRD = (batch(DELAY, [0.5], 1, EPOCH + i * DAY, i) for i in rang
 
 
 @pytest.fixture
-def redis_log(tmp_path: Path) -> Iterator[EmbeddedRedis]:
+def redis_log(tmp_path: Path) -> Iterator[PlacedRedis]:
     binary = Path(shutil.which("redis-server") or valkey_binary())
-    with EmbeddedRedis(tmp_path / "redis", binary=binary) as server:
+    with PlacedRedis(tmp_path / "redis", binary=binary) as server:
         yield server
 
 
@@ -48,7 +49,7 @@ def log_everything(store: Store) -> None:
     wait_until(lambda: store.client.info("persistence")["aof_buffer_length"] == 0, "it is logged")
 
 
-def restarted(server: EmbeddedRedis, store: Store) -> None:
+def restarted(server: PlacedRedis, store: Store) -> None:
     server.kill()
     server.start()
     store.client.connection_pool.disconnect()
@@ -56,7 +57,7 @@ def restarted(server: EmbeddedRedis, store: Store) -> None:
 
 @pytest.mark.parametrize("cut", ["begun", "pane:delay", "next", "EXEC"])
 def test_after_two_power_failures_a_commit_is_whole_or_gone_or_marked(
-    redis_log: EmbeddedRedis, cut: str
+    redis_log: PlacedRedis, cut: str
 ) -> None:
     with Store(connect(redis_log.url), "topic") as store:
         assert store.partition.snapshot(0).next_offset == UNSET

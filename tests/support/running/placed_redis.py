@@ -1,0 +1,63 @@
+"""An embedded Redis that a test can place, kill and start again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aggregator.local.embedded import STOP_GRACE, EmbeddedRedis
+
+
+class PlacedRedis(EmbeddedRedis):
+    """An embedded Redis whose log stays in a folder, and which may listen on a port.
+
+    Parameters
+    ----------
+    folder : Path or None
+        Where the server keeps its log; None takes the temporary folder. What a folder holds is
+        there again when a server starts on it.
+    port : int
+        Loopback port to listen on instead of a Unix socket.
+    binary : Path or None
+        As of the embedded Redis.
+    """
+
+    def __init__(
+        self, folder: Path | None = None, port: int = 0, binary: Path | None = None
+    ) -> None:
+        super().__init__(binary)
+        self.folder, self.port = folder, port
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0" if self.port else super().url
+
+    @property
+    def running(self) -> bool:
+        """Whether the server was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server, which runs."""
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """Kill the server (SIGKILL), as a crash would; its log stays."""
+        self._end(grace=0.0)
+
+    def restart(self) -> None:
+        """Start a killed or running server again, on its folder and address."""
+        if self._process is not None:
+            self._process.terminate()
+        self._end(STOP_GRACE)
+        self.start()
+
+    def _address(self) -> list[str]:
+        options = super()._address()
+        if self.port:
+            options += ["--port", str(self.port), "--bind", "127.0.0.1"]
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            options += ["--dir", str(self.folder.resolve())]
+        return options
