@@ -22,6 +22,7 @@ from aggregator.errors import DitherError
 from aggregator.kafka import clients
 from aggregator.local.deployment import LocalDeployment, allow_any_past, free_port
 from aggregator.reading.reader import Reader
+from aggregator.reading.releases import Releases
 from aggregator.reading.search_progress import certified_text, search_progress
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
@@ -338,7 +339,7 @@ class Demonstration:
             if not isinstance(metric, TrustedMetric):
                 continue
             last = store.panes.latest(key, [*overview.partitions], closed - metric.pane_ms)
-            there = self.reader.releases.latest(metric, key)
+            there = Releases(store).latest(metric, key)
             if last is not None and (there is None or (there.start_ms or 0) < last):
                 return False
         return True

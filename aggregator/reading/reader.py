@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -11,9 +10,8 @@ from aggregator.errors import StateUnreadable, UnknownMetric
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.plans import LocalPlan, Plan, SearchPlan, plan_for
 from aggregator.reading.query import EVERYTHING, Query, SeriesQuery, Time
-from aggregator.reading.releases import Releases
 from aggregator.reading.series_plan import SeriesPlan
-from aggregator.reading.windows import Window, event_time
+from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.connection import connect
@@ -57,11 +55,6 @@ class Reader:
         self.metrics = metrics
         self.sums = PaneSums(self.store)
         self._plans: dict[str, Plan[Any]] = {}
-
-    @functools.cached_property
-    def releases(self) -> Releases:
-        """The releases of metrics that are collected in trust."""
-        return Releases(self.store)
 
     def __enter__(self) -> Self:
         """Return the reader."""
@@ -259,10 +252,6 @@ class Reader:
             If what is stored is none.
         """
         return SearchPlan(self.sums, metric).open_round(rounds)
-
-    def event_time(self, name: str) -> int | None:
-        """Return the latest event time counted of a metric, in ms since the epoch."""
-        return event_time(self.describe(self.store.overview(), name).watermarks)
 
     def first_waiting(self, overview: TopicProgress, metric: Metric, start_ms: int) -> int | None:
         """Return where the first pane begins, from `start_ms` on, that is over in some partition.

@@ -20,7 +20,7 @@ from estimators.metrics.domains import OPEN
 from estimators.shapes import Shape
 
 FABRICATED_SHARE = 0.01
-"""The share of all reports of which an answer says what they could do, were they lies."""
+"""The share of fabricated reports for which an answer says how far off it could be."""
 Status = Literal["not_ready", "too_few_reports", "provisional", "final", "expired"]
 Number = float | None
 Numbers = Number | list[Number]
@@ -41,12 +41,11 @@ class LevelShare(msgspec.Struct, frozen=True):
 
 
 class ManipulationBound(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an estimate could be from what it would be without some of its reports.
+    """How far an estimate could be off if some of its reports were fabricated.
 
-    `share` of all reports, `reports` of them, may be lies, whatever they say and at whichever
-    levels. `shift` is the largest change of any number, `l2` of a vector's length, and
-    `without_privacy` what `shift` would be, had devices sent true values. Null where no other
-    report is left.
+    `share` is their share of all reports, `reports` their number; they may have any value and any
+    level. `shift` is the largest change of any number, `l2` of a vector's length. `without_privacy`
+    is what `shift` would be if devices sent true values. Null if no other report is left.
     """
 
     share: float
@@ -152,6 +151,12 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     domain: dict[str, Any] | UnsetType = UNSET
 
 
+SAME = ("status", "reports", "beta", "bound", "covers", "target", "policy", "heterogeneity")
+"""Fields of an estimate that its answer has as they are."""
+DEFINED = ("name", "description", "kind", "mechanism", "unit", "revision", "minimum_reports")
+"""Fields of a metric that its definition has as they are."""
+
+
 def answer(
     window: Window, found: Estimate, top: int | None = None, nearest: Floats | None = None
 ) -> Answer:
@@ -177,23 +182,15 @@ def answer(
         metric=metric.name,
         unit=metric.unit,
         kind=metric.kind,
-        status=found.status,  # type: ignore[arg-type]
         start=iso(window.start_ms),
         end=iso(window.end_ms),
         updated=iso(None if window.arrived_ms == NEVER else window.arrived_ms),
         value=plain(shown.shown),
         lower=plain(shown.lower),
         upper=plain(shown.upper),
-        reports=found.reports,
         effective_reports=plain(found.effective_reports),  # type: ignore[arg-type]
-        beta=found.beta,
-        bound=found.bound,
-        covers=found.covers,
-        target=found.target,
-        policy=found.policy,
         chosen_among=found.chosen_among if found.chosen_among > 1 else UNSET,
         weights_fixed=True if found.weights_fixed else UNSET,
-        heterogeneity=found.heterogeneity,
         levels=[
             LevelShare(float(epsilon), int(count), _number(weight), loss)
             for epsilon, count, weight, loss in zip(
@@ -202,12 +199,13 @@ def answer(
         ],
         left_out=UNSET if top is None else len(found.labels) - len(shown.labels),
         simplex=UNSET if nearest is None else plain(nearest),  # type: ignore[arg-type]
+        **{name: getattr(found, name) for name in SAME},
         **SHAPES[metric.shape](window, found, shown),
     )
 
 
 def _numbers(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]:
-    """Return what one number, or named ones, have besides: of a release, what it cost."""
+    """Return the further fields of an answer that has numbers; for a release, what it cost."""
     fields = {"unbiased": plain(shown.value), **named(window.metric, shown.labels)}
     if found.radius is not None:
         fields["radius"] = _number(found.radius)
@@ -217,7 +215,7 @@ def _numbers(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]
 
 
 def _search(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]:
-    """Return where a search stands."""
+    """Return the further field of a search: its progress."""
     return {"search": search_progress(window)}
 
 
@@ -226,8 +224,8 @@ SHAPES: dict[Shape, Callable[[Window, Estimate, Estimate], dict[str, Any]]] = {
     Shape.NAMED_NUMBERS: _numbers,
     Shape.SEARCH: _search,
 }
-"""The fields of :class:`Answer` that an answer of each shape has besides: from the window, the
-estimate, and as much of it as is shown."""
+"""The further fields of :class:`Answer`, by shape: from the window, the estimate, and the part of
+it that is shown."""
 
 
 def named(metric: Metric, labels: Sequence[str]) -> dict[str, list[str]]:
@@ -235,12 +233,12 @@ def named(metric: Metric, labels: Sequence[str]) -> dict[str, list[str]]:
     return {metric.domain.names: list(labels)} if metric.domain.names else {}
 
 
-def estimate_of(told: Answer, metric: Metric) -> Estimate:
+def estimate_of(found: Answer, metric: Metric) -> Estimate:
     """Return the estimate that an answer of this metric was made of, as a release is kept.
 
     Parameters
     ----------
-    told : Answer
+    found : Answer
     metric : Metric
 
     Returns
@@ -253,8 +251,8 @@ def estimate_of(told: Answer, metric: Metric) -> Estimate:
     ValueError
         If its levels or categories are not the metric's.
     """
-    epsilons = [level.epsilon for level in told.levels]
-    labels = [] if told.categories is UNSET else told.categories
+    epsilons = [level.epsilon for level in found.levels]
+    labels = [] if found.categories is UNSET else found.categories
     own = {label: index for index, label in enumerate(metric.labels)}
     if epsilons != [float(e) for e in metric.levels] or not own.keys() >= {*labels}:
         raise ValueError("another definition")
@@ -263,27 +261,22 @@ def estimate_of(told: Answer, metric: Metric) -> Estimate:
     def numbers(x: Numbers) -> Any:
         if not isinstance(x, list):
             return np.nan if x is None else x
-        found = np.full(len(own), np.nan)
-        found[places] = _floats(x)
-        return found
+        every = np.full(len(own), np.nan)
+        every[places] = _floats(x)
+        return every
 
     return Estimate(
-        value=numbers(told.value),
-        lower=numbers(told.lower),
-        upper=numbers(told.upper),
-        reports=told.reports,
-        effective_reports=float(_floats([told.effective_reports])[0]),
-        beta=told.beta,
-        bound=told.bound,
-        target=told.target,
-        policy=told.policy,
+        value=numbers(found.value),
+        lower=numbers(found.lower),
+        upper=numbers(found.upper),
+        effective_reports=float(_floats([found.effective_reports])[0]),
         levels=tuple(epsilons),
-        counts=np.array([level.reports for level in told.levels], dtype=np.int64),
-        weights=_floats([level.weight for level in told.levels]),
-        privacy=_floats([None if level.loss is UNSET else level.loss for level in told.levels]),
-        saturation=None if told.saturation is UNSET else told.saturation,
+        counts=np.array([level.reports for level in found.levels], dtype=np.int64),
+        weights=_floats([level.weight for level in found.levels]),
+        privacy=_floats([None if level.loss is UNSET else level.loss for level in found.levels]),
+        saturation=None if found.saturation is UNSET else found.saturation,
         labels=tuple(metric.labels),
-        status=told.status,
+        **{name: getattr(found, name) for name in SAME},
     )
 
 
@@ -320,18 +313,12 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
     known = facts.keys() & set(Definition.__struct_fields__)
     own = {key: value for key, value in facts.items() if key not in known}
     return Definition(
-        name=metric.name,
-        description=metric.description,
-        kind=metric.kind,
+        **{name: getattr(metric, name) for name in DEFINED},
         shape=metric.shape.value,
-        mechanism=metric.mechanism,
         options=dict(metric.options),
-        unit=metric.unit,
         levels=[float(epsilon) for epsilon in metric.levels],
-        revision=metric.revision,
         pane_seconds=metric.pane_ms / 1000,
         lateness_seconds=metric.lateness_ms / 1000,
-        minimum_reports=metric.minimum_reports,
         policy=policy or metric.policies[0],
         policies=list(metric.policies),
         max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,

@@ -42,16 +42,9 @@ Categories = Annotated[
         description="Only these categories; may be repeated. With an open vocabulary: any string.",
     ),
 ]
-Top = Annotated[
-    int,
-    Meta(
-        ge=1, le=10_000, description="Number of categories or coordinates to keep, largest first."
-    ),
-]
-LiveTop = Annotated[
-    int,
-    Meta(ge=1, le=1_000, description="Number of categories or coordinates to keep, largest first."),
-]
+TOP = "Number of categories or coordinates to keep, largest first."
+Top = Annotated[int, Meta(ge=1, le=10_000, description=TOP)]
+LiveTop = Annotated[int, Meta(ge=1, le=1_000, description=TOP)]
 Metrics = Annotated[
     list[Annotated[str, Meta(max_length=64)]],
     Meta(max_length=1000, description="Only these metrics; may be repeated. Default: all."),

@@ -74,15 +74,9 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Only these partitions of the reports topic; repeatable.",
     )
     @functools.wraps(command)
-    def with_filters(
-        reasons: tuple[str, ...],
-        names: tuple[str, ...],
-        since: float | None,
-        until: float | None,
-        partitions: tuple[int, ...],
-        **arguments: Any,
-    ) -> Any:
-        filters = Filters(reasons, names, since, until, partitions)
+    def with_filters(**arguments: Any) -> Any:
+        names = ("reasons", "names", "since", "until", "partitions")
+        filters = Filters(*(arguments.pop(name) for name in names))
         return command(filters=filters, **arguments)
 
     return with_filters

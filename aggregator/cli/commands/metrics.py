@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 from typing import Any
 
@@ -17,6 +16,7 @@ from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import halted
 from aggregator.reading.windows import event_time
+from aggregator.timestamps import iso
 from estimators import Metric, TrustedMetric
 from estimators.metrics.domains import OPEN
 
@@ -60,7 +60,7 @@ def metrics(settings: Settings, as_json: bool) -> None:
             row["metric"],
             row["kind"],
             _mechanism(defined[row["metric"]]),
-            _domain(defined[row["metric"]]),
+            _domain_text(defined[row["metric"]]),
             " ".join(f"{e:g}" for e in row["levels"]),
             row["pane"],
             "-" if row["reports"] is None else row["reports"],
@@ -70,10 +70,10 @@ def metrics(settings: Settings, as_json: bool) -> None:
         for row in rows
     ]
     click.echo(table(head, cells))
-    told = [one.left_out for one in counted.values() if one.left_out is not None]
-    said = [line for one in (*told, nameless) for line in one.lines()]
-    if said or stopped:
-        click.echo("\n" + "\n".join([*said, *stopped]))
+    left_out = [one.left_out for one in counted.values() if one.left_out is not None]
+    notes = [line for one in (*left_out, nameless) for line in one.lines()]
+    if notes or stopped:
+        click.echo("\n" + "\n".join([*notes, *stopped]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,9 +100,6 @@ def _counted(reader: Reader, metric: Metric) -> _Counted:
 
 def _row(metric: Metric, counted: _Counted) -> dict[str, Any]:
     event_ms, left = counted.event_ms, counted.left_out
-    moment = (
-        None if event_ms is None else datetime.datetime.fromtimestamp(event_ms / 1000, datetime.UTC)
-    )
     return {
         "metric": metric.name,
         "revision": f"{metric.revision:08x}",
@@ -119,7 +116,7 @@ def _row(metric: Metric, counted: _Counted) -> dict[str, Any]:
         "reports": counted.reports,
         "refused": None if left is None else left.refused,
         "earlier": None if left is None else left.earlier,
-        "event_time": moment and f"{moment:%Y-%m-%dT%H:%M:%SZ}",
+        "event_time": iso(None if event_ms is None else event_ms // 1000 * 1000),
     }
 
 
@@ -131,7 +128,7 @@ def _mechanism(metric: Metric) -> str:
     return f"{metric.mechanism} ({', '.join(chosen)})"
 
 
-def _domain(metric: Metric) -> str:
+def _domain_text(metric: Metric) -> str:
     if metric.range is not None:
         return f"[{metric.range[0]:g}, {metric.range[1]:g}] {metric.unit}".strip()
     if metric.radius is not None:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from aggregator.storage.store import Store
 
 
+FLAGS = {"kafka": "kafka.bootstrap.servers", "redis": "redis.url", "metrics": "metrics"}
+"""The settings that options of their own set."""
+
+
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for settings to a command and hand it the settings in force."""
 
@@ -48,19 +52,9 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @functools.wraps(command)
     def with_settings(
-        config: str | None,
-        kafka: str | None,
-        redis: str | None,
-        metrics: str | None,
-        assignments: tuple[str, ...],
-        show_settings: bool,
-        **arguments: Any,
+        config: str | None, assignments: tuple[str, ...], show_settings: bool, **arguments: Any
     ) -> Any:
-        flags: dict[str, Any] = {
-            "kafka.bootstrap.servers": kafka,
-            "redis.url": redis,
-            "metrics": metrics,
-        }
+        flags = {key: arguments.pop(option) for option, key in FLAGS.items()}
         for assignment in assignments:
             key, equals, value = assignment.partition("=")
             if not equals:

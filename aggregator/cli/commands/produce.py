@@ -155,8 +155,8 @@ def produce(
         click.echo(note, err=True)
     if unknown := _not_counted(settings, definition):
         click.echo(unknown, err=True)
-    if not isinstance(definition, SearchMetric) and (told := _too_old(settings, population)):
-        click.echo(told, err=True)
+    if not isinstance(definition, SearchMetric) and (warning := _too_old(settings, population)):
+        click.echo(warning, err=True)
     needed = [settings.topics.rounds] if isinstance(definition, SearchMetric) else []
     topic_admin.ensure_topics(settings, settings.topics.reports, *needed)
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
@@ -176,9 +176,9 @@ def _not_counted(settings: Settings, metric: Metric) -> str:
 
     try:
         with Store(connect(settings.redis.url), settings.topics.reports) as store:
-            said = [in_force(one.owner) for one in store.overview().partitions.values()]
+            histories = [in_force(one.owner) for one in store.overview().partitions.values()]
             documents = store.registry.definitions()
-            newest = {history[-1][1] for history in said if history}
+            newest = {history[-1][1] for history in histories if history}
             counted = [Definitions.decode(documents[digest]).metrics for digest in newest]
     except (DitherError, redis.RedisError, KeyError, ValueError):
         return ""
@@ -291,8 +291,8 @@ def _run(
             try:
                 ended.wait(REFRESH_SECONDS)
                 bar.update(reached[0] - bar.pos)
-                if waiting is not None and not ended.is_set() and (told := waiting.due()):
-                    click.echo(told if hidden else f"\n{told}", err=True)
+                if waiting is not None and not ended.is_set() and (notice := waiting.due()):
+                    click.echo(notice if hidden else f"\n{notice}", err=True)
             except KeyboardInterrupt:
                 stop.set()
     try:
@@ -333,7 +333,7 @@ def _as_text(metric: Metric, shown: dict[str, Any]) -> str:
     levels = ", ".join(f"{count:,} at {epsilon}" for epsilon, count in shown["levels"].items())
     missing = f"{shown['missing']:,} had no value"
     if shown["clipped"]:
-        missing += f", {shown['clipped']:,} were clipped to {_domain(metric)}"
+        missing += f", {shown['clipped']:,} were clipped to {_limits(metric)}"
     return (
         f"{shown['reports']:,} reports of {shown['metric']} in {shown['batches']:,} batches, "
         f"{shown['bytes']:,} bytes, {shown['seconds']:.1f} s; {missing}\n"
@@ -342,7 +342,7 @@ def _as_text(metric: Metric, shown: dict[str, Any]) -> str:
     )
 
 
-def _domain(metric: Metric) -> str:
+def _limits(metric: Metric) -> str:
     if metric.range is None:
         return f"length {metric.radius:g}"
     return f"[{metric.range[0]:g}, {metric.range[1]:g}]"

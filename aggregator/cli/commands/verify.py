@@ -13,6 +13,8 @@ from aggregator.counting.verify import verify as replay
 from aggregator.kafka import clients
 
 SHOWN = 50
+PLAIN = ("partitions", "messages", "panes", "uncounted", "halted", "skipped", "definitions")
+"""Facts of an outcome that --json prints as they are."""
 
 
 @click.command()
@@ -53,18 +55,10 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
     failed = bool(outcome.differences or truncated or outcome.unjudged)
     unverifiable = [*outcome.unverifiable, *outcome.unjudged]
     if as_json:
-        found = {
-            "verified": not failed,
-            "partitions": outcome.partitions,
-            "messages": outcome.messages,
-            "panes": outcome.panes,
-            "differences": [str(d) for d in outcome.differences],
-            "unverifiable": [str(d) for d in unverifiable],
-            "uncounted": outcome.uncounted,
-            "halted": outcome.halted,
-            "skipped": outcome.skipped,
-            "definitions": outcome.definitions,
-        }
+        found = {name: getattr(outcome, name) for name in PLAIN}
+        found["verified"] = not failed
+        found["differences"] = [str(difference) for difference in outcome.differences]
+        found["unverifiable"] = [str(difference) for difference in unverifiable]
         click.echo(json.dumps(found))
     else:
         for difference in [*outcome.differences, *unverifiable][:SHOWN]:

@@ -80,24 +80,20 @@ class Guard:
         self, headers: Headers, scopes: Sequence[str]
     ) -> tuple[Caller | None, Problem | None]:
         """Return who asks, and the problem if none of the scopes that would do is theirs."""
-        caller = self.caller(headers)
-        if caller is None:
-            challenge = {"WWW-Authenticate": f'{REALM}, error="invalid_token"'}
-            detail = "this server does not know the token"
-            return None, Problem(401, detail, HELP.format(scopes[0]), headers=challenge)
-        if caller.scopes.intersection(scopes):
+        caller, status, error = self.caller(headers), 401, ""
+        if caller is not None and caller.scopes.intersection(scopes):
             return caller, None
         needed = " or ".join(scopes)
-        if not caller.name:
-            challenge = {"WWW-Authenticate": REALM}
+        if caller is None:
+            error, detail = ', error="invalid_token"', "this server does not know the token"
+        elif not caller.name:
             detail = f"a token with scope {needed} is needed"
-            return caller, Problem(401, detail, HELP.format(scopes[0]), headers=challenge)
-        challenge = {
-            "WWW-Authenticate": f'{REALM}, error="insufficient_scope", scope="{scopes[0]}"'
-        }
-        detail = f"token {caller.name!r} has scopes {', '.join(sorted(caller.scopes))}"
-        detail = f"{detail}: {needed} is needed"
-        return caller, Problem(403, detail, HELP.format(scopes[0]), headers=challenge)
+        else:
+            status, error = 403, f', error="insufficient_scope", scope="{scopes[0]}"'
+            known = ", ".join(sorted(caller.scopes))
+            detail = f"token {caller.name!r} has scopes {known}: {needed} is needed"
+        challenge = {"WWW-Authenticate": REALM + error}
+        return caller, Problem(status, detail, HELP.format(scopes[0]), headers=challenge)
 
 
 class AccessControl:

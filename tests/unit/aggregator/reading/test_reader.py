@@ -18,7 +18,7 @@ from aggregator import Reader
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.query import Query
-from aggregator.reading.windows import Window
+from aggregator.reading.windows import Window, event_time
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
@@ -461,8 +461,9 @@ def test_a_policy_is_in_force_from_the_next_read(store: Store) -> None:
 def test_the_event_time_is_the_latest_of_all_partitions(store: Store) -> None:
     Counted(store, [*every_minute(0, range(5)), *every_minute(1, range(9))])
     reader = reader_of(store)
-    assert reader.event_time("delay") == EPOCH + 8 * MINUTE
-    assert reader.event_time("awkward") is None
+    delay, awkward = (reader.describe(store.overview(), name) for name in ("delay", "awkward"))
+    assert event_time(delay.watermarks) == EPOCH + 8 * MINUTE
+    assert event_time(awkward.watermarks) is None
 
 
 # -- Status: how far the answer can still change ------------------------------------------------
