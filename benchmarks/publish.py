@@ -15,6 +15,7 @@ from aggregator.publishing import events
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
+from aggregator.publishing.unpublished_panes import in_batches
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Sums, Window
 from aggregator.state.pane import Pane
@@ -62,7 +63,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
             due = PaneFinalizer(reader, published, events.source(reports), 0, 1_000)
             done = 0
             began = time.perf_counter()
-            for batch in due.final_events(store.overview(), PARTITIONS):
+            for batch in in_batches(due.final_events(store.overview(), PARTITIONS)):
                 published.note_committed(batch, outlet.publish(batch))
                 done += len(batch)
             passed = time.perf_counter() - began

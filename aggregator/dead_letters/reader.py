@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import time
+import itertools
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer
 
 from aggregator.config.settings import Settings
 from aggregator.dead_letters.writer import CONTEXT, REPLAYS, TRUNCATED
 from aggregator.errors import DitherError
 from aggregator.kafka import clients
 from aggregator.kafka.headers import Header, read
+from aggregator.kafka.log_reader import log_ranges, read_ranges
 from estimators import ReportError
 from producers.wire.batch import parse_batch
 from producers.wire.reports_pb2 import ReportBatch
 
-CONSUME_MESSAGES = 1_000
-CONSUME_SECONDS = 0.5
-SILENCE_SECONDS = 60.0
 NAME_TAG = 0x0A
 """The first byte of a batch that names its metric: field 1, a string."""
 SHORT_NAME = 0x80
@@ -204,18 +202,13 @@ class DeadLetterTopic:
         DitherError
             If there is no such topic.
         """
-        found = self._consumer.list_topics(self.topic, clients.ANSWER_SECONDS).topics[self.topic]
-        if found.error is not None:
+        found = log_ranges(self._consumer, self.topic)
+        if not found:
             raise DitherError(
-                f"no topic {self.topic!r} ({found.error.str()}): nothing was refused yet, or it "
-                "has another name (--set topics.deadletters=NAME)"
+                f"no topic {self.topic!r}, or this user may not see it: nothing was refused yet, "
+                "or it has another name (--set topics.deadletters=NAME)"
             )
-        return {
-            number: self._consumer.get_watermark_offsets(
-                TopicPartition(self.topic, number), clients.ANSWER_SECONDS
-            )
-            for number in sorted(found.partitions)
-        }
+        return found
 
     def letters(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[DeadLetter]:
         """Yield the dead letters of this deployment up to the present end of the topic.
@@ -226,8 +219,8 @@ class DeadLetterTopic:
             Told of how many messages more were read.
         """
         known: dict[int, Place] = {}
-        starts = {number: low for number, (low, high) in self.ranges.items() if high > low}
-        for message in self._messages(starts):
+        batches = read_ranges(self._consumer, self.topic, self.ranges)
+        for message in itertools.chain.from_iterable(batches):
             progress(1)
             letter = DeadLetter.parse(message)
             if letter is None or letter.topic != self.settings.topics.reports:
@@ -247,46 +240,18 @@ class DeadLetterTopic:
         """
         low, high = self.ranges.get(place.partition, (0, 0))
         if low <= place.offset < high:
-            for message in self._messages({place.partition: place.offset}):
-                if message.offset() != place.offset:
-                    break
+            one = {place.partition: (place.offset, place.offset + 1)}
+            for (message,) in read_ranges(self._consumer, self.topic, one):
                 if letter := DeadLetter.parse(message):
                     return letter
                 raise DitherError(f"{place} of {self.topic!r} is no dead letter: no such headers")
-        there = ", ".join(f"{n}:{low} to {n}:{high - 1}" for n, (low, high) in self._filled())
+        there = ", ".join(
+            f"{n}:{low} to {n}:{high - 1}" for n, (low, high) in self.ranges.items() if low < high
+        )
         raise DitherError(
             f"no dead letter at {place}: {self.topic!r} "
             + (f"has {there}" if there else "is empty")
         )
-
-    def _filled(self) -> Iterator[tuple[int, tuple[int, int]]]:
-        return ((number, span) for number, span in self.ranges.items() if span[1] > span[0])
-
-    def _messages(self, starts: dict[int, int]) -> Iterator[Any]:
-        """Yield what is in some partitions, from an offset of each to its end."""
-        ends = {number: self.ranges[number][1] for number in starts}
-        self._consumer.assign([TopicPartition(self.topic, n, start) for n, start in starts.items()])
-        heard = time.monotonic()
-        while ends:
-            messages: list[Any] = self._consumer.consume(CONSUME_MESSAGES, CONSUME_SECONDS)
-            for message in messages:
-                heard = time.monotonic()
-                number, error = message.partition(), message.error()
-                if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise KafkaException(error)
-                end = ends.get(number, 0)
-                if error is None and message.offset() < end:
-                    yield message
-                if error is not None or message.offset() >= end - 1:
-                    ends.pop(number, None)
-                    self._consumer.pause([TopicPartition(self.topic, number)])
-            if time.monotonic() - heard > SILENCE_SECONDS:
-                raise DitherError(
-                    f"topic {self.topic!r} delivered nothing for {SILENCE_SECONDS:g} s, and "
-                    "partitions "
-                    f"{sorted(ends)} are not read to their ends: are all brokers up"
-                )
-        self._consumer.unassign()
 
 
 def printable(text: str, most: int = 80) -> str:

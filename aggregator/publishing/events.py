@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from aggregator.kafka.headers import read
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import Answer, answer
 from aggregator.reading.windows import Window
@@ -74,6 +75,23 @@ class Event:
             ("ce_subject", self.subject.encode()),
             ("content-type", CONTENT_TYPE.encode()),
         ]
+
+    @classmethod
+    def parse(cls, message: Any) -> Self | None:
+        """Return the event that a message is; None if it is none."""
+        try:
+            found = {n: v.decode() for n, v in read(message) or [] if isinstance(v, bytes)}
+            return cls(
+                found["ce_id"],
+                found["ce_type"],
+                found["ce_source"],
+                found.get("ce_subject", ""),
+                found.get("ce_time", ""),
+                message.key().decode(),
+                message.value() or b"",
+            )
+        except (KeyError, ValueError, AttributeError):
+            return None
 
 
 def source(reports_topic: str) -> str:

@@ -18,17 +18,13 @@ from aggregator.errors import DitherError
 from aggregator.storage.failures import explain_read_failure
 from aggregator.storage.lease import Lease, LeaseLost
 from estimators import Metric
-from producers.kafka import kafka_errors
+from producers.kafka.kafka_errors import describe_kafka_error
 
 LOOK_SECONDS = 0.5
 """Between two looks at what is to be done, and at a lease that another holds."""
 FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 5.0
 STOP_SECONDS = 3.0
-
-
-class Unreadable(Exception):  # noqa: N818
-    """A topic could not be read to its end: to be tried again."""
 
 
 class CopyLost(Exception):  # noqa: N818
@@ -96,13 +92,13 @@ class Leader(ABC):
                 self.log.warning("lease lost", detail=str(lost))
             except CopyLost as lost:
                 self.log.warning("read again", detail=str(lost))
-            except (redis.RedisError, KafkaException, DitherError, Unreadable) as error:
-                told = (
-                    kafka_errors.describe_kafka_error(error.args[0])
+            except (redis.RedisError, KafkaException, DitherError) as error:
+                shown = (
+                    describe_kafka_error(error.args[0])
                     if isinstance(error, KafkaException)
                     else explain_read_failure(error)
                 )
-                self.log.warning(f"cannot {self.work}", error=told, again_in=delay)
+                self.log.warning(f"cannot {self.work}", error=shown, again_in=delay)
             except Exception:
                 self.log.exception(f"cannot {self.work}: a defect of Dither", again_in=delay)
             self._stopping.wait(delay)

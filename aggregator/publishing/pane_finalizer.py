@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
-import structlog
-
-from aggregator.errors import StateUnreadable
 from aggregator.publishing import events
 from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
-from aggregator.publishing.unpublished_panes import BATCH_BYTES, BATCH_EVENTS, Unpublished
+from aggregator.publishing.unpublished_panes import Unpublished
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Sums, Window
 from aggregator.state.watermark import NEVER
 from aggregator.storage.progress import TopicProgress
 from estimators.metrics.trusted import TrustedMetric
 from estimators.weights import DEFAULT_POLICY
-
-BATCH_SECONDS = 1.0
-"""Answers take milliseconds, or seconds: what is waiting is published after so long."""
-
-log = structlog.get_logger("dither.publisher")
 
 
 class PaneFinalizer:
@@ -49,14 +40,11 @@ class PaneFinalizer:
         self._metrics = {
             n: m for n, m in reader.metrics.items() if not isinstance(m, TrustedMetric)
         }
-        self._unpublished = Unpublished(reader.store, published, self._metrics, since_ms)
+        self._unpublished = Unpublished(reader, published, self._metrics, since_ms)
         self._versions: dict[str, str] = {}
 
-    def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
-        """Yield the events of panes that are final and have none yet, in batches over all metrics.
-
-        Every batch is to be published, and noted, before the next one is asked for; if that fails,
-        another `PaneFinalizer` is to find it again.
+    def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
+        """Yield the events of panes that are final and have none yet.
 
         Parameters
         ----------
@@ -65,57 +53,17 @@ class PaneFinalizer:
         partitions : int
             How many the reports topic has.
         """
-        batch: list[Event] = []
-        size, deadline = 0, time.monotonic() + BATCH_SECONDS
-        try:
-            for window in self._final_windows(overview, partitions):
-                batch.append(events.final(window, self._top, self._source))
-                size += len(batch[-1].data)
-                is_full = len(batch) >= BATCH_EVENTS or size >= BATCH_BYTES
-                if is_full or time.monotonic() > deadline:
-                    yield batch
-                    batch, size, deadline = [], 0, time.monotonic() + BATCH_SECONDS
-        except StateUnreadable:  # of one metric: the others' panes are none the worse
-            if batch:
-                yield batch
-            raise
-        if batch:
-            yield batch
-
-    def _final_windows(self, overview: TopicProgress, partitions: int) -> Iterator[Window]:
-        """Yield the panes that are final and have no event yet; then raise what was unreadable."""
-        numbers = range(partitions)
-        self._unpublished.refresh(overview, numbers)
-        unreadable: StateUnreadable | None = None
-        for name, closed in self.reader.finality_watermarks(overview, partitions).items():
-            if name not in self._metrics:
-                continue
-            metric = self._metrics[name]
-            policy = overview.policies.get(name, DEFAULT_POLICY)
-            since = overview.changed_ms(name)
-            for starts in self._unpublished.starts(metric, closed - metric.pane_ms):
-                try:
-                    sums = self.reader.sums.of_panes(overview, metric, numbers, starts)
-                except StateUnreadable as error:  # the other metrics' panes are none the worse
-                    unreadable = error
-                    break
-                if sums is None:
-                    log.info("state changed while it was read", metric=name)
-                    return
-                self.published.check()
-                for start, statistic in self.published.pass_expired(metric, sums).items():
-                    end = start + metric.pane_ms
-                    yield Window(
-                        metric=metric,
-                        start_ms=start,
-                        end_ms=end,
-                        status="final",
-                        content=Sums(statistic),
-                        policy=policy,
-                        changed_ms=since,
-                    )
-        if unreadable is not None:
-            raise unreadable
+        for metric, start, statistic in self._unpublished.sums(overview, partitions):
+            window = Window(
+                metric=metric,
+                start_ms=start,
+                end_ms=start + metric.pane_ms,
+                status="final",
+                content=Sums(statistic),
+                policy=overview.policies.get(metric.name, DEFAULT_POLICY),
+                changed_ms=overview.changed_ms(metric.name),
+            )
+            yield events.final(window, self._top, self._source)
 
     def provisional_events(self, overview: TopicProgress) -> list[Event]:
         """Return the events of running totals that have changed."""

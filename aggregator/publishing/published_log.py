@@ -8,20 +8,21 @@ a copy that is older than the topic, or lost, is brought up to date by reading m
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer
 
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients, topic_admin
-from aggregator.kafka.headers import read
+from aggregator.kafka.log_reader import log_ranges, read_ranges
 from aggregator.publishing import events
-from aggregator.publishing.leader import CopyLost, Unreadable
+from aggregator.publishing.events import Event
+from aggregator.publishing.leader import CopyLost
 from aggregator.reading.releases import is_release
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage import parsing
@@ -31,32 +32,9 @@ from aggregator.timestamps import iso
 from estimators import Metric
 from estimators.estimate import Counts
 
-READ_MESSAGES = 1_000
-READ_SECONDS = 0.1
-PATIENCE_SECONDS = 30.0
 Command = list[str | bytes | int]
 
 log = structlog.get_logger("dither.publisher")
-
-
-class OnTopic(Protocol):
-    """The part of an event that says which one it is."""
-
-    @property
-    def id(self) -> str:
-        """The event's id."""
-
-    @property
-    def type(self) -> str:
-        """The event's type."""
-
-    @property
-    def key(self) -> str:
-        """The message's key."""
-
-    @property
-    def data(self) -> bytes:
-        """The message's value."""
 
 
 class PublishedLog:
@@ -70,24 +48,19 @@ class PublishedLog:
     key : str
         With the lease's hash tag.
     settings : Settings
+
+    Attributes
+    ----------
+    keep_ms : mapping of str to int
+        How long releases are kept, by the metric's key; others are kept for ever.
     """
 
-    def __init__(
-        self,
-        client: Any,
-        lease: Lease,
-        key: str,
-        settings: Settings,
-    ) -> None:
-        self._keep_ms: Mapping[str, int] = {}
+    def __init__(self, client: Any, lease: Lease, key: str, settings: Settings) -> None:
+        self.keep_ms: Mapping[str, int] = {}
         self._client, self._lease, self._key, self._settings = client, lease, key, settings
         self._topic = settings.topics.estimates
         self._positions: dict[int, int] = {}
         self._source = events.source(settings.topics.reports)
-
-    def set_retention(self, keep_ms: Mapping[str, int]) -> None:
-        """Keep releases for so long, by the metric's key; others for ever."""
-        self._keep_ms = keep_ms
 
     def finals(self, metric: str, first: int, last: int) -> set[int]:
         """Return which panes of a metric, that begin in [first, last], have their final event.
@@ -176,7 +149,7 @@ class PublishedLog:
         return bytes(known)
 
     def _expiry(self, metric: str) -> list[str | int]:
-        keep_ms = self._keep_ms.get(metric)
+        keep_ms = self.keep_ms.get(metric)
         return [] if keep_ms is None else ["PX", keep_ms]
 
     def provisional(self, metric: str) -> str:
@@ -184,7 +157,7 @@ class PublishedLog:
         found = self._client.hget(f"{self._key}:provisional", metric)
         return "" if found is None else str(found.decode())
 
-    def note_committed(self, committed: Iterable[OnTopic], positions: dict[int, int]) -> None:
+    def note_committed(self, committed: Iterable[Event], positions: dict[int, int]) -> None:
         """Remember events that are committed, and the offsets that follow them.
 
         Raises
@@ -195,7 +168,7 @@ class PublishedLog:
         self._lease.write(self._writes(committed, positions))
         self._positions |= positions
 
-    def _writes(self, committed: Iterable[OnTopic], positions: dict[int, int]) -> Iterator[Command]:
+    def _writes(self, committed: Iterable[Event], positions: dict[int, int]) -> Iterator[Command]:
         types: Counter[str] = Counter()
         for event in committed:
             types[event.type] += 1
@@ -223,35 +196,34 @@ class PublishedLog:
 
         Raises
         ------
-        Unreadable, KafkaException
+        DitherError, KafkaException
             If Kafka does not answer; to be tried again.
         LeaseLost
         """
         ranges = self._unread()
+        with self._consumer("read_committed") as consumer:
+            for messages in read_ranges(consumer, self._topic, ranges):
+                own = (_own(message, self._source) for message in messages)
+                positions = {message.partition(): message.offset() + 1 for message in messages}
+                self.note_committed([event for event in own if event is not None], positions)
+        self._positions.clear()
+        self.note_committed([], {number: end for number, (_, end) in ranges.items()})
+
+    @contextlib.contextmanager
+    def _consumer(self, isolation: str) -> Iterator[Consumer]:
         group = f"{self._settings.aggregate.group}-publisher"
-        properties = {"isolation.level": "read_committed", "enable.partition.eof": True}
-        consumer = clients.consumer(self._settings, group, **properties)
-        try:
-            left = {number: end for number, (start, end) in ranges.items() if start < end}
-            consumer.assign([TopicPartition(self._topic, n, ranges[n][0]) for n in left])
-            deadline = time.monotonic() + PATIENCE_SECONDS
-            while left:
-                if self._read(consumer, left):
-                    deadline = time.monotonic() + PATIENCE_SECONDS
-                elif time.monotonic() > deadline:
-                    raise Unreadable(
-                        f"topic {self._topic!r}: nothing came for {PATIENCE_SECONDS:g} s, though "
-                        f"partitions {sorted(left)} have messages that did not arrive in time"
-                    )
-            ends = {number: end for number, (_, end) in ranges.items()}
-            self._positions.clear()
-            self.note_committed([], ends)
-        finally:
-            consumer.close()
+        properties = {"isolation.level": isolation, "enable.partition.eof": True}
+        with contextlib.closing(clients.consumer(self._settings, group, **properties)) as consumer:
+            yield consumer
 
     def _unread(self) -> dict[int, tuple[int, int]]:
-        """Return the offsets to read in each partition: from where the copy ends to the end."""
-        logs = self._logs()
+        """Return the offsets to read in each partition: from where the copy ends to the end.
+
+        Transactions under way are included: what somebody else has under way there must not hide
+        what is committed behind it.
+        """
+        with self._consumer("read_uncommitted") as consumer:
+            logs = log_ranges(consumer, self._topic)
         identity = f"{self._topic}:{topic_admin.topic_id(self._settings, self._topic)}"
         place = f"{self._key}:position"
         known = parsing.texts(place, self._client.hgetall(place))
@@ -266,70 +238,24 @@ class PublishedLog:
         self._lease.write([["HSET", f"{self._key}:position", "topic", kept]])
         return {n: (max(positions[n], low), end) for n, (low, end) in logs.items()}
 
-    def _logs(self) -> dict[int, tuple[int, int]]:
-        """Return where each partition's log begins and ends, transactions under way included.
-
-        What somebody else has under way there must not hide what is committed behind it.
-        """
-        group = f"{self._settings.aggregate.group}-publisher"
-        asker = clients.consumer(self._settings, group, **{"isolation.level": "read_uncommitted"})
-        try:
-            about = asker.list_topics(self._topic, timeout=clients.ANSWER_SECONDS)
-            places = [TopicPartition(self._topic, n) for n in about.topics[self._topic].partitions]
-            patience = clients.ANSWER_SECONDS
-            return {
-                place.partition: asker.get_watermark_offsets(place, timeout=patience)
-                for place in places
-            }
-        finally:
-            asker.close()
-
     def _forget(self) -> None:
         metrics = [name.decode() for name in self._client.smembers(f"{self._key}:metrics")]
         names = [f"final:{metric}" for metric in metrics]  # not what was drawn: it stays the same
         names += ["metrics", "provisional", "events", "position"]
         self._lease.write([["DEL", f"{self._key}:{name}"] for name in names])
 
-    def _read(self, consumer: Consumer, left: dict[int, int]) -> int:
-        """Read some messages, and take out of `left` each partition that is read to its end."""
-        messages = consumer.consume(READ_MESSAGES, timeout=READ_SECONDS)
-        seen: list[OnTopic] = []
-        positions: dict[int, int] = {}
-        for message in messages:
-            number, offset = message.partition() or 0, message.offset() or 0
-            error = message.error()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            if error is None:
-                positions[number] = offset = offset + 1
-                if (event := _Seen.of(message, self._source)) is not None:
-                    seen.append(event)
-            if offset >= left.get(number, offset + 1):
-                del left[number]
-        self.note_committed(seen, positions)
-        return len(messages)
 
-
-class _Seen:
-    """An event found on the topic."""
-
-    def __init__(self, identity: str, kind: str, key: str, data: bytes) -> None:
-        self.id, self.type, self.key, self.data = identity, kind, key, data
-
-    @classmethod
-    def of(cls, message: Any, source: str) -> _Seen | None:
-        """Return the event of a message; None if it is none from `source`."""
+def _own(message: Any, source: str) -> Event | None:
+    """Return the event of a message; None if it is none from `source`."""
+    found = Event.parse(message)
+    if found is None or found.source != source:
+        return None
+    if found.type == events.FINAL:
         try:
-            headers = {n: v.decode() for n, v in read(message) or [] if isinstance(v, bytes)}
-            found = cls(
-                headers["ce_id"], headers["ce_type"], message.key().decode(), message.value() or b""
-            )
-            if found.type == events.FINAL:
-                _pane(found.key)
-            is_ours = headers["ce_source"] == source
-        except (KeyError, ValueError, AttributeError):
+            _pane(found.key)
+        except ValueError:
             return None
-        return found if is_ours and found.type in (events.FINAL, events.PROVISIONAL) else None
+    return found if found.type in (events.FINAL, events.PROVISIONAL) else None
 
 
 def _are_same(one: str, other: str) -> bool:

@@ -26,6 +26,7 @@ from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.quiet_partitions import Closing
 from aggregator.publishing.release_drawer import ReleaseDrawer
+from aggregator.publishing.unpublished_panes import in_batches
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
@@ -52,7 +53,6 @@ class Publisher(Leader):
         key, client = publisher_key(settings.topics.reports), reader.store.client
         super().__init__(client, key, milliseconds(settings.publish.lease) / 1000)
         self.published = PublishedLog(client, self.lease, key, settings)
-        self.published.set_retention(_retentions(reader.metrics))
         self._since_ms = publish_since_ms(settings.publish.since)
         self._source = events.source(settings.topics.reports)
         self._interval = milliseconds(settings.publish.interval) / 1000
@@ -60,7 +60,7 @@ class Publisher(Leader):
     def _lead(self) -> None:
         """Publish as the only one, until something fails or the definitions change."""
         defined = current(self.reader.metrics)
-        self.published.set_retention(_retentions(defined))
+        self.published.keep_ms = _retentions(defined)
         topic_admin.ensure_topics(self.settings, self.settings.topics.estimates)
         topics = self.settings.topics
         identity = f"dither.publisher.{topics.reports}"
@@ -98,7 +98,7 @@ class Publisher(Leader):
     ) -> Iterator[list[Event]]:
         """Yield the final events that are due, releases before each batch of the others."""
         overview, partitions = yield from self._releases(producer, drawer, heartbeats)
-        for batch in finalizer.final_events(overview, partitions):
+        for batch in in_batches(finalizer.final_events(overview, partitions)):
             yield batch
             yield from self._releases(producer, drawer, heartbeats)
 
@@ -113,7 +113,7 @@ class Publisher(Leader):
         overview = self.reader.store.overview()
         self._check()
         heartbeats.send_due(overview, partitions)
-        yield from drawer.final_events(overview, partitions)
+        yield from in_batches(drawer.final_events(overview, partitions))
         return overview, partitions
 
     def _publish_totals(

@@ -6,8 +6,7 @@ A pane is closed when the log says so in every partition. docs/decisions/0013 sa
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import structlog
 
@@ -22,9 +21,6 @@ from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
 from estimators import TrustedMetric
 from estimators.estimate import Counts
-
-BATCH_SECONDS = 1.0
-"""The bounds of a release take a tenth of a second, or seconds."""
 
 log = structlog.get_logger("dither.publisher")
 
@@ -46,12 +42,10 @@ class ReleaseDrawer:
     def __init__(self, reader: Reader, published: PublishedLog, source: str, since_ms: int) -> None:
         self.reader, self.published, self._source = reader, published, source
         self.metrics = {n: m for n, m in reader.metrics.items() if isinstance(m, TrustedMetric)}
-        self._unpublished = Unpublished(reader.store, published, self.metrics, since_ms)
+        self._unpublished = Unpublished(reader, published, self.metrics, since_ms)
 
-    def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
-        """Yield the events of panes that are closed everywhere and have none yet, in batches.
-
-        Every batch is to be published, and noted, before the next one is asked for.
+    def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
+        """Yield the events of panes that are closed everywhere and have none yet.
 
         Parameters
         ----------
@@ -60,37 +54,15 @@ class ReleaseDrawer:
         partitions : int
             How many the reports topic has.
         """
-        numbers = range(partitions)
-        self._unpublished.refresh(overview, numbers)
-        for name, closed in self.reader.finality_watermarks(overview, partitions).items():
-            if name not in self.metrics:
-                continue
-            metric, policy = self.metrics[name], self.reader.policy(overview, name)
-            for starts in self._unpublished.starts(metric, closed - metric.pane_ms):
-                sums = self.reader.sums.of_panes(overview, metric, numbers, starts)
-                if sums is None:
-                    log.info("state changed while it was read", metric=name)
-                    return
-                self.published.check()
-                whole = self.published.pass_expired(metric, sums)
-                yield from self._events(metric, policy, whole)
-
-    def _events(
-        self, metric: TrustedMetric, policy: str, sums: Mapping[int, Counts]
-    ) -> Iterator[list[Event]]:
-        """Yield the events of panes, some of them after a while."""
-        batch: list[Event] = []
-        deadline = time.monotonic() + BATCH_SECONDS
-        for start, statistic in sums.items():
+        for metric, start, statistic in self._unpublished.sums(overview, partitions):
+            assert isinstance(metric, TrustedMetric)  # noqa: S101
+            policy = self.reader.policy(overview, metric.name)
             try:
-                batch.append(self._event(metric, policy, start, statistic))
+                event = self._event(metric, policy, start, statistic)
             except ValueError as error:  # too many reports; or something else is in Redis
                 log.warning("not released", metric=metric.name, pane=start, reason=str(error))
-            if time.monotonic() > deadline:
-                yield batch
-                batch, deadline = [], time.monotonic() + BATCH_SECONDS
-        if batch:
-            yield batch
+            else:
+                yield event
 
     def _event(self, metric: TrustedMetric, policy: str, start: int, statistic: Counts) -> Event:
         """Return a pane's event: the one that was drawn before, if any was."""

@@ -21,7 +21,7 @@ from aggregator.kafka.log_ends import KafkaLog, LogEnds
 from aggregator.publishing import events
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import Event
-from aggregator.publishing.leader import Leader, Unreadable
+from aggregator.publishing.leader import Leader
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
@@ -100,7 +100,7 @@ class Coordinator(Leader):
             try:
                 rounds.read_to_end()
             except TimeoutError as error:
-                raise Unreadable(str(error)) from None
+                raise DitherError(str(error)) from None
             found = [(metric, rounds.latest(metric)) for metric in self._metrics]
         return {metric_key(m.name, m.revision): one for m, one in found if one is not None}
 

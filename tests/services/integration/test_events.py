@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from aggregator.kafka import clients, topic_admin
-from aggregator.publishing import pane_finalizer
+from aggregator.publishing import unpublished_panes
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import FINAL, Event
 from aggregator.publishing.published_log import PublishedLog
@@ -328,9 +328,7 @@ def test_a_topic_that_was_deleted_and_created_again_gets_every_event(counted: De
 
 def _run_until_it_crashes(deployment: Deployment, broken: pytest.MonkeyPatch) -> None:
     broken.setattr(Lease, "release", lambda self: None)
-    broken.setattr(
-        pane_finalizer, "BATCH_SECONDS", 60.0
-    )  # all panes in one transaction, at any speed
+    broken.setattr(unpublished_panes, "BATCH_SECONDS", 60.0)  # all panes in one transaction
     publisher = Publisher(settings_of(deployment, lease="500ms"), reader_of(deployment))
     with pytest.raises(Crash):
         publisher.run()

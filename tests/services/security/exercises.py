@@ -18,6 +18,7 @@ from aggregator.kafka import clients, topic_admin
 from aggregator.kafka.log_ends import KafkaLog
 from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
+from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
 from aggregator.reading.query import SeriesQuery
@@ -249,7 +250,7 @@ def lead(settings: Settings, metrics: Metrics) -> None:
         assert lease.acquire()
         assert lease.renew()
         published = PublishedLog(store.client, lease, key, settings)
-        published.note_committed([_OnTopic()], {0: 1})
+        published.note_committed([RELEASE], {0: 1})
         assert published.finals("delay", 0, 2 * EPOCH)
         published.provisional("delay")
         published.check()
@@ -274,9 +275,15 @@ def conduct(settings: Settings, metrics: Metrics) -> None:
         Reader(store, metrics).sums.of_round(metrics["longest"], 1, [*overview.partitions])
 
 
-class _OnTopic:
-    id, type, key = "1", events.FINAL, "delay/2013-01-01T00:00:00Z"
-    data = b'{"trust": "central"}'
+RELEASE = Event(
+    id="1",
+    type=events.FINAL,
+    source="/dither",
+    subject="delay",
+    time="2013-01-01T01:00:00Z",
+    key="delay/2013-01-01T00:00:00Z",
+    data=b'{"trust": "central"}',
+)
 
 
 def answer_probes(settings: Settings, _: Metrics) -> None:

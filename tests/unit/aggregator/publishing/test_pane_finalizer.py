@@ -14,11 +14,11 @@ import pytest
 
 from aggregator.config.settings import Settings
 from aggregator.errors import StateUnreadable
-from aggregator.publishing import pane_finalizer as due_module
 from aggregator.publishing import unpublished_panes
 from aggregator.publishing.events import Event
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
+from aggregator.publishing.unpublished_panes import in_batches
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import CONFIRMING_BATCHES
@@ -62,7 +62,7 @@ def test_panes_are_due_that_all_partitions_have_closed_and_no_others(
     assert list(finalizer.final_events(store.overview(), 2)) == []
     counting.count(1, *beats(delay, 3))
     assert list(finalizer.final_events(store.overview(), 3)) == [], "the third one is not there"
-    found = [event for batch in finalizer.final_events(store.overview(), 2) for event in batch]
+    found = [*finalizer.final_events(store.overview(), 2)]
     assert minutes(found) == ["00:00:00Z", "00:01:00Z", "00:02:00Z"]
     published.note_committed(found, {})
     assert list(finalizer.final_events(store.overview(), 2)) == []
@@ -80,7 +80,7 @@ def test_panes_of_several_metrics_are_one_batch_and_one_overview_is_enough(
         counting.count(0, counting.batch(name, [value] * 20, 0), *beats(metrics[name], 1))
     overview = store.overview()
     monkeypatch.setattr(Store, "overview", None)  # it grows with the number of metrics
-    (batch,) = finalizer.final_events(overview, 1)
+    (batch,) = in_batches(finalizer.final_events(overview, 1))
     assert sorted(event.subject for event in batch) == ["carrier", "delay"]
 
 
@@ -92,7 +92,7 @@ def test_a_metric_that_cannot_be_read_does_not_keep_back_those_before_it(
         counting.count(0, counting.batch(name, [value] * 20, 0), *beats(metrics[name], 1))
     (key,) = store.client.keys(f"{{dither:{store.topic}:0}}:pane:carrier@*")
     store.client.set(key, b"spoilt")
-    found = finalizer.final_events(store.overview(), 1)
+    found = in_batches(finalizer.final_events(store.overview(), 1))
     assert [event.subject for event in next(found)] == ["delay"]
     with pytest.raises(StateUnreadable):
         next(found)
@@ -123,7 +123,7 @@ def test_what_redis_lost_while_it_was_looked_through_is_due_when_it_is_counted_a
         torn.setattr(PaneIndex, "first", lost)
         assert list(finalizer.final_events(store.overview(), 1)) == []
     counting.count(0, *batches, *beats(metrics["delay"], 2))
-    (batch,) = finalizer.final_events(store.overview(), 1)
+    (batch,) = in_batches(finalizer.final_events(store.overview(), 1))
     assert minutes(batch) == ["00:00:00Z", "00:01:00Z"]
 
 
@@ -150,7 +150,7 @@ def test_sums_that_were_read_while_they_were_counted_anew_are_not_published(
     with monkeypatch.context() as torn:
         torn.setattr(PaneIndex, "statistics", counted_by_half)
         assert list(finalizer.final_events(store.overview(), 1)) == []
-    (batch,) = finalizer.final_events(store.overview(), 1)
+    (batch,) = in_batches(finalizer.final_events(store.overview(), 1))
     assert [json.loads(event.data)["reports"] for event in batch] == [20, 40]
 
 
@@ -179,7 +179,7 @@ def test_a_pane_that_has_expired_in_one_partition_is_passed_by(
         counting.count(number, *delays, *beats(metrics["delay"], 3))
     lose(store, 1, 0)
     finalizer = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
-    (batch,) = finalizer.final_events(store.overview(), 2)
+    (batch,) = in_batches(finalizer.final_events(store.overview(), 2))
     assert minutes(batch) == ["00:01:00Z"]
     assert json.loads(batch[0].data)["reports"] == 40
     key = metric_key("delay", metrics["delay"].revision)
@@ -204,9 +204,7 @@ def test_a_pane_that_was_deleted_is_no_part_of_a_final_event(
         list[Event](),
     )
     with pytest.raises(StateUnreadable, match=re.escape(f"nothing at {key}: expected a pane")):
-        found.extend(
-            event for batch in finalizer.final_events(store.overview(), 2) for event in batch
-        )
+        found.extend(finalizer.final_events(store.overview(), 2))
     assert [event.key.partition("@")[0] for event in found] == ["carrier"], "others go on"
 
 
@@ -221,7 +219,7 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
 ) -> None:
     """Counting, closing and publishing interleave, and others take over to publish."""
     monkeypatch.setattr(unpublished_panes, "BATCH_EVENTS", 3)
-    monkeypatch.setattr(due_module, "BATCH_SECONDS", -1)  # an event is a batch
+    monkeypatch.setattr(unpublished_panes, "BATCH_SECONDS", -1)  # an event is a batch
     rng = random.Random(seed)
     reader, delay = Reader(store, metrics), metrics["delay"]
     counted: Counter[str] = Counter()
@@ -230,7 +228,7 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
     for number in range(3):
         counting.count(number)
     finalizer = PaneFinalizer(reader, published, "dither", 0, 10)
-    under_way = finalizer.final_events(store.overview(), 3)
+    under_way = in_batches(finalizer.final_events(store.overview(), 3))
 
     def count() -> None:
         number = rng.randrange(3)
@@ -247,7 +245,7 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
         nonlocal under_way
         batch: list[Event] = next(under_way, [])
         if not batch:
-            under_way = finalizer.final_events(store.overview(), 3)
+            under_way = in_batches(finalizer.final_events(store.overview(), 3))
             batch = next(under_way, [])
         published.note_committed(batch, {})
         for event, at in zip(batch, minutes(batch), strict=True):
@@ -259,7 +257,7 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
         rng.choices([count, close, publish], [3, 1, 2])[0]()
         if rng.random() < 0.05:  # another takes over
             finalizer = PaneFinalizer(reader, published, "dither", 0, 10)
-            under_way = finalizer.final_events(store.overview(), 3)
+            under_way = in_batches(finalizer.final_events(store.overview(), 3))
     for number in range(3):
         counting.count(number, *beats(delay, max(minute) + 1))
     while publish():

@@ -1,0 +1,78 @@
+"""Reading a topic up to the ends that its partitions have now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from aggregator.errors import DitherError
+from aggregator.kafka.clients import ANSWER_SECONDS
+
+READ_MESSAGES = 1_000
+READ_SECONDS = 0.1
+SILENCE_SECONDS = 60.0
+
+Ranges = Mapping[int, tuple[int, int]]
+"""By partition: the first offset and the next one."""
+
+
+def log_ranges(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
+    """Return where the log of each partition begins and ends; empty if there is no such topic.
+
+    Where transactions are under way, a consumer that reads committed messages sees an earlier end.
+    """
+    about = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+    return {
+        number: consumer.get_watermark_offsets(
+            TopicPartition(topic, number), timeout=ANSWER_SECONDS
+        )
+        for number in sorted(about.partitions)
+    }
+
+
+def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list[Any]]:
+    """Yield the messages in ranges of a topic's partitions, some at a time.
+
+    Parameters
+    ----------
+    consumer : Consumer
+        With ``enable.partition.eof``; it is assigned these partitions.
+    topic : str
+    ranges : mapping of int to (int, int)
+        By partition: the first offset, and the first one beyond.
+
+    Raises
+    ------
+    DitherError
+        If nothing comes for a while before the ends are reached.
+    KafkaException
+        If a partition cannot be read.
+    """
+    left = {number: end for number, (start, end) in ranges.items() if start < end}
+    consumer.assign([TopicPartition(topic, number, ranges[number][0]) for number in left])
+    heard = time.monotonic()
+    while left:
+        found = []
+        for message in consumer.consume(READ_MESSAGES, timeout=READ_SECONDS):
+            heard = time.monotonic()
+            number, offset, error = message.partition(), message.offset() or 0, message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            if number not in left:
+                continue
+            if error is None and offset < left[number]:
+                found.append(message)
+            if offset + (error is None) >= left[number]:
+                del left[number]
+                consumer.pause([TopicPartition(topic, number)])
+        if found:
+            yield found
+        if time.monotonic() - heard > SILENCE_SECONDS:
+            raise DitherError(
+                f"topic {topic!r} delivered nothing for {SILENCE_SECONDS:g} s, and partitions "
+                f"{sorted(left)} are not read to their ends: are all brokers up"
+            )
+    consumer.unassign()
