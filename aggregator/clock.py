@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
 
 
-class Clock(Protocol):
-    """What is asked of a clock."""
-
-    def monotonic(self) -> float:
-        """Return seconds since some moment; they never go back."""
-
-    def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-
-    def now_ms(self) -> int:
-        """Return milliseconds since the epoch."""
-
-
-class SystemClock:
-    """The machine's clock."""
+class Clock:
+    """The machine's clock; a simulation overrides it."""
 
     def monotonic(self) -> float:
         """Return seconds since some moment; they never go back."""
@@ -35,4 +21,4 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-SYSTEM = SystemClock()
+SYSTEM = Clock()

@@ -161,12 +161,11 @@ class AssignedPartition:
 
     def skip_obstacle(self, obstacle: Obstacle) -> None:
         """Go on behind what cannot be counted; the next commit says which offsets were given up."""
-        last = obstacle.first if obstacle.last is None else obstacle.last
-        lost = last + 1 - obstacle.first
-        self.facts["gap"] = int(self.facts.get("gap", 0)) + lost
-        passed = f"{obstacle.first}-{last}"
+        following = obstacle.end + 1
+        self.facts["gap"] = int(self.facts.get("gap", 0)) + following - obstacle.first
+        passed = f"{obstacle.first}-{obstacle.end}"
         self.facts[SKIPPED] = f"{self.facts.get(SKIPPED, '')},{passed}".lstrip(",")
-        self.state.next_offset = last + 1
+        self.state.next_offset = following
         self.trouble = Trouble()
         self.unconfirm()
 

@@ -8,7 +8,7 @@ import structlog
 from aggregator.clock import Clock
 from aggregator.dead_letters.writer import DeadLettersUndelivered
 from aggregator.errors import BrokerUnreachable
-from aggregator.storage.failures import explain_read_failure
+from aggregator.storage.failures import explain_redis_error
 
 TRANSIENT = (redis.RedisError, BrokerUnreachable, DeadLettersUndelivered)
 """Failures that may pass."""
@@ -53,7 +53,7 @@ class Backoff:
     def fail(self, error: Exception) -> None:
         """Note that an attempt failed: the next one is later, and later still."""
         now = self._clock.monotonic()
-        why = explain_read_failure(error)
+        why = explain_redis_error(error)
         if why != self._logged or now >= self._logged_at + REPEAT_SECONDS:
             log.warning("waiting", error=why, seconds=round(now - (self._began or now), 1))
             self._logged, self._logged_at = why, now

@@ -71,12 +71,7 @@ class Histogram(msgspec.Struct, frozen=True):
         return list(itertools.accumulate(self.counts))
 
 
-def _commits() -> Histogram:
-    return Histogram.of(COMMIT_BUCKETS)
-
-
-def _latencies() -> Histogram:
-    return Histogram.of(LATENCY_BUCKETS)
+NO_COMMITS, NO_LATENCIES = Histogram.of(COMMIT_BUCKETS), Histogram.of(LATENCY_BUCKETS)
 
 
 class Measurements(msgspec.Struct, frozen=True):
@@ -94,9 +89,9 @@ class Measurements(msgspec.Struct, frozen=True):
         Messages by the reason for which they were refused.
     """
 
-    commits: Histogram = msgspec.field(default_factory=_commits)
+    commits: Histogram = NO_COMMITS
     commit_bytes: Count = 0
-    latencies: Histogram = msgspec.field(default_factory=_latencies)
+    latencies: Histogram = NO_LATENCIES
     deadletters: dict[str, Count] = msgspec.field(default_factory=dict)
 
     @classmethod
@@ -106,12 +101,11 @@ class Measurements(msgspec.Struct, frozen=True):
             found = msgspec.json.decode(owner.get(FIELD, "{}"), type=cls)
         except msgspec.MsgspecError:  # it says nothing about the sums: it begins anew
             found = cls()
-        kept = {}
-        if not found.commits.fits(COMMIT_BUCKETS):
-            kept["commits"] = _commits()
-        if not found.latencies.fits(LATENCY_BUCKETS):
-            kept["latencies"] = _latencies()
-        return msgspec.structs.replace(found, **kept)
+        return msgspec.structs.replace(
+            found,
+            commits=found.commits if found.commits.fits(COMMIT_BUCKETS) else NO_COMMITS,
+            latencies=found.latencies if found.latencies.fits(LATENCY_BUCKETS) else NO_LATENCIES,
+        )
 
     def facts(self) -> dict[str, str]:
         """Return it as a field of the owner's hash."""

@@ -44,10 +44,17 @@ class LogEnds:
     ranges : mapping of int to (int, int)
     unknown : str
         Why they are not known; empty if they are.
+    asked_at : float
+        When Kafka was asked, in monotonic seconds: the logs may have grown since.
     """
 
     ranges: Mapping[int, tuple[int, int]] = dataclasses.field(default_factory=dict)
     unknown: str = NO_ANSWER
+    asked_at: float = float("-inf")
+
+    def ends(self, partitions: int) -> dict[int, int | None]:
+        """Return the next offset of each of so many partitions; None where it is not known."""
+        return {n: self.ranges[n][1] if n in self.ranges else None for n in range(partitions)}
 
     def lag(self, partition: int, next_offset: int) -> int | None:
         """Return how many messages of a partition are not counted; None if that is not known.
@@ -118,22 +125,27 @@ class KafkaLog:
 
     def ask(self, seconds: float = ANSWER_SECONDS) -> LogEnds:
         """Ask Kafka now, and wait for its answer so long at most."""
-        deadline = self._clock() + seconds
+        began = self._clock()
+        deadline = began + seconds
         try:
             self._client = self._client or self._connected()
             if not self._partitions or self._clock() - self._counted_at > COUNT_SECONDS:
                 self._partitions = self._count(self._client, deadline)
                 self._counted_at = self._clock()
-            if not self._partitions:
-                return LogEnds({}, UNSEEN)
+        except KafkaException as error:
+            self._partitions = []
+            return LogEnds({}, _in_words(error))
+        if not self._partitions:
+            return LogEnds({}, UNSEEN)
+        try:
             low, high = (
                 self._offsets(self._client, spec, deadline)
                 for spec in (SPECS.earliest(), SPECS.latest())
             )
         except (KafkaException, TimeoutError) as error:
-            self._partitions = []
+            self._client, self._partitions = None, []  # it keeps what it knows of old leaders
             return LogEnds({}, _in_words(error))
-        return LogEnds({number: (low[number], high[number]) for number in high}, "")
+        return LogEnds({number: (low[number], high[number]) for number in high}, "", began)
 
     def _refresh(self, asked: threading.Event) -> None:
         try:
@@ -146,6 +158,8 @@ class KafkaLog:
         asked.set()
 
     def _connected(self) -> AdminClient:
+        self._down.clear()
+
         def complain(error: KafkaError) -> None:
             if error.code() == KafkaError._ALL_BROKERS_DOWN:
                 self._down.set()

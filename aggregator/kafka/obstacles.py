@@ -50,25 +50,28 @@ class Obstacle:
     last: int | None
     why: str
 
+    @property
+    def end(self) -> int:
+        """The last offset that is known to belong to it."""
+        return self.first if self.last is None else self.last
+
     def reason(self, partition: int) -> str:
         """Return what to show, with the remedy."""
-        if self.last is None or self.last == self.first:
-            what = f"offset {self.first} cannot be counted"
-        else:
-            what = f"offsets {self.first} to {self.last} cannot be counted"
+        offsets = f"offset {self.first}"
+        if self.end > self.first:
+            offsets = f"offsets {self.first} to {self.end}"
         lost = "the message" if self.last is None else f"{self.last - self.first + 1} offsets"
         return (
-            f"{what}: {self.why}. Nothing after it is counted. To skip {lost}, restart the workers "
-            "with `dither aggregate --set "
+            f"{offsets} cannot be counted: {self.why}. Nothing after it is counted. To skip "
+            f"{lost}, restart the workers with `dither aggregate --set "
             f"aggregate.skip={partition}:{self.first}`; "
             "docs/operations.md#an-offset-cannot-be-counted"
         )
 
     def may_pass(self, partition: int, skip: Iterable[str]) -> bool:
         """Whether the settings name it."""
-        last = self.first if self.last is None else self.last
         return any(
-            number == partition and self.first <= offset <= last
+            number == partition and self.first <= offset <= self.end
             for number, offset in map(parse_place, skip)
         )
 

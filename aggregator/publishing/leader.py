@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from aggregator.config.live_metrics import current
 from aggregator.errors import DitherError
-from aggregator.storage.failures import explain_read_failure
+from aggregator.storage.failures import explain_redis_error
 from aggregator.storage.lease import Lease, LeaseLost
 from estimators import Metric
 from producers.kafka.kafka_errors import describe_kafka_error
@@ -96,7 +96,7 @@ class Leader(ABC):
                 shown = (
                     describe_kafka_error(error.args[0])
                     if isinstance(error, KafkaException)
-                    else explain_read_failure(error)
+                    else explain_redis_error(error)
                 )
                 self.log.warning(f"cannot {self.work}", error=shown, again_in=delay)
             except Exception:

@@ -55,31 +55,6 @@ class TimeLimits:
     past_ms: int = ANY_AGE
 
 
-@dataclasses.dataclass(frozen=True)
-class Admission:
-    """What becomes of a metric's batches, a row each.
-
-    Attributes
-    ----------
-    admitted : ndarray of intp
-        The rows that are counted.
-    start : ndarray of int64
-        Of each row's pane.
-    seen : dict of int to set of bytes
-        By pane start: the ids that were counted in it, those of the admitted rows included.
-    uses : dict of int to Uses
-        By pane start: the new numbers of reports of the keys that added some.
-    refused : dict of int to ReportError
-        By row, ascending.
-    """
-
-    admitted: Rows
-    start: Integers
-    seen: Mapping[int, set[bytes]]
-    uses: Mapping[int, Uses]
-    refused: Mapping[int, ReportError]
-
-
 def digest(key: bytes | None) -> bytes:
     """Return what is kept of a message's key; messages without one have the same.
 
@@ -124,23 +99,32 @@ def admit(
         The metric's, or its round's, in these.
     """
     watermark.close(metric)  # it may have less lateness than before, or be held open no longer
-    judged = _Judgement(metric, batches, arrived[batches.index], watermark)
-    judged.open_panes(panes, key)
-    judged.apply_time_limits(limits)
+    found = Admission(metric, batches, arrived[batches.index], limits, watermark)
+    found.open_panes(panes, key)
+    found.apply_time_limits()
     if metric.max_key_reports is None:
-        judged.apply_all_at_once()
+        found.apply_all_at_once()
     else:
         keys = [digest(messages[i].key()) for i in batches.index.tolist()]
-        judged.apply_in_turn(keys, metric.max_key_reports)
+        found.apply_in_turn(keys, metric.max_key_reports)
     watermark.close(metric)
-    return judged.outcome(limits)
+    found.find_admitted()
+    return found
 
 
-class _Judgement:
-    """A metric's batches while rules are applied to them.
+class Admission:
+    """What becomes of a metric's batches, a row each, once all rules were applied to them.
 
     Attributes
     ----------
+    admitted : ndarray of intp
+        The rows that are counted.
+    start : ndarray of int64
+        Of each row's pane.
+    seen : dict of int to set of bytes
+        By pane start: the ids that were counted in it, those of the admitted rows included.
+    uses : dict of int to Uses
+        By pane start: the new numbers of reports of the keys that added some.
     rule : ndarray of uint8
         The first rule that each batch breaks.
     detail : dict of int to int
@@ -153,10 +137,11 @@ class _Judgement:
         metric: Metric,
         batches: DecodedBatches,
         kafka_ms: Integers,
+        limits: TimeLimits,
         watermark: Watermark,
     ) -> None:
         self.metric, self.batches, self.kafka_ms = metric, batches, kafka_ms
-        self.watermark = watermark
+        self.limits, self.watermark = limits, watermark
         self.time = np.where(batches.time_ms == 0, kafka_ms, batches.time_ms)
         self.start = self.time - self.time % metric.pane_ms
         self.reached = np.minimum(self.time, kafka_ms)
@@ -173,10 +158,10 @@ class _Judgement:
             if pane := panes.get(PaneKey("pane", key, begin)):
                 self.seen[begin], self.used[begin] = pane.seen, pane.used
 
-    def apply_time_limits(self, limits: TimeLimits) -> None:
+    def apply_time_limits(self) -> None:
         """Apply the rules that look at a batch alone."""
-        self.rule[~self.beats & (self.time < self.kafka_ms - limits.past_ms)] = TOO_OLD
-        self.rule[self.time > self.kafka_ms + limits.future_ms] = FUTURE
+        self.rule[~self.beats & (self.time < self.kafka_ms - self.limits.past_ms)] = TOO_OLD
+        self.rule[self.time > self.kafka_ms + self.limits.future_ms] = FUTURE
         self.rule[self.time < 0] = BAD_TIME
 
     def apply_all_at_once(self) -> None:
@@ -226,14 +211,15 @@ class _Judgement:
             watermark.advance(int(self.reached[row]))
             watermark.close(metric)
 
-    def outcome(self, limits: TimeLimits) -> Admission:
-        """Return what became of the batches; note when the last one that counts arrived."""
-        admitted = np.flatnonzero((self.rule == ADMITTED) & ~self.beats)
-        if admitted.size:
-            latest = int(self.kafka_ms[admitted].max())
-            self.watermark.arrived = max(self.watermark.arrived, latest)
-        refused = {row: self._error(row, limits) for row in np.flatnonzero(self.rule).tolist()}
-        return Admission(admitted, self.start, self.seen, self.uses, refused)
+    def refused(self) -> dict[int, ReportError]:
+        """Return why batches are refused, by row, ascending."""
+        return {row: self._error(row) for row in np.flatnonzero(self.rule).tolist()}
+
+    def find_admitted(self) -> None:
+        """Find the rows that are counted; have the watermark know when the last of them arrived."""
+        self.admitted: Rows = np.flatnonzero((self.rule == ADMITTED) & ~self.beats)
+        arrived = self.kafka_ms[self.admitted]
+        self.watermark.arrived = max(self.watermark.arrived, int(arrived.max(initial=NEVER)))
 
     def _late(self, timely: Bools, moving: Bools) -> Bools:
         """Return which batches come after the watermark has closed their pane.
@@ -273,9 +259,9 @@ class _Judgement:
                 there.add(identity)
         return repeated
 
-    def _error(self, row: int, limits: TimeLimits) -> ReportError:
+    def _error(self, row: int) -> ReportError:
         """Return which rule a batch breaks, and how."""
-        metric, rule = self.metric, self.rule[row]
+        metric, rule, limits = self.metric, self.rule[row], self.limits
         time, kafka_ms = int(self.time[row]), int(self.kafka_ms[row])
         at, begin = format_time(time), format_time(int(self.start[row]))
         if rule == BAD_TIME:

@@ -155,7 +155,7 @@ class Partition:
                 metric.name,
                 batches.size(row),
             )
-            for row, error in admission.refused.items()
+            for row, error in admission.refused().items()
         ]
 
     def _close(self) -> None:

@@ -1,10 +1,10 @@
-"""Commands to Redis, many in one round trip, with replies that are what they are for."""
+"""Commands to Redis, many in one round trip; a reply of another type is an error."""
 
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import redis
 
@@ -12,6 +12,7 @@ from aggregator.errors import StateUnreadable
 from aggregator.storage.connection import LAYOUT_LOST, ClusterClient
 
 Command = tuple[str | int, ...]
+Parsed = TypeVar("Parsed")
 
 
 class Commands:
@@ -58,10 +59,10 @@ class Commands:
         (found,) = self.ask([("SMEMBERS", key)])
         return set(found)
 
-    def hash(self, key: str) -> dict[bytes, bytes]:
-        """Return the fields of a hash."""
+    def hash(self, key: str, parse: Callable[[str, dict[bytes, bytes]], Parsed]) -> Parsed:
+        """Return the fields of a hash, as one of :mod:`aggregator.storage.parsing` reads them."""
         (found,) = self.ask([("HGETALL", key)])
-        return dict(found)
+        return parse(key, dict(found))
 
 
 def readable(reply: Any) -> Any:

@@ -11,6 +11,7 @@ import dataclasses
 import re
 
 import redis
+from redis.exceptions import RedisClusterException
 from redis.sentinel import MasterNotFoundError
 
 RUNBOOK = "docs/operations.md"
@@ -175,13 +176,8 @@ def classify(error: Exception) -> RedisFailure:
     return next((one for one in (*CONDITIONS, AWAY) if one.covers(error)), OTHER)
 
 
-def explain_read_failure(error: Exception) -> str:
-    """Return what went wrong while Redis was read, in words."""
-    return explain_redis_error(error) if isinstance(error, redis.RedisError) else str(error)
-
-
 def explain_redis_error(error: Exception) -> str:
-    """Return an error of Redis in words: what it means, what Redis said, and what to do.
+    """Return an error in words; of Redis: what it means, what Redis said, and what to do.
 
     Examples
     --------
@@ -190,6 +186,8 @@ def explain_redis_error(error: Exception) -> str:
 name the master in redis.url, or let a Sentinel or a Redis Cluster name it; \
 docs/operations.md#redis-is-read-only"
     """
+    shown = str(error).strip()
+    if not isinstance(error, redis.RedisError | RedisClusterException):
+        return shown
     found = classify(error)
-    said = str(error).strip()
-    return f"{found.meaning} ({said}): {found.remedy}; {RUNBOOK}#{found.section}"
+    return f"{found.meaning} ({shown}): {found.remedy}; {RUNBOOK}#{found.section}"

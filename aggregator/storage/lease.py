@@ -19,6 +19,8 @@ RENEWALS = 3
 MARGIN = 0.1
 """The share of its length by which a holder gives up early: clocks need not run alike."""
 
+Word = str | bytes | int
+
 log = structlog.get_logger("dither.lease")
 
 
@@ -81,14 +83,14 @@ class Lease:
     def renew(self) -> bool:
         """Hold the lease for its full length from now on, unless it is lost."""
         asked = self._clock()
-        return self._extend(asked, self._call("renew"))
+        return self._extend(asked, bool(self._run("renew")))
 
     def release(self) -> None:
         """Let go of the lease, so that another need not wait for its end."""
         self._until = float("-inf")
-        self._call("release")
+        self._run("release")
 
-    def write(self, commands: Iterable[Sequence[str | bytes | int]]) -> None:
+    def write(self, commands: Iterable[Sequence[Word]]) -> None:
         """Run Redis commands in one piece, as the holder.
 
         Raises
@@ -96,14 +98,13 @@ class Lease:
         LeaseLost
             If the lease is not this holder's any more; nothing was written.
         """
-        words: list[str | bytes | int] = []
-        keys: dict[str | bytes | int, None] = {}
+        words: list[Word] = []
+        keys: dict[Word, None] = {}
         for command in commands:
             words += [len(command), *command]
             keys[command[1]] = None
-        if words and not self._call("write", *words, keys=[*keys]):
-            self._until = float("-inf")
-            raise LeaseLost(f"the lease of epoch {self.epoch} is held by another")
+        if words:
+            self._change("write", *words, keys=[*keys])
 
     def swap(self, key: str, field: str, expected: bytes, value: bytes) -> bool:
         """Set a field of a hash, if it has the value that is expected, as the holder.
@@ -129,11 +130,7 @@ class Lease:
         LeaseLost
             If the lease is not this holder's any more; nothing was written.
         """
-        outcome = self._run("swap", field, expected, value, keys=[key])
-        if not outcome:
-            self._until = float("-inf")
-            raise LeaseLost(f"the lease of epoch {self.epoch} is held by another")
-        return outcome > 0
+        return self._change("swap", field, expected, value, keys=[key]) > 0
 
     @contextlib.contextmanager
     def renewals(self) -> Iterator[None]:
@@ -161,14 +158,15 @@ class Lease:
     def _milliseconds(self) -> int:
         return round(1000 * self.seconds)
 
-    def _call(
-        self, verb: str, *words: str | bytes | int, keys: Sequence[str | bytes | int] = ()
-    ) -> bool:
-        return bool(self._run(verb, *words, keys=keys))
+    def _change(self, verb: str, *words: Word, keys: Sequence[Word]) -> int:
+        """Return what the script says of a change; raise LeaseLost if it was not made."""
+        outcome = self._run(verb, *words, keys=keys)
+        if not outcome:
+            self._until = float("-inf")
+            raise LeaseLost(f"the lease of epoch {self.epoch} is held by another")
+        return outcome
 
-    def _run(
-        self, verb: str, *words: str | bytes | int, keys: Sequence[str | bytes | int] = ()
-    ) -> int:
+    def _run(self, verb: str, *words: Word, keys: Sequence[Word] = ()) -> int:
         known: list[Any] = [*self._keys, *keys]
         return int(self._script(known, [verb, self._token, self._milliseconds, *words]))
 

@@ -174,9 +174,8 @@ class PaneIndex:
 
     def expires(self, partition: int, metric: str) -> bool:
         """Return whether a partition ever had a pane of a metric that was to expire."""
-        (is_one,) = self._commands.ask(
-            [("SISMEMBER", f"{tag(self._topic, partition)}:expiring", metric)]
-        )
+        key = f"{tag(self._topic, partition)}:expiring"
+        (is_one,) = self._commands.ask([("SISMEMBER", key, metric)])
         return bool(is_one)
 
     def statistics(self, keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
@@ -184,18 +183,12 @@ class PaneIndex:
 
         None where there is none (any more).
         """
-        places: defaultdict[int, list[int]] = defaultdict(list)
-        for place, (partition, _) in enumerate(keys):
-            places[partition].append(place)
-        commands = []
-        for partition, mine in places.items():
-            prefix = tag(self._topic, partition)
-            commands.append(("MGET", *(f"{prefix}:{keys[place][1]}" for place in mine)))
-        values: list[bytes | None] = [None] * len(keys)
-        for mine, those in zip(places.values(), self._commands.ask(commands), strict=True):
-            for place, value in zip(mine, those, strict=True):
-                values[place] = value
-        return values
+        by_partition: defaultdict[int, list[str]] = defaultdict(list)
+        for partition, key in keys:
+            by_partition[partition].append(f"{tag(self._topic, partition)}:{key}")
+        replies = self._commands.ask([("MGET", *mine) for mine in by_partition.values()])
+        values = dict(zip(by_partition, map(iter, replies), strict=True))
+        return [next(values[partition]) for partition, _ in keys]
 
     def running(self, partitions: Sequence[int], metric: str) -> list[tuple[str, bytes]]:
         """Return the statistics that make up a metric's running total, with their keys."""

@@ -40,8 +40,7 @@ class Registry:
 
     def policies(self) -> dict[str, str]:
         """Return the policies of weights that were set, by metric name."""
-        key = policies_key(self._topic)
-        found = parsing.texts(key, self._commands.hash(key))
+        found = self._commands.hash(policies_key(self._topic), parsing.texts)
         return {name: policy for name, policy in found.items() if not name.endswith(CHANGED)}
 
     def set_policy(self, metric: str, policy: str, now_ms: int | None = None) -> None:
@@ -63,14 +62,12 @@ class Registry:
         self._commands.ask([("HSET", policies_key(self._topic), *words)])
 
     def rounds(self) -> dict[str, bytes]:
-        """Return the rounds that were published last, by metric key; see `stored.asked`."""
-        key = rounds_key(self._topic)
-        return parsing.names(key, self._commands.hash(key))
+        """Return the rounds that were published last, by metric key."""
+        return self._commands.hash(rounds_key(self._topic), parsing.names)
 
     def definitions(self) -> dict[str, bytes]:
         """Return all definitions by which anything was counted, by their digest."""
-        key = definitions_key(self._topic)
-        return parsing.names(key, self._commands.hash(key))
+        return self._commands.hash(definitions_key(self._topic), parsing.names)
 
     def keep_definitions(self, digest: str, document: bytes) -> None:
         """Keep definitions, before anything is counted by them."""
@@ -91,11 +88,8 @@ class Registry:
 
     def expired(self, metrics: Sequence[str]) -> list[int]:
         """Return how many panes of each metric had expired before their final event."""
-        key = publisher_key(self._topic)
-        return [
-            int(n)
-            for n in self._commands.ask([("ZCARD", expired_key(key, one)) for one in metrics])
-        ]
+        keys = [expired_key(publisher_key(self._topic), metric) for metric in metrics]
+        return [int(number) for number in self._commands.ask([("ZCARD", key) for key in keys])]
 
     def coordinating(self) -> bool:
         """Return whether somebody has the lease to open and decide rounds."""
@@ -114,12 +108,11 @@ class Registry:
 
     def stuck(self, now_ms: int) -> dict[str, tuple[str, float]]:
         """Return the workers that are stuck: in which step, and for how many seconds."""
-        key = stuck_key(self._topic)
         found = {}
-        for worker, text in parsing.texts(key, self._commands.hash(key)).items():
-            told_ms, _, rest = text.partition(":")
+        for worker, text in self._commands.hash(stuck_key(self._topic), parsing.texts).items():
+            since_ms, _, rest = text.partition(":")
             seconds, _, step = rest.partition(":")
-            if told_ms.isdecimal() and now_ms - int(told_ms) < STUCK_MS and seconds.isdecimal():
+            if since_ms.isdecimal() and now_ms - int(since_ms) < STUCK_MS and seconds.isdecimal():
                 found[worker] = step, float(seconds)
         return found
 
@@ -138,8 +131,5 @@ class Registry:
             When that was so, in ms since the epoch.
         """
         key = stuck_key(self._topic)
-        if seconds:
-            self._commands.ask([("HSET", key, worker, f"{now_ms}:{seconds:.0f}:{step}")])
-        else:
-            self._commands.ask([("HDEL", key, worker)])
-        self._commands.ask([("PEXPIRE", key, STUCK_MS)])
+        note = ("HSET", key, worker, f"{now_ms}:{seconds:.0f}:{step}")
+        self._commands.ask([note if seconds else ("HDEL", key, worker), ("PEXPIRE", key, STUCK_MS)])

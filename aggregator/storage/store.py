@@ -114,15 +114,12 @@ class Store(Commands):
 
     def owner(self, partition: int) -> dict[str, str]:
         """Return the facts of a partition's owner's hash."""
-        key = f"{tag(self.topic, partition)}:owner"
-        return parsing.owner(key, self.hash(key))
+        return self.hash(f"{tag(self.topic, partition)}:owner", parsing.owner)
 
     def watermarks(self, partition: int) -> dict[str, Watermark]:
         """Return a partition's watermarks by metric key."""
-        key = f"{tag(self.topic, partition)}:watermarks"
-        return parsing.watermarks(key, self.hash(key))
+        return self.hash(f"{tag(self.topic, partition)}:watermarks", parsing.watermarks)
 
     def counts(self, partition: int) -> dict[str, int]:
         """Return a partition's numbers of reports by ``outcome:metric``."""
-        key = f"{tag(self.topic, partition)}:counts"
-        return parsing.counts(key, self.hash(key))
+        return self.hash(f"{tag(self.topic, partition)}:counts", parsing.counts)

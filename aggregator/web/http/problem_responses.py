@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
-from aggregator.storage.failures import classify, explain_read_failure
+from aggregator.storage.failures import classify, explain_redis_error
 from aggregator.web.http.middleware import PROTECTIVE
 from producers.gateway.problems import Problem
 
@@ -65,7 +65,7 @@ def as_problem(error: Exception) -> Problem:
     if isinstance(error, UnknownMetric):
         return Problem(404, str(error), LIST)
     if isinstance(error, redis.RedisError | StoreUnreachable | StateUnreadable):
-        log.warning("redis failed", error=explain_read_failure(error))
+        log.warning("redis failed", error=explain_redis_error(error))
         if isinstance(error, StateUnreadable):
             return unavailable(away(error), f"restore Redis, or {error.remedy}")
         remedy = classify(error).remedy if isinstance(error, redis.RedisError) else "try again"

@@ -12,6 +12,8 @@ from typing import Any
 
 from greenlet import greenlet
 
+from aggregator.clock import Clock
+
 EPOCH_MS = 1_388_534_400_000
 """What the clock on the wall says when a schedule begins."""
 CALL_SECONDS = 0.02
@@ -141,7 +143,7 @@ class Process:
         self.world.processes.remove(self)
 
 
-class ProcessClock:
+class ProcessClock(Clock):
     """The clock of a process."""
 
     def __init__(self, process: Process) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from aggregator.clock import SystemClock
+from aggregator.clock import Clock
 from aggregator.storage.store import Store
 from tests.services.faults.play import read, replayed
 from tests.support.reports.messages import DAY
@@ -24,7 +24,7 @@ JUMPS = [0, 5 * DAY, -5 * DAY, DAY, -DAY]
 
 
 @dataclasses.dataclass
-class JumpingClock(SystemClock):
+class JumpingClock(Clock):
     """A machine's clock that is set anew whenever somebody looks at it."""
 
     jumps: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.cycle(JUMPS))

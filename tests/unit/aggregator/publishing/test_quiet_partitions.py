@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aggregator.clock import SystemClock
+from aggregator.clock import Clock
 from aggregator.publishing.pulse import ASK_AGAIN_SECONDS
 from aggregator.publishing.quiet_partitions import (
     LAST_REPEAT_SECONDS,
@@ -31,7 +31,7 @@ LATENESS = MINUTE
 
 
 @dataclasses.dataclass
-class Hands(SystemClock):
+class Hands(Clock):
     """A clock that stands still until it is moved."""
 
     now: float = 1000.0

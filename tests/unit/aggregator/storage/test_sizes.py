@@ -12,6 +12,7 @@ from aggregator.errors import StateUnreadable
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
+from aggregator.storage import parsing
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
@@ -132,13 +133,13 @@ def test_where_nothing_is_gone_commits_and_take_overs_go_on(store: Store) -> Non
     for first in range(20, 60, 5):
         counting.count(range(first, first + 5))
         counting.commit()
-    sizes = store.hash(f"{PREFIX}:sizes")
-    opened = {name for name in sizes if name.startswith(b"keys:")}
-    assert opened == {key.removeprefix(f"{PREFIX}:").encode() for key in keys_of(store, "keys:")}
+    sizes = store.hash(f"{PREFIX}:sizes", parsing.counts)
+    opened = {name for name in sizes if name.startswith("keys:")}
+    assert opened == {key.removeprefix(f"{PREFIX}:") for key in keys_of(store, "keys:")}
     for name, size in sizes.items():
-        key = f"{PREFIX}:{name.decode()}"
-        ask = "ZCARD" if b"index:" in name else "HLEN" if b"keys:" in name else "SCARD"
-        assert store.ask([(ask, key)]) == [int(size)]
+        key = f"{PREFIX}:{name}"
+        ask = "ZCARD" if "index:" in name else "HLEN" if "keys:" in name else "SCARD"
+        assert store.ask([(ask, key)]) == [size]
     again = Counting(store)
     again.count(range(60, 70))
     again.commit()
@@ -166,9 +167,8 @@ def test_sizes_that_an_earlier_version_has_left_behind_are_not_believed(store: S
     client.zadd(f"{PREFIX}:index:pane:{KEY}", {f"{OPEN + MINUTE * 100}:7": OPEN + MINUTE * 100})
     counting.count(range(15, 30))
     counting.commit()
-    assert store.hash(f"{PREFIX}:sizes")[b"indexed"] == b"%d" % len(
-        store.members(f"{PREFIX}:indexed")
-    )
+    sizes = store.hash(f"{PREFIX}:sizes", parsing.counts)
+    assert sizes["indexed"] == len(store.members(f"{PREFIX}:indexed"))
 
 
 @pytest.mark.parametrize("gone", [["sizes"], ["indexed", "index:pane:"], ["index:pane:"]])
