@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.bounds.tails import log_tail
-from estimators.errors import meant
+from estimators.errors import DefinitionError, nearest
 from estimators.estimate import Counts, Estimate
 from estimators.exact.randomness import Bits, SystemBits
 from estimators.exact.sampling import uniform_below
@@ -31,6 +32,8 @@ KINDS = ("minimum", "maximum")
 SPLITS = ("users", "budget")
 CRITICAL = ("law", "hoeffding", "paper")
 MOST_ROUNDS = 50  # midpoints are then doubles, exactly, in a range of a few binary digits
+ROUNDS = f"the number of rounds, 1 to {MOST_ROUNDS}"
+LEVELS = "ascending epsilons above 0, with at most 4 decimal digits"
 HALVINGS = 30  # of the critical value: to a billionth of Hoeffding's
 ROUNDING = 1e-12  # in a share: above the rounding errors of double precision here
 
@@ -100,7 +103,7 @@ class Search:
 
     Raises
     ------
-    ValueError
+    DefinitionError
         If an argument is out of its range.
 
     Notes
@@ -144,28 +147,20 @@ class Search:
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        for key, known in (("kind", KINDS), ("split", SPLITS), ("critical", CRITICAL)):
-            if getattr(self, key) not in known:
-                raise ValueError(
-                    f"{key} = {getattr(self, key)!r}: {meant(str(getattr(self, key)), known)}"
-                )
-        if len(self.range) != 2 or not self.range[0] < self.range[1]:
-            raise ValueError(f"range = {self.range!r}: expected two numbers, the lower one first")
-        if not math.isfinite(self.range[1] - self.range[0]):
-            raise ValueError(f"range = {self.range!r}: expected finite numbers")
-        if not 1 <= self.rounds <= MOST_ROUNDS:
-            raise ValueError(f"rounds = {self.rounds}: expected 1 to {MOST_ROUNDS}")
-        if not 0 < self.beta < 1:
-            raise ValueError(f"beta = {self.beta}: expected a probability between 0 and 1")
-        if self.log_term is not None and not 0 < self.log_term < math.inf:
-            raise ValueError(f"log_term = {self.log_term}: expected a number above 0")
-        ascending = all(a < b for a, b in zip(self.levels, self.levels[1:], strict=False))
+        ascending = all(a < b for a, b in itertools.pairwise((0, *self.levels)))
         exact = all(round(epsilon, 4) == epsilon for epsilon in self.levels)
-        if not self.levels or not ascending or not exact or not self.levels[0] > 0:
-            raise ValueError(
-                f"levels = {list(self.levels)}: expected ascending epsilons above 0, with at most "
-                "4 decimal digits"
-            )
+        for key, is_valid, expected in (
+            ("kind", self.kind in KINDS, nearest(self.kind, KINDS)),
+            ("split", self.split in SPLITS, nearest(self.split, SPLITS)),
+            ("critical", self.critical in CRITICAL, nearest(self.critical, CRITICAL)),
+            ("range", _is_interval(self.range), "two finite numbers, the lower one first"),
+            ("rounds", 1 <= self.rounds <= MOST_ROUNDS, ROUNDS),
+            ("beta", 0 < self.beta < 1, "a probability between 0 and 1"),
+            ("log_term", self.log_term is None or 0 < self.log_term < math.inf, "a number above 0"),
+            ("levels", self.levels and ascending and exact, LEVELS),
+        ):
+            if not is_valid:
+                raise DefinitionError(key, getattr(self, key), expected)
 
     @functools.cached_property
     def randomizer(self) -> RandomizedResponse:
@@ -349,9 +344,8 @@ class Search:
         ReportError
             If a level or an answer is invalid.
         """
-        levels, rows = np.asarray(level, dtype=np.uint8), np.asarray(reports, dtype=np.uint8)
-        self.randomizer.check(levels.tobytes(), rows.tobytes())
-        self.randomizer.accumulate(statistic.reshape(-1, 2), levels, rows)
+        answers = self.randomizer.checked(level, reports)
+        self.randomizer.accumulate(statistic.reshape(-1, 2), *answers)
 
     def decide(self, progress: Progress, statistic: Counts) -> Progress:
         """Decide the open round from its answers.
@@ -438,6 +432,10 @@ class Search:
             counts=counts,
             weights=level_weights("optimal", counts, self.randomizer.facts),
         )
+
+
+def _is_interval(ends: Sequence[float]) -> bool:
+    return len(ends) == 2 and ends[0] < ends[1] and math.isfinite(ends[1] - ends[0])
 
 
 @functools.lru_cache(maxsize=256)

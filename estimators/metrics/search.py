@@ -7,16 +7,14 @@ import functools
 from typing import Any, ClassVar, Self
 
 from estimators.durations import milliseconds
-from estimators.errors import nearest
+from estimators.errors import DefinitionError
 from estimators.extremes import Search
-from estimators.extremes.search import CRITICAL, MOST_ROUNDS, SPLITS
+from estimators.extremes.search import ROUNDS
 from estimators.mechanisms import RandomizedResponse
 from estimators.metrics.domains import Interval
 from estimators.metrics.kinds import KINDS, Way
 from estimators.metrics.metric import Metric
 from estimators.metrics.validation import check_duration, check_number
-
-ROUNDS = f"the number of rounds, 1 to {MOST_ROUNDS}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,14 +71,11 @@ class SearchMetric(Metric):
         if self.mechanism not in ("", RandomizedResponse.name):
             self.refuse("mechanism", f"none, or {RandomizedResponse.name!r}: answers are bits")
         self.require_key(check_duration, "round_time")
-        for key, known in (("split", SPLITS), ("critical", CRITICAL)):
-            if getattr(self, key) not in known:
-                self.refuse(key, nearest(str(getattr(self, key)), known))
-        if not 0 < self.beta < 1:
-            self.refuse("beta", "a probability between 0 and 1")
-        if not 1 <= self.rounds <= MOST_ROUNDS:
-            self.refuse("rounds", ROUNDS)
         self.require_key(check_number, "round_reports")
+        try:
+            self.search  # noqa: B018
+        except DefinitionError as error:
+            self.refuse(error.key, error.expected)
 
     @property
     def mechanism_class(self) -> type[RandomizedResponse]:
