@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from estimators.metrics.metric import Metric
 from producers.ledger.accounts import parts_of
-from producers.ledger.ledger import Ledger, total
+from producers.ledger.ledger import Ledger
 from producers.ledger.ledger_file import transaction
 from producers.ledger.pane_participation import answer_once
 from producers.ledger.pinned_definitions import check_pin
@@ -69,11 +69,9 @@ def entrusted(
             database.execute(schema)
         check_pin(database, metric.name, metric.fingerprint)
         answer_once(database, metric, starts)
-        now = ledger.advance(database)
         for index in level.tolist():
             parts = parts_of(Fraction(metric.randomizer.epsilons[index]), "epsilon")
-            ledger.charge(database, now, metric.name, parts, 1)
-            total(database, now, metric.name, parts, 1)
+            ledger.pay(database, metric.name, parts)
         database.execute("INSERT OR IGNORE INTO trusted VALUES (?)", (metric.name,))
         secret = _secret(database)
     return [pseudonym(secret, metric.name, start) for start in starts]

@@ -7,6 +7,7 @@ randomized and reported. A crash between the two loses the report, never the cha
 from __future__ import annotations
 
 import datetime
+import operator
 import sqlite3
 import time as clocks
 from collections.abc import Callable, Mapping
@@ -22,8 +23,20 @@ from producers.ledger.summary import summarize
 ALL = ""
 """Stands for all metrics together."""
 
-Recent = tuple[int, int, int, int | None]
-"""Of a metric, in the last period: parts, reports, permanent answers, and when the oldest was."""
+_ACCOUNTS = """
+WITH names AS (
+    SELECT '' AS name UNION SELECT metric FROM budgets UNION SELECT metric FROM totals
+    UNION SELECT metric FROM spent WHERE time_ms > :horizon
+)
+SELECT name, budgets.parts, coalesce(sum(spent.parts), 0), coalesce(sum(spent.reports), 0),
+    count(spent.answer), min(spent.time_ms),
+    (SELECT coalesce(sum(parts), 0) FROM totals WHERE name IN ('', metric)),
+    (SELECT coalesce(sum(reports), 0) FROM totals WHERE name IN ('', metric))
+FROM names LEFT JOIN budgets ON budgets.metric = name
+LEFT JOIN spent ON name IN ('', spent.metric) AND time_ms > :horizon
+GROUP BY name ORDER BY name"""
+"""Of each metric, and of all (the empty name): budget, parts, reports, permanent answers and the
+oldest time since the horizon; then parts and reports since the ledger was created."""
 
 
 class Ledger:
@@ -141,9 +154,7 @@ class Ledger:
         with transaction(self.path, write=True) as database:
             if fingerprint is not None:
                 check_pin(database, metric, fingerprint)
-            now = self.advance(database)
-            self.charge(database, now, metric, parts, reports)
-            total(database, now, metric, parts, reports)
+            self.pay(database, metric, parts, reports)
 
     def left(self, metric: str = ALL) -> Fraction | None:
         """Return the epsilon that a report of a metric may cost now; None: no limit.
@@ -151,42 +162,30 @@ class Ledger:
         Without a metric, return what is left for all of them together.
         """
         accounts = self.accounts()
-        whole, own = accounts[ALL].left, None
-        if metric in accounts:
-            own = accounts[metric].left
-        known = [left for left in (whole, own) if left is not None]
-        return min(known, default=None)
+        left = (accounts[name].left for name in {ALL, metric} & accounts.keys())
+        return min((each for each in left if each is not None), default=None)
 
     def accounts(self) -> dict[str, Account]:
         """Return the accounts by metric; the first, with the empty name, is that of all metrics."""
         with transaction(self.path, write=False) as database:
             now = max(self._now(), _setting(database, "latest_ms"))
-            budgets = dict(database.execute("SELECT metric, parts FROM budgets"))
-            spent = _spent(database, now - self.period_ms)
+            horizon = {"horizon": now - self.period_ms}
+            rows = database.execute(_ACCOUNTS, horizon).fetchall()
             trusted = true_values_of(database)
-            ever = {
-                name: (parts, reports)
-                for name, parts, reports in database.execute(
-                    "SELECT metric, parts, reports FROM totals"
-                )
-            }
-        names = sorted({*budgets, *spent, *ever} - {ALL})
-        spent[ALL] = (
-            sum(row[0] for row in spent.values()),
-            sum(row[1] for row in spent.values()),
-            sum(row[2] for row in spent.values()),
-            min((row[3] for row in spent.values() if row[3] is not None), default=None),
-        )
-        ever[ALL] = (sum(row[0] for row in ever.values()), sum(row[1] for row in ever.values()))
         return {
-            name: self._account(
-                name,
-                budgets.get(name),
-                spent.get(name),
-                ever.get(name, (0, 0)),
+            name: Account(
+                metric=name,
+                budget=None if budget is None else Fraction(budget, PARTS),
+                spent=Fraction(parts, PARTS),
+                left=None if budget is None else Fraction(max(0, budget - parts), PARTS),
+                reports=reports,
+                permanent=permanent,
+                ever_spent=Fraction(ever_parts, PARTS),
+                ever_reports=ever_reports,
+                more_at=None if oldest is None else utc_time(oldest + self.period_ms),
                 trusted=name in trusted,
             )
-            for name in (ALL, *names)
+            for name, budget, parts, reports, permanent, oldest, ever_parts, ever_reports in rows
         }
 
     def summary(self) -> str:
@@ -215,6 +214,29 @@ class Ledger:
         database.execute("UPDATE settings SET value = ? WHERE name = 'latest_ms'", (now,))
         database.execute("DELETE FROM spent WHERE time_ms <= ?", (now - self.period_ms,))
         return now
+
+    def pay(self, database: sqlite3.Connection, metric: str, parts: int, reports: int = 1) -> None:
+        """Charge reports now, and add them to the metric's total; or raise BudgetSpent.
+
+        Parameters
+        ----------
+        database : sqlite3.Connection
+            In a transaction.
+        metric : str
+            Whose reports they are.
+        parts : int
+            Their cost, in the ledger's parts of an epsilon.
+        reports : int
+            How many are paid for.
+
+        Raises
+        ------
+        BudgetSpent
+            If too little is left.
+        """
+        now = self.advance(database)
+        self.charge(database, now, metric, parts, reports)
+        total(database, now, metric, parts, reports)
 
     def charge(
         self,
@@ -254,20 +276,18 @@ class Ledger:
 
     def _require(self, database: sqlite3.Connection, now: int, metric: str, parts: int) -> None:
         budgets = dict(database.execute("SELECT metric, parts FROM budgets"))
-        tightest: tuple[int, int, str] | None = None
-        for name in (metric, ALL):
-            if name not in budgets:
-                continue
+        tight: list[tuple[int, str]] = []
+        for name in (name for name in (metric, ALL) if name in budgets):
             (spent,) = database.execute(
-                "SELECT coalesce(sum(parts), 0) FROM spent WHERE ? IN ('', metric)",
-                (name,),
+                "SELECT coalesce(sum(parts), 0) FROM spent WHERE ? IN ('', metric)", (name,)
             ).fetchone()
             left = max(0, budgets[name] - spent)
-            if left < parts and (tightest is None or left < tightest[0]):
-                tightest = left, budgets[name], name
-        if tightest is None:
+            if left < parts:
+                tight.append((left, name))
+        if not tight:
             return
-        left, budget, name = tightest
+        left, name = min(tight, key=operator.itemgetter(0))
+        budget = budgets[name]
         behind = now - self._now()
         raise BudgetSpent(
             self.path,
@@ -294,29 +314,6 @@ class Ledger:
                 break
         return utc_time(last + self.period_ms)
 
-    def _account(
-        self,
-        name: str,
-        budget: int | None,
-        spent: Recent | None,
-        ever: tuple[int, int],
-        *,
-        trusted: bool,
-    ) -> Account:
-        parts, reports, permanent, oldest = spent or (0, 0, 0, None)
-        return Account(
-            metric=name,
-            budget=None if budget is None else Fraction(budget, PARTS),
-            spent=Fraction(parts, PARTS),
-            left=None if budget is None else Fraction(max(0, budget - parts), PARTS),
-            reports=reports,
-            permanent=permanent,
-            ever_spent=Fraction(ever[0], PARTS),
-            ever_reports=ever[1],
-            more_at=None if oldest is None else utc_time(oldest + self.period_ms),
-            trusted=trusted,
-        )
-
     def _now(self) -> int:
         return round(self._clock() * 1000)
 
@@ -342,15 +339,6 @@ def total(database: sqlite3.Connection, now: int, metric: str, parts: int, repor
         "parts = parts + excluded.parts, reports = reports + excluded.reports",
         (metric, parts, reports, now),
     )
-
-
-def _spent(database: sqlite3.Connection, horizon: int) -> dict[str, Recent]:
-    rows = database.execute(
-        "SELECT metric, sum(parts), sum(reports), count(answer), min(time_ms) FROM spent "
-        "WHERE time_ms > ? GROUP BY metric",
-        (horizon,),
-    )
-    return {metric: tuple(recent) for metric, *recent in rows}
 
 
 def true_values_of(database: sqlite3.Connection) -> set[str]:

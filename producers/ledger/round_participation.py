@@ -12,7 +12,7 @@ import sqlite3
 from estimators.exact.randomness import Bits
 from estimators.metrics.search import SearchMetric
 from producers.ledger.accounts import PARTS
-from producers.ledger.ledger import Ledger, total
+from producers.ledger.ledger import Ledger
 from producers.ledger.ledger_file import transaction
 from producers.ledger.pinned_definitions import pin
 
@@ -76,9 +76,7 @@ def claim_round(
         own, answered = _turn(database, metric, bits)
         if number <= answered or own not in (EVERY, number):
             return False
-        now = ledger.advance(database)
-        ledger.charge(database, now, metric.name, parts, 1)
-        total(database, now, metric.name, parts, 1)
+        ledger.pay(database, metric.name, parts)
         database.execute(
             "UPDATE rounds SET answered = ? WHERE metric = ? AND revision = ?",
             (number, metric.name, metric.revision),
