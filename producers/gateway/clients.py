@@ -176,13 +176,14 @@ class Clients:
         most: int = MOST_CLIENTS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        def allowance(name: str, rate: str, unit: str) -> Allowance | None:
-            limit = rate_limit(rate, name)
-            return None if limit is None else Allowance(limit, unit, most, clock)
-
-        self._posts = allowance("rate_limit", posts, "posts")
-        self._bytes = allowance("rate_limit_bytes", sizes, "bytes")
-        self._reports = allowance("rate_limit_reports", reports, "reports")
+        self._limits: dict[str, Allowance] = {}
+        for unit, name, rate in (
+            ("posts", "rate_limit", posts),
+            ("bytes", "rate_limit_bytes", sizes),
+            ("reports", "rate_limit_reports", reports),
+        ):
+            if (limit := rate_limit(rate, name)) is not None:
+                self._limits[unit] = Allowance(limit, unit, most, clock)
 
     def admit(self, scope: MutableMapping[str, Any], length: int = 0) -> Client:
         """Count a post and the bytes that it announces; return its client.
@@ -193,45 +194,37 @@ class Clients:
             429, with the time until its client may post again.
         """
         client = client_of(scope)
-        limits = (self._posts, 1), (self._bytes, length), (self._reports, 0)
         try:
-            for limit, _ in limits:
-                if limit is not None:
-                    limit.check(client)
+            for limit in self._limits.values():
+                limit.check(client)
         except Problem as problem:
             if length > CLOSES_ABOVE:
                 problem.headers["Connection"] = "close"
             raise
-        for limit, amount in limits:
-            if limit is not None and amount:
-                limit.charge(client, amount)
+        for unit, amount in (("posts", 1), ("bytes", length)):
+            if amount and unit in self._limits:
+                self._limits[unit].charge(client, amount)
         return client
 
-    def count_bytes(self, client: Client, amount: int) -> None:
-        """Count bytes that were not announced.
+    def count(self, unit: str, client: Client, amount: int) -> None:
+        """Count bytes that were not announced, or a batch's reports.
 
-        Raises
-        ------
-        Problem
-            429, as of :meth:`admit`.
-        """
-        _use(self._bytes, client, amount)
-
-    def count_reports(self, client: Client, amount: int) -> None:
-        """Count a batch's reports.
+        Parameters
+        ----------
+        unit : {"bytes", "reports"}
+        client : Client
+            From :meth:`admit`.
+        amount : int
+            How many.
 
         Raises
         ------
         Problem
             429, as of :meth:`admit`; then the batch must not be sent.
         """
-        _use(self._reports, client, amount)
-
-
-def _use(limit: Allowance | None, client: Client, amount: int) -> None:
-    if limit is not None:
-        limit.check(client)
-        limit.charge(client, amount)
+        if unit in self._limits:
+            self._limits[unit].check(client)
+            self._limits[unit].charge(client, amount)
 
 
 def rate_limit(rate: str, name: str = "rate_limit") -> RateLimitItem | None:

@@ -129,7 +129,7 @@ class Gateway:
     @property
     def routes(self) -> list[Route]:
         """The routes to mount."""
-        return [Route(PATH, _Endpoint(self), methods=["POST"], name="reports")]
+        return [Route(PATH, self, methods=["POST"], name="reports")]
 
     def start(self) -> None:
         """Start connecting in the running event loop; Kafka need not be reachable."""
@@ -165,6 +165,14 @@ class Gateway:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the route."""
+        try:
+            response: Response = await self.post(scope, receive)
+        except Problem as problem:
+            response = problem.response(scope["path"])
+        await response(scope, receive, send)
+
     async def post(self, scope: Scope, receive: Receive) -> Response:
         """Answer a post.
 
@@ -184,7 +192,7 @@ class Gateway:
             hold.reserve(POST_OVERHEAD)
             body = await self._body(receive, length, hold, client)
             batch = await self._checked(media_type, body, is_secret=scope["scheme"] == "https")
-            self._clients.count_reports(client, batch.reports)
+            self._clients.count("reports", client, batch.reports)
             acknowledged = self._send(batch, hold)
         except BaseException:
             hold.release()
@@ -220,7 +228,7 @@ class Gateway:
                     message = await receive()
                     chunks.append(self._chunk(message, hold))
                     if not length:
-                        self._clients.count_bytes(client, len(chunks[-1]))
+                        self._clients.count("bytes", client, len(chunks[-1]))
                     more = message.get("more_body", False)
         except TimeoutError:
             raise Problem(
@@ -288,20 +296,6 @@ class _Hold:
     def release(self) -> None:
         self.gateway.in_flight -= self.bytes
         self.bytes = 0
-
-
-class _Endpoint:
-    """The route's application."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self.gateway = gateway
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            response: Response = await self.gateway.post(scope, receive)
-        except Problem as problem:
-            response = problem.response(scope["path"])
-        await response(scope, receive, send)
 
 
 def _headers(scope: MutableMapping[str, Any]) -> tuple[str, int]:

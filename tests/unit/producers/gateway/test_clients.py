@@ -112,13 +112,13 @@ def test_bytes_of_unknown_number_and_reports_are_counted_as_they_come() -> None:
     clock = Clock()
     clients = Clients("", "1000/second", "10/second", clock=clock)
     client = clients.admit(from_address("192.0.2.1"))
-    clients.count_bytes(client, 1000)
+    clients.count("bytes", client, 1000)
     with pytest.raises(Problem, match="bytes"):
-        clients.count_bytes(client, 1)
+        clients.count("bytes", client, 1)
     clock.now += 1
-    clients.count_reports(client, 25)
+    clients.count("reports", client, 25)
     with pytest.raises(Problem, match="more than 10 reports per 1 second") as caught:
-        clients.count_reports(client, 1)
+        clients.count("reports", client, 1)
     assert caught.value.headers["Retry-After"] == "2", "25 reports are those of 2.5 seconds"
     assert not admitted(clients, from_address("192.0.2.1")), "nothing more is read meanwhile"
     clock.now += 2.5
@@ -148,14 +148,13 @@ def test_a_crowd_is_forgotten_oldest_first() -> None:
     for number in range(1000):
         clock.now += 0.001
         assert admitted(clients, from_address(address(number)))
-    assert clients._posts is not None
-    assert len(clients._posts) == 100
+    assert len(clients._limits["posts"]) == 100
     for number in (900, 999):
         assert not admitted(clients, from_address(address(number)))
     assert admitted(clients, from_address(address(899))), "it was forgotten"
     clock.now += 3601
     assert admitted(clients, from_address("192.0.2.1"))
-    assert len(clients._posts) == 1
+    assert len(clients._limits["posts"]) == 1
 
 
 def test_no_rate_is_no_limit() -> None:
