@@ -182,18 +182,12 @@ def read_columns(
         rows = csv.reader(text, delimiter=form.delimiter)
         try:
             header = next(rows, [])
-            places = [_place(path, header, name) for name in names]
-            return _columns(rows, len(header), dict(zip(names, places, strict=True)))
+            places = {name: _place(path, header, name) for name in names}
+            return _columns(path, rows, len(header), places)
         except UnicodeDecodeError as error:
             raise _not_text(path, error) from None
         except csv.Error as error:
             raise ValueError(f"{path}, line {rows.line_num}: {error}") from None
-        except _RowError as error:
-            raise ValueError(f"{path}, {error}") from None
-
-
-class _RowError(Exception):
-    pass
 
 
 def _not_text(path: Path, error: UnicodeDecodeError) -> ValueError:
@@ -204,7 +198,7 @@ def _not_text(path: Path, error: UnicodeDecodeError) -> ValueError:
 
 
 def _columns(
-    rows: Iterator[list[str]], width: int, places: Mapping[str, int]
+    path: Path, rows: Iterator[list[str]], width: int, places: Mapping[str, int]
 ) -> dict[str, list[str]]:
     done = 0
     picked = [operator.itemgetter(place) for place in places.values()]
@@ -213,8 +207,9 @@ def _columns(
         if set(map(len, block)) != {width}:
             for row_number, row in enumerate(block, done + 1):
                 if row and len(row) != width:
-                    raise _RowError(
-                        f"row {row_number}: {len(row)} cells, expected {width} as the header has"
+                    raise ValueError(
+                        f"{path}, row {row_number}: {len(row)} cells, expected {width} as the "
+                        "header has"
                     )
             block = [row for row in block if row]
         for name, pick in zip(places, picked, strict=True):

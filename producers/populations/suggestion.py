@@ -28,6 +28,7 @@ from producers.populations.suggested_ranges import (
     is_identifying,
     rank_ranges,
 )
+from producers.populations.tables import number
 from producers.populations.time_columns import MISSING, UTC, read_time_columns
 
 MOST_CATEGORIES = 1_000
@@ -185,7 +186,7 @@ def _numbers(
     values: Sequence[str], rows: Sequence[int], place: str, kind: str | None
 ) -> NDArray[np.float64] | None:
     """Return values as numbers, or None if fewer than half of them are numbers."""
-    numbers = np.array([_number(value) for value in values])
+    numbers = np.array([number(value) for value in values])
     wrong = np.flatnonzero(~np.isfinite(numbers))
     if not wrong.size:
         return numbers
@@ -199,13 +200,6 @@ def _numbers(
         "numbers as 1234.5, without a unit. Or mark such cells as missing with --missing TEXT for "
         "each, here and for dither produce. Or count strings with --kind frequency"
     )
-
-
-def _number(value: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        return float("nan")
 
 
 def _vocabulary(

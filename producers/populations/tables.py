@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -153,25 +154,28 @@ def read_values(
 
 
 def _numbers(cells: Sequence[str], place: str, missing: frozenset[str]) -> NDArray[np.float64]:
-    nan = float("nan")
-    try:
-        numbers = np.array([nan if cell in missing else float(cell) for cell in cells])
+    try:  # most tables need no more than this
+        numbers = np.array([math.nan if cell in missing else float(cell) for cell in cells])
     except ValueError:
-        rows = enumerate(cells, 1)
-        return np.array([_number(cell.strip(), row, place, missing) for row, cell in rows])
-    if np.isinf(numbers).any():
-        row = int(np.flatnonzero(np.isinf(numbers))[0])
-        _number(cells[row], row + 1, place, missing)
+        stripped = (cell.strip() for cell in cells)
+        numbers = np.array([math.nan if cell in missing else number(cell) for cell in stripped])
+    if (wrong := np.flatnonzero(np.isinf(numbers))).size:
+        row = int(wrong[0])
+        raise ValueError(
+            f"{place}, row {row + 1}: {cells[row].strip()!r}: expected a finite number, or NA"
+        )
     return numbers
 
 
-def _number(cell: str, row: int, place: str, missing: frozenset[str]) -> float:
-    if cell in missing:
-        return float("nan")
+def number(text: str) -> float:
+    """Return a number; infinity for a text that is none.
+
+    Examples
+    --------
+    >>> number("1.5"), number("1,5")
+    (1.5, inf)
+    """
     try:
-        number = float(cell)
+        return float(text)
     except ValueError:
-        number = float("inf")
-    if number in (float("inf"), float("-inf")):
-        raise ValueError(f"{place}, row {row}: {cell!r}: expected a finite number, or NA")
-    return number
+        return math.inf
