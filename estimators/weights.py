@@ -7,7 +7,9 @@ can change, or follow the mix of levels, without reading any report again.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Self
 
 import numpy as np
 
@@ -30,6 +32,22 @@ class LevelFacts:
     epsilons: Floats
     variances: Floats
     paper: Floats
+
+    @classmethod
+    def of(
+        cls, epsilons: Sequence[Fraction], variances: Floats, paper: Floats | None = None
+    ) -> Self:
+        """Return the constants of levels; `paper` is tanh^2(epsilon / 2) by default.
+
+        Parameters
+        ----------
+        epsilons : sequence of Fraction
+            The privacy levels, ascending.
+        variances, paper : ndarray of float64, shape (levels,)
+            As in the attributes; the default is HLDP's Algorithm 5.
+        """
+        exact = np.array([float(epsilon) for epsilon in epsilons])
+        return cls(exact, variances, np.tanh(exact / 2) ** 2 if paper is None else paper)
 
 
 def optimal(facts: LevelFacts) -> Floats:

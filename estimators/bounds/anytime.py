@@ -121,8 +121,7 @@ def lower_limit(
     for start in range(0, observed.size, ROWS):
         part = slice(start, start + ROWS)
         found[part] = lines.at(nearest[part]).limit(observed[part], goal)
-    slack = ROUNDING if law.offset is None else ROUNDING + law.offset_rounding
-    return np.maximum(found - slack, -1.0)
+    return np.maximum(found - (ROUNDING + law.offset_rounding), -1.0)
 
 
 class _Terms(NamedTuple):

@@ -80,7 +80,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
         return None
     means = means[used]
     n, contrast = law.counts[used, None], law.contrast[used, None]
-    offset = 0.0 if law.offset is None else law.offset[used, None]
+    offset = law.offsets[used, None]
     ones = np.rint(n * (1 + offset + contrast * means) / 2)
     single = np.full(used.size, True)
     if isinstance(law, RepeatedLaw):
@@ -90,7 +90,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
 
     def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
         found = np.empty((used.size, *theta.shape))
-        chance = (1 + contrast[:, None] * theta + np.asarray(offset)[..., None]) / 2
+        chance = (1 + contrast[:, None] * theta + offset[..., None]) / 2
         of_signs = (ones[single][:, None, chosen], n[single][:, None], chance[single])
         found[single] = binomial_scores(*of_signs)
         for row in np.flatnonzero(~single).tolist():

@@ -43,8 +43,7 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
         At least -1.
     """
     found = _exact(law, observed, log_p) if law.binomial else _limits(law, observed, log_p)[0]
-    slack = ROUNDING if law.offset is None else ROUNDING + law.offset_rounding
-    return np.maximum(found - slack, -1.0)
+    return np.maximum(found - (ROUNDING + law.offset_rounding), -1.0)
 
 
 def _exact(law: Law, observed: Floats, log_p: float) -> Floats:
@@ -55,7 +54,7 @@ def _exact(law: Law, observed: Floats, log_p: float) -> Floats:
     """
     from scipy.special import betainc, betaincinv
 
-    n, offset = float(law.counts[0]), 0.0 if law.offset is None else float(law.offset[0])
+    n, offset = float(law.counts[0]), float(law.offsets[0])
     ones = (observed / float(law.coefficient[0]) + n * (1 + offset)) / 2
     ones = np.clip(np.ceil(ones - WHOLE), 0, n)  # a sum between two counts is the upper
     some = ones > 0

@@ -48,7 +48,7 @@ from typing import NamedTuple
 import numpy as np
 
 from estimators.bounds import anytime
-from estimators.bounds.inversion import SAFETY
+from estimators.bounds.inversion import ROUNDING, SAFETY
 from estimators.bounds.laws.law import STEEPEST, Law
 from estimators.bounds.tails import BERRY_ESSEEN
 from estimators.estimate import Floats
@@ -96,9 +96,13 @@ def own_value_limits(
     find = _limit if total is None else _limit_at_all_times
     scale = 0.0 if total is None else total
     lower, upper = find(law, signs, log_p, scale), -find(law.mirrored(), -signs, log_p, scale)
-    offset = np.zeros_like(law.contrast) if law.offset is None else law.offset
-    centre = np.clip(law.coefficient @ (signs - (law.counts * offset)[:, None]), -1, 1)
+    centre = _centre(law, signs)
     return np.minimum(lower, centre), np.maximum(upper, centre)
+
+
+def _centre(law: Law, signs: Floats) -> Floats:
+    """Return the estimate, within [-1, 1]."""
+    return np.clip(law.coefficient @ (signs - (law.counts * law.offsets)[:, None]), -1, 1)
 
 
 def _limit(law: Law, signs: Floats, log_p: float, _: float) -> Floats:
@@ -132,8 +136,7 @@ def _limit_at_all_times(law: Law, signs: Floats, log_p: float, total: float) -> 
         return np.full(signs.shape[1], -1.0)
     tilt, log_weights = grid[near], anytime.LOG_WEIGHTS[near]
     x, below, above = _tilted(law, tilt)
-    offset = np.zeros_like(law.contrast) if law.offset is None else law.offset
-    centre = np.clip(law.coefficient @ (signs - (law.counts * offset)[:, None]), -1, 1)[:, None]
+    centre = _centre(law, signs)[:, None]
     first = below[0] + centre * below[1] <= above[0] + centre * above[1]
     at_zero, slope = (np.where(first, one, other) for one, other in zip(below, above, strict=True))
     terms = (x @ signs).T + log_weights - at_zero
@@ -159,8 +162,7 @@ def _tilted(law: Law, tilt: Floats) -> tuple[Floats, _Line, _Line]:
 
 
 def _means(law: Law) -> tuple[Floats, Floats]:
-    offset = np.zeros_like(law.contrast) if law.offset is None else law.offset
-    return np.minimum(offset + law.contrast, 1.0), np.maximum(offset - law.contrast, -1.0)
+    return np.minimum(law.offsets + law.contrast, 1.0), np.maximum(law.offsets - law.contrast, -1.0)
 
 
 def _variance(law: Law, theta: Floats) -> Floats:
@@ -190,4 +192,4 @@ def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
 
 
 def _slack(law: Law) -> float:
-    return 1e-12 + law.offset_rounding if law.offset is not None else 1e-12
+    return ROUNDING + law.offset_rounding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -194,20 +195,12 @@ class TrueValues(Mechanism):
             parts = counts[used] * np.array(noise.weights, dtype=np.float64)
             shares[used] = parts / parts.sum()
             losses[used] = [float(loss) for loss in noise.losses]
-        scalar = self.bins is None
-        return Estimate(
-            value=float(value[0]) if scalar else value,
-            lower=float(lower[0]) if scalar else lower,
-            upper=float(upper[0]) if scalar else upper,
-            reports=int(counts.sum()),
-            effective_reports=effective_reports,
-            beta=question.beta,
-            bound="fixed",
-            target=question.target,
+        shown: list[Any] = [value, lower, upper]
+        if self.bins is None:
+            shown = [float(numbers[0]) for numbers in shown]
+        return dataclasses.replace(
+            self._answer(question, counts, shares, shown[0], (*shown[1:],), effective_reports),
             policy=policy,
-            levels=tuple(float(epsilon) for epsilon in self.epsilons),
-            counts=counts.copy(),
-            weights=shares,
             privacy=losses,
             saturation=None if chosen is None else chosen.saturation,
         )

@@ -76,11 +76,9 @@ class Auto(Mechanism):
         self.children = children
         self.shape = (max(child.width for child in children),)
         self.columns = max(child.columns for child in children)
-        return LevelFacts(
-            epsilons=np.array([float(e) for e in self.epsilons]),
-            variances=np.array([child.facts.variances[0] for child in children]),
-            paper=np.array([child.facts.paper[0] for child in children]),
-        )
+        facts = [child.facts for child in children]
+        variances, paper = np.array([(each.variances[0], each.paper[0]) for each in facts]).T
+        return LevelFacts.of(self.epsilons, variances, paper)
 
     def _by_level(self, level: Levels) -> Iterator[tuple[int, Any, NDArray[np.intp]]]:
         """Yield each level in use, its mechanism, and its rows."""

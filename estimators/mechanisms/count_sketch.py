@@ -18,17 +18,19 @@ from estimators.exact.hashing import buckets_and_signs, row_constants
 from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.tallies import count_symbols
-from estimators.exact.thresholds import WORD, at_exp, miss_threshold
-from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.exact.thresholds import WORD, at_exp
+from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.shared.block_differences import Differences
+from estimators.mechanisms.shared.output_sets import OutputSets
 from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
-from estimators.weights import LevelFacts, level_weights, total_weight
+from estimators.weights import LevelFacts
 
 LARGEST_SKETCH = 2**24
 KEYS_AT_A_TIME = 64  # times 512 rows: what a cache holds
 
 
-class CountSketch(Mechanism):
+class CountSketch(OutputSets, Differences):
     """A count sketch of an open vocabulary; a report is one symbol of one of its rows.
 
     The sketch has t rows, each with a public hash of keys to one of M buckets and one to a sign.
@@ -90,9 +92,9 @@ class CountSketch(Mechanism):
     """
 
     name = "count_sketch"
-    kinds = frozenset({"frequency"})
     open_vocabulary = True
     closed_vocabulary = False
+    signed = True
 
     def __init__(
         self,
@@ -122,30 +124,15 @@ class CountSketch(Mechanism):
         self.dtype = index_dtype(self.symbols)
         self.blocks = [best_blocks(epsilon, buckets) for epsilon in self.epsilons]
         """w, per level."""
-        self.misses = [
-            miss_threshold(epsilon, 1, 2 * w - 1)
-            for epsilon, w in zip(self.epsilons, self.blocks, strict=True)
-        ]
-        """T, per level."""
-        self._thresholds = np.array(self.misses, dtype=np.uint64)
+        others = [2 * w - 1 for w in self.blocks]
+        missed = self._set_misses(self.epsilons, [1] * len(others), others)
         self.constants = row_constants(seed, rows)
         """What makes the rows' hashes differ."""
         self._bits = buckets.bit_length() - 1
         self._blocks = np.array(self.blocks, dtype=np.int64)
-        other = [
-            Fraction(t, WORD * (2 * w - 1)) for t, w in zip(self.misses, self.blocks, strict=True)
-        ]
-        contrast = [Fraction(WORD - t, WORD) - q for t, q in zip(self.misses, other, strict=True)]
-        self.other = np.array([float(q) for q in other])
-        """q per level: the chance of a symbol that is not one's own."""
-        self.contrast = np.array([float(c) for c in contrast])
-        """c per level."""
-        epsilon = np.array([float(e) for e in self.epsilons])
-        self.facts = LevelFacts(
-            epsilons=epsilon,
-            variances=self.chance(np.zeros(epsilon.size)) / self.contrast**2,
-            paper=np.tanh(epsilon / 2) ** 2,
-        )
+        other = [x / rest for x, rest in zip(missed, others, strict=True)]
+        self._set_chances([1 - x for x in missed], other)
+        self.facts = LevelFacts.of(self.epsilons, self._least / self.contrast**2)
         hardest = np.minimum(1, (1 - 1 / self._blocks) / (2 * self.contrast))
         self._worst = self.chance(hardest) - (self.contrast * hardest) ** 2
 
@@ -153,6 +140,10 @@ class CountSketch(Mechanism):
         """Return A per level, on average over the hashes, for a key's frequency at each level."""
         share: Floats = frequency + (1 - frequency) / self._blocks
         return 2 * self.other + self.contrast * share
+
+    @property
+    def _least(self) -> Floats:
+        return self.chance(np.zeros(len(self.epsilons)))
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one symbol for each key."""
@@ -191,14 +182,12 @@ class CountSketch(Mechanism):
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequencies of the requested keys."""
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
-        counts = table[:, 0]
-        shares = level_weights(question.weights, counts, self.facts)
+        counts, shares, total = self._weigh(table, question)
         if not counts.any():
             return self._nothing(question, counts, keys.size)
         law = self.law(counts, shares, question)
         decoded = [self.differences(table, level) for level in np.flatnonzero(counts).tolist()]
         value, scatter, sizes = self._gathered(decoded, law.coefficient, keys)
-        total = total_weight(question.weights, counts, self.facts)
         own = not question.one_mean(len(self.epsilons))
         bounds = self.collisions.limits(law, value, scatter, sizes, question, total, own=own)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
@@ -256,30 +245,6 @@ class CountSketch(Mechanism):
                     row[part] = sizes.take(place >> shift).sum(axis=1)
         return value, scatter, found
 
-    def law(self, counts: Counts, shares: Floats, question: Question) -> DifferenceLaw:
-        """Return the law of the weighted mean of unbiased reports; some count is above zero.
-
-        Parameters
-        ----------
-        counts : ndarray of int64, shape (levels,)
-            Reports of each level.
-        shares : ndarray of float64, shape (levels,)
-            Each level's share of the weights; the sum is 1.
-        question : Question
-            The question, which determines the assumptions.
-        """
-        used = counts > 0
-        n, contrast, other = counts[used], self.contrast[used], self.other[used]
-        return DifferenceLaw(
-            counts=n.astype(np.float64),
-            coefficient=shares[used] / (n * contrast),
-            contrast=contrast,
-            least=self.chance(np.zeros(used.size))[used],
-            largest=2 * other + contrast,
-            free=not question.one_mean(len(n)),
-            signed=True,
-        )
-
     def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
         """Return which reports have the key's symbol, in their row and with their r.
 
@@ -302,19 +267,6 @@ class CountSketch(Mechanism):
             sign == (negative ^ hadamard.is_odd(r, column))
         )
         return named
-
-    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the logarithm of the largest ratio for a report of the key's symbol."""
-        return np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
-
-    def report_range(self) -> tuple[Floats, Floats]:
-        """Return the values that a report of a key's block represents, by its sign."""
-        return -1 / self.contrast, 1 / self.contrast
-
-    def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) (2w - 1) / T, exactly: a symbol under its own bucket and another's."""
-        misses = self.misses[level]
-        return Fraction((WORD - misses) * (2 * self.blocks[level] - 1), misses)
 
 
 def best_blocks(epsilon: Fraction, buckets: int) -> int:

@@ -13,14 +13,14 @@ from estimators.estimate import Counts
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_other
 from estimators.exact.tallies import count_symbols
-from estimators.exact.thresholds import WORD, miss_threshold
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
+from estimators.mechanisms.shared.output_sets import OutputSets
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 
 
-class Grr(SupportCounts):
+class Grr(OutputSets, SupportCounts):
     """k-ary randomized response: the category with probability e^epsilon / (e^epsilon + k - 1).
 
     Otherwise one of the k - 1 others, uniformly. A report is the category's index, in the fewest of
@@ -52,13 +52,11 @@ class Grr(SupportCounts):
     memoizable = True
 
     def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
-        self.misses = [miss_threshold(epsilon, 1, categories - 1) for epsilon in epsilons]
-        """T, per level."""
-        q = [Fraction(t, WORD * (categories - 1)) for t in self.misses]
-        p = [Fraction(WORD - t, WORD) for t in self.misses]
-        super().__init__(epsilons, categories, ReportedSigns(p, q))
+        others = categories - 1
+        missed = self._set_misses(epsilons, [1] * len(epsilons), [others] * len(epsilons))
+        signs = ReportedSigns([1 - x for x in missed], [x / others for x in missed])
+        super().__init__(epsilons, categories, signs)
         self.dtype = index_dtype(categories)
-        self._thresholds = np.array(self.misses, dtype=np.uint64)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one category index for each category index."""
@@ -80,8 +78,3 @@ class Grr(SupportCounts):
         """Return which reports name the category."""
         named: NDArray[np.bool_] = reports == category
         return named
-
-    def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) (k - 1) / T, exactly: a category under itself and under another."""
-        misses = self.misses[level]
-        return Fraction((WORD - misses) * (self.categories - 1), misses)

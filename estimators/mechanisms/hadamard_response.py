@@ -13,12 +13,13 @@ from estimators.estimate import Counts
 from estimators.exact import hadamard
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below
-from estimators.exact.thresholds import WORD, at_exp, miss_threshold
+from estimators.exact.thresholds import at_exp
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.block_differences import BlockDifferences
+from estimators.mechanisms.shared.output_sets import OutputSets
 
 
-class HadamardResponse(BlockDifferences):
+class HadamardResponse(OutputSets, BlockDifferences):
     """Hadamard response: a symbol from half a block of symbols that belongs to the category.
 
     At a level there are K = B b symbols in B blocks of b. Category x belongs to block x mod B and
@@ -63,13 +64,11 @@ class HadamardResponse(BlockDifferences):
         self.block_sizes = [block_size(categories, n) for n in blocks]
         """b, per level."""
         symbols = [n * b for n, b in zip(blocks, self.block_sizes, strict=True)]
-        halves = [(b // 2, n - b // 2) for b, n in zip(self.block_sizes, symbols, strict=True)]
-        self.misses = [miss_threshold(e, *half) for e, half in zip(epsilons, halves, strict=True)]
-        """T, per level."""
-        own = [Fraction(WORD - t, WORD) for t in self.misses]
-        other = [(1 - p) * Fraction(*half) for p, half in zip(own, halves, strict=True)]
-        super().__init__(epsilons, categories, blocks, symbols, own, other)
-        self._thresholds = np.array(self.misses, dtype=np.uint64)
+        halves = [b // 2 for b in self.block_sizes]
+        rest = [n - half for n, half in zip(symbols, halves, strict=True)]
+        missed = self._set_misses(epsilons, halves, rest)
+        other = [x * Fraction(*each) for x, *each in zip(missed, halves, rest, strict=True)]
+        super().__init__(epsilons, categories, blocks, symbols, [1 - x for x in missed], other)
         self._sizes = np.array(self.block_sizes, dtype=self._integer)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
@@ -105,11 +104,6 @@ class HadamardResponse(BlockDifferences):
         signs = signs.reshape(levels, blocks, size).transpose(0, 2, 1)
         sizes = np.tile(signs[:, 0], -(-rest // blocks))
         return signs[:, 1:].reshape(levels, -1)[:, :rest], sizes[:, :rest]
-
-    def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) (K - s) / (T s), exactly: a symbol in the set and out of it."""
-        misses, half = self.misses[level], self.block_sizes[level] // 2
-        return Fraction((WORD - misses) * (self.symbols[level] - half), misses * half)
 
 
 def block_count(epsilon: Fraction, categories: int) -> int:

@@ -21,7 +21,7 @@ from estimators.exact.tallies import tally
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.shared.signs import FlippedSigns
 from estimators.question import Question
-from estimators.weights import LevelFacts, level_weights, total_weight
+from estimators.weights import LevelFacts
 
 CHUNK = 2**19  # coordinates drawn at a time: a few megabytes an array
 LARGEST_GRID = 2**24  # squares of 2^14 such coordinates add up in 64 bits
@@ -102,9 +102,7 @@ class Hemisphere(Mechanism):
         self.scale = width(dimension) / self.signs.contrast
         """B per level, for the unit ball."""
         epsilon = np.array([float(e) for e in self.epsilons])
-        self.facts = LevelFacts(
-            epsilons=epsilon, variances=1 / self.signs.contrast**2, paper=epsilon**2
-        )
+        self.facts = LevelFacts(epsilon, 1 / self.signs.contrast**2, paper=epsilon**2)
         # |U - g u| < sqrt(d); at d = 1, u is a sign and nothing is rounded
         slack = math.sqrt(dimension) if dimension > 1 else 0.0
         self._least = math.floor(max(0.0, grid - slack) ** 2)
@@ -165,8 +163,7 @@ class Hemisphere(Mechanism):
         The bounds hold for all coordinates at once with probability 1 - beta, unless pointwise
         bounds were requested. So does the radius.
         """
-        counts, sums = table[:, 0], table[:, 1:]
-        shares = level_weights(question.weights, counts, self.facts)
+        (counts, shares, total), sums = self._weigh(table, question), table[:, 1:]
         if not counts.any():
             ones = np.ones(self.dimension)
             none = ones * np.nan
@@ -177,7 +174,6 @@ class Hemisphere(Mechanism):
         mean: Floats = (coefficient / self.grid) @ sums[used]
         law = Directions(self.dimension, n, coefficient, self.signs.contrast[used], 1 / self.grid)
         slack = ARITHMETIC * float(n @ coefficient)
-        total = total_weight(question.weights, counts, self.facts)
         side, radius = (x + slack for x in vector_deviations(law, question, total))
         farthest = float(np.linalg.norm(mean)) + 1  # the mean is in the ball
         bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)

@@ -93,11 +93,8 @@ class Laplace(ScalarMean):
         self.rate = np.array([float(rate) for rate in self._rates])
         """Of the noise, per level: epsilon / (2 g)."""
         epsilon = np.array([float(e) for e in self.epsilons])
-        self.facts = LevelFacts(
-            epsilons=epsilon,
-            variances=1 + discrete_laplace.variance(self.rate) / grid**2,
-            paper=1 / (1 + 1 / epsilon**2),
-        )
+        variances = 1 + discrete_laplace.variance(self.rate) / grid**2
+        self.facts = LevelFacts(epsilon, variances, paper=1 / (1 + 1 / epsilon**2))
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one report, an integer within its level's limit, for each value in [-1, 1]."""

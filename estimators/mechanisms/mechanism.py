@@ -16,14 +16,14 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.thresholds import exp_bounds
 from estimators.question import Question
-from estimators.weights import WEIGHTINGS, LevelFacts
+from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weight
 
 Levels = NDArray[np.integer[Any]]
 Reports = NDArray[np.integer[Any]]
@@ -187,6 +187,12 @@ class Mechanism(ABC):
         ratio = self.privacy_ratio(level)
         return math.log(ratio.numerator) - math.log(ratio.denominator)
 
+    def _weigh(self, table: Counts, question: Question) -> tuple[Counts, Floats, float]:
+        """Return the reports of each level, their shares of the weights, and the total weight."""
+        counts, policy = table[:, 0], question.weights
+        shares = level_weights(policy, counts, self.facts)
+        return counts, shares, total_weight(policy, counts, self.facts)
+
     def _answer(
         self,
         question: Question,
@@ -256,6 +262,32 @@ class Mechanism(ABC):
             )
         self.check_values(levels, values)
 
+    def checked(self, level: ArrayLike, reports: ArrayLike) -> tuple[Levels, Reports]:
+        """Return levels and reports as arrays of the types that they have on the wire.
+
+        Parameters
+        ----------
+        level : array_like of int, shape (n,)
+            Index of each report's level.
+        reports : array_like of integers, shape (n, *shape)
+
+        Raises
+        ------
+        ReportError
+            If the shapes do not match, or as for :meth:`check`.
+        """
+        levels, rows = np.asarray(level), np.asarray(reports)
+        if rows.shape != (*levels.shape, *self.shape) or levels.ndim != 1:
+            raise ReportError(
+                "bad_length",
+                f"reports of shape {rows.shape} with levels of shape {levels.shape}: expected "
+                f"levels of shape (n,) and reports of shape (n, *{self.shape})",
+            )
+        levels = _narrow("levels", levels, np.dtype(np.uint8), "bad_level")
+        rows = _narrow("reports", rows, self.dtype, "bad_value")
+        self.check(levels.tobytes(), rows.tobytes())
+        return levels, rows
+
     def decode(self, values: bytes) -> Reports:
         """Return checked wire bytes as reports, without copying."""
         return np.frombuffer(values, dtype=self.dtype).reshape(-1, *self.shape)
@@ -263,3 +295,12 @@ class Mechanism(ABC):
     def encode(self, reports: Reports) -> bytes:
         """Return reports as their wire bytes."""
         return np.ascontiguousarray(reports, dtype=self.dtype).tobytes()
+
+
+def _narrow(what: str, integers: NDArray[Any], dtype: np.dtype[Any], reason: str) -> NDArray[Any]:
+    """Return integers in a narrower type; raise ReportError if one of them does not fit."""
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    is_whole = integers.dtype.kind in "biu"
+    if integers.size and not (is_whole and integers.min() >= low and integers.max() <= high):
+        raise ReportError(reason, f"{what}: expected integers from {low} to {high} ({dtype})")
+    return integers.astype(dtype)

@@ -25,7 +25,6 @@ from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
 from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
-from estimators.weights import level_weights, total_weight
 
 CELLS = 2**16
 """Of a matrix at a time, which a cache holds."""
@@ -196,22 +195,14 @@ class Projection(SupportCounts):
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the requested frequencies, with bounds that hold for all at once."""
-        counts = table[:, 0]
+        counts, shares, total = self._weigh(table, question)
         if not self.random or not counts.any():
             return super().estimate(table, question)
-        shares = level_weights(question.weights, counts, self.facts)
         support = self.support_of(table, question.asked)
         law = self.flips.law(counts, shares, question)
         value = self.flips.mean(counts, shares, support)
-        bounds = projection_limits(
-            law,
-            value,
-            question,
-            question.log_p(value.size),
-            total_weight(question.weights, counts, self.facts),
-            self.rows,
-            math.log(self.categories),
-        )
+        log_p, log_values = question.log_p(value.size), math.log(self.categories)
+        bounds = projection_limits(law, value, question, log_p, total, self.rows, log_values)
         apart = heterogeneity(law, self.flips.means(counts, support)[counts > 0])
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
         return self._answer(question, counts, shares, value, bounds, effective, apart)

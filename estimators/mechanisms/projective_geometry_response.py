@@ -18,6 +18,7 @@ from estimators.exact.sampling import bernoulli, uniform_below
 from estimators.exact.thresholds import WORD, at_exp, miss_threshold
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
+from estimators.mechanisms.shared.output_sets import OutputSets
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 
@@ -25,7 +26,7 @@ LARGEST_SHARE = 4
 """K / k is at most this: what the statistic may cost for the sake of a better order d."""
 
 
-class ProjectiveGeometryResponse(ReportedSymbols, SupportCounts):
+class ProjectiveGeometryResponse(OutputSets, ReportedSymbols, SupportCounts):
     """A point of a projective space, on the category's hyperplane with odds s e^epsilon to K - s.
 
     At a level there are K = (d^t - 1) / (d - 1) points, those of the projective space over GF(d)
@@ -74,17 +75,13 @@ class ProjectiveGeometryResponse(ReportedSymbols, SupportCounts):
     def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
         self.geometries = [best_geometry(epsilon, categories) for epsilon in epsilons]
         """Each level's K, s, c and D."""
-        self.misses = [
-            miss_threshold(epsilon, g.size, g.points - g.size)
-            for epsilon, g in zip(epsilons, self.geometries, strict=True)
-        ]
-        """T, per level."""
+        sizes = [g.size for g in self.geometries]
+        self._set_misses(epsilons, sizes, [g.points - g.size for g in self.geometries])
         chances = [support_chances(e, g) for e, g in zip(epsilons, self.geometries, strict=True)]
         signs = ReportedSigns([p for p, _ in chances], [q for _, q in chances])
         super().__init__(epsilons, categories, signs)
         self._count_symbols([g.points for g in self.geometries])
-        self._thresholds = np.array(self.misses, dtype=np.uint64)
-        self._sizes = np.array([g.size for g in self.geometries], dtype=np.int64)
+        self._sizes = np.array(sizes, dtype=np.int64)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return the number of one point for each category index."""
@@ -115,11 +112,6 @@ class ProjectiveGeometryResponse(ReportedSymbols, SupportCounts):
         geometry = self.geometries[level]
         point = (reports.astype(np.int64) - category) % geometry.points
         return np.isin(point, geometry.members)
-
-    def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) (K - s) / (T s), exactly: a point on the hyperplane and off it."""
-        misses, geometry = self.misses[level], self.geometries[level]
-        return Fraction((WORD - misses) * (geometry.points - geometry.size), misses * geometry.size)
 
 
 def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fraction, Fraction]:

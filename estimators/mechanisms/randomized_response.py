@@ -54,11 +54,8 @@ class RandomizedResponse(ScalarMean):
         super().__init__(epsilons)
         self._flipped = FlippedSigns(self.epsilons)
         self.signs: ReportedSigns = self._flipped
-        self.facts = LevelFacts(
-            epsilons=np.array([float(e) for e in self.epsilons]),
-            variances=1 / self.signs.contrast**2,
-            paper=self.signs.contrast**2,
-        )
+        square = self.signs.contrast**2
+        self.facts = LevelFacts.of(self.epsilons, 1 / square, square)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one report, 0 or 1, for each value in [-1, 1]."""

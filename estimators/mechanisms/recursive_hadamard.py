@@ -16,9 +16,10 @@ from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.thresholds import WORD, miss_threshold
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.block_differences import BlockDifferences, even_variance
+from estimators.mechanisms.shared.output_sets import OutputSets
 
 
-class RecursiveHadamard(BlockDifferences):
+class RecursiveHadamard(OutputSets, BlockDifferences):
     """Recursive Hadamard response (RHR): a block and a sign, through randomized response.
 
     At a level there are B = 2^(b-1) blocks and R = K / B rows, K = 2^ceil(log2 k). Category x
@@ -70,14 +71,9 @@ class RecursiveHadamard(BlockDifferences):
         size = 1 << (categories - 1).bit_length()
         self.rows = [size // n for n in blocks]
         """R, per level."""
-        self.misses = [
-            miss_threshold(epsilon, 1, 2 * n - 1)
-            for epsilon, n in zip(epsilons, blocks, strict=True)
-        ]
-        """T, per level."""
+        self._set_misses(epsilons, [1] * len(blocks), [2 * n - 1 for n in blocks])
         own, other = zip(*map(_chances, self.misses, self.bits), strict=True)
         super().__init__(epsilons, categories, blocks, [2 * size] * len(blocks), own, other)
-        self._thresholds = np.array(self.misses, dtype=np.uint64)
         self._rows = np.array(self.rows, dtype=np.uint64)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
@@ -106,11 +102,6 @@ class RecursiveHadamard(BlockDifferences):
         signs = hadamard.transform(nets.reshape(-1, rows)).reshape(levels, blocks, rows)
         sizes = np.tile(counts.sum((1, 3)), -(-rest // blocks))
         return signs.transpose(0, 2, 1).reshape(levels, -1)[:, :rest], sizes[:, :rest]
-
-    def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) (2^b - 1) / T, exactly: a symbol under itself and under another."""
-        own, other = _chances(self.misses[level], self.bits[level])
-        return own / other
 
 
 def best_bits(epsilon: Fraction, categories: int) -> int:

@@ -169,11 +169,7 @@ class RepeatedMean(Repetition, RandomizedResponse):
         signs = RepeatedSigns(self.one.signs, self.repeats, values=True)
         self.signs = signs
         paper = signs.repeats * signs.contrast**2
-        self.facts = LevelFacts(
-            epsilons=np.array([float(e) for e in self.epsilons]),
-            variances=1 / paper + 1 - 1 / signs.repeats,
-            paper=paper,
-        )
+        self.facts = LevelFacts.of(self.epsilons, 1 / paper + 1 - 1 / signs.repeats, paper)
 
 
 class RepeatedFrequency(Repetition, SupportCounts):

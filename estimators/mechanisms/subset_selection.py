@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from estimators.errors import ReportError
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import Bools, bernoulli, uniform_below
-from estimators.exact.thresholds import WORD, at_exp, miss_threshold
+from estimators.exact.thresholds import at_exp
 from estimators.mechanisms.mechanism import Levels
+from estimators.mechanisms.shared.output_sets import OutputSets
 from estimators.mechanisms.shared.packed import PackedBits
 from estimators.mechanisms.shared.signs import ReportedSigns
 
 
-class SubsetSelection(PackedBits):
+class SubsetSelection(OutputSets, PackedBits):
     """A subset of s categories that contains the true one with odds s e^epsilon to k - s.
 
     The rest of the subset is uniform. A report is the subset as k bits, packed eight to a byte, the
@@ -74,15 +75,10 @@ class SubsetSelection(PackedBits):
             raise ValueError(f"size = {size}: expected 1 to {categories - 1}")
         self.sizes = [best_size(e, categories) if size is None else size for e in epsilons]
         """s, per level."""
-        self.misses = [
-            miss_threshold(epsilon, s, categories - s)
-            for epsilon, s in zip(epsilons, self.sizes, strict=True)
-        ]
-        """T, per level."""
-        p = [Fraction(WORD - t, WORD) for t in self.misses]
+        missed = self._set_misses(epsilons, self.sizes, [categories - s for s in self.sizes])
+        p = [1 - x for x in missed]
         q = [(s - x) / (categories - 1) for s, x in zip(self.sizes, p, strict=True)]
         super().__init__(epsilons, categories, ReportedSigns(p, q))
-        self._thresholds = np.array(self.misses, dtype=np.uint64)
         self._sizes = np.array(self.sizes, dtype=np.int64)
 
     def _bits(self, values: NDArray[Any], level: Levels, bits: Bits) -> Bools:
@@ -111,11 +107,6 @@ class SubsetSelection(PackedBits):
                 "bad_value",
                 f"a subset of {members[index]}: expected {expected[index]} at its level",
             )
-
-    def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) (k - s) / (T s), exactly: a subset with the category and without."""
-        misses, size = self.misses[level], self.sizes[level]
-        return Fraction((WORD - misses) * (self.categories - size), misses * size)
 
 
 def best_size(epsilon: Fraction, categories: int) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.durations import milliseconds
-from estimators.errors import DefinitionError, ReportError
+from estimators.errors import DefinitionError
 from estimators.estimate import Counts
 from estimators.mechanisms import Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
@@ -361,20 +361,7 @@ class Metric(ABC):
         ReportError
             If a level or a report is outside what the mechanism can send; nothing is added then.
         """
-        levels, rows = np.asarray(level), np.asarray(reports)
-        if levels.size and not (levels.min() >= 0 and levels.max() < len(self.levels)):
-            raise ReportError("bad_level", f"expected 0 to {len(self.levels) - 1}")
-        if rows.shape != (*levels.shape, *self.randomizer.shape):
-            raise ReportError(
-                "bad_length",
-                f"reports of shape {rows.shape} for {levels.size} levels: "
-                f"expected {(levels.size, *self.randomizer.shape)}",
-            )
-        narrow = rows.astype(self.randomizer.dtype)
-        if (narrow != rows).any():
-            raise ReportError("bad_value", f"reports that do not fit {self.randomizer.dtype}")
-        self.randomizer.check(levels.astype(np.uint8).tobytes(), narrow.tobytes())
-        self.accumulate_checked(statistic, levels, narrow)
+        self.accumulate_checked(statistic, *self.randomizer.checked(level, reports))
 
     def accumulate_checked(self, statistic: Counts, level: Levels, reports: Reports) -> None:
         """Add reports that have passed `randomizer.check`: the hot path.

@@ -53,10 +53,10 @@ def encode_batch(
     Raises
     ------
     ValueError
-        If the two columns differ in length, the time is negative, or the id is not 16 bytes.
+        If the time is negative, or the id is not 16 bytes.
     ReportError
-        If a level or a report is outside what the metric's mechanism can send, or there is no such
-        round.
+        If the two columns differ in length, a level or a report is outside what the metric's
+        mechanism can send, or there is no such round.
 
     Examples
     --------
@@ -67,21 +67,12 @@ def encode_batch(
     >>> batch.metric, batch.time_ms, batch.levels, batch.values
     ('late', 1000, b'\x00\x01\x01', b'\x01\x00\x01')
     """
-    mechanism = metric.randomizer
-    levels, rows = np.asarray(level), np.asarray(reports)
-    if rows.shape != (*levels.shape, *mechanism.shape) or levels.ndim != 1:
-        raise ValueError(
-            f"reports of shape {rows.shape} with levels of shape {levels.shape}: expected "
-            f"levels of shape (n,) and reports of shape (n, *{mechanism.shape})"
-        )
+    levels, rows = metric.randomizer.checked(level, reports)
     if time_ms < 0:
         raise ValueError(f"time_ms = {time_ms}: expected milliseconds since the epoch, 0 or more")
     identity = new_batch_id() if batch_id is None else batch_id
     if len(identity) != BATCH_ID_BYTES:
         raise ValueError(f"batch_id of {len(identity)} bytes: expected {BATCH_ID_BYTES}")
-    _check_fits("levels", levels, np.dtype(np.uint8))
-    _check_fits("reports", rows, mechanism.dtype)
-    mechanism.check(levels.astype(np.uint8).tobytes(), mechanism.encode(rows))
     check_round(metric, number)
     return encode_randomized(metric, levels, rows, time_ms, identity, number)
 
@@ -221,11 +212,3 @@ def check_size(metric: Metric, reports: int) -> None:
             f"{reports} reports in one batch: {metric.name} allows {metric.max_batch_reports} "
             "(max_batch_reports)",
         )
-
-
-def _check_fits(what: str, integers: NDArray[Any], dtype: np.dtype[Any]) -> None:
-    if integers.size == 0 or integers.dtype == dtype:
-        return
-    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-    if integers.dtype.kind not in "iu" or integers.min() < low or integers.max() > high:
-        raise ValueError(f"{what}: expected integers from {low} to {high} ({dtype})")

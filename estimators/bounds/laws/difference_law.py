@@ -159,26 +159,18 @@ class DifferenceLaw:
             return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
         z = tilt * self.coefficient
         total, tanh = float(self.counts.sum()), self.contrast * np.tanh(z)
-        if self.signed:
-            slope = float(self.counts @ tanh)
-            lower, upper = total * np.expm1(above / total), -total * np.expm1(below / total)
-            if self.free:
-                slack = tilt - slope
-                lower, upper = (lower - slack) / tilt, (upper + slack) / tilt
-            else:
-                lower, upper = lower / slope, upper / slope
-            return np.clip(lower, -1, 1), np.clip(upper, -1, 1)
-        if self.free:
-            steepest = float(z.max())
-            lower = total * np.expm1(above / total) / tilt
-            slope = tilt * float(np.tanh(steepest)) / steepest
-            upper = -total * np.expm1(below / total) / slope
+        slope = float(self.counts @ tanh)
+        lower, upper = total * np.expm1(above / total), -total * np.expm1(below / total)
+        if not self.free:
+            lower, upper = lower / slope, upper / slope
+        elif self.signed:
+            slack = tilt - slope
+            lower, upper = (lower - slack) / tilt, (upper + slack) / tilt
         else:
-            slope = float(self.counts @ tanh)
-            lower = total * np.expm1(above / total) / slope
-            upper = -total * np.expm1(below / total) / slope
-        lower, upper = np.clip(lower, 0, 1), np.clip(upper, 0, 1)
-        if refined and not self.free:
+            steepest = float(z.max())
+            lower, upper = lower / tilt, upper / (tilt * float(np.tanh(steepest)) / steepest)
+        lower, upper = np.clip(lower, self.lowest, 1), np.clip(upper, self.lowest, 1)
+        if refined and not (self.free or self.signed):
             some = np.flatnonzero(lower > 0)
             lower[some] = self._newton(lower[some], above[some], tanh)
             upper = self._newton(upper, below, -tanh)

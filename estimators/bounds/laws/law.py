@@ -235,9 +235,14 @@ class Law:
         return float(self.counts @ self.coefficient**2)
 
     @property
+    def offsets(self) -> Floats:
+        """o_l, zero at every level if there is none; shape (levels,)."""
+        return np.zeros_like(self.contrast) if self.offset is None else self.offset
+
+    @property
     def offset_rounding(self) -> float:
         """What rounding o_l to doubles can move theta by."""
-        return 1e-15 * float(self.counts @ self.coefficient)
+        return 0.0 if self.offset is None else 1e-15 * float(self.counts @ self.coefficient)
 
     def largest_variance(self, theta: Floats) -> Floats:
         """Return the largest variance of S that the mean leaves possible, shape of `theta`.

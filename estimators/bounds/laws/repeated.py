@@ -54,10 +54,6 @@ class RepeatedLaw(Law):
         """Whether the sum is that of independent signs: not if a user has several."""
         return super().binomial and bool((self.repeats == 1).all())
 
-    @property
-    def _offsets(self) -> Floats:
-        return np.zeros_like(self.contrast) if self.offset is None else self.offset
-
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
         """Bound ln E exp(tilt S) from above; exact for values +1 and -1 with one mean.
 
@@ -67,7 +63,7 @@ class RepeatedLaw(Law):
         z = tilt[:, None] * self.coefficient
         share = (1 + theta[:, None]) / 2
         terms, other, tanh, growth = self._growth(z)
-        own_mean = self._offsets + self.contrast
+        own_mean = self.offsets + self.contrast
         own = (tanh + own_mean) / (1 + own_mean * tanh)
         apart = own - other
         bottom = 1 + share * growth
@@ -81,7 +77,7 @@ class RepeatedLaw(Law):
             value = value + self._freedom(theta, by_theta)
         return Cumulant(
             value=value,
-            by_tilt=(self.coefficient * (tilted - self._offsets)) @ self.counts,
+            by_tilt=(self.coefficient * (tilted - self.offsets)) @ self.counts,
             by_theta=by_theta @ self.counts,
             curvature=(self.coefficient**2 * spread) @ self.counts,
             cross=(self.coefficient * apart * (1 + growth) / (2 * bottom**2)) @ self.counts,
@@ -93,10 +89,10 @@ class RepeatedLaw(Law):
 
         E exp(z Y) given +1 is that given -1 times 1 + growth.
         """
-        other_mean = self._offsets - self.contrast
+        other_mean = self.offsets - self.contrast
         terms, other, _, tanh, bottom = tilted_signs(z / self.repeats, other_mean)
         growth = np.expm1(self.repeats * np.log1p(2 * self.contrast * tanh / bottom))
-        return self.repeats * terms - z * self._offsets, other, tanh, growth
+        return self.repeats * terms - z * self.offsets, other, tanh, growth
 
     def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
         """Return the value of :meth:`cumulant`, and the slope of a line that bounds it."""
@@ -122,12 +118,12 @@ class RepeatedLaw(Law):
         E[1 - (o + a h)^2] / r + a^2 (1 - theta^2), where h is the user's value: concave in theta.
         """
         theta = theta[:, None]
-        flips = 1 - self._offsets**2 - self.contrast**2
-        within = flips - 2 * self._offsets * self.contrast * theta
+        flips = 1 - self.offsets**2 - self.contrast**2
+        within = flips - 2 * self.offsets * self.contrast * theta
         return within / self.repeats + self.contrast**2 * (1 - theta) * (1 + theta)
 
     def _variance_slopes(self, theta: Floats) -> Floats:
-        within = self._offsets * self.contrast / self.repeats
+        within = self.offsets * self.contrast / self.repeats
         return -2 * (within + self.contrast**2 * theta[:, None])
 
     def moments(self, theta: Floats) -> Moments:
@@ -139,7 +135,7 @@ class RepeatedLaw(Law):
         """
         square, cube = self.coefficient**2, self.coefficient**3
         if self.free:
-            farthest = np.abs(self._offsets) + self.contrast
+            farthest = np.abs(self.offsets) + self.contrast
             least = (square * (1 - farthest) * (1 + farthest) / self.repeats) @ self.counts
             third = (cube * (1 + farthest) * self.variances(theta)) @ self.counts
             slopes = cube * (1 + farthest) * self._variance_slopes(theta)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +14,72 @@ from estimators.bounds.differences import difference_limits
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.estimate import Counts, Estimate, Floats
-from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.mechanism import Levels
+from estimators.mechanisms.shared.supports import SupportReports
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
-from estimators.weights import LevelFacts, level_weights, total_weight
+from estimators.weights import LevelFacts
 
 Signed = NDArray[np.signedinteger[Any]]
 
 
-class BlockDifferences(ReportedSymbols):
+class Differences(SupportReports):
+    """A frequency mechanism whose reports are +1, -1 or 0 for each value.
+
+    Attributes
+    ----------
+    signed : bool
+        Whether the law's mean may be negative, as by collisions.
+    other, contrast : ndarray of float64, shape (levels,)
+        u and c = p - u: a user who holds the value reports +1 with probability p, another one with
+        u unless it shares the block.
+    """
+
+    signed: ClassVar[bool] = False
+    other: Floats
+    contrast: Floats
+
+    def _set_chances(self, own: Iterable[Fraction], other: Sequence[Fraction]) -> None:
+        """Set u and c per level, from p and u."""
+        self.other = np.array([float(u) for u in other])
+        self.contrast = np.array([float(p - u) for p, u in zip(own, other, strict=True)])
+
+    @property
+    @abstractmethod
+    def _least(self) -> Floats:
+        """The least probability per level that a report is not 0."""
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return the values that reports of -1 and +1 for the value represent."""
+        return -1 / self.contrast, 1 / self.contrast
+
+    def law(self, counts: Counts, shares: Floats, question: Question) -> DifferenceLaw:
+        """Return the law of the weighted mean of unbiased reports; some count is above zero.
+
+        Parameters
+        ----------
+        counts : ndarray of int64, shape (levels,)
+            Reports of each level.
+        shares : ndarray of float64, shape (levels,)
+            Each level's share of the weights; the sum is 1.
+        question : Question
+            The question, which determines the assumptions.
+        """
+        used = counts > 0
+        n, contrast = counts[used], self.contrast[used]
+        return DifferenceLaw(
+            counts=n.astype(np.float64),
+            coefficient=shares[used] / (n * contrast),
+            contrast=contrast,
+            least=self._least[used],
+            largest=2 * self.other[used] + contrast,
+            free=not question.one_mean(len(n)),
+            signed=self.signed,
+            fixed=question.target == "sample" and not self.signed,
+        )
+
+
+class BlockDifferences(ReportedSymbols, Differences):
     """A frequency mechanism whose reports are +1, -1 or 0 for each category.
 
     At a level, category x belongs to block x mod B, and a report names one block. For the
@@ -50,8 +107,6 @@ class BlockDifferences(ReportedSymbols):
     tanh^2(epsilon/2).
     """
 
-    kinds = frozenset({"frequency"})
-
     def __init__(
         self,
         epsilons: Sequence[Fraction],
@@ -71,21 +126,20 @@ class BlockDifferences(ReportedSymbols):
         self._integer = np.dtype(np.int32 if max(symbols) < 2**30 else np.int64)
         self._block_counts = np.array(blocks, dtype=self._integer)
         self._block_bits = np.array([n.bit_length() - 1 for n in blocks], dtype=self._integer)
-        self.other = np.array([float(u) for u in other])
-        """u per level."""
-        self.contrast = np.array([float(p - u) for p, u in zip(own, other, strict=True)])
-        """c per level."""
+        self._set_chances(own, other)
         alone = np.minimum(1, 1 / (2 * self.contrast)) * self.contrast
         shared = self._block_counts < categories
         self._worst = 2 * self.other + np.where(shared, self.contrast, alone - alone**2)
-        epsilon = np.array([float(e) for e in self.epsilons])
         variances = [
             float(even_variance(categories, *level))
             for level in zip(blocks, own, other, strict=True)
         ]
-        self.facts = LevelFacts(
-            epsilons=epsilon, variances=np.array(variances), paper=np.tanh(epsilon / 2) ** 2
-        )
+        self.facts = LevelFacts.of(self.epsilons, np.array(variances))
+
+    @property
+    def _least(self) -> Floats:
+        in_it = self._block_counts == 1  # all categories are in the one block: g = 1
+        return 2 * self.other + np.where(in_it, self.contrast, 0.0)
 
     def _block_of(self, values: NDArray[Any], level: Levels) -> tuple[Signed, Signed]:
         """Return each category's number within its block, and the block's; B is a power of two."""
@@ -104,32 +158,9 @@ class BlockDifferences(ReportedSymbols):
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return the same from the symbols of levels with this number of blocks."""
 
-    @abstractmethod
-    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
-        """Return which of a level's reports are +1 for a category, shape (n,).
-
-        Parameters
-        ----------
-        reports : ndarray of int, shape (n,)
-            Of one level.
-        level : int
-            Its index.
-        category : int
-            An index, or the key of a string.
-        """
-
-    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the logarithm of the largest ratio for a report that is +1 for the category."""
-        return np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
-
-    def report_range(self) -> tuple[Floats, Floats]:
-        """Return the values that reports of -1 and +1 for the category represent."""
-        return -1 / self.contrast, 1 / self.contrast
-
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequency of every category, with bounds that hold for all at once."""
-        counts = table[:, 0]
-        shares = level_weights(question.weights, counts, self.facts)
+        counts, shares, total = self._weigh(table, question)
         if not counts.any():
             return self._nothing(question, counts, self.categories)
         used = np.flatnonzero(counts)
@@ -138,29 +169,10 @@ class BlockDifferences(ReportedSymbols):
         law = self.law(counts, shares, question)
         value = law.coefficient @ sums
         log_p = question.log_p(value.size)
-        scale = total_weight(question.weights, counts, self.facts)
-        bounds = difference_limits(law, sums, sizes, question, log_p, scale)
+        bounds = difference_limits(law, sums, sizes, question, log_p, total)
         apart = heterogeneity_of_differences(law, sums, sizes)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[used]))
         return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst), apart)
-
-    def law(self, counts: Counts, shares: Floats, question: Question) -> DifferenceLaw:
-        """Return the law of the weighted mean of unbiased reports; some count is above zero.
-
-        Parameters are as in :meth:`estimators.mechanisms.count_sketch.CountSketch.law`.
-        """
-        used = counts > 0
-        n, contrast, other = counts[used], self.contrast[used], self.other[used]
-        known = self._block_counts[used] == 1  # all categories are in the one block: g = 1
-        return DifferenceLaw(
-            counts=n.astype(np.float64),
-            coefficient=shares[used] / (n * contrast),
-            contrast=contrast,
-            least=2 * other + np.where(known, contrast, 0.0),
-            largest=2 * other + contrast,
-            free=not question.one_mean(len(n)),
-            fixed=question.target == "sample",
-        )
 
 
 def even_variance(categories: int, blocks: int, own: Fraction, other: Fraction) -> Fraction:

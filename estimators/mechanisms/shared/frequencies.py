@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import FlipNoise, limits
 from estimators.bounds.heterogeneity import heterogeneity
 from estimators.estimate import Counts, Estimate, Floats
-from estimators.mechanisms.mechanism import Mechanism, Reports
 from estimators.mechanisms.shared.signs import ReportedSigns
+from estimators.mechanisms.shared.supports import SupportReports
 from estimators.question import Question
-from estimators.weights import LevelFacts, level_weights, total_weight
+from estimators.weights import LevelFacts
 
 
-class SupportCounts(Mechanism):
+class SupportCounts(SupportReports):
     """A frequency mechanism whose reports each support some of the categories.
 
     A report supports a category with probability p if its sender holds it, and q if not: the number
@@ -43,19 +41,12 @@ class SupportCounts(Mechanism):
     a large epsilon would outweigh all others.) ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon/2).
     """
 
-    kinds = frozenset({"frequency"})
-
     def __init__(self, epsilons: Sequence[Fraction], categories: int, signs: ReportedSigns) -> None:
         super().__init__(epsilons)
         self.categories = categories
         self.columns = 1 + categories
         self.signs = signs
-        epsilon = np.array([float(e) for e in self.epsilons])
-        self.facts = LevelFacts(
-            epsilons=epsilon,
-            variances=signs.even_variance(categories),
-            paper=np.tanh(epsilon / 2) ** 2,
-        )
+        self.facts = LevelFacts.of(self.epsilons, signs.even_variance(categories))
 
     @classmethod
     def least_width(cls, categories: int) -> int:
@@ -71,24 +62,6 @@ class SupportCounts(Mechanism):
         support = self.support(table)
         return support if asked is None else support[:, asked]
 
-    @abstractmethod
-    def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
-        """Return which of a level's reports support a category, shape (n,).
-
-        Parameters
-        ----------
-        reports : ndarray, n rows
-            Of one level.
-        level : int
-            Its index.
-        category : int
-            An index.
-        """
-
-    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the logarithm of the largest ratio for a report that supports the category."""
-        return np.where(self.supports(reports, level, value), self.log_ratio(level), 0.0)
-
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that reports with and without support for the category represent."""
         lowest, highest = self.signs.range()
@@ -101,8 +74,7 @@ class SupportCounts(Mechanism):
         theta, and its interval at beta / k for k requested categories, are those of randomized
         response.
         """
-        counts = table[:, 0]
-        shares = level_weights(question.weights, counts, self.facts)
+        counts, shares, total = self._weigh(table, question)
         if not counts.any():
             return self._nothing(question, counts, self.categories)
         support = self.support_of(table, question.asked)
@@ -110,7 +82,6 @@ class SupportCounts(Mechanism):
         means = self.signs.means(counts, support)
         mean = shares @ means
         log_p = question.log_p(mean.size)
-        total = total_weight(question.weights, counts, self.facts)
         noise = None
         if self.signs.offset is None:
             noise = FlipNoise(law.counts, law.coefficient, self.signs.q[counts > 0])

@@ -13,7 +13,7 @@ from estimators.bounds.heterogeneity import heterogeneity
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.question import Question
-from estimators.weights import LevelFacts, level_weights, total_weight
+from estimators.weights import LevelFacts
 
 
 class ScalarMean(Mechanism):
@@ -56,15 +56,13 @@ class ScalarMean(Mechanism):
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the mean in [-1, 1]."""
-        counts, means = table[:, 0], self.level_means(table)
-        shares = level_weights(question.weights, counts, self.facts)
+        (counts, shares, total), means = self._weigh(table, question), self.level_means(table)
         if not counts.any():
             return self._answer(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
         mean = float(shares @ means)
         bounds, beta = (-1.0, 1.0), question.beta - self.outside_law(question, counts)
         if beta > 0:
             law = self.law(counts, shares, question)
-            total = total_weight(question.weights, counts, self.facts)
             noise, log_p = self.noise(law, counts), math.log(beta / 2)
             lower, upper = limits(law, np.array([mean]), question, log_p, total, noise)
             bounds = float(lower[0]), float(upper[0])

@@ -152,7 +152,7 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
         if target == "sample":
             one = f * p * (1 - p) + (1 - f) * q * (1 - q)
     spread = law.counts @ (law.coefficient**2 * one)
-    half = -ndtri(np.exp(log_p)) * np.sqrt(spread)
+    half = float(-ndtri(np.exp(log_p)) * np.sqrt(spread))
     normal = min(1.0, f + half) - max(0.0, f - half)
     return float((upper - lower)[0] / normal)
 

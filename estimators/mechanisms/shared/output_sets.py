@@ -1,0 +1,44 @@
+"""The base of mechanisms that report an output of the input's set, or miss it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from estimators.exact.thresholds import WORD, miss_threshold
+from estimators.mechanisms.mechanism import Mechanism
+
+
+class OutputSets(Mechanism):
+    """A mechanism that reports an output of the input's set, or one of the others.
+
+    See :func:`estimators.exact.thresholds.miss_threshold`.
+
+    Attributes
+    ----------
+    misses : list of int
+        T, per level: a 64-bit word below T misses the set.
+    """
+
+    misses: list[int]
+
+    def _set_misses(
+        self, epsilons: Sequence[Fraction], inside: Iterable[int], outside: Iterable[int]
+    ) -> list[Fraction]:
+        """Set the thresholds for these numbers of outputs; return each level's chance of a miss."""
+        self._outputs = list(zip(inside, outside, strict=True))
+        self.misses = [
+            miss_threshold(e, *outputs) for e, outputs in zip(epsilons, self._outputs, strict=True)
+        ]
+        self._thresholds = np.array(self.misses, dtype=np.uint64)
+        return [Fraction(misses, WORD) for misses in self.misses]
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return the ratio of an output in the set and out of it, exactly.
+
+        It is (2^64 - T) outside / (T inside).
+        """
+        misses, (inside, outside) = self.misses[level], self._outputs[level]
+        return Fraction((WORD - misses) * outside, misses * inside)
