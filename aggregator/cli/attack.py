@@ -160,7 +160,7 @@ class _Attacker:
             batch_age=1e6,
             key=in_order,
         )
-        self.asked = Round.of(metric, Progress(), 0) if isinstance(metric, SearchMetric) else None
+        self.round = Round.of(metric, Progress(), 0) if isinstance(metric, SearchMetric) else None
         self.consumer = Consumer(
             {
                 **clients.CONSUMER,
@@ -219,10 +219,10 @@ class _Attacker:
 
     def _send(self, values: NDArray[Any], epsilon: float) -> None:
         """Report a batch; its event time says which one it is, or its place in the log."""
-        if self.asked is None:
+        if self.round is None:
             self.reporter.report(values, epsilon, time=(self.epoch_ms + self.sent) / 1000)
         else:
-            self.reporter.answer(self.asked, values, epsilon)
+            self.reporter.answer(self.round, values, epsilon)
         self.sent += 1
 
     def _receive(self, batches: int, level: int) -> tuple[list[Reports], str]:
@@ -237,9 +237,9 @@ class _Attacker:
                 batch = parse_batch(message.value() or b"")
                 check_batch(batch, {self.metric.name: self.metric})
                 if strange := batch.levels.strip(bytes([level])):
-                    said, meant = self.metric.levels[strange[0]], self.metric.levels[level]
-                    fault = f"epsilon = {said:g} on the wire, where {meant:g} was demanded"
-                place = batch.time_ms if self.asked is None else len(found)
+                    sent, wanted = self.metric.levels[strange[0]], self.metric.levels[level]
+                    fault = f"epsilon = {sent:g} on the wire, where {wanted:g} was demanded"
+                place = batch.time_ms if self.round is None else len(found)
                 found[place] = self.metric.randomizer.decode(batch.values)
                 deadline = time.monotonic() + SILENCE_SECONDS
             if time.monotonic() > deadline:

@@ -123,7 +123,7 @@ def _privacy(shown: Shown) -> list[str]:
 
 def _number(shown: Shown) -> list[str]:
     """Return one number and its bounds."""
-    value, lower, upper = interval(_numbers(shown.found))
+    value, lower, upper = interval(columns(shown.found))
     return [f"{value}{shown.unit} in [{lower}, {upper}]"]
 
 
@@ -131,11 +131,11 @@ def _named_numbers(shown: Shown) -> list[str]:
     """Return the largest of the numbers as a table."""
     found, names = shown.found, shown.metric.domain.names
     kept = found.top(shown.top)
-    head, columns = [SINGULAR[names], "value", "lower", "upper"], _columns(kept)
-    places = common_decimals(*columns[1:])
+    head, numbered = [SINGULAR[names], "value", "lower", "upper"], columns(kept)
+    places = common_decimals(*numbered[1:])
     rows: list[tuple[str, ...]] = [
         (label, *interval(numbers, places))
-        for label, *numbers in zip(kept.labels, *columns, strict=True)
+        for label, *numbers in zip(kept.labels, *numbered, strict=True)
     ]
     if shown.nearest is not None:  # in the same order: the projection keeps it
         head.append("simplex")
@@ -168,7 +168,7 @@ def _number_in_line(shown: Shown) -> str:
 
 def _named_numbers_in_line(shown: Shown) -> str:
     kept = shown.found.top(min(shown.top, LINE_TOP))
-    rows = zip(kept.labels, *_columns(kept), strict=True)
+    rows = zip(kept.labels, *columns(kept), strict=True)
     values = ", ".join(
         "{} {} in [{}, {}]".format(label, *interval(numbers)) for label, *numbers in rows
     )
@@ -182,8 +182,8 @@ def _search_in_line(shown: Shown) -> str:
         return "no round yet"
     what = "all decided"
     if search.threshold is not None:
-        asked = threshold_text(SearchMetric.require(shown.metric), search.threshold)
-        what = f"at {asked}{shown.unit}, {search.answers} answers"
+        threshold = threshold_text(SearchMetric.require(shown.metric), search.threshold)
+        what = f"at {threshold}{shown.unit}, {search.answers} answers"
     return f"{search.statement}  round {search.round} of {search.rounds} {what}"
 
 
@@ -264,11 +264,8 @@ def _manipulation_lines(shown: Shown) -> list[str]:
     ]
 
 
-def _numbers(found: Estimate) -> list[float]:
-    return [float(x) for x in (found.shown, found.lower, found.upper)]
-
-
-def _columns(found: Estimate) -> list[list[float]]:
+def columns(found: Estimate) -> list[Any]:
+    """Return value, lower and upper bound: numbers, or lists of them if there are several."""
     return [np.asarray(x).tolist() for x in (found.shown, found.lower, found.upper)]
 
 

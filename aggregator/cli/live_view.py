@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from aggregator.cli.format import level_table, release_lines, warns
+from aggregator.cli.format import columns, level_table, release_lines, warns
 from aggregator.reading.search_progress import search_lines, search_progress
 from aggregator.reading.windows import Window
 from estimators import Estimate
@@ -95,7 +95,7 @@ class LiveView:
 
     def _number(self, seen: Window, found: Estimate) -> Text:
         metric = seen.metric
-        numbers = [float(x) for x in (found.shown, found.lower, found.upper)]
+        numbers = columns(found)
         value, lower, upper = interval(numbers)
         text = Text.assemble("\n", (value, "bold cyan"), f" {metric.unit} in [{lower}, {upper}]\n")
         low, high = metric.domain.ends
@@ -109,13 +109,11 @@ class LiveView:
         for name in ("", "value", "lower", "upper", ""):
             table.add_column(name, justify="left" if not name else "right")
         shown = found.top(self.top)
-        values, lowers, uppers = (np.asarray(x) for x in (shown.shown, shown.lower, shown.upper))
-        low = min(0.0, *np.nan_to_num(lowers)) if lowers.size else 0.0
-        high = max(1e-9, *np.nan_to_num(uppers)) if uppers.size else 1.0
-        places = common_decimals(lowers.tolist(), uppers.tolist())
-        for label, *numbers in zip(
-            shown.labels, values.tolist(), lowers.tolist(), uppers.tolist(), strict=True
-        ):
+        values, lowers, uppers = columns(shown)
+        low = min(0.0, *np.nan_to_num(lowers)) if lowers else 0.0
+        high = max(1e-9, *np.nan_to_num(uppers)) if uppers else 1.0
+        places = common_decimals(lowers, uppers)
+        for label, *numbers in zip(shown.labels, values, lowers, uppers, strict=True):
             table.add_row(label, *interval(numbers, places), band(low, high, *numbers))
         if left := len(found.labels) - len(shown.labels):
             table.add_row(f"and {left} more", style="dim")

@@ -43,7 +43,7 @@ GROUPS = {
     },
 }
 """Commands by what one wants to do, in the order of a newcomer's day."""
-COMMANDS = {name: told for group in GROUPS.values() for name, told in group.items()}
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 COMPLETE_VARIABLE = "_DITHER_COMPLETE"
 """What a shell sets to ask for completions."""
@@ -74,8 +74,8 @@ class LazyGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Complete the commands' names without importing any of them."""
         found = [
-            CompletionItem(name, help=told)
-            for name, told in COMMANDS.items()
+            CompletionItem(name, help=text)
+            for name, text in COMMANDS.items()
             if name.startswith(incomplete)
         ]
         return found or super().shell_complete(ctx, incomplete)

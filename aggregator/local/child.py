@@ -56,8 +56,8 @@ class Child:
             return ""
         self._reader.join(REST_SECONDS)
         lines = "".join(f"\n  {line}" for line in list(self._last))
-        said = f"; its last lines:{lines}" if lines else ", without any output"
-        return f"{self.name} (process {self.process.pid}) {describe_exit(code)}{said}"
+        output = f"; its last lines:{lines}" if lines else ", without any output"
+        return f"{self.name} (process {self.process.pid}) {describe_exit(code)}{output}"
 
     def stop(self, seconds: float) -> None:
         """Ask it to end, and kill it if it has not after so many seconds."""

@@ -99,10 +99,14 @@ class View:
 
     def unit(self, name: str) -> str:
         """Return a metric's unit; of a search, which round is open."""
-        asked = self.windows[name].round
-        if asked is None:
+        current = self.windows[name].round
+        if current is None:
             return self.windows[name].metric.unit
-        return "all rounds decided" if asked.is_over else f"round {asked.number} of {asked.rounds}"
+        return (
+            "all rounds decided"
+            if current.is_over
+            else f"round {current.number} of {current.rounds}"
+        )
 
     def statement(self, name: str) -> str:
         """Return what is certain of a minimum or maximum; empty if there is no search."""
@@ -221,21 +225,21 @@ class Demonstration:
     def run(self, show: Callable[[View], object]) -> None:
         """Let the devices report, showing a view twice a second, until they are done or Ctrl-C."""
         devices = threading.Thread(target=self._report, name="devices")
-        asked = [
+        answering = [
             threading.Thread(target=self._answer, args=(metric,), name=f"answers to {name}")
             for name, metric in self._searches.items()
         ]
         self._began = time.monotonic()
         interrupt = signal.signal(signal.SIGINT, lambda *_: self._stop.set())
         try:
-            for thread in (devices, *asked):
+            for thread in (devices, *answering):
                 thread.start()
             while devices.is_alive():
                 devices.join(REFRESH_SECONDS)
                 show(self.view())
         finally:
             self._stop.set()
-            for thread in (devices, *asked):
+            for thread in (devices, *answering):
                 if thread.is_alive():  # a signal may come before it is
                     thread.join()
             signal.signal(signal.SIGINT, interrupt)

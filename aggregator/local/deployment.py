@@ -92,7 +92,7 @@ class LocalDeployment:
         ------
         DitherError
         """
-        ended = [told for child in self._children if (told := child.ended())]
+        ended = [reason for child in self._children if (reason := child.ended())]
         if self._embedded is not None and (code := self._embedded.exit_code) is not None:
             ended.append(f"the embedded Redis {describe_exit(code)}: all counts are lost")
         if ended:

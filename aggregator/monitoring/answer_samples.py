@@ -80,19 +80,19 @@ def _bounds(name: str, shown: Estimate) -> Iterable[Sample]:
 
 def _search(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
     """Yield where the search of a minimum or maximum stands."""
-    found, asked, metric = search_progress(window), window.round, window.metric
+    found, current, metric = search_progress(window), window.round, window.metric
     name = (metric.name,)
-    if found is None or asked is None or not isinstance(metric, SearchMetric):
+    if found is None or current is None or not isinstance(metric, SearchMetric):
         return
     yield Sample(metric_definitions.SEARCH_ROUND, found.round, name)
     yield Sample(metric_definitions.SEARCH_ROUNDS, found.rounds, name)
-    yield Sample(metric_definitions.SEARCH_OVER, int(asked.is_over), name)
+    yield Sample(metric_definitions.SEARCH_OVER, int(current.is_over), name)
     if found.threshold is not None:
         yield Sample(metric_definitions.SEARCH_THRESHOLD, found.threshold, name)
         yield Sample(metric_definitions.SEARCH_ANSWERS, found.answers, name)
-        due = asked.opened_ms + metric.round_ms
+        due = current.opened_ms + metric.round_ms
         yield Sample(metric_definitions.SEARCH_DUE, due / 1000, name)
-    yield Sample(metric_definitions.SEARCH_OPENED, asked.opened_ms / 1000, name)
+    yield Sample(metric_definitions.SEARCH_OPENED, current.opened_ms / 1000, name)
     side = "at_most" if metric.kind == "minimum" else "at_least"
     yield Sample(metric_definitions.SEARCH_CERTIFIED, found.certified, (*name, side))
     yield Sample(metric_definitions.SEARCH_LOW, found.bisection[0], name)

@@ -117,12 +117,8 @@ class Exporter(Collector):
         self._commits: dict[int, int] = {}
         self.reader, self.top_categories, self._since_ms = reader, top_categories, since_ms
         self._known: dict[str, tuple[str, list[Sample]]] = {}
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
         self._lock = threading.Lock()
-
-    def describe(self) -> Iterable[Family]:
-        """Return nothing: names are known at the first scrape."""
-        return []
 
     def collect(self) -> Iterable[Family]:
         """Read everything once and return it as metric families."""
@@ -180,8 +176,8 @@ class Exporter(Collector):
         for number in overview.unreadable:
             families.put(metric_definitions.HALTED, 1, number)
         for number in sorted({*overview.partitions, *ends.ranges}):
-            standing_of = overview.partitions.get(number)
-            done = 0 if standing_of is None else int(standing_of.owner.get("next", 0))
+            counted = overview.partitions.get(number)
+            done = 0 if counted is None else int(counted.owner.get("next", 0))
             lag = ends.lag(number, done)
             families.put(metric_definitions.CONSUMER_LAG, math.nan if lag is None else lag, number)
         families.put(metric_definitions.KAFKA_UP, int(not ends.unknown))
@@ -198,9 +194,9 @@ class Exporter(Collector):
 
     def _unreadable(self, name: str, why: str) -> None:
         """Log what keeps a metric from being read, once."""
-        if self._told.get(name) != why:
+        if self._logged.get(name) != why:
             log.error("unreadable", metric=name, reason=why)
-        self._told[name] = why
+        self._logged[name] = why
 
     def _windows(self, overview: TopicProgress) -> dict[str, Window | StateUnreadable]:
         """Return all metrics' windows, or why one cannot be read; estimate those that changed."""

@@ -71,8 +71,8 @@ def uncounted_messages(overview: TopicProgress, ends: LogEnds) -> int | None:
     """Return how many messages of all partitions are not counted; None: that is not known."""
     total = 0
     for number in {*ends.ranges, *overview.partitions, *overview.unreadable} or {0}:
-        standing = overview.partitions.get(number)
-        done = -1 if standing is None else int(standing.owner.get("next", -1))
+        progress = overview.partitions.get(number)
+        done = -1 if progress is None else int(progress.owner.get("next", -1))
         lag = None if number in overview.unreadable else ends.lag(number, done)
         if lag is None:
             return None

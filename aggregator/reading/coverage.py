@@ -90,22 +90,22 @@ def covers(window: Window, found: Estimate, query: Query) -> str:
 def coverage_lines(found: Estimate) -> list[str]:
     """Return lines on what the bounds cover, and on what was chosen."""
     share, sure = percent(found.beta), certainty(found.beta)
-    told = found.covers
-    two = told == THIS_WINDOW or told.endswith(" windows")
+    text = found.covers
+    two = text == THIS_WINDOW or text.endswith(" windows")
     if found.status == "final" and found.bound == "anytime":
         two = False  # it was asked for: one statement with the answers before
-    if told == THIS_WINDOW and found.bound == "anytime":
-        told += (
+    if text == THIS_WINDOW and found.bound == "anytime":
+        text += (
             f": {sure} for each start by itself, however often you look while the window grows; "
             f"of many starts at most {share} in 100 ever show a wrong bound"
         )
-    elif told == THIS_WINDOW:
-        told += (
+    elif text == THIS_WINDOW:
+        text += (
             f": {sure} for each window by itself; of many windows at most {share} in 100 are wrong"
         )
-    elif told.endswith(" windows"):
-        told += f": {sure} for all of them together"
-    lines = [f"covers     {told}"] if told else []
+    elif text.endswith(" windows"):
+        text += f": {sure} for all of them together"
+    lines = [f"covers     {text}"] if text else []
     if two and 2 * found.beta < 1:
         lines.append(
             "           the bounds of a growing window and those of the final one "

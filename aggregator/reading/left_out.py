@@ -82,8 +82,8 @@ def find_left_out(reader: Reader, overview: TopicProgress, metric: Metric) -> Le
 def refused_reports(overview: TopicProgress, name: str) -> dict[str, int]:
     """Return a metric's refused reports by reason; of an empty name: those of no known metric."""
     found: Counter[str] = Counter()
-    for standing in overview.partitions.values():
-        for key, count in standing.counts.items():
+    for progress in overview.partitions.values():
+        for key, count in progress.counts.items():
             outcome, _, whose = key.partition(":")
             if whose == name and outcome not in COUNTED and count:
                 found[outcome] += count
@@ -95,8 +95,8 @@ def _earlier(reader: Reader, overview: TopicProgress, metric: Metric) -> int:
     mine = metric_key(metric.name, metric.revision)
     numbers = [
         number
-        for number, standing in overview.partitions.items()
-        if any(_is_other(key, mine, metric.name) for key in standing.watermarks)
+        for number, progress in overview.partitions.items()
+        if any(_is_other(key, mine, metric.name) for key in progress.watermarks)
     ]
     least = 0
     for _ in range(LOOKS if numbers else 0):
@@ -116,8 +116,8 @@ def _is_other(key: str, mine: str, name: str) -> bool:
 
 def _accepted(overview: TopicProgress, metric: Metric, numbers: list[int]) -> int:
     outcome = f"accepted:{metric.name}"
-    standings = (overview.partitions.get(number) for number in numbers)
-    return sum(one.counts.get(outcome, 0) for one in standings if one is not None)
+    partitions = (overview.partitions.get(number) for number in numbers)
+    return sum(one.counts.get(outcome, 0) for one in partitions if one is not None)
 
 
 def _sums(reader: Reader, metric: Metric, numbers: list[int]) -> int:

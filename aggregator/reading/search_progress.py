@@ -45,10 +45,10 @@ class SearchProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 def search_progress(window: Window) -> SearchProgress | None:
     """Return where the search of a window stands; None before its first round."""
-    metric, asked = window.metric, window.round
-    if asked is None or not isinstance(metric, SearchMetric):
+    metric, current = window.metric, window.round
+    if current is None or not isinstance(metric, SearchMetric):
         return None
-    search, progress = metric.search, asked.progress
+    search, progress = metric.search, current.progress
     low, high = search.interval(progress)
     shape = tail(search, progress)
     certified = high if metric.kind == "minimum" else low
@@ -56,9 +56,9 @@ def search_progress(window: Window) -> SearchProgress | None:
         statement=f"{certified_text(metric, certified)}, with probability {certainty(metric.beta)}",
         certified=certified,
         certainty=1 - metric.beta,
-        round=asked.number,
-        rounds=asked.rounds,
-        threshold=asked.threshold,
+        round=current.number,
+        rounds=current.rounds,
+        threshold=current.threshold,
         answers=int(metric.counts(window.sums).sum()),
         bisection=(low, high),
         tail=None if shape is None else TailShape(shape.alpha, shape.lower, shape.upper),

@@ -163,13 +163,12 @@ class SeriesReader:
             found[index] = self._estimate(plan, statistic, step)
             if step.status == "final":
                 finals.append(index)
-        if finals and not self.reader.store.is_same_history(plan.window.overview):
-            for index in finals:
-                if found[index].status == "final":
-                    found[index] = dataclasses.replace(found[index], status="provisional")
-            finals = []
+        is_known = bool(finals) and self.reader.store.is_same_history(plan.window.overview)
         for index in finals:
-            self.known.put(_key(plan, plan.steps[index]), found[index])
+            if is_known:
+                self.known.put(_key(plan, plan.steps[index]), found[index])
+            elif found[index].status == "final":
+                found[index] = dataclasses.replace(found[index], status="provisional")
         return [found[index] for index in range(len(plan.steps))]
 
     def _estimate(self, plan: SeriesPlan, statistic: Counts, step: Step) -> Estimate:
@@ -177,7 +176,7 @@ class SeriesReader:
         digest = hashlib.blake2b(statistic.tobytes(), digest_size=16).digest()
         changed = plan.window.changed_ms
         is_older = changed is not None and step.start_ms < changed
-        key = (*_asked(plan), step.status, is_older, digest)
+        key = (*_question_key(plan), step.status, is_older, digest)
         known = self.known.get(key)
         if known is not None:
             return known
@@ -233,13 +232,13 @@ class SeriesReader:
         return sums
 
 
-def _asked(plan: SeriesPlan) -> tuple[Hashable, ...]:
+def _question_key(plan: SeriesPlan) -> tuple[Hashable, ...]:
     metric = plan.window.metric
     return (plan.point_query, metric.name, metric.revision, plan.policy, plan.window.changed_ms)
 
 
 def _key(plan: SeriesPlan, step: Step) -> Hashable:
-    return (*_asked(plan), step.start_ms, step.end_ms)
+    return (*_question_key(plan), step.start_ms, step.end_ms)
 
 
 def _point(step: Step, estimate: Estimate, chosen: Places | None) -> Point:

@@ -1,4 +1,4 @@
-"""What operations looks at: outcomes and rates of metrics, and how far partitions are counted."""
+"""The status of a deployment: outcomes and rates of metrics, and the progress of partitions."""
 
 from __future__ import annotations
 
@@ -156,8 +156,8 @@ def status(
     idle = last_commit_ms(overview, now_ms)
     outcomes: dict[str, Counter[str]] = {name: Counter() for name in metrics}
     deadletters: Counter[str] = Counter()
-    for standing in overview.partitions.values():
-        for key, count in standing.counts.items():
+    for progress in overview.partitions.values():
+        for key, count in progress.counts.items():
             outcome, _, name = key.partition(":")
             if name in outcomes:
                 outcomes[name][outcome] += count
@@ -196,19 +196,22 @@ def status(
 
 def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
     """Return the status while Redis does not answer."""
-    kafka, told = "not asked while Redis is away", "; ".join(unusable_definitions(metrics)) or "ok"
-    return ServiceStatus({}, [], {}, reason, kafka, told, None, None, version("dither"))
+    kafka, definitions = (
+        "not asked while Redis is away",
+        "; ".join(unusable_definitions(metrics)) or "ok",
+    )
+    return ServiceStatus({}, [], {}, reason, kafka, definitions, None, None, version("dither"))
 
 
 def unusable_definitions(
     metrics: Mapping[str, Metric], overview: TopicProgress | None = None
 ) -> list[str]:
-    """Return whose file of definitions was changed so that it cannot be used, and why, in words.
+    """Return sentences about changed files of definitions that cannot be used, and why.
 
-    Of this process, and of the workers as far as they have told Redis.
+    They cover the file of this process, and those that workers have reported to Redis.
     """
-    standings = [] if overview is None else overview.partitions.values()
-    workers = {standing.owner.get(UNUSABLE, "") for standing in standings} - {""}
+    partitions = [] if overview is None else overview.partitions.values()
+    workers = {progress.owner.get(UNUSABLE, "") for progress in partitions} - {""}
     found = [f"this server cannot use {mine}" for mine in [unusable(metrics)] if mine]
     found += [f"a worker cannot use {theirs}" for theirs in sorted(workers)]
     return [f"{one}: the previous definitions stay in force" for one in found]
@@ -249,8 +252,8 @@ def _since(owner: Mapping[str, str]) -> str:
 
 def halted(overview: TopicProgress) -> list[str]:
     """Return which partitions are not counted on, since which offset and why, in words."""
-    standings = overview.partitions.items()
-    stopped = {number: one.owner for number, one in standings if one.is_halted}
+    partitions = overview.partitions.items()
+    stopped = {number: one.owner for number, one in partitions if one.is_halted}
     found = [
         f"partition {number} is halted{_since(owner)}: "
         f"{owner.get('halted') or 'a commit was applied only in part'}"
@@ -269,8 +272,8 @@ def _moment(now_ms: int, ago_ms: int) -> Moment | None:
 def _metric(
     overview: TopicProgress, metric: Metric, outcomes: dict[str, int], speed: float | None
 ) -> MetricStatus:
-    keys, standings = counted_keys(metric), overview.partitions.values()
-    marks = [s.watermarks[key] for s in standings for key in keys if key in s.watermarks]
+    keys, partitions = counted_keys(metric), overview.partitions.values()
+    marks = [s.watermarks[key] for s in partitions for key in keys if key in s.watermarks]
     times = (
         [] if isinstance(metric, SearchMetric) else [m.latest for m in marks if m.latest != NEVER]
     )
@@ -283,17 +286,17 @@ def _metric(
 
 
 def _partition(
-    number: int, standing: PartitionProgress, ends: LogEnds, now_ms: int, silent_ms: int
+    number: int, progress: PartitionProgress, ends: LogEnds, now_ms: int, silent_ms: int
 ) -> PartitionStatus:
-    owner, idle = standing.owner, standing.idle_ms(now_ms)
+    owner, idle = progress.owner, progress.idle_ms(now_ms)
     done, updated = int(owner.get("next", 0)), owner.get("updated")
     return PartitionStatus(
         partition=number,
         lag=ends.lag(number, done),
-        halted=standing.is_halted,
+        halted=progress.is_halted,
         reason=owner.get("halted", ""),
         gap=int(owner.get("gap", 0)),
         epoch=int(owner.get("epoch", 0)),
         committed=iso(None if updated is None else int(updated)),
-        counting=idle is not None and idle < silent_ms and not standing.is_halted,
+        counting=idle is not None and idle < silent_ms and not progress.is_halted,
     )

@@ -163,7 +163,9 @@ def _event(
 
 
 def _dead_letter() -> dict[str, Any]:
-    headers = {name: {**TEXT, "description": told} for name, told in DEAD_LETTER_HEADERS.items()}
+    headers = {
+        name: {**TEXT, "description": meaning} for name, meaning in DEAD_LETTER_HEADERS.items()
+    }
     required = [name for name in headers if name not in (TRUNCATED, UNREADABLE)]
     return {
         "name": "DeadLetter",

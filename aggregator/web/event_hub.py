@@ -25,7 +25,7 @@ from aggregator.reading import status
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import ServiceStatus
 from aggregator.storage.progress import TopicProgress
-from aggregator.web.http.problem_responses import away
+from aggregator.web.http.problem_responses import redis_failure
 from aggregator.web.live import Event, Follower, Live, PolicyChange
 from producers.gateway.clients import UNKNOWN, Client
 
@@ -146,7 +146,9 @@ class Hub:
             try:
                 await self._look()
             except (redis.RedisError, StateUnreadable) as error:
-                self._publish("status", "", status.unreachable(away(error), self.reader.metrics))
+                self._publish(
+                    "status", "", status.unreachable(redis_failure(error), self.reader.metrics)
+                )
             except Exception:
                 log.exception("live estimates failed")
             self._welcome(joined & self._joining)

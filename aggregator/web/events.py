@@ -16,7 +16,7 @@ from aggregator.errors import StateUnreadable
 from aggregator.reading import status
 from aggregator.reading.status import ServiceStatus
 from aggregator.web.http.middleware import ABORT
-from aggregator.web.http.problem_responses import RETRY_SECONDS, asking, away
+from aggregator.web.http.problem_responses import RETRY_SECONDS, asking, redis_failure
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.queries import EventsParameters, parse
 from aggregator.web.service_context import Service
@@ -39,7 +39,7 @@ async def show_status(service: Service, _: Request) -> Response:
         overview = await service.compute(service.reader.store.overview)
         found = await service.compute(service.status, overview)
     except (redis.RedisError, StateUnreadable) as error:
-        return as_json(status.unreachable(away(error), service.reader.metrics))
+        return as_json(status.unreachable(redis_failure(error), service.reader.metrics))
     return as_json(found, headers={"Cache-Control": "no-store"})
 
 

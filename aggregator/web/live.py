@@ -1,4 +1,4 @@
-"""Live events as clients are sent them: each once encoded, each client with a bounded queue."""
+"""Live events: each event is encoded once, and each client has a bounded queue."""
 
 from __future__ import annotations
 
@@ -81,6 +81,7 @@ class Event:
         return encoded
 
 
+@dataclasses.dataclass(eq=False)
 class Follower:
     """A client: what it follows, and what it has not been sent yet.
 
@@ -99,19 +100,16 @@ class Follower:
         Who it is.
     """
 
-    def __init__(
-        self,
-        metrics: frozenset[str],
-        top: int,
-        after: int,
-        room: int,
-        cut: Callable[[], None],
-        client: Client = UNKNOWN,
-    ) -> None:
-        self.metrics, self.top, self.after, self.client = metrics, top, after, client
-        self.queue: asyncio.Queue[Event | None] = asyncio.Queue(room)
-        self.is_cut = False
-        self._cut = cut
+    metrics: frozenset[str]
+    top: int
+    after: int
+    room: int
+    cut: Callable[[], None]
+    client: Client = UNKNOWN
+    is_cut: bool = dataclasses.field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.queue: asyncio.Queue[Event | None] = asyncio.Queue(self.room)
 
     def offer(self, event: Event) -> None:
         """Queue an event that is followed; cut the client off if it is too far behind."""
@@ -122,7 +120,7 @@ class Follower:
         except asyncio.QueueFull:
             log.warning("client cut off", events=self.queue.qsize())
             self.end()
-            self._cut()
+            self.cut()
 
     def end(self) -> None:
         """Send nothing more."""

@@ -148,21 +148,15 @@ def parse(request: Request, query: type[Q]) -> Q:
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(query)}
     hints = get_type_hints(query)
-    found: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for name in request.query_params:
         if name not in fields:
             raise ValueError(f"parameter {name!r}: {meant(name, fields)}")
-        values = request.query_params.getlist(name)
-        if get_origin(hints[fields[name].name]) is list:
-            found[name] = values
-        elif len(values) > 1:
+        field, values = fields[name], request.query_params.getlist(name)
+        is_list = get_origin(hints[field.name]) is list
+        if len(values) > 1 and not is_list:
             raise ValueError(f"{name} = {values}: expected it once")
-        else:
-            found[name] = values[0]
-    given: dict[str, Any] = {}
-    for name, value in found.items():
-        field = fields[name]
-        kind = _present(field.type)
+        kind, value = _present(field.type), values if is_list else values[0]
         try:
             given[field.name] = msgspec.convert(value, kind, strict=False)
         except msgspec.ValidationError as error:

@@ -65,12 +65,12 @@ class Service:
 
     reader: Reader
     settings: Settings
-    asked: Ends | None = None
+    log_ends: Ends | None = None
     posts: Callable[[], Awaitable[str]] | None = None
     stalled: Callable[[], str] | None = None
 
     def __post_init__(self) -> None:
-        self.ends = self.asked or KafkaLog(self.settings)
+        self.ends = self.log_ends or KafkaLog(self.settings)
         self.silent_ms = silence_ms(self.settings)
         self.traffic, self.rates = Traffic(), Rates()
         self.historian = SeriesReader(self.reader)
@@ -106,8 +106,8 @@ class Service:
         """Return a hash of a definition: what an answer depends on besides the sums."""
         known = self._meanings.get(metric.name)
         if known is None or known[0] is not metric:
-            told = hashlib.sha256(msgspec.json.encode(definition(metric))).hexdigest()
-            known = self._meanings[metric.name] = metric, told
+            digest = hashlib.sha256(msgspec.json.encode(definition(metric))).hexdigest()
+            known = self._meanings[metric.name] = metric, digest
         return known[1]
 
     @functools.cached_property

@@ -86,9 +86,9 @@ def audit(
     metrics = defined_metrics(settings)
     if metric is not None and metric not in metrics:
         raise UnknownMetric(metric, meant(metric, metrics))
-    asked = metrics.values() if metric is None else [metrics[metric]]
-    chosen = [each for each in asked if not each.sends_true_values]
-    for each in asked:
+    wanted = metrics.values() if metric is None else [metrics[metric]]
+    chosen = [each for each in wanted if not each.sends_true_values]
+    for each in wanted:
         if each.sends_true_values:
             click.echo(
                 f"{each.name}: no certificate, because its reports are true values (trusted "
@@ -102,10 +102,10 @@ def audit(
         click.echo(_as_text(rows, shuffled is not None))
     found = list(_attacks(settings, chosen, reports, confidence)) if attacked else []
     if as_json:
-        told: dict[str, Any] = {"certificates": rows}
+        result: dict[str, Any] = {"certificates": rows}
         if attacked:
-            told |= {"confidence": confidence, "attacks": found}
-        click.echo(json.dumps(told))
+            result |= {"confidence": confidence, "attacks": found}
+        click.echo(json.dumps(result))
     elif attacked:
         click.echo("\n" + _attacks_as_text(found, confidence))
     holds = all(row["private"] for row in rows) and all(row["holds"] for row in found)

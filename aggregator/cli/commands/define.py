@@ -69,8 +69,10 @@ def define(table: str, column: str, levels: tuple[float, ...], **options: Any) -
         found = suggest(table, column, levels=sorted(levels), **options)
     except DefinitionError as error:
         option = OPTIONS.get(error.key.partition(".")[2])
-        told = f"{option} {shown(error.value)}: expected {error.expected}" if option else str(error)
-        raise DitherError(told) from None
+        message = (
+            f"{option} {shown(error.value)}: expected {error.expected}" if option else str(error)
+        )
+        raise DitherError(message) from None
     except ValueError as error:
         raise DitherError(str(error)) from None
     for note in found.notes:

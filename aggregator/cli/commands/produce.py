@@ -244,12 +244,12 @@ def _run(
     def progress(now: Progress, _: dict[str, Truth]) -> None:
         reached[0] = now.devices
 
-    def answered(asked: Round, answers: int) -> None:
+    def answered(current: Round, answers: int) -> None:
         is_split = SearchMetric.require(metric).split == "users"
-        share = answers if is_split else answers // asked.rounds
-        reached[0] = len(population) * (asked.number - 1) // asked.rounds + share
+        share = answers if is_split else answers // current.rounds
+        reached[0] = len(population) * (current.number - 1) // current.rounds + share
         if waiting is not None:
-            waiting.note_answers(asked, answers)
+            waiting.note_answers(current, answers)
 
     def run() -> Produced:
         if isinstance(metric, SearchMetric):

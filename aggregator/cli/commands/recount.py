@@ -43,8 +43,8 @@ def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_l
     losses = []
     for number in numbers:
         if not ends.unknown and number not in ends.ranges:
-            told = f"{settings.topics.reports!r} has no partition {number}"
-            raise click.UsageError(f"{told}: expected 0 to {max(ends.ranges)}")
+            missing = f"{settings.topics.reports!r} has no partition {number}"
+            raise click.UsageError(f"{missing}: expected 0 to {max(ends.ranges)}")
         low, high = ends.ranges.get(number, (0, 0))
         owner = recounting.read_owner(store, number)
         why = "" if ends.unknown else recounting.loss(owner, low, high, topic_id)

@@ -108,10 +108,10 @@ def changes(
     while True:
         try:
             overview = reader.store.overview()
-            told = silence(overview, time.time_ns() // 10**6, silent_ms)
-            if told and not was_silent:
-                click.echo(f"{told}: {START_WORKERS}", err=True)
-            was_silent = bool(told)
+            silent = silence(overview, time.time_ns() // 10**6, silent_ms)
+            if silent and not was_silent:
+                click.echo(f"{silent}: {START_WORKERS}", err=True)
+            was_silent = bool(silent)
             stopped = halted(overview)
             for why in stopped:
                 if why not in known:

@@ -123,14 +123,14 @@ def select(metric: TrustedMetric, release: Estimate, query: Query) -> Estimate:
     ValueError
         If anything else is asked than was drawn: a release is drawn once.
     """
-    asked: list[tuple[str, object, object]] = [
+    parameters: list[tuple[str, object, object]] = [
         ("beta", query.beta, release.beta),
         ("weights", query.weights or release.policy, release.policy),
         ("bound", "fixed" if query.bound == "auto" else query.bound, release.bound),
         ("target", query.target, release.target),
         ("pointwise", not query.simultaneous, False),
     ]
-    for name, wanted, drawn in asked:
+    for name, wanted, drawn in parameters:
         if wanted != drawn:
             raise ValueError(
                 f"{name} = {wanted!r}: metric {metric.name!r} has trusted collection, and a "

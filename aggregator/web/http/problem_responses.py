@@ -46,7 +46,7 @@ def unavailable(detail: str, remedy: str = "") -> Problem:
     return Problem(503, detail, remedy, retry_after=RETRY_SECONDS)
 
 
-def away(error: Exception) -> str:
+def redis_failure(error: Exception) -> str:
     """Return what is told of Redis that does not answer as it should: what that means.
 
     Addresses, users and commands are nobody's business outside; the log has them.
@@ -67,9 +67,9 @@ def as_problem(error: Exception) -> Problem:
     if isinstance(error, redis.RedisError | StoreUnreachable | StateUnreadable):
         log.warning("redis failed", error=explain_redis_error(error))
         if isinstance(error, StateUnreadable):
-            return unavailable(away(error), f"restore Redis, or {error.remedy}")
+            return unavailable(redis_failure(error), f"restore Redis, or {error.remedy}")
         remedy = classify(error).remedy if isinstance(error, redis.RedisError) else "try again"
-        return unavailable(away(error), f"{remedy}; no counted report is lost")
+        return unavailable(redis_failure(error), f"{remedy}; no counted report is lost")
     if isinstance(error, HTTPException):
         return Problem(error.status_code, error.detail, DESCRIBED, headers=error.headers)
     # it is answered outside of all middleware

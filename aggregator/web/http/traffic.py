@@ -28,10 +28,6 @@ class Traffic(Collector):
         self._answers: Counter[tuple[str, str, str]] = Counter()
         self._durations: dict[str, Histogram] = {}
 
-    def describe(self) -> Iterable[Family]:
-        """Return nothing: names are known at the first scrape."""
-        return []
-
     def collect(self) -> Iterable[Family]:
         """Return what was counted so far."""
         families = Families()
