@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -164,12 +163,7 @@ class Reader:
         """
         plan = self._plan(name)
         overview.check()
-        found = plan.describe(overview, query)
-        changed = overview.changed_ms(name)
-        version = found.version if changed is None else f"{found.version}-{changed}"
-        return dataclasses.replace(
-            found, slides=query.window is not None, changed_ms=changed, version=version
-        )
+        return plan.describe(overview, query)
 
     def read(self, window: Window) -> Window:
         """Return a window with its content: its sums, its release, or where a search stands."""

@@ -151,11 +151,6 @@ def event_time(watermarks: Mapping[int, Watermark]) -> int | None:
     return None if latest == NEVER else latest
 
 
-def last_arrival(watermarks: Mapping[int, Watermark]) -> int:
-    """Return when the last counted report reached Kafka, in ms since the epoch, or NEVER."""
-    return max((mark.arrived for mark in watermarks.values()), default=NEVER)
-
-
 def window_status(watermarks: Mapping[int, Watermark], closed_ms: int, end: int | None) -> str:
     """Return whether a metric's window up to `end` is ready, and whether it can still grow.
 

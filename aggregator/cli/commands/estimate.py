@@ -9,9 +9,8 @@ import click
 
 from aggregator.cli.commands.options import (
     Moment,
-    defined_metrics,
     metric_argument,
-    opened_store,
+    opened_reader,
     settings_options,
 )
 from aggregator.cli.format import SHOWN, Shown, as_text
@@ -19,7 +18,6 @@ from aggregator.config.settings import Settings
 from aggregator.reading.backlog import read_backlog
 from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
 from aggregator.reading.query import MOST_WINDOWS, Query
-from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from estimators.metrics.domains import OPEN
 from estimators.question import BOUNDS, TARGETS
@@ -119,9 +117,7 @@ def estimate(
     the others. The answer without --weights is not among them: to compare with it, name its policy
     too.
     """
-    defined = defined_metrics(settings)
-    store = opened_store(settings)
-    reader = Reader(store, defined)
+    reader = opened_reader(settings)
     definition = reader.metric(metric)
     if simplex and (categories or definition.kind != "frequency" or definition.categories == OPEN):
         raise click.UsageError("--simplex: only for all categories of a frequency")
@@ -132,7 +128,7 @@ def estimate(
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     nearest = project(found.value) if simplex and found.reports else None
-    overview = store.overview()
+    overview = reader.store.overview()
     notes = (
         read_backlog(settings, overview).lines()
         + find_left_out(reader, overview, definition).lines()

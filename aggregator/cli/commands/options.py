@@ -20,6 +20,7 @@ from producers.populations.time_columns import UTC
 
 if TYPE_CHECKING:
     from aggregator.config.live_metrics import LiveMetrics
+    from aggregator.reading.reader import Reader
     from aggregator.storage.store import Store
 
 
@@ -195,6 +196,20 @@ def opened_store(settings: Settings) -> Store:
 
     store = Store(connect(settings.redis.url), settings.topics.reports)
     return click.get_current_context().with_resource(store)
+
+
+def opened_reader(settings: Settings) -> Reader:
+    """Return a reader of the deployment's metrics; its store is closed when the command ends.
+
+    Raises
+    ------
+    DitherError
+        If there is no file of metrics, or no Redis answers.
+    """
+    from aggregator.reading.reader import Reader
+
+    metrics = defined_metrics(settings)
+    return Reader(opened_store(settings), metrics)
 
 
 class Moment(click.ParamType[float]):

@@ -24,7 +24,5 @@ def topics(settings: Settings, as_json: bool) -> None:
     if not settings.topics.managed:
         raise DitherError("topics.managed is false: Dither does not create topics on this cluster")
     created = topic_admin.ensure_topics(settings)
-    if as_json:
-        click.echo(json.dumps({"created": created}))
-    else:
-        click.echo(f"created: {', '.join(created)}" if created else "all topics exist")
+    text = f"created: {', '.join(created)}" if created else "all topics exist"
+    click.echo(json.dumps({"created": created}) if as_json else text)

@@ -13,12 +13,7 @@ from collections.abc import Callable, Iterator
 import click
 import redis
 
-from aggregator.cli.commands.options import (
-    defined_metrics,
-    metric_argument,
-    opened_store,
-    settings_options,
-)
+from aggregator.cli.commands.options import metric_argument, opened_reader, settings_options
 from aggregator.cli.format import as_line
 from aggregator.config.settings import Settings
 from aggregator.reading.query import Query
@@ -63,7 +58,7 @@ def watch(
         raise click.UsageError(f"--interval: expected {error}") from None
     if seconds < SHORTEST_SECONDS:
         raise click.UsageError(f"--interval: expected {SHORTEST_SECONDS:g}s or more")
-    reader = Reader(opened_store(settings), defined_metrics(settings))
+    reader = opened_reader(settings)
     reader.metric(metric)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a script started it
     with contextlib.suppress(KeyboardInterrupt), _view(as_json, top) as show:

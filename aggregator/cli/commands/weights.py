@@ -6,15 +6,9 @@ import json
 
 import click
 
-from aggregator.cli.commands.options import (
-    defined_metrics,
-    metric_argument,
-    opened_store,
-    settings_options,
-)
+from aggregator.cli.commands.options import metric_argument, opened_reader, settings_options
 from aggregator.cli.format import table
 from aggregator.config.settings import Settings
-from aggregator.reading.reader import Reader
 from estimators.errors import meant
 
 
@@ -30,22 +24,18 @@ def weights(settings: Settings, metric: str | None, policy: str | None, as_json:
     no other weights; no report is read again, and no server restarts. Metrics with trusted
     collection have other policies (hpm-a, adpm, ...), which apply to future releases.
     """
-    defined = defined_metrics(settings)
-    store = opened_store(settings)
-    reader = Reader(store, defined)
+    reader = opened_reader(settings)
+    registry = reader.store.registry
     if metric is not None:
         known = reader.metric(metric).policies
         if policy is not None and policy not in known:
             raise click.UsageError(f"no policy {policy!r}: {meant(policy, known)}")
     if metric is not None and policy is not None:
-        store.registry.set_policy(metric, policy)
-    found = store.registry.policies()
+        registry.set_policy(metric, policy)
+    found = registry.policies()
     shown = {
-        name: found.get(name, defined[name].policies[0])
-        for name in defined
+        name: found.get(name, definition.policies[0])
+        for name, definition in reader.metrics.items()
         if metric is None or name == metric
     }
-    if as_json:
-        click.echo(json.dumps(shown))
-    else:
-        click.echo(table(("metric", "weights"), list(shown.items())))
+    click.echo(json.dumps(shown) if as_json else table(("metric", "weights"), [*shown.items()]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from aggregator.errors import StateUnreadable
 from aggregator.reading.pane_sums import PaneSums
@@ -12,7 +12,7 @@ from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.series_plan import SeriesPlan
 from aggregator.reading.windows import Window, edges, last_edges
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import Watermark
+from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import policies_key
 from estimators import Estimate, Metric
@@ -111,6 +111,40 @@ class Plan(ABC, Generic[M]):
         newest = self.store.panes.latest(self.key, [*watermarks]) if watermarks else None
         return last_edges(self.metric, query.window, newest)
 
+    def window(
+        self,
+        overview: TopicProgress,
+        query: Query,
+        watermarks: dict[int, Watermark],
+        facts: tuple[object, ...],
+        **fields: Any,
+    ) -> Window:
+        """Return a window that is not read.
+
+        Parameters
+        ----------
+        overview : TopicProgress
+        query : Query
+        watermarks : dict of int to Watermark
+            Of the partitions that counted the metric.
+        facts : tuple
+            What its answer depends on.
+        **fields
+            The further fields of the window.
+        """
+        changed = overview.changed_ms(self.metric.name)
+        digest = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+        return Window(
+            metric=self.metric,
+            arrived_ms=max((mark.arrived for mark in watermarks.values()), default=NEVER),
+            watermarks=watermarks,
+            version=digest if changed is None else f"{digest}-{changed}",
+            overview=overview,
+            slides=query.window is not None,
+            changed_ms=changed,
+            **fields,
+        )
+
     def counted(self, overview: TopicProgress) -> list[tuple[object, ...]]:
         """Return what changes with every report of the metric that is counted."""
         name = f"accepted:{self.metric.name}"
@@ -118,8 +152,3 @@ class Plan(ABC, Generic[M]):
             (number, progress.owner.get("token"), progress.counts.get(name))
             for number, progress in overview.partitions.items()
         ]
-
-
-def version(*facts: object) -> str:
-    """Return a digest of facts."""
-    return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()

@@ -8,10 +8,10 @@ import time
 from aggregator.errors import PaneExpired
 from aggregator.reading import steps
 from aggregator.reading.coverage import chosen_among, covers
-from aggregator.reading.plans.base import Plan, version
+from aggregator.reading.plans.base import Plan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.series_plan import SeriesPlan, Step
-from aggregator.reading.windows import Window, last_arrival, window_status
+from aggregator.reading.windows import Window, window_status
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, LocalMetric
 
@@ -30,17 +30,11 @@ class LocalPlan(Plan[LocalMetric]):
         policy = self.policy(overview)
         expires = metric.retention_ms is not None and (first, last) != (None, None)
         until = int(1000 * time.time()) // EXPIRY_MS if expires else 0
-        facts = (self.key, first, last, status, policy, self.counted(overview))
-        return Window(
-            metric=metric,
-            start_ms=first,
-            end_ms=last,
-            status=status,
-            arrived_ms=last_arrival(watermarks),
-            policy=policy,
-            watermarks=watermarks,
-            version=version(*facts, sorted(watermarks.items()), until),
-            overview=overview,
+        asked = (self.key, first, last, status, policy)
+        facts = (*asked, self.counted(overview), sorted(watermarks.items()), until)
+        edges = {"start_ms": first, "end_ms": last}
+        return self.window(
+            overview, query, watermarks, facts, status=status, policy=policy, **edges
         )
 
     def read(self, window: Window) -> Window:

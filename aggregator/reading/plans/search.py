@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import NoReturn
 
-from aggregator.reading.plans.base import NOT_SHARED, Plan, version
+from aggregator.reading.plans.base import NOT_SHARED, Plan
 from aggregator.reading.query import Query, SeriesQuery
-from aggregator.reading.windows import SearchState, Window, last_arrival
+from aggregator.reading.windows import SearchState, Window
 from aggregator.state.pane_keys import counted_keys
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
@@ -32,16 +32,11 @@ class SearchPlan(Plan[SearchMetric]):
                 f"{name!r} is asked in rounds, so it has no windows; leave out the window"
             )
         found, watermarks = self.open_round(overview.rounds), self.watermarks(overview)
-        facts = (self.metric.revision, found, self.counted(overview))
-        return Window(
-            metric=self.metric,
-            status="not_ready" if found is None else "final" if found.is_over else "provisional",
-            arrived_ms=last_arrival(watermarks),
-            policy=self.metric.policies[0],
-            watermarks=watermarks,
-            version=version(*facts, sorted(watermarks.items())),
-            overview=overview,
-        )
+        counted = self.counted(overview)
+        facts = (self.metric.revision, found, counted, sorted(watermarks.items()))
+        status = "not_ready" if found is None else "final" if found.is_over else "provisional"
+        policy = self.metric.policies[0]
+        return self.window(overview, query, watermarks, facts, status=status, policy=policy)
 
     def read(self, window: Window) -> Window:
         """Return where the search stands."""

@@ -8,11 +8,11 @@ import numpy as np
 
 from aggregator.reading import steps
 from aggregator.reading.coverage import THIS_WINDOW
-from aggregator.reading.plans.base import NOT_SHARED, Plan, version
+from aggregator.reading.plans.base import NOT_SHARED, Plan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.releases import Releases
 from aggregator.reading.series_plan import SeriesPlan, Step
-from aggregator.reading.windows import Release, Window, last_arrival
+from aggregator.reading.windows import Release, Window
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, TrustedMetric
 
@@ -32,17 +32,16 @@ class TrustedPlan(Plan[TrustedMetric]):
         policy = self.policy(overview)
         found = self.releases.latest(metric, self.key, first, last)
         facts = (self.key, first, last, found and found.start_ms, "" if found else policy)
-        return Window(
-            metric=metric,
+        return self.window(
+            overview,
+            query,
+            watermarks,
+            facts,
             start_ms=first,
             end_ms=last,
             status=found.estimate.status if found else "not_ready",
             content=found or Release(None, none_yet(metric, policy)),
-            arrived_ms=last_arrival(watermarks),
             policy=policy,
-            watermarks=watermarks,
-            version=version(*facts),
-            overview=overview,
         )
 
     def read(self, window: Window) -> Window:
