@@ -75,8 +75,8 @@ class LiveMetrics(Mapping[str, Metric]):
             try:
                 fresh = load_metrics(self._path)
             except (DefinitionError, OSError) as error:
-                told = isinstance(error, OSError) and f"{self._path}: {error.strerror}"
-                self.unusable = told or str(error)
+                reason = f"{self._path}: {error.strerror}" if isinstance(error, OSError) else error
+                self.unusable = str(reason)
                 log.error("definitions not reloaded", error=self.unusable)  # noqa: TRY400
                 return False
             self.unusable = ""

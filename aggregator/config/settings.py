@@ -16,8 +16,8 @@ import msgspec
 
 from aggregator.config import container
 from aggregator.config.environment import FILE, PREFIX, variables
-from aggregator.config.left_over import is_left_over
 from aggregator.config.setting_checks import DURATIONS, SMALLEST, check, check_token
+from aggregator.config.temporary_settings import is_left_over
 from aggregator.errors import DitherError, SettingsError
 from aggregator.secrets import HIDDEN, is_secret
 from aggregator.secrets import masked as masked
@@ -199,7 +199,8 @@ def load_settings(
         )
     for key, value in _file(Path(named or DEFAULT_FILE)):
         _put(settings, key, value, named or DEFAULT_FILE)
-    for variable, key, text in _environment(environ):
+    keys = {section: list(get_type_hints(known)) for section, known in SECTIONS.items()}
+    for variable, key, text in variables(environ, keys):
         _put(settings, key, text, variable)
     for key, value in (flags or {}).items():
         if value is not None:
@@ -230,7 +231,7 @@ def values(settings: Settings) -> Iterator[tuple[str, Any]]:
     """Yield (dotted key, value) for every setting, secrets as they are."""
     plain = msgspec.to_builtins(settings)
     del plain["sources"]
-    yield from _flat(plain, "")
+    yield from _flat(plain)
 
 
 def container_share(settings: Settings, workers: int) -> int | None:
@@ -251,20 +252,15 @@ def _file(file: Path) -> Iterator[tuple[str, Any]]:
         raise SettingsError("text", str(error), "a file in UTF-8", str(file)) from None
     except OSError as error:
         raise SettingsError("file", error.strerror, "a file that can be read", str(file)) from None
-    yield from _flat(document, "")
+    yield from _flat(document)
 
 
-def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
-
-
-def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    keys = {section: list(get_type_hints(known)) for section, known in SECTIONS.items()}
-    yield from variables(environ, keys)
 
 
 def _refuse_visible(key: str, value: Any) -> None:

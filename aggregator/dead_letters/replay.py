@@ -177,15 +177,12 @@ def replay(
         If Kafka does not acknowledge some; what it did acknowledge is marked.
     """
     outcome = Replayed()
-    producer: Any = None
-    if handled is not None:
-        producer = clients.producer(settings, **SIZES)
+    producer: Any = None if handled is None else clients.producer(settings, **SIZES)
     try:
         for chunk in _chunks(letters):
             refused = forecast.rejections(chunk)
-            for letter in chunk:
-                if letter.place in refused:
-                    outcome.kept[refused[letter.place][0], letter.metric] += 1
+            bad = [letter for letter in chunk if letter.place in refused]
+            outcome.kept.update((refused[letter.place][0], letter.metric) for letter in bad)
             good = [letter for letter in chunk if letter.place not in refused]
             if handled is not None:
                 _send(producer, good, handled, outcome)

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from aggregator.clock import SYSTEM, Clock
 from aggregator.errors import DitherError
 from aggregator.kafka.headers import Header, read
-from aggregator.state.decoder import Rejection
+from aggregator.state.decoder import Message, Rejection
 from producers.kafka.kafka_errors import describe_kafka_error
 
 CONTEXT = "__connect.errors."
@@ -34,7 +34,7 @@ UNTIMELY = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD)
 POLL_SECONDS = 0.1
 
 
-class RefusedMessage(Protocol):
+class RefusedMessage(Message, Protocol):
     """The part of a Kafka message that a dead letter keeps."""
 
     def topic(self) -> str | None:
@@ -43,20 +43,8 @@ class RefusedMessage(Protocol):
     def partition(self) -> int | None:
         """Return the partition it came from."""
 
-    def offset(self) -> int | None:
-        """Return its offset."""
-
-    def key(self) -> bytes | None:
-        """Return its key."""
-
-    def value(self) -> bytes | None:
-        """Return its payload."""
-
     def headers(self) -> list[Header] | None:
         """Return its headers."""
-
-    def timestamp(self) -> tuple[int, int]:
-        """Return its timestamp's type and its milliseconds since the epoch."""
 
 
 @dataclasses.dataclass(frozen=True)

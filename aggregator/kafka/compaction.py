@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -50,12 +49,10 @@ class CompactionWatch:
     Parameters
     ----------
     settings : Settings
-    clock : callable
-        Monotonic seconds.
     """
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self._settings, self._clock = settings, clock
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._client: AdminClient | None = None
         self._next_look = float("-inf")
         self._why = ""
@@ -66,8 +63,8 @@ class CompactionWatch:
         if self.answer is not None and self.answer.done():
             self._why = self._read(self.answer)
             self.answer = None
-        elif self.answer is None and self._clock() >= self._next_look:
-            self._next_look = self._clock() + LOOK_SECONDS
+        elif self.answer is None and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_SECONDS
             self._ask()
         return self._why
 

@@ -1,9 +1,9 @@
-"""What stands in a partition's log and cannot be counted: found, shown, and passed if told to.
+"""Obstacles: what cannot be counted in a partition's log, and which offsets may be skipped.
 
-Two things can stand there. A record batch that Kafka's client cannot read comes as an error, again
-and again: it expands beyond the receive limit, or its bytes are damaged. A message that was read,
-but makes the judgement of it fail, is a defect of ours. Neither is passed over in silence: the
-partition halts, others go on, and `aggregate.skip` names what may be passed.
+There are two kinds. Kafka's client cannot read a record batch that expands beyond the receive limit
+or is damaged: it returns the same error again and again. A message that was read can make counting
+fail: this is a defect of Dither. Neither is skipped silently. The partition halts, the others
+continue, and `aggregate.skip` names the offsets that may be skipped.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ log = structlog.get_logger("dither.publisher")
 
 
 class Heartbeats:
-    """Has panes closed in partitions that get no reports.
+    """Sends heartbeats, which close panes in partitions that get no reports.
 
     Parameters
     ----------

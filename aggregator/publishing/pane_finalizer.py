@@ -17,7 +17,7 @@ from estimators.weights import DEFAULT_POLICY
 
 
 class PaneFinalizer:
-    """Finds the events that are due: of metrics whose reports are private by themselves.
+    """Finds the events that are due, of metrics with local privacy.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class PaneFinalizer:
     published : PublishedLog
         Knows which events there are already.
     source : str
-        Of the events.
+        The CloudEvents attribute `source` of the events.
     since_ms : int
         Panes that begin before are not published.
     top : int

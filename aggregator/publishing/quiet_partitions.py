@@ -14,7 +14,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from aggregator.clock import SYSTEM, Clock
-from aggregator.publishing.pulse import ASK_AGAIN_SECONDS, BrokerClocks, Pulse
+from aggregator.publishing.partition_activity import (
+    ASK_AGAIN_SECONDS,
+    BrokerClocks,
+    PartitionActivity,
+)
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.progress import PartitionProgress, TopicProgress
@@ -57,14 +61,14 @@ class Sent:
     offset: int | None = None
     delivered_at: float = 0.0
 
-    def is_under_way(self, next_offset: int, pulse: Pulse) -> bool:
+    def is_under_way(self, next_offset: int, activity: PartitionActivity) -> bool:
         """Return whether it is in the log and not counted yet: it will be, so nothing is missing.
 
         A log that ends before it is another one.
         """
         if self.offset is None or next_offset > self.offset:
             return False
-        return pulse.asked_at <= self.delivered_at or pulse.end > self.offset
+        return activity.asked_at <= self.delivered_at or activity.end > self.offset
 
 
 class Closing:
@@ -91,7 +95,7 @@ class Closing:
             for name, metric in metrics.items()
             if not (isinstance(metric, SearchMetric) or metric.hold_open)
         }
-        self._pulses: defaultdict[int, Pulse] = defaultdict(Pulse)
+        self._activity: defaultdict[int, PartitionActivity] = defaultdict(PartitionActivity)
         self._brokers = BrokerClocks()
         self._heard: dict[tuple[str, int], tuple[Sign, float]] = {}
         self._sent: dict[tuple[str, int], Sent] = {}
@@ -108,7 +112,7 @@ class Closing:
             The next offset, by partition.
         """
         for number, end in ends.items():
-            self._pulses[number].note_log_ends(asked_at, end)
+            self._activity[number].note_log_ends(asked_at, end)
 
     def delivered(self, beat: Beat, offset: int | None, timestamp: int = NEVER) -> None:
         """Note where a heartbeat is in the log, and its timestamp; None: it was not delivered.
@@ -144,7 +148,7 @@ class Closing:
         now = self._clock.monotonic()
         found = overview.whole(partitions)
         for number, progress in enumerate(found):
-            self._pulses[number].counted(progress.next_offset)
+            self._activity[number].counted(progress.next_offset)
         if found:
             for key, metric in self._metrics.items():
                 yield from self._of_metric(key, metric, found, now)
@@ -180,7 +184,7 @@ class Closing:
             self._heard[key, number] = sign, now
             self._brokers.seen(sign[0], now)
             return False
-        return self._pulses[number].is_quiet(heard_at, self._idle)
+        return self._activity[number].is_quiet(heard_at, self._idle)
 
     def _last_pane(
         self, key: str, metric: Metric, marks: list[Watermark], signs: list[Sign], quiet: set[int]
@@ -222,7 +226,7 @@ class Closing:
         """Return whether a heartbeat is to be sent now, and was not before; note that it is."""
         sent, patience = self._sent.get((key, number)), REPEAT_SECONDS
         if sent is not None:
-            if sent.is_under_way(progress.next_offset, self._pulses[number]):
+            if sent.is_under_way(progress.next_offset, self._activity[number]):
                 return False
             if sent.time_ms >= goal or sent.offset is None:
                 if now < sent.at + sent.patience:

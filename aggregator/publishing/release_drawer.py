@@ -1,6 +1,6 @@
-"""Releases of metrics that are collected in trust: each pane's once, when it is closed everywhere.
+"""Releases of metrics with trusted collection: one for each pane, once it is closed everywhere.
 
-A pane is closed when the log says so in every partition. docs/decisions/0013 says why.
+A pane is closed when the log of every partition has closed it. docs/decisions/0013 says why.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ log = structlog.get_logger("dither.publisher")
 
 
 class ReleaseDrawer:
-    """Draws what is due to be released.
+    """Draws the releases of panes that are closed and have none yet.
 
     Parameters
     ----------
     reader : Reader
     published : PublishedLog
-        Knows which panes were released already, and what was drawn and is not published yet.
+        Knows the panes that were released, and the releases that were drawn and not yet published.
     source : str
-        Of the events.
+        The CloudEvents attribute `source` of the events.
     since_ms : int
         Panes that begin before are not released.
     """

@@ -15,7 +15,7 @@ import numpy as np
 from aggregator.state.admission import ANY_AGE, TimeLimits, admit
 from aggregator.state.decoded_batches import DecodedBatches
 from aggregator.state.decoder import Decoder, Message, Rejection
-from aggregator.state.pane import Pane, Uses
+from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, counted_keys, rollups, width_ms
 from aggregator.state.rows import Integers, by_start
 from aggregator.state.watermark import Watermark
@@ -85,8 +85,8 @@ class Partition:
                 self.unsaved += counted
         self.next_offset = fresh[-1].offset() + 1
         self._close()
-        told = [rejection for rejection in rejections if rejection.reason != "duplicate"]
-        return sorted(told, key=lambda rejection: rejection.message.offset())
+        shown = [rejection for rejection in rejections if rejection.reason != "duplicate"]
+        return sorted(shown, key=lambda rejection: rejection.message.offset())
 
     def has_changed(self, panes: int) -> bool:
         """Return whether the next commit will write more panes than that."""
@@ -189,26 +189,3 @@ class Partition:
         for key in closed:
             del self.panes[key]
         return closed
-
-    def restore(
-        self, key: PaneKey, first_offset: int, statistic: bytes, seen: set[bytes], used: Uses
-    ) -> None:
-        """Take an open pane over from the store; one of a metric that is gone is left alone.
-
-        Parameters
-        ----------
-        key : PaneKey
-            Which pane it is.
-        first_offset : int
-            Of the first message that it has.
-        statistic : bytes
-            Int64, little endian.
-        seen : set of bytes
-            Ids of its batches.
-        used : Uses
-            Reports per key, where these are limited.
-        """
-        metric = self.metrics.get(key.metric.partition("@")[0])
-        if metric is not None and key.metric in self._keys[metric.name]:
-            vector = np.frombuffer(statistic, dtype="<i8").astype(np.int64)
-            self.panes[key] = Pane(metric, first_offset, vector, seen, used=used, changed=False)

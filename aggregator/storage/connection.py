@@ -20,7 +20,7 @@ from aggregator.storage.failures import AWAY, classify, explain_redis_error
 
 SENTINEL = "+sentinel"
 RETRIES = 3
-"""Of a call that found no connection: a blink is not noticed, and an outage soon is."""
+"""Of a call that found no connection: short interruptions pass unnoticed, outages soon show."""
 OPTIONS: dict[str, Any] = {
     "socket_connect_timeout": 5,
     "socket_timeout": 20,  # a server that hangs is one that is away
@@ -58,22 +58,22 @@ class ClusterClient(RedisCluster):
 
 
 class Sentinels(Sentinel):
-    """Sentinels of which one after the other is asked; where none can be, that says why."""
+    """Sentinels. Where none answers, the error says what went wrong with them."""
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Return the address of a master; whoever knew it is asked first the next time."""
-        asked: list[Any] = self.sentinels
+        """Return a master's address; the Sentinel that knew it is asked first the next time."""
+        sentinels: list[Any] = self.sentinels
         failures: list[Exception] = []
-        for sentinel in asked:
+        for sentinel in sentinels:
             try:
                 master = sentinel.sentinel_masters().get(service_name)
             except (redis.ConnectionError, redis.TimeoutError) as error:
                 failures.append(error)
                 continue
             if master and self.check_master_state(master, service_name):  # type: ignore[no-untyped-call]
-                self.sentinels = [sentinel, *(one for one in asked if one is not sentinel)]
+                self.sentinels = [sentinel, *(one for one in sentinels if one is not sentinel)]
                 return master["ip"], master["port"]
-        if len(failures) == len(asked):
+        if len(failures) == len(sentinels):
             raise min(failures, key=lambda failure: classify(failure) is AWAY)
         raise MasterNotFoundError(f"none that answers knows a master {service_name!r} that is up")
 
@@ -84,10 +84,10 @@ def connect(url: str) -> redis.Redis:
     Parameters
     ----------
     url : str
-        ``redis://``, ``rediss://`` (TLS) or ``unix://``. That a server belongs to a Redis Cluster
-        it says itself; several of its nodes may be named, ``redis://one:6379,two:6379``, and the
-        first that answers tells of the others. ``redis+sentinel://one:26379,two:26379/NAME/0`` (or
-        ``rediss+sentinel://``) asks Sentinels for the master of that name.
+        ``redis://``, ``rediss://`` (TLS) or ``unix://``. A server says itself whether it belongs to
+        a Redis Cluster. Several nodes of a cluster may be named, ``redis://one:6379,two:6379``: the
+        first that answers names the others. ``redis+sentinel://one:26379,two:26379/NAME/0`` (or
+        ``rediss+sentinel://``) gets the master of that name from Sentinels.
 
     Raises
     ------
@@ -96,18 +96,9 @@ def connect(url: str) -> redis.Redis:
     SettingsError
         If it is no such URL.
     """
-    try:
-        return _connect(url)
-    except _UnreadableError:  # what the client says of it may be a part of the password
-        raise SettingsError("redis.url", masked("redis.url", url), EXPECTED, "redis") from None
-
-
-def _connect(url: str) -> redis.Redis:
-    places = _read(url)
-    user, _, hosts = places.netloc.rpartition("@")
-    urls = [_of(places, user, host) for host in hosts.split(",")] if hosts else [url]
     failure: Exception = ValueError("no address")
     try:
+        places, urls = _read(url)
         if places.scheme.endswith(SENTINEL):
             return _by_sentinel(places, urls)
         for one in urls:
@@ -115,10 +106,10 @@ def _connect(url: str) -> redis.Redis:
                 return _by_server(one, urls)
             except redis.ConnectionError as error:
                 failure = error
+    except (_UnreadableError, TypeError):  # the client's message may have a part of the password
+        raise SettingsError("redis.url", masked("redis.url", url), EXPECTED, "redis") from None
     except (redis.RedisError, RedisClusterException, ValueError, OSError) as error:
         failure = error
-    except TypeError:  # a parameter that the client does not know
-        raise _UnreadableError from None
     shown = str(masked("redis.url", url))
     raise StoreUnreachable(shown, _in_words(shown, failure)) from None
 
@@ -140,18 +131,19 @@ class _UnreadableError(Exception):
     """A URL that is none."""
 
 
-def _read(url: str) -> SplitResult:
-    """Return a URL's parts, after looking whether the client can read each of its hosts."""
+def _read(url: str) -> tuple[SplitResult, list[str]]:
+    """Return a URL's parts, and a URL for each of its hosts; the client can read them."""
     try:
         places = urlsplit(url)
         user, _, hosts = places.netloc.rpartition("@")
         if "@" in places.path + places.query + places.fragment:  # then what is a password?
             raise _UnreadableError
-        for host in hosts.split(",") if hosts else [""]:
-            parse_url(_of(places, user, host) if host else url)  # type: ignore[no-untyped-call]
+        urls = [_of(places, user, host) for host in hosts.split(",")] if hosts else [url]
+        for one in urls:
+            parse_url(one)  # type: ignore[no-untyped-call]
     except ValueError:
         raise _UnreadableError from None
-    return places
+    return places, urls
 
 
 def _of(places: SplitResult, user: str, host: str) -> str:
@@ -192,17 +184,17 @@ def _mode(client: redis.Redis) -> str:
     Every user may say HELLO; a proxy, or a Redis before version 6, may not understand it.
     """
     try:
-        told: Any = client.execute_command("HELLO")  # type: ignore[no-untyped-call]
+        hello: Any = client.execute_command("HELLO")  # type: ignore[no-untyped-call]
     except redis.ResponseError:
         return "standalone"
-    pairs = told if isinstance(told, Mapping) else dict(zip(told[::2], told[1::2], strict=True))
+    pairs = hello if isinstance(hello, Mapping) else dict(zip(hello[::2], hello[1::2], strict=True))
     return str(pairs.get(b"mode", b"standalone").decode())
 
 
 def _by_sentinel(places: SplitResult, urls: list[str]) -> redis.Redis:
-    """Return a client of the master that Sentinels name; it asks again when the master changes.
+    """Return a client of the master that Sentinels name; it follows when the master changes.
 
-    ``?sentinel_username=`` and ``?sentinel_password=`` are for the Sentinels, where they need any.
+    ``?sentinel_username=`` and ``?sentinel_password=`` are for Sentinels that require a login.
     """
     name, _, database = places.path.strip("/").partition("/")
     if not name:

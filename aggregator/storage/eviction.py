@@ -1,4 +1,4 @@
-"""Whether Redis may evict what it holds: sums would then be lost without a word."""
+"""Checks that Redis does not evict keys when its memory is full: sums would be lost silently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aggregator.errors import StoreEvicts
 
 KEEPS_ALL = "noeviction"
 LOOK_SECONDS = 60.0
-"""Between two looks at a server that is in use."""
+"""Between two checks of a server that is in use."""
 
 
 def refuse_eviction(client: redis.Redis) -> None:
@@ -29,10 +29,10 @@ def refuse_eviction(client: redis.Redis) -> None:
 
 
 class EvictionWatch:
-    """Looks now and then whether Redis may evict, as anybody can let it at any time.
+    """Checks once a minute whether Redis may evict keys: its policy can be changed at any time.
 
-    Calling it returns why nothing must be counted into this Redis; empty where it keeps all, or the
-    user may not ask it.
+    Calling it returns why this Redis must not be used. It returns an empty string if Redis evicts
+    nothing, or if the user has no right to ask.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class EvictionWatch:
         self._why, self._next_look = "", float("-inf")
 
     def __call__(self) -> str:
-        """Return what was found last; look again if that is long ago.
+        """Return the last result; check again if it is older than a minute.
 
         Raises
         ------
@@ -62,7 +62,7 @@ class EvictionWatch:
         return self._why
 
     def look_again(self) -> None:
-        """Look at the next call: Redis was away, and may be another one."""
+        """Check at the next call: after an outage it may be another Redis."""
         self._next_look = float("-inf")
 
 

@@ -1,9 +1,10 @@
-"""How many members the sets of a partition have, by which one that was deleted is missed.
+"""The number of members of each of a partition's sets, which shows when a set was deleted.
 
-A set that was deleted would come back with the next commit, with a part of what it had. So each
-commit keeps how many members each set has in the hash ``P:sizes``, by the set's key, and refuses to
-add to one that has another number. The owner's field ``sizes`` names the commit that wrote them
-last: an earlier version of Dither leaves them behind, and then nothing is known.
+The next commit would create a deleted set again, with only a part of its members. So each commit
+stores the number of members of each set in the hash ``P:sizes``, by the set's key. A commit refuses
+to add to a set that has another number of members. The owner's field ``sizes`` names the commit
+that wrote the numbers last: an earlier version of Dither does not update them, and then they say
+nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from aggregator.errors import StateUnreadable
 FACTS = ("next", "begun", "done", "sizes")
 """Fields of an owner's hash that say whether the sizes are those of the last commit."""
 ALWAYS = "indexed"
-"""The set that there is where there is any."""
+"""A set that exists as soon as any does."""
 
 
 def are_known(facts: Sequence[bytes | None]) -> bool:
@@ -25,7 +26,7 @@ def are_known(facts: Sequence[bytes | None]) -> bool:
 
 
 def lost(key: str, found: bytes | int, expected: bytes | int) -> StateUnreadable:
-    """Return that of the members of a key some are gone, or all.
+    """Return the error for a key that has lost some of its members, or all.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from typing import Any
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.admission import ANY_AGE
-from aggregator.state.pane import Uses
+from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey, counted_keys
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
@@ -111,8 +111,11 @@ class Snapshot:
         for key, (first_offset, value, seen) in self.open.items():
             metric = metrics.get(key.metric.partition("@")[0])
             if metric is not None and key.metric in counted_keys(metric):
-                parsing.statistic(f"{self.prefix}:{key}", value, metric)
-                partition.restore(key, first_offset, value, seen, dict(self.used.get(key, {})))
+                sums = parsing.statistic(f"{self.prefix}:{key}", value, metric).copy()
+                used = dict(self.used.get(key, {}))
+                partition.panes[key] = Pane(
+                    metric, first_offset, sums, seen, used=used, changed=False
+                )
         return partition
 
     def _check(self) -> None:

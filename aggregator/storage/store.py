@@ -68,28 +68,30 @@ class Store(Commands):
     def _overview(self) -> TopicProgress:
         numbers, policies = self.partitions(), policies_key(self.topic)
         prefixes = [tag(self.topic, number) for number in numbers]
+        commands: list[Command] = []
         names = ("owner", "counts", "watermarks")  # the marks last: there are more of them
-        commands: list[Command] = [("HGETALL", f"{p}:{name}") for p in prefixes for name in names]
-        marks: list[Command] = [("PTTL", f"{p}:committed") for p in prefixes]
-        more: list[Command] = [("HGETALL", policies), ("HGETALL", rounds_key(self.topic))]
-        *found, set_ones, opened = self.replies([*commands, *marks, *more])
-        left = found[len(commands) :]
-        standings, unreadable = {}, {}
-        for place, (number, prefix) in enumerate(zip(numbers, prefixes, strict=True)):
+        for prefix in prefixes:
+            commands += [("HGETALL", f"{prefix}:{name}") for name in names]
+            commands.append(("PTTL", f"{prefix}:committed"))
+        commands += [("HGETALL", policies), ("HGETALL", rounds_key(self.topic))]
+        *found, set_ones, opened = self.replies(commands)
+        replies, partitions, unreadable = iter(found), {}, {}
+        for number, prefix in zip(numbers, prefixes, strict=True):
+            mine = [next(replies) for _ in range(4)]
             try:
-                owner, counts, latest = map(readable, found[3 * place : 3 * place + 3])
+                owner, counts, marks, left_ms = map(readable, mine)
                 progress = PartitionProgress(
                     parsing.owner(f"{prefix}:owner", owner),
-                    parsing.watermarks(f"{prefix}:watermarks", latest),
+                    parsing.watermarks(f"{prefix}:watermarks", marks),
                     parsing.counts(f"{prefix}:counts", counts),
-                    parsing.age(left[place]),
+                    parsing.age(left_ms),
                 )
                 progress.check(prefix)
-                standings[number] = progress
+                partitions[number] = progress
             except StateUnreadable as error:
                 unreadable[number] = error
         return TopicProgress(
-            standings,
+            partitions,
             parsing.texts(policies, readable(set_ones)),
             parsing.names(rounds_key(self.topic), readable(opened)),
             unreadable,
@@ -103,11 +105,9 @@ class Store(Commands):
         overview. It reads the owners only, which do not grow with the number of metrics.
         """
         places = [f"{tag(self.topic, number)}:owner" for number in overview.partitions]
-        found = zip(
-            overview.partitions, places, self.replies([("HGETALL", p) for p in places]), strict=True
-        )
+        replies = self.replies([("HGETALL", place) for place in places])
         later = {}
-        for number, place, reply in found:
+        for number, place, reply in zip(overview.partitions, places, replies, strict=True):
             with contextlib.suppress(StateUnreadable):
                 later[number] = PartitionProgress(parsing.owner(place, readable(reply)), {}, {})
         return overview.continues_in(TopicProgress(later, {}))

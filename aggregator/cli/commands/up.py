@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from aggregator.cli.commands.options import defined_metrics, settings_options, workers_option
-from aggregator.config.left_over import is_left_over, is_ours, written
 from aggregator.config.settings import DEFAULT_FILE, Settings
+from aggregator.config.temporary_settings import is_left_over, is_ours, written
 from aggregator.errors import DitherError
 from aggregator.secrets import masked
 from estimators.metrics.search import SearchMetric

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from aggregator.clock import Clock
-from aggregator.publishing.pulse import ASK_AGAIN_SECONDS
+from aggregator.publishing.partition_activity import ASK_AGAIN_SECONDS
 from aggregator.publishing.quiet_partitions import (
     LAST_REPEAT_SECONDS,
     REPEAT_SECONDS,

@@ -1,4 +1,4 @@
-"""What is known of partitions by asking Kafka: how quiet a log is, and what time it is there."""
+"""When a partition's log last grew, and what its broker's clock says, as far as Kafka tells."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from aggregator.state.watermark import NEVER
 MOST_ASKED = 1_000
 """Answers that are kept of a partition whose counting is behind."""
 ASK_AGAIN_SECONDS = 3_600.0
-"""What time it is for the brokers; from then on this machine's monotonic clock tells."""
+"""How often a broker's time is learned anew; meanwhile the monotonic clock extends it."""
 MOST_SKEW_MS = 86_400_000
 """A timestamp so far behind those of other messages is not a broker's clock."""
 
 
 @dataclasses.dataclass
-class Pulse:
-    """What asking for the end of a partition's log has told, in monotonic seconds.
+class PartitionActivity:
+    """How a partition's log grows, by Kafka's answers; times are in monotonic seconds.
 
     Attributes
     ----------
     since : float or None
-        From then on every question was answered; None: the last one was not.
+        Kafka has answered every question since then; None: it did not answer the last one.
     end : int
-        The end of the log, as last told.
+        The end of the log by the last answer.
     still_since, asked_at : float
-        It has been this one since, and when it was last asked for.
+        Since when the log has had this end, and when Kafka was last asked for it.
     counted_until : float
-        What was in the log then is counted.
+        Everything is counted that was in the log at this time.
     """
 
     since: float | None = None
@@ -62,10 +62,16 @@ class Pulse:
             self.counted_until = self._waiting.popleft()[0]
 
     def is_quiet(self, heard_at: float, idle: float) -> bool:
-        """Return whether nothing came for `idle` seconds, of what was last heard of at `heard_at`.
+        """Return whether a metric has had no report for `idle` seconds.
 
-        Because all is counted that was in the log by now; or because the log has not grown at all,
-        whether its end was counted or not.
+        Either all that was in the log is counted, and had none; or the log has not grown at all.
+
+        Parameters
+        ----------
+        heard_at : float
+            When the metric's counts last changed, in monotonic seconds.
+        idle : float
+            In seconds.
         """
         if self.since is None:
             return False
@@ -76,14 +82,14 @@ class Pulse:
 
 @dataclasses.dataclass
 class BrokerClocks:
-    """At least how late it is for the brokers, by the timestamps that they gave to messages.
+    """The least that the brokers' clocks can show, by the timestamps of messages.
 
-    Each is a moment that had passed when it was seen. This machine's own wall clock is not asked.
+    A broker's clock has passed each timestamp that it gave. This machine's wall clock is not used.
 
     Attributes
     ----------
     asked_at : float
-        When a message was last sent to be told, in monotonic seconds.
+        When a message was last sent only for its timestamp, in monotonic seconds.
     """
 
     asked_at: float = float("-inf")

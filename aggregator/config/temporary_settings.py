@@ -1,4 +1,4 @@
-"""The settings file that `dither up` writes while it runs, and what is left of it after a kill."""
+"""The settings file of a running `dither up`, which stays behind if it is killed."""
 
 from __future__ import annotations
 
