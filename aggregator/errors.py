@@ -29,9 +29,9 @@ class BrokerUnreachable(DitherError):  # noqa: N818
     """No Kafka broker answers."""
 
     def __init__(self, servers: str, detail: str) -> None:
-        self.servers, self.detail = masked("kafka.bootstrap.servers", servers), detail
+        shown = masked("kafka.bootstrap.servers", servers)
         super().__init__(
-            f"no Kafka broker answers at {self.servers} ({detail}): start one (`dither "
+            f"no Kafka broker answers at {shown} ({detail}): start one (`dither "
             "kafka`, or deploy/compose.yaml), or name yours with --kafka, "
             "DITHER_KAFKA_BOOTSTRAP_SERVERS or [kafka] bootstrap.servers in dither.toml"
         )
@@ -41,7 +41,6 @@ class TopicGone(BrokerUnreachable):
     """Brokers answer, and none knows the topic (any more)."""
 
     def __init__(self, topic: str) -> None:
-        self.topic = topic
         DitherError.__init__(
             self,
             f"topic {topic!r} is gone: a broker answers but has no such topic (it was deleted, or "
@@ -54,24 +53,11 @@ class BrokerRefused(DitherError):  # noqa: N818
     """A Kafka broker turns us away."""
 
     def __init__(self, servers: str, detail: str) -> None:
-        self.servers, self.detail = masked("kafka.bootstrap.servers", servers), detail
-        super().__init__(f"Kafka at {self.servers} {detail}")
+        super().__init__(f"Kafka at {masked('kafka.bootstrap.servers', servers)} {detail}")
 
 
 class StoreUnreachable(DitherError):  # noqa: N818
-    """No Redis answers, or not as it should.
-
-    Parameters
-    ----------
-    url : str
-        Without its password.
-    what : str
-        What happened, and what to do.
-    """
-
-    def __init__(self, url: str, what: str) -> None:
-        self.url = url
-        super().__init__(what)
+    """No Redis answers, or not as it should: the message says what happened, and what to do."""
 
 
 class StateUnreadable(DitherError):  # noqa: N818
@@ -108,7 +94,6 @@ class PaneExpired(DitherError):  # noqa: N818
     """A pane was deleted by its metric's retention: what is left of a window is a part of it."""
 
     def __init__(self, metric: str, start_ms: int) -> None:
-        self.metric, self.start_ms = metric, start_ms
         super().__init__(f"a part of {metric!r} has expired: the pane that begins at {start_ms}")
 
 
@@ -174,7 +159,6 @@ class PartialCommit(Fenced):
         self, partition: str, epoch: int, expected: int, failure: str, prefix: str
     ) -> None:
         super().__init__(partition, epoch, epoch, expected, -2)
-        self.failure = failure
         self.args = (
             f"a commit failed half-way, at {failure}, so the sums in Redis cannot be trusted. "
             f"Run `{recount_command(partition)}` to count the partition again from its log; "
@@ -198,7 +182,6 @@ class OtherGroup(DitherError):  # noqa: N818
     """Another consumer group counts a partition into this Redis: each would fence the other."""
 
     def __init__(self, prefix: str, group: str, other: str, worker: str) -> None:
-        self.prefix, self.group, self.other, self.worker = prefix, group, other, worker
         super().__init__(
             f"the consumer group {other!r} counts this partition into the same Redis (worker "
             f"{worker}), and this worker is of {group!r}: the two would fence each other. Give "

@@ -5,14 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 
-from confluent_kafka import Consumer, TopicPartition
-
 from aggregator.config.settings import Settings
 from aggregator.counting.comparison import Comparison, Difference, Verification, stored_panes
 from aggregator.counting.replay import LogReplay, Progress
 from aggregator.errors import StateUnreadable
 from aggregator.kafka import clients
 from aggregator.kafka.log_ends import LogEnds
+from aggregator.kafka.log_reader import log_ranges
 from aggregator.state.definition_history import Definitions, in_force, rules
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import definitions_key, partitions_key
@@ -51,7 +50,9 @@ def verify(
     consumer = clients.consumer(settings, f"dither-verify-{uuid.uuid4()}", **quick)
     try:
         listed = store.partitions()
-        log = _log_ends(consumer, settings.topics.reports)  # before the state: no lag that is none
+        log = LogEnds(
+            log_ranges(consumer, settings.topics.reports), ""
+        )  # before the state: no lag that is none
         for number in sorted({*listed, *log.ranges}):
             try:
                 outcome.differences += [
@@ -130,17 +131,4 @@ def _lost(topic: str, lost: Sequence[str], low: int, begin: int, is_past: bool) 
     return (
         f"{what}A running worker writes the current definitions again within a minute: start one, "
         "or name the workers' file with --metrics"
-    )
-
-
-def _log_ends(consumer: Consumer, topic: str) -> LogEnds:
-    """Return where the log of each of a topic's partitions begins and ends now."""
-    about = consumer.list_topics(topic, timeout=clients.ANSWER_SECONDS).topics[topic]
-    places = [] if about.error is not None else [TopicPartition(topic, n) for n in about.partitions]
-    return LogEnds(
-        {
-            place.partition: consumer.get_watermark_offsets(place, timeout=clients.ANSWER_SECONDS)
-            for place in places
-        },
-        "",
     )

@@ -121,9 +121,7 @@ class Forecast:
 
     def _state(self, number: int) -> Partition:
         if number not in self._states:
-            state = self._states[number] = Partition(
-                self._metrics, self._future, past_ms=self._past
-            )
+            state = self._states[number] = Partition(self._metrics, self._future, self._past)
             state.watermarks.update(self._store.watermarks(number))
         return self._states[number]
 

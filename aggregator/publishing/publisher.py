@@ -65,71 +65,61 @@ class Publisher(Leader):
         topics = self.settings.topics
         identity = f"dither.publisher.{topics.reports}"
         with contextlib.ExitStack() as closing:
-            producer = EventProducer(self.settings, topics.estimates, identity)
-            closing.enter_context(contextlib.closing(producer))
+            self._producer = EventProducer(self.settings, topics.estimates, identity)
+            closing.enter_context(contextlib.closing(self._producer))
             self.published.catch_up()
             origin = (self.reader, self.published, self._source, self._since_ms)
-            finalizer = PaneFinalizer(*origin, self.settings.publish.top_categories)
-            drawer = ReleaseDrawer(*origin)
+            self._finalizer = PaneFinalizer(*origin, self.settings.publish.top_categories)
+            self._drawer = ReleaseDrawer(*origin)
             idle_ms = milliseconds(self.settings.aggregate.idle)
             quiet = Closing(self.reader.store, self.reader.metrics, idle_ms)
-            heartbeats = Heartbeats(self.settings, quiet)
-            closing.enter_context(contextlib.closing(heartbeats))
+            self._heartbeats = Heartbeats(self.settings, quiet)
+            closing.enter_context(contextlib.closing(self._heartbeats))
             log.info(
                 "publisher started", topic=self.settings.topics.estimates, epoch=self.lease.epoch
             )
-            next_totals = time.monotonic()
+            self._next_totals = time.monotonic()
             while self._still_leads(self.reader.metrics, defined):
-                for batch in self._finals(producer, finalizer, drawer, heartbeats):
-                    self._publish(producer, batch)
-                    next_totals = self._publish_totals(producer, finalizer, next_totals)
+                for batch in self._finals():
+                    self._publish(batch)
+                    self._publish_totals()
                     if self._stopping.is_set():
                         return
-                next_totals = self._publish_totals(producer, finalizer, next_totals)
+                self._publish_totals()
                 self._check()
                 self._stopping.wait(LOOK_SECONDS)
 
-    def _finals(
-        self,
-        producer: EventProducer,
-        finalizer: PaneFinalizer,
-        drawer: ReleaseDrawer,
-        heartbeats: Heartbeats,
-    ) -> Iterator[list[Event]]:
+    def _finals(self) -> Iterator[list[Event]]:
         """Yield the final events that are due, releases before each batch of the others."""
-        overview, partitions = yield from self._releases(producer, drawer, heartbeats)
-        for batch in in_batches(finalizer.final_events(overview, partitions)):
+        overview, partitions = yield from self._releases()
+        for batch in in_batches(self._finalizer.final_events(overview, partitions)):
             yield batch
-            yield from self._releases(producer, drawer, heartbeats)
+            yield from self._releases()
 
-    def _releases(
-        self, producer: EventProducer, drawer: ReleaseDrawer, heartbeats: Heartbeats
-    ) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
+    def _releases(self) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
         """Yield the events of releases that are due; close what is due to be closed.
 
         Returns what was looked at: the overview, and how many partitions Kafka says that there are.
         """
-        partitions = producer.partitions(self.settings.topics.reports)
+        partitions = self._producer.partitions(self.settings.topics.reports)
         overview = self.reader.store.overview()
         self._check()
-        heartbeats.send_due(overview, partitions)
-        yield from in_batches(drawer.final_events(overview, partitions))
+        self._heartbeats.send_due(overview, partitions)
+        yield from in_batches(self._drawer.final_events(overview, partitions))
         return overview, partitions
 
-    def _publish_totals(
-        self, producer: EventProducer, finalizer: PaneFinalizer, at: float
-    ) -> float:
-        """Publish running totals, if it is time to; return when it is the next time."""
-        if time.monotonic() < at:
-            return at
-        self._publish(producer, finalizer.provisional_events(self.reader.store.overview()))
-        return time.monotonic() + self._interval
+    def _publish_totals(self) -> None:
+        """Publish running totals, if it is time to."""
+        if time.monotonic() >= self._next_totals:
+            overview = self.reader.store.overview()
+            self._publish(self._finalizer.provisional_events(overview))
+            self._next_totals = time.monotonic() + self._interval
 
-    def _publish(self, producer: EventProducer, batch: Sequence[Event]) -> None:
+    def _publish(self, batch: Sequence[Event]) -> None:
         if not batch:
             return
         self._check()
-        positions = producer.publish(batch)
+        positions = self._producer.publish(batch)
         self.published.note_committed(batch, positions)
         log.debug("published", events=len(batch))
 

@@ -7,6 +7,7 @@ stored. docs/decisions/0014 says what holds when Redis or the coordinator is los
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,25 +75,23 @@ class Coordinator(Leader):
         self._metrics = [metric for metric in defined.values() if isinstance(metric, SearchMetric)]
         topic_admin.ensure_topics(self.settings, self._topic)
         identity = f"dither.coordinator.{self.settings.topics.reports}"
-        producer = EventProducer(self.settings, self._topic, identity)
-        try:
+        self._producer = EventProducer(self.settings, self._topic, identity)
+        with contextlib.closing(self._producer):
             self._at("fenced the others")
-            told = self._told()
+            published = self._read_published()
             for metric in self._metrics:
-                self._resume(producer, metric, told.get(metric_key(metric.name, metric.revision)))
+                self._resume(metric, published.get(metric_key(metric.name, metric.revision)))
             log.info("coordinator started", topic=self._topic, epoch=self.lease.epoch)
             while self._still_leads(self.reader.metrics, defined):
                 overview = self.reader.store.overview()
                 for metric in self._metrics:
-                    self._look(producer, overview, metric)
+                    self._look(overview, metric)
                 self._check()
                 self._stopping.wait(LOOK_SECONDS)
-        finally:
-            producer.close()
 
     # -- Taking over ------------------------------------------------------------------------------
 
-    def _told(self) -> Mapping[str, Round]:
+    def _read_published(self) -> Mapping[str, Round]:
         """Return the newest round of each metric that is on the topic, by metric key."""
         config = {k: v for k, v in self.settings.kafka.items() if k not in PRODUCER_ONLY}
         group = f"{self.settings.aggregate.group}-coordinator"
@@ -104,7 +103,7 @@ class Coordinator(Leader):
             found = [(metric, rounds.latest(metric)) for metric in self._metrics]
         return {metric_key(m.name, m.revision): one for m, one in found if one is not None}
 
-    def _resume(self, producer: EventProducer, metric: SearchMetric, told: Round | None) -> None:
+    def _resume(self, metric: SearchMetric, newest: Round | None) -> None:
         """Go on where a search stands: devices have answered what they were told.
 
         What is stored wins if it follows from that by a decision that nobody was told of yet; else
@@ -113,20 +112,20 @@ class Coordinator(Leader):
         key = metric_key(metric.name, metric.revision)
         text: Any = self._client.hget(self._stored, key) or b""
         stored = self._read(text, metric)
-        if told is not None and told != Round.of(metric, told.progress, told.opened_ms):
+        if newest is not None and newest != Round.of(metric, newest.progress, newest.opened_ms):
             raise DitherError(
                 f"topic {self._topic!r} has a round of {metric.name!r} that does not follow from "
-                f"its decisions: {told}. Another program wrote it: delete the topic, and it is "
+                f"its decisions: {newest}. Another program wrote it: delete the topic, and it is "
                 "written again from Redis"
             )
-        if told is not None and (stored is None or not stored.extends(told)):
-            current = told
+        if newest is not None and (stored is None or not stored.extends(newest)):
+            current = newest
         else:
             current = stored or Round.of(metric, Progress(), self._clock.now_ms())
         self._at("resuming", metric=metric.name, round=current.number)
         self._store(metric, text, current)
-        if told is None or told != current:
-            self._tell(producer, metric, current)
+        if newest is None or newest != current:
+            self._tell(metric, current)
         self._note(metric, current)
         self._at("resumed", metric=metric.name, round=current.number)
 
@@ -148,46 +147,46 @@ class Coordinator(Leader):
 
     # -- Deciding ---------------------------------------------------------------------------------
 
-    def _look(self, producer: EventProducer, overview: TopicProgress, metric: SearchMetric) -> None:
+    def _look(self, overview: TopicProgress, metric: SearchMetric) -> None:
         """Decide a metric's round, if it is to be closed, and open the next one."""
-        asked = self._open[metric.name]
-        if asked.is_over:
+        opened = self._open[metric.name]
+        if opened.is_over:
             return
-        statistic = self._answers(overview, metric, asked)
-        if not self._is_due(overview, metric, asked, statistic):
+        statistic = self._answers(overview, metric, opened)
+        if not self._is_due(overview, metric, opened, statistic):
             return
-        self._at("deciding", metric=metric.name, round=asked.number)
-        progress = metric.search.decide(asked.progress, statistic)
+        self._at("deciding", metric=metric.name, round=opened.number)
+        progress = metric.search.decide(opened.progress, statistic)
         following = Round.of(metric, progress, self._clock.now_ms())
-        self._store(metric, encode(asked), following)
-        self._at("stored", metric=metric.name, round=asked.number)
-        self._tell(producer, metric, following)
-        self._at("told", metric=metric.name, round=asked.number)
+        self._store(metric, encode(opened), following)
+        self._at("stored", metric=metric.name, round=opened.number)
+        self._tell(metric, following)
+        self._at("told", metric=metric.name, round=opened.number)
         self._note(metric, following)
-        self._at("noted", metric=metric.name, round=asked.number)
+        self._at("noted", metric=metric.name, round=opened.number)
         made = progress.decisions[-1]
         log.info(
             "decided",
             metric=metric.name,
-            round=asked.number,
+            round=opened.number,
             answers=sum(made.answers),
             threshold=made.threshold,
             outwards=made.outwards,
         )
 
-    def _answers(self, overview: TopicProgress, metric: SearchMetric, asked: Round) -> Counts:
+    def _answers(self, overview: TopicProgress, metric: SearchMetric, opened: Round) -> Counts:
         """Return the statistic of a round's answers that are counted."""
         described = self.reader.describe(overview, metric.name)
-        return self.reader.sums.of_round(metric, asked.number, [*described.watermarks])
+        return self.reader.sums.of_round(metric, opened.number, [*described.watermarks])
 
     def _is_due(
-        self, overview: TopicProgress, metric: SearchMetric, asked: Round, statistic: Counts
+        self, overview: TopicProgress, metric: SearchMetric, opened: Round, statistic: Counts
     ) -> bool:
         """Return whether a round has its answers; or its time is over, and everything counted."""
         answers = int(metric.counts(statistic).sum())
         if metric.round_reports is not None and answers >= metric.round_reports:
             return True
-        end = asked.opened_ms + metric.round_ms
+        end = opened.opened_ms + metric.round_ms
         if answers < metric.minimum_reports or self._clock.now_ms() < end:
             return False
         return self._is_counted(overview, metric)
@@ -220,37 +219,37 @@ class Coordinator(Leader):
         if text != before and not self.lease.swap(self._stored, key, before, text):
             raise Changed(f"Redis has another round of {metric.name!r} than before: looking anew")
 
-    def _tell(self, producer: EventProducer, metric: SearchMetric, asked: Round) -> None:
+    def _tell(self, metric: SearchMetric, following: Round) -> None:
         """Put a round on the topic."""
         self._check()
-        producer.publish([event(metric, asked, self.settings.topics.reports)])
+        self._producer.publish([event(metric, following, self.settings.topics.reports)])
 
-    def _note(self, metric: SearchMetric, asked: Round) -> None:
+    def _note(self, metric: SearchMetric, opened: Round) -> None:
         """Let readers, and devices that ask over HTTP, know of a round that is on the topic."""
         key = metric_key(metric.name, metric.revision)
         place = rounds_key(self.settings.topics.reports)
-        self.lease.write([["HSET", place, key, encode(asked)]])
-        self._open[metric.name] = asked
+        self.lease.write([["HSET", place, key, encode(opened)]])
+        self._open[metric.name] = opened
         self._ends.pop(metric.name, None)
 
     def _at(self, step: str, **facts: object) -> None:
         log.debug(step, **facts)
 
 
-def event(metric: SearchMetric, asked: Round, reports: str) -> Event:
+def event(metric: SearchMetric, opened: Round, reports: str) -> Event:
     """Return a round as an event: the newest of a metric stays on the compacted topic.
 
     Parameters
     ----------
     metric : SearchMetric
         A minimum or maximum.
-    asked : Round
+    opened : Round
         The round.
     reports : str
         Name of the reports topic, of which the event's source is made.
     """
-    key, time = metric_key(metric.name, metric.revision), iso(asked.opened_ms)
+    key, time = metric_key(metric.name, metric.revision), iso(opened.opened_ms)
     assert time is not None  # noqa: S101
-    identity = f"{key}/round/{len(asked.decisions)}"
+    identity = f"{key}/round/{len(opened.decisions)}"
     origin = events.source(reports)
-    return Event(identity, OPENED, origin, metric.name, time, key, encode(asked))
+    return Event(identity, OPENED, origin, metric.name, time, key, encode(opened))

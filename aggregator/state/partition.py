@@ -33,11 +33,11 @@ class Partition:
         How far a batch's event time may be ahead of Kafka's timestamp.
     past_ms : int
         How far it may be behind.
-    next_offset : int
-        The first offset that is not counted yet.
 
     Attributes
     ----------
+    next_offset : int
+        The first offset that is not counted yet.
     unsaved : int
         Reports, counted or refused, since the store last had everything.
     arrivals : array of int
@@ -45,13 +45,9 @@ class Partition:
     """
 
     def __init__(
-        self,
-        metrics: Mapping[str, Metric],
-        future_ms: int,
-        next_offset: int = 0,
-        past_ms: int = ANY_AGE,
+        self, metrics: Mapping[str, Metric], future_ms: int, past_ms: int = ANY_AGE
     ) -> None:
-        self.metrics, self.next_offset = metrics, next_offset
+        self.metrics, self.next_offset = metrics, 0
         self._limits = TimeLimits(future_ms, past_ms)
         self.unsaved = 0
         self.arrivals = array("q")

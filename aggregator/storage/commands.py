@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -63,6 +64,21 @@ class Commands:
         """Return the fields of a hash, as one of :mod:`aggregator.storage.parsing` reads them."""
         (found,) = self.ask([("HGETALL", key)])
         return parse(key, dict(found))
+
+
+def ask_each(
+    ask: Callable[[Sequence[Command]], list[Any]], parts: Sequence[Sequence[Command]]
+) -> list[list[Any]]:
+    """Run several lists of commands in one round trip; return the replies to each list.
+
+    Parameters
+    ----------
+    ask : callable
+        Runs commands in their order.
+    parts : sequence of sequences of commands
+    """
+    replies = iter(ask([command for part in parts for command in part]))
+    return [list(itertools.islice(replies, len(part))) for part in parts]
 
 
 def readable(reply: Any) -> Any:

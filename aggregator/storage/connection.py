@@ -111,7 +111,7 @@ def connect(url: str) -> redis.Redis:
     except (redis.RedisError, RedisClusterException, ValueError, OSError) as error:
         failure = error
     shown = str(masked("redis.url", url))
-    raise StoreUnreachable(shown, _in_words(shown, failure)) from None
+    raise StoreUnreachable(_in_words(shown, failure)) from None
 
 
 def _in_words(url: str, failure: Exception) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import redis
 
 from aggregator.storage import parsing, sizes
-from aggregator.storage.commands import Command
+from aggregator.storage.commands import Command, ask_each
 
 STAMP = ("epoch", "token", *sizes.FACTS)
 """Fields of an owner's hash of which each commit and each take-over changes one."""
@@ -67,22 +67,16 @@ def read(ask: Callable[[Sequence[Command]], list[Any]], plans: Sequence[Plan]) -
     StateUnreadable
         If some of the set of open panes is gone.
     """
-    heads = iter(ask([command for plan in plans for command in _head(plan)]))
-    known = [(next(heads), next(heads), next(heads)) for _ in plans]
-    commands = [plan.reads(opened) for plan, (*_, opened) in zip(plans, known, strict=True)]
-    replies = iter(
-        ask(
-            [c for plan, those in zip(plans, commands, strict=True) for c in (*those, _stamp(plan))]
-        )
-    )
-    pieces: list[Piece | None] = []
-    for plan, head, those in zip(plans, known, commands, strict=True):
-        found = [next(replies) for _ in those]
-        pieces.append(_piece(plan, head, found) if next(replies) == head[0] else None)
-    return [
-        _again(ask, plan, those) if piece is None else piece
-        for plan, those, piece in zip(plans, commands, pieces, strict=True)
-    ]
+    heads = ask_each(ask, [_head(plan) for plan in plans])
+    commands = [plan.reads(opened) for plan, (*_, opened) in zip(plans, heads, strict=True)]
+    asked = [[*those, _stamp(plan)] for plan, those in zip(plans, commands, strict=True)]
+    pieces = []
+    for plan, head, those, (*found, after) in zip(
+        plans, heads, commands, ask_each(ask, asked), strict=True
+    ):
+        is_same = after == head[0]
+        pieces.append(_piece(plan, head, found) if is_same else _again(ask, plan, those))
+    return pieces
 
 
 def _again(
@@ -93,12 +87,12 @@ def _again(
         before, known, opened, *found, after = ask([*_head(plan), *commands, _stamp(plan)])
         expected = plan.reads(opened)
         if before == after and commands == expected:
-            return _piece(plan, (before, known, opened), found)
+            return _piece(plan, [before, known, opened], found)
         commands = expected
     raise redis.exceptions.TryAgainError(f"{plan.prefix} changes while it is read")
 
 
-def _piece(plan: Plan, head: tuple[Any, Any, Any], found: list[Any]) -> Piece:
+def _piece(plan: Plan, head: list[Any], found: list[Any]) -> Piece:
     """Return what was found, if all panes are there that are open."""
     (_, _, *facts), (indexed, size), opened = head
     if sizes.are_known(facts):

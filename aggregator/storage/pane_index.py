@@ -9,7 +9,7 @@ from aggregator.errors import StateUnreadable
 from aggregator.state.pane_cover import Span
 from aggregator.state.pane_keys import PaneKey
 from aggregator.storage import consistent_read, parsing, sizes
-from aggregator.storage.commands import Command, Commands
+from aggregator.storage.commands import Command, Commands, ask_each
 from aggregator.storage.redis_keys import tag
 
 
@@ -57,24 +57,28 @@ class PaneIndex:
         """
         numbers = [*dict.fromkeys(number for number, _ in spans)]
         prefixes = {number: tag(self._topic, number) for number in numbers}
-        commands: list[Command] = [
+        owners: list[Command] = [
             ("HMGET", f"{prefixes[number]}:owner", *sizes.FACTS) for number in numbers
         ]
+        parts: list[list[Command]] = []
         for partition, span in spans:
             low = "-inf" if span.start is None else span.start
             high = "+inf" if span.end is None else f"({span.end}"
             key, prefix = self._index(partition, span.grain, metric), prefixes[partition]
-            commands += [  # the numbers first: they only grow
-                ("SISMEMBER", f"{prefix}:indexed", f"{span.grain}:{metric}"),
-                ("HMGET", f"{prefix}:sizes", sizes.ALWAYS, key.removeprefix(f"{prefix}:")),
-                ("ZCARD", key),
-                ("ZRANGEBYSCORE", key, low, high),
-            ]
-        replies, found = iter(self._commands.ask(commands)), list[tuple[int, PaneKey]]()
-        known = {number: sizes.are_known(next(replies)) for number in numbers}
-        for partition, span in spans:
+            parts.append(
+                [  # the numbers first: they only grow
+                    ("SISMEMBER", f"{prefix}:indexed", f"{span.grain}:{metric}"),
+                    ("HMGET", f"{prefix}:sizes", sizes.ALWAYS, key.removeprefix(f"{prefix}:")),
+                    ("ZCARD", key),
+                    ("ZRANGEBYSCORE", key, low, high),
+                ]
+            )
+        facts, *replies = ask_each(self._commands.ask, [owners, *parts])
+        known = dict(zip(numbers, map(sizes.are_known, facts), strict=True))
+        found: list[tuple[int, PaneKey]] = []
+        for (partition, span), reply in zip(spans, replies, strict=True):
             key = self._index(partition, span.grain, metric)
-            is_indexed, (always, size), panes, members = (next(replies) for _ in range(4))
+            is_indexed, (always, size), panes, members = reply
             if known[partition] and always is None:
                 raise sizes.lost(f"{prefixes[partition]}:sizes", 0, 1)
             if is_indexed and not panes:

@@ -105,7 +105,8 @@ class Snapshot:
         future_ms, past_ms : int
             How far event times may be ahead of, and behind, Kafka's timestamp.
         """
-        partition = Partition(metrics, future_ms, max(0, self.next_offset), past_ms)
+        partition = Partition(metrics, future_ms, past_ms)
+        partition.next_offset = max(0, self.next_offset)
         partition.watermarks.update(self.watermarks)
         partition.counts.update(self.counts)
         for key, (first_offset, value, seen) in self.open.items():

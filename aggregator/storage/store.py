@@ -10,7 +10,7 @@ import redis
 from aggregator.errors import StateUnreadable
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
-from aggregator.storage.commands import Command, Commands, readable
+from aggregator.storage.commands import Command, Commands, ask_each, readable
 from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.partition_store import PartitionStore
 from aggregator.storage.progress import PartitionProgress, TopicProgress
@@ -68,18 +68,17 @@ class Store(Commands):
     def _overview(self) -> TopicProgress:
         numbers, policies = self.partitions(), policies_key(self.topic)
         prefixes = [tag(self.topic, number) for number in numbers]
-        commands: list[Command] = []
         names = ("owner", "counts", "watermarks")  # the marks last: there are more of them
-        for prefix in prefixes:
-            commands += [("HGETALL", f"{prefix}:{name}") for name in names]
-            commands.append(("PTTL", f"{prefix}:committed"))
-        commands += [("HGETALL", policies), ("HGETALL", rounds_key(self.topic))]
-        *found, set_ones, opened = self.replies(commands)
-        replies, partitions, unreadable = iter(found), {}, {}
-        for number, prefix in zip(numbers, prefixes, strict=True):
-            mine = [next(replies) for _ in range(4)]
+        parts: list[list[Command]] = [
+            [*(("HGETALL", f"{prefix}:{name}") for name in names), ("PTTL", f"{prefix}:committed")]
+            for prefix in prefixes
+        ]
+        more: list[Command] = [("HGETALL", policies), ("HGETALL", rounds_key(self.topic))]
+        *found, (set_ones, opened) = ask_each(self.replies, [*parts, more])
+        partitions, unreadable = {}, {}
+        for number, prefix, replies in zip(numbers, prefixes, found, strict=True):
             try:
-                owner, counts, marks, left_ms = map(readable, mine)
+                owner, counts, marks, left_ms = map(readable, replies)
                 progress = PartitionProgress(
                     parsing.owner(f"{prefix}:owner", owner),
                     parsing.watermarks(f"{prefix}:watermarks", marks),
