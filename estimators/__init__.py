@@ -1,5 +1,6 @@
 """Locally private estimation: metrics, mechanisms, weights and bounds. Pure mathematics."""
 
+from estimators.comparison import Comparison, compare
 from estimators.errors import DefinitionError, ReportError
 from estimators.estimate import Estimate
 from estimators.exact.randomness import SeededBits
@@ -10,6 +11,7 @@ from estimators.metrics.search import SearchMetric
 from estimators.metrics.trusted import TrustedMetric
 
 __all__ = [
+    "Comparison",
     "DefinitionError",
     "Estimate",
     "LocalMetric",
@@ -18,6 +20,7 @@ __all__ = [
     "SearchMetric",
     "SeededBits",
     "TrustedMetric",
+    "compare",
     "define",
     "load_metrics",
 ]

@@ -139,7 +139,7 @@ class LocalMetric(ReportedMetric):
             asked=asked,
             panes=panes if self.memoized else 1,
         )
-        estimate = self.randomizer.estimate(self._table(statistic), question)
+        estimate = self.randomizer.estimate(self.table(statistic), question)
         if question.panes != 1:  # neither knows what repeated answers have in common
             least = estimate.effective_reports / question.panes if question.panes else 0.0
             estimate = dataclasses.replace(estimate, heterogeneity=None, effective_reports=least)

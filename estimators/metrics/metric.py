@@ -336,7 +336,14 @@ class Metric(ABC):
         """Return the empty statistic: int64, one slice of `randomizer.columns` a level."""
         return np.zeros(len(self.levels) * self.randomizer.columns, dtype=np.int64)
 
-    def _table(self, statistic: Counts) -> Counts:
+    def table(self, statistic: Counts) -> Counts:
+        """Return a statistic as the mechanism's table, one row a level; not copied.
+
+        Raises
+        ------
+        ValueError
+            If it is no statistic of this metric.
+        """
         cells = len(self.levels) * self.randomizer.columns
         if statistic.dtype != np.int64 or statistic.shape != (cells,):
             raise ValueError(
@@ -375,8 +382,8 @@ class Metric(ABC):
         reports : ndarray, n rows
             The reports.
         """
-        self.randomizer.accumulate(self._table(statistic), level, reports)
+        self.randomizer.accumulate(self.table(statistic), level, reports)
 
     def counts(self, statistic: Counts) -> Counts:
         """Return the number of reports per level, shape (levels,)."""
-        return self._table(statistic)[:, 0].copy()
+        return self.table(statistic)[:, 0].copy()

@@ -106,7 +106,7 @@ class TrustedMetric(ReportedMetric):
         assert isinstance(collection, TrueValues)  # noqa: S101
         low, high = self.domain.ends
         released = collection.release(
-            self._table(statistic),
+            self.table(statistic),
             SystemBits() if bits is None else bits,
             self.policies[0] if weights is None else weights,
             beta,

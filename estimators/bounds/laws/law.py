@@ -278,7 +278,7 @@ class Law:
         of signs has variance 1 - m^2 and third absolute moment 1 - m^4 at its mean m.
         """
         if self.offset is not None:
-            return self._free_sign_moments(theta, self.offset)
+            return self.free_sign_moments(theta)
         rest = 1 - theta[:, None] ** 2
         if self.rate is None or self.free:
             kept = (1 - self.contrast) * (1 + self.contrast) + self._noise_moments[1]
@@ -296,17 +296,28 @@ class Law:
         third = skew * weight[~signs].sum() + ((1 - mean**4) @ (weight * signs))[:, None]
         return Moments(variance[:, :-1], variance[:, 1:], third + self._noise_third(high))
 
-    def _free_sign_moments(self, theta: Floats, offset: Floats) -> Moments:
-        """Enclose the moments of signs: 1 - m^2 and 1 - m^4, concave in the means m."""
+    def free_sign_moments(self, theta: Floats, apart: Floats | float = 0.0) -> Moments:
+        """Enclose the moments of signs with free means: 1 - m^2 and 1 - m^4, concave in the means.
+
+        Parameters
+        ----------
+        theta : ndarray of float64, shape (k,)
+        apart : float or ndarray of float64, shape (k,)
+            How far the mean may be from theta: they lie below their tangent planes at theta.
+        """
+        offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
+        square, cube = self.coefficient**2, self.coefficient**3
         farthest = np.abs(offset) + self.contrast
-        least = self.counts @ (self.coefficient**2 * (1 - farthest) * (1 + farthest))
+        least = self.counts @ (square * (1 - farthest) * (1 + farthest))
         mean = self.means(theta)
-        third = (self.coefficient**3 * (1 - mean**4)) @ self.counts
-        third += self._freedom(theta, -4 * self.coefficient**3 * self.contrast * mean**3)
+        largest = (square * self.variances(theta)) @ self.counts
+        gain, slope = self._free_tangent(theta, square * self._variance_slopes(theta))
+        largest = np.maximum(largest + gain + np.abs(slope) * apart, 1e-12 * self.worst_variance)
+        third = (cube * (1 - mean**4)) @ self.counts
+        gain, slope = self._free_tangent(theta, -4 * cube * self.contrast * mean**3)
+        third = third + gain + np.abs(slope) * apart
         return Moments(
-            np.full((theta.size, 1), max(float(least), 0.0)),
-            self.largest_variance(theta)[:, None],
-            third[:, None],
+            np.full((theta.size, 1), max(float(least), 0.0)), largest[:, None], third[:, None]
         )
 
     def _noise_third(self, variance: Floats) -> Floats:

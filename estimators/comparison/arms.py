@@ -1,0 +1,149 @@
+"""The two arms of a comparison, as sums of reports with a law each."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from estimators.bounds import FlipNoise, Law
+from estimators.bounds.deviations import Noise
+from estimators.estimate import Counts, Floats
+from estimators.mechanisms.projection import Projection
+from estimators.mechanisms.shared.frequencies import SupportCounts
+from estimators.mechanisms.shared.means import ScalarMean
+from estimators.metrics.local import LocalMetric
+from estimators.question import Question
+from estimators.weights import LevelFacts, level_weights, total_weight
+
+STANDARD = "standard"
+"""The policy that gives each level the same share in both arms."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """One arm: its sum S, with mean theta in [-1, 1], for each of k numbers.
+
+    Parameters
+    ----------
+    observed : ndarray of float64, shape (k,)
+        S; NaN without reports.
+    law : Law or None
+        None without reports.
+    noise : Noise or None
+        The noise of S given the users' own values, if its law does not depend on them.
+    total : float
+        From :func:`estimators.weights.total_weight`, for bounds that hold at all times.
+    outside : float
+        The probability that the reports deviate from the law.
+    """
+
+    observed: Floats
+    law: Law | None
+    noise: Noise | None = None
+    total: float = 0.0
+    outside: float = 0.0
+
+
+def has_law(metric: LocalMetric) -> bool:
+    """Return whether the reports of a metric have a law that arms can be made of."""
+    mechanism = metric.randomizer
+    if isinstance(mechanism, Projection) and mechanism.random:
+        return False  # the bias of random signs is in both arms
+    return isinstance(mechanism, ScalarMean | SupportCounts)
+
+
+def arm_of(
+    metric: LocalMetric, statistic: Counts, question: Question, shares: Floats | None = None
+) -> Arm:
+    """Return the arm of a statistic.
+
+    Parameters
+    ----------
+    metric : LocalMetric
+        One that :func:`has_law`.
+    statistic : ndarray of int64
+    question : Question
+        Its `beta` is that of the whole comparison.
+    shares : ndarray of float64, shape (levels,), optional
+        The shares of the levels, for the policy ``"standard"``; every level may then have a mean of
+        its own.
+    """
+    mechanism = metric.randomizer
+    table = metric.table(statistic)
+    numbers = 1 if isinstance(mechanism, ScalarMean) else _numbers(mechanism, question)
+    if shares is None:
+        shares = level_weights(question.weights, table[:, 0], mechanism.facts)
+    else:  # levels that have no share are left out
+        table = np.where((shares > 0)[:, None], table, 0)
+    counts = table[:, 0]
+    if not counts.any():
+        return Arm(np.full(numbers, np.nan), None)
+    total = total_weight(question.weights, counts, mechanism.facts)
+    if isinstance(mechanism, ScalarMean):
+        law = mechanism.law(counts, shares, question)
+        sample = question.target == "sample"
+        return Arm(
+            np.array([float(shares @ mechanism.level_means(table))]),
+            law,
+            mechanism.noise(law, counts) if sample else None,
+            total,
+            mechanism.outside_law(question, counts),
+        )
+    assert isinstance(mechanism, SupportCounts)  # noqa: S101
+    support = mechanism.support_of(table, question.asked)
+    law = mechanism.signs.law(counts, shares, question)
+    noise = None
+    if question.target == "sample" and mechanism.signs.offset is None:
+        noise = FlipNoise(law.counts, law.coefficient, mechanism.signs.q[counts > 0])
+    return Arm(mechanism.signs.mean(counts, shares, support), law, noise, total)
+
+
+def _numbers(mechanism: object, question: Question) -> int:
+    assert isinstance(mechanism, SupportCounts)  # noqa: S101
+    return mechanism.categories if question.asked is None else question.asked.size
+
+
+def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:
+    """Return the shares of the levels that suit both arms best, zero where one has no reports.
+
+    The variance of a difference with shares pi is sum pi_l^2 (v_l / n_A + v_l / n_B), least where
+    pi_l is proportional to the inverse of the bracket.
+
+    Examples
+    --------
+    >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))
+    >>> standard_shares(facts, [np.array([100, 100]), np.array([300, 0])])
+    array([1., 0.])
+    """
+    one, two = (np.asarray(x, dtype=np.float64) for x in counts)
+    both = (one > 0) & (two > 0)
+    shares = np.where(both, one * two / np.maximum(one + two, 1) / facts.variances, 0.0)
+    total = shares.sum()
+    result: Floats = shares / total if total > 0 else shares
+    return result
+
+
+def mixes_differ(counts: Sequence[Counts]) -> float:
+    """Return the p-value of the hypothesis that both arms have the same mix of levels.
+
+    Pearson's chi-square. It looks at counts only.
+
+    Examples
+    --------
+    >>> mixes_differ([np.array([50, 50]), np.array([500, 500])])
+    1.0
+    >>> mixes_differ([np.array([50, 50]), np.array([900, 100])]) < 1e-20
+    True
+    """
+    from scipy.special import chdtrc
+
+    table = np.array(counts, dtype=np.float64)
+    table = table[:, table.sum(axis=0) > 0]
+    if table.shape[1] < 2 or not table.sum(axis=1).all():
+        return 1.0
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
+    statistic = float(((table - expected) ** 2 / expected).sum())
+    return min(1.0, math.fsum([float(chdtrc(table.shape[1] - 1, statistic))]))

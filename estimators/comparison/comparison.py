@@ -1,0 +1,359 @@
+"""The comparison of two statistics: a difference or a ratio, with proved limits and a p-value."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.comparison.arms import (
+    STANDARD,
+    Arm,
+    arm_of,
+    has_law,
+    mixes_differ,
+    standard_shares,
+)
+from estimators.comparison.joint import Found, fixed_difference
+from estimators.comparison.union import Answer, union
+from estimators.errors import meant
+from estimators.estimate import Counts, Estimate, Floats
+from estimators.metrics.local import LocalMetric
+from estimators.metrics.metric import Metric
+from estimators.question import Question
+
+KINDS_OF = ("difference", "ratio")
+BOUNDS = ("fixed", "anytime")
+SUSPICIOUS = 0.001
+"""A p-value below which levels, or mixes of levels, count as different."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A difference of two arms, or a ratio, with its confidence bounds, in the metric's own unit.
+
+    Attributes
+    ----------
+    value, lower, upper : float or ndarray of shape (numbers,)
+        The difference a - b, or the ratio a / b, and its two-sided bounds. The value is unclipped.
+        NaN if an arm has no reports. A ratio and its upper bound are infinite if b may be 0.
+    p_value : float or ndarray of shape (numbers,)
+        Of the hypothesis that both arms are equal: at most `beta` exactly where 0 (for a ratio: 1)
+        is outside the bounds. For several numbers it is adjusted for their number, like the bounds.
+        If `bound` is ``"anytime"``, it may be looked at at any time.
+    law : str
+        ``"joint"``: both arms' reports are independent, and one probability covers both.
+        ``"union"``: whatever the arms have in common, each has limits at half of beta.
+    of : str
+        ``"difference"`` or ``"ratio"``.
+    bound : str
+        ``"fixed"`` or ``"anytime"``.
+    beta : float
+        Failure probability of the bounds, together for all numbers unless pointwise.
+    target, policy : str
+        As in the :class:`estimators.question.Question`; `policy` is the name of the weights.
+    split : float or None
+        The planned ratio of reports, a to b, of ``"anytime"`` bounds.
+    reports : tuple of int
+        The reports of the arms.
+    radius : float or None
+        For a vector: the difference is within this l2 distance of the true one with probability 1 -
+        beta, separately from `lower` and `upper`.
+    labels : tuple of str
+        The names of the numbers; empty if there is only one.
+    warning : str
+        Empty, or why the comparison may mislead.
+    """
+
+    value: float | Floats
+    lower: float | Floats
+    upper: float | Floats
+    p_value: float | Floats
+    law: str
+    of: str
+    bound: str
+    beta: float
+    target: str
+    policy: str
+    split: float | None
+    reports: tuple[int, int]
+    radius: float | None = None
+    labels: tuple[str, ...] = ()
+    warning: str = ""
+
+    @property
+    def decided(self) -> bool | NDArray[np.bool_]:
+        """Whether the arms are proved to be different: `p_value` is at most `beta`."""
+        if not np.ndim(self.p_value):
+            return bool(self.p_value <= self.beta)
+        return np.asarray(self.p_value) <= self.beta
+
+
+def compare(
+    metric: Metric,
+    statistic_a: Counts,
+    statistic_b: Counts,
+    of: str = "difference",
+    bound: str = "fixed",
+    beta: float = 0.05,
+    target: str = "population",
+    split: float | None = None,
+    other: Metric | None = None,
+    weights: str = "optimal",
+    *,
+    independent: bool | None = None,
+    categories: Sequence[str | int] | None = None,
+    pointwise: bool = False,
+    panes: tuple[int | None, int | None] = (1, 1),
+) -> Comparison:
+    """Compare two statistics: by how much a mean, or frequencies, of a exceed those of b.
+
+    Parameters
+    ----------
+    metric : Metric
+    statistic_a, statistic_b : ndarray of int64
+        No report may be in both.
+    of : str
+        ``"difference"``, or ``"ratio"`` of frequencies, or of means whose range begins at 0 or
+        above.
+    bound : str
+        ``"fixed"``: for numbers of reports that are fixed in advance, as in closed windows.
+        ``"anytime"``: for all times at once, for arms that people watch while they grow.
+    beta, target, weights
+        See :class:`estimators.question.Question`. The weights ``"standard"`` give each level the
+        same share in both arms, for fixed bounds: right if values go with the level and the arms'
+        mixes of levels differ.
+    split : float, optional
+        For ``"anytime"``, the planned ratio of reports, a to b. It makes the bounds narrower and
+        has to be declared before the start: a ratio that was looked up in the reports is none.
+    other : Metric, optional
+        The metric of b if it is another one, of the same kind, range and labels. The same devices
+        may answer both, so the law is that of a union, unless `independent`.
+    independent : bool, optional
+        Whether the reports of the arms are independent; by default they are for one metric that is
+        not memoized, and for the target ``"sample"``.
+    categories : sequence of str or int, optional
+        As in :meth:`estimators.LocalMetric.estimate`.
+    pointwise : bool
+        Whether bounds and p-values hold for each number by itself, instead of for all at once.
+    panes : tuple of int or None
+        For memoized metrics, the numbers of panes of a and of b; None if one is unknown.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    ValueError
+        If the two cannot be compared, with the reason.
+
+    Examples
+    --------
+    >>> from estimators import define
+    >>> metric = define(name="late", kind="mean", mechanism="randomized_response", range=(0, 1),
+    ...                 levels=[1])
+    >>> a, b = np.array([10_000, 5_300]), np.array([20_000, 10_000])
+    >>> found = compare(metric, a, b)
+    >>> round(found.value, 3), round(found.lower, 3), round(found.upper, 3)
+    (0.065, 0.039, 0.091)
+    >>> found.law, found.decided
+    ('joint', True)
+    """
+    one, two = _checked(metric, other, of, bound, weights, target)
+    ratio = of == "ratio"
+    labels, asked = one.domain.select(categories)
+    known = "uniform" if weights == STANDARD else weights
+    question = Question(
+        beta=beta,
+        weights=known,
+        bound=bound,
+        target=target,
+        simultaneous=not pointwise,
+        asked=asked,
+    )
+    counts = one.counts(statistic_a), two.counts(statistic_b)
+    joint = _are_independent(one, two, target, independent)
+    joint = joint and not ratio and bound == "fixed" and has_law(one) and has_law(two)
+    if weights == STANDARD and not joint:
+        raise ValueError(
+            "weights = 'standard': expected independent arms of a mechanism that has a joint law"
+        )
+    answers = [
+        _answer(m, s, question, categories, p)
+        for m, s, p in zip((one, two), (statistic_a, statistic_b), panes, strict=True)
+    ]
+    if joint:
+        shares = None
+        if weights == STANDARD:
+            shares = standard_shares(one.randomizer.facts, counts)
+        a, b = (arm_of(m, s, question, shares) for m, s in ((one, statistic_a), (two, statistic_b)))
+        law = "joint"
+        value, found = _joint(a, b, question)
+        scale = one.domain.unit[1] / (2 if one.kind == "frequency" else 1)
+        value, found = value * scale, _scaled(found, scale)
+    else:
+        law = "union"
+        value, found = _union(answers, beta, ratio=ratio)
+    single = not one.labels and value.size == 1
+    return Comparison(
+        value=_shown(value, single),
+        lower=_shown(found.lower, single),
+        upper=_shown(found.upper, single),
+        p_value=_shown(found.p_value, single),
+        law=law,
+        of=of,
+        bound=bound,
+        beta=beta,
+        target=target,
+        policy=weights,
+        split=split,
+        reports=(int(counts[0].sum()), int(counts[1].sum())),
+        labels=labels,
+        warning=_warning(counts, answers, beta, weights),
+    )
+
+
+def _checked(
+    metric: Metric, other: Metric | None, of: str, bound: str, weights: str, target: str
+) -> tuple[LocalMetric, LocalMetric]:
+    """Return both metrics if they can be compared in this way."""
+    for key, value, known in (("of", of, KINDS_OF), ("bound", bound, BOUNDS)):
+        if value not in known:
+            raise ValueError(f"{key} = {value!r}: {meant(value, known)}")
+    one, two = (
+        LocalMetric.require(_with_numbers(m)) for m in (metric, metric if other is None else other)
+    )
+    if other is not None:
+        for key, found, expected in (
+            ("kind", two.kind, one.kind),
+            ("range", two.domain.unit, one.domain.unit),
+            ("labels", two.labels, one.labels),
+            ("levels", tuple(two.levels), tuple(one.levels)),
+        ):
+            if found != expected and (key != "levels" or weights == STANDARD):
+                raise ValueError(
+                    f"metrics {one.name!r} and {two.name!r} have different {key}: expected the "
+                    "same, so that a difference means something"
+                )
+    if of == "ratio":
+        if one.kind == "vector_mean":
+            raise ValueError(f"of = 'ratio': metric {one.name!r} is a vector; use 'difference'")
+        if one.domain.ends[0] < 0:
+            raise ValueError(
+                f"of = 'ratio': the range of metric {one.name!r} begins at "
+                f"{one.domain.ends[0]:g}, below 0, where a ratio means nothing; use 'difference'"
+            )
+    if weights == STANDARD and (bound != "fixed" or target != "population"):
+        raise ValueError(
+            "weights = 'standard': expected bound = 'fixed' and target = 'population'; the shares "
+            "follow both arms' mixes of levels, which may still change"
+        )
+    return one, two
+
+
+def _with_numbers(metric: Metric) -> Metric:
+    """Return the metric if its answers are numbers with bounds."""
+    if metric.trust == "central":
+        raise ValueError(
+            f"metric {metric.name!r} {metric.answered}: releases are not compared, because each "
+            "has noise of its own"
+        )
+    if not isinstance(metric, LocalMetric):
+        raise ValueError(
+            f"metric {metric.name!r} is a {metric.kind}, which has no mean to compare: expected a "
+            "mean, a vector mean or frequencies"
+        )
+    return metric
+
+
+def _are_independent(
+    one: LocalMetric, two: LocalMetric, target: str, independent: bool | None
+) -> bool:
+    """Return whether the arms' reports are independent, or at least the noise that counts."""
+    if one.memoized or two.memoized:
+        return False
+    if target == "sample":
+        return True
+    return one.name == two.name if independent is None else independent
+
+
+def _answer(
+    metric: LocalMetric,
+    statistic: Counts,
+    question: Question,
+    categories: Sequence[str | int] | None,
+    panes: int | None,
+) -> Answer:
+    def answer(beta: float) -> Estimate:
+        return metric.estimate(
+            statistic,
+            beta,
+            question.weights,
+            question.bound,
+            question.target,
+            categories=categories,
+            simultaneous=question.simultaneous,
+            panes=panes,
+        )
+
+    return answer
+
+
+def _joint(a: Arm, b: Arm, question: Question) -> tuple[Floats, Found]:
+    """Return the difference of the sums and its limits, on the scale where means are in [-1, 1]."""
+    value = a.observed - b.observed
+    left = question.beta - a.outside - b.outside
+    ones = np.ones_like(value)
+    if not value.size or a.law is None or b.law is None or left <= 0:
+        return value, Found(-2 * ones, 2 * ones, ones)
+    numbers = value.size if question.simultaneous else 1
+    found = fixed_difference(a, b, left / numbers)
+    p_value = np.minimum(found.p_value * numbers + a.outside + b.outside, 1.0)
+    inside = np.clip(value, -2, 2)
+    return value, Found(
+        np.clip(np.minimum(found.lower, inside), -2, 2),
+        np.clip(np.maximum(found.upper, inside), -2, 2),
+        p_value,
+    )
+
+
+def _shown(numbers: Floats, single: bool) -> float | Floats:
+    return float(numbers[0]) if single else numbers
+
+
+def _scaled(found: Found, scale: float) -> Found:
+    return Found(found.lower * scale, found.upper * scale, found.p_value)
+
+
+def _union(answers: Sequence[Answer], beta: float, *, ratio: bool) -> tuple[Floats, Found]:
+    a, b = (np.atleast_1d(np.asarray(answer(beta / 2).value)) for answer in answers)
+    found = union(answers[0], answers[1], beta, ratio=ratio)
+    if not ratio:
+        return a - b, found
+    return quotient(a, b), found
+
+
+def quotient(a: Floats, b: Floats) -> Floats:
+    """Return a / b; infinite where b is not above 0, and NaN where a is not either."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = np.where(a > 0, np.inf, np.nan)
+        result: Floats = np.where(b > 0, a / b, np.where(np.isnan(b), np.nan, above))
+    return result
+
+
+def _warning(counts: Sequence[Counts], answers: Sequence[Answer], beta: float, weights: str) -> str:
+    """Say that values go with the level while the arms have different mixes of levels."""
+    if weights in {STANDARD, "uniform"} or mixes_differ(counts) >= SUSPICIOUS:
+        return ""
+    found = [answer(beta).heterogeneity for answer in answers]
+    least = min((p for p in found if p is not None), default=1.0)
+    if least >= SUSPICIOUS or not math.isfinite(least):
+        return ""
+    return (
+        "values depend on the privacy level, and the arms have different mixes of levels: part of "
+        "the difference may be that of the mixes; weights = 'standard' compares like with like"
+    )

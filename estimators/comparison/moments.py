@@ -1,0 +1,63 @@
+"""Moments of two sums whose means determine them only in part, for the Berry-Esseen theorem."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from estimators.bounds.laws.law import Law, Moments
+from estimators.bounds.laws.repeated import RepeatedLaw
+from estimators.bounds.tails import BERRY_ESSEEN
+from estimators.estimate import Floats
+
+
+def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
+    """Enclose the moments of a sum for all means within [low, high]; None where nothing is known.
+
+    Parameters
+    ----------
+    law : Law
+    low, high : ndarray of float64, shape (rows,)
+        Within [-1, 1].
+
+    Notes
+    -----
+    Without an offset all variances fall with abs(theta). So do the third moments but for a factor
+    of at most 1 + abs(theta): they are those of the mean nearest to 0 times the largest ratio of
+    this factor. With an offset and free means, variance and third moment are concave in the levels'
+    means, and lie below their tangent planes at the middle of the interval.
+    """
+    repeated_and_free = law.free and isinstance(law, RepeatedLaw)
+    if law.offset is None and not repeated_and_free:
+        ends = np.abs(low), np.abs(high)
+        farthest = np.maximum(*ends)
+        nearest = np.where(low * high <= 0, 0.0, np.minimum(*ends))
+        near, far = law.moments(nearest), law.moments(farthest)
+        grown = ((1 + farthest) / (1 + nearest))[:, None]
+        return Moments(
+            np.minimum(near.least_variance, far.least_variance),
+            np.maximum(near.largest_variance, far.largest_variance),
+            np.maximum(near.third, far.third) * grown,
+        )
+    if repeated_and_free or not law.free:
+        return None
+    return law.free_sign_moments((low + high) / 2, (high - low) / 2)
+
+
+def log_berry_esseen(one: Moments, two: Moments, excess: Floats) -> Floats:
+    """Bound ln P(X + Y - E >= excess) by the Berry-Esseen theorem, for the worst pair of pieces.
+
+    Parameters
+    ----------
+    one, two : Moments
+        Of X and of Y, shapes (rows, pieces).
+    excess : ndarray of float64, shape (rows,)
+        At least 0; at most by how much the observed sum exceeds its mean.
+    """
+    from scipy.special import ndtr
+
+    least, largest, third = (x[:, :, None] + y[:, None, :] for x, y in zip(one, two, strict=True))
+    safe = np.maximum(least, 1e-300)
+    chance = ndtr(-excess[:, None, None] / np.sqrt(np.maximum(largest, 1e-300)))
+    chance = np.where(least > 0, chance + BERRY_ESSEEN * third / safe**1.5, 1.0)
+    result: Floats = np.log(np.minimum(chance.max(axis=(1, 2)), 1.0))
+    return result

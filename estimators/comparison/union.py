@@ -1,0 +1,65 @@
+"""Comparisons of arms whose joint law is unknown: the limits of each arm, at half of beta."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from estimators.comparison.joint import Found, consistent
+from estimators.comparison.search import COARSE, FEW, HALVINGS, smallest
+from estimators.estimate import Estimate, Floats
+
+Answer = Callable[[float], Estimate]
+"""The estimate of an arm at a failure probability."""
+
+
+def union(a: Answer, b: Answer, beta: float, *, ratio: bool) -> Found:
+    """Return limits for a difference or a ratio, in the metric's own unit.
+
+    Both intervals are right with probability 1 - beta, whatever the arms have in common.
+
+    Parameters
+    ----------
+    a, b : callable
+        The estimates of the arms.
+    beta : float
+    ratio : bool
+    """
+    null = 1.0 if ratio else 0.0
+
+    def limits(share: float) -> tuple[Floats, Floats]:
+        one, two = a(share / 2), b(share / 2)
+        ends = [np.atleast_1d(np.asarray(x)) for x in (one.lower, one.upper, two.lower, two.upper)]
+        return _quotient(*ends) if ratio else (ends[0] - ends[3], ends[1] - ends[2])
+
+    lower, upper = limits(beta)
+    p_value = np.empty_like(lower)
+    known: dict[float, tuple[Floats, Floats]] = {}
+
+    def outside(row: int, share: float) -> bool:
+        if share not in known:
+            known[share] = limits(share)
+        low, high = known[share]
+        return bool(low[row] > null or high[row] < null)
+
+    halvings = HALVINGS if lower.size <= FEW else COARSE
+    for row in range(lower.size):
+        p_value[row] = smallest(functools.partial(outside, row), halvings)
+    return consistent(lower, upper, p_value, beta, null)
+
+
+def _quotient(low: Floats, high: Floats, least: Floats, most: Floats) -> tuple[Floats, Floats]:
+    """Return the range of a quotient of two numbers at least 0; infinite where the second may be 0.
+
+    Examples
+    --------
+    >>> one = np.ones(1)
+    >>> [float(x[0]) for x in _quotient(2 * one, 3 * one, one, 4 * one)]
+    [0.5, 3.0]
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lower = np.where(most > 0, low / most, 0.0)
+        upper = np.where(least > 0, high / least, np.inf)
+    return np.maximum(lower, 0), upper

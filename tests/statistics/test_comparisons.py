@@ -1,0 +1,122 @@
+"""How often the bounds of a comparison cover the true difference, at the data hardest for them.
+
+All runs of one case have the same counts, so their sums are the numbers of one pair of arms. A test
+fails falsely where misses exceed what a coverage of 1 - beta shows in all but one of 10^4 seeds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from estimators.comparison.arms import Arm, arm_of
+from estimators.comparison.joint import fixed_difference
+from estimators.question import Question
+from tests.support.reports.populations import Population
+
+if TYPE_CHECKING:
+    from estimators.comparison.joint import Found
+    from estimators.estimate import Floats
+
+EVEN, PRIVATE, FEW = (200,) * 5, (3000, 500, 100, 20, 5), (0, 0, 30, 0, 0)
+MANY = (20_000,) * 5
+
+
+class Case(NamedTuple):
+    """Two populations: a mechanism, the means (or frequencies), and reports per level."""
+
+    mechanism: str
+    theta_a: Any
+    theta_b: Any
+    counts_a: tuple[int, ...] = EVEN
+    counts_b: tuple[int, ...] = EVEN
+
+    def arms(self, runs: int, question: Question, seed: int = 2026) -> tuple[Arm, Arm]:
+        rng = np.random.default_rng(seed)
+        one = Population(self.mechanism, self.theta_a, self.counts_a)
+        two = Population(self.mechanism, self.theta_b, self.counts_b)
+        return many(one, runs, question, rng), many(two, runs, question, rng)
+
+    @property
+    def truth(self) -> Floats:
+        """The difference of the means, or of twice the frequencies, for each number."""
+        theta = [np.atleast_1d(x) for x in (self.theta_a, self.theta_b)]
+        scale = 2.0 if isinstance(self.theta_a, tuple) else 1.0
+        result: Floats = scale * (theta[0] - theta[1])
+        return result
+
+
+def many(population: Population, runs: int, question: Question, rng: Any) -> Arm:
+    """Return the arm of many runs: their sums are its numbers, those of one run together."""
+    arms = [
+        arm_of(population.metric, population.statistic(population.held(rng), rng), question)
+        for _ in range(runs)
+    ]
+    first = arms[0]
+    observed = np.concatenate([arm.observed for arm in arms])
+    return Arm(observed, first.law, None, first.total, first.outside)
+
+
+def missed(found: Found, truth: Floats, runs: int) -> int:
+    """Return in how many runs some number's truth was outside."""
+    lower, upper = (x.reshape(runs, -1) for x in (found.lower, found.upper))
+    return int(((truth < lower) | (truth > upper)).any(axis=1).sum())
+
+
+def misses(case: Case, runs: int, beta: float, **asked: Any) -> int:
+    question = Question(beta=beta, **asked)
+    a, b = case.arms(runs, question)
+    found = fixed_difference(a, b, beta / case.truth.size)
+    return missed(found, case.truth, runs)
+
+
+POINT, NEARLY = (1.0, 0.0, 0.0, 0.0), (0.97, 0.03, 0.0, 0.0)
+HARDEST = [
+    Case("randomized_response", 0.0, 0.0),
+    Case("randomized_response", 0.98, 0.98, EVEN, PRIVATE),
+    Case("randomized_response", 0.98, -0.98, EVEN, FEW),
+    Case("randomized_response", 0.95, 0.5, FEW, EVEN),
+    Case("laplace", 0.98, 0.98),
+    Case("auto", -0.98, 0.5),
+    Case("repetition", 0.98, 0.98),
+    Case("rappor", NEARLY, POINT),
+    Case("grr", NEARLY, NEARLY),
+    Case("oue", POINT, NEARLY, EVEN, PRIVATE),
+]
+
+
+@pytest.mark.parametrize("case", HARDEST, ids=str)
+def test_bounds_cover_the_difference_at_the_hardest_data(case: Case) -> None:
+    runs = 400
+    assert misses(case, runs, 0.05) <= binom.isf(1e-4, runs, 0.05)
+
+
+@pytest.mark.parametrize("weights", ["optimal", "uniform"])
+def test_p_values_are_small_no_more_often_than_they_say(weights: str) -> None:
+    case, runs = Case("randomized_response", 0.9, 0.9, EVEN, PRIVATE), 1000
+    a, b = case.arms(runs, Question(weights=weights))
+    found = fixed_difference(a, b, 0.05)
+    for alpha in (0.001, 0.01, 0.05, 0.2):
+        assert (found.p_value <= alpha).sum() <= binom.isf(1e-4, runs, alpha)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["optimal", "uniform"])
+@pytest.mark.parametrize("beta", [0.05, 0.2])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *HARDEST,
+        Case("randomized_response", 0.5, 0.5, MANY, MANY),
+        Case("randomized_response", 0.95, 0.95, EVEN, MANY),
+        Case("laplace", 0.0, 0.0, PRIVATE, EVEN),
+    ],
+    ids=str,
+)
+def test_two_thousand_runs_are_covered(case: Case, beta: float, weights: str) -> None:
+    """Misses are at most beta and three standard errors."""
+    most = beta + 3 * np.sqrt(beta * (1 - beta) / 2000)
+    assert misses(case, 2000, beta, weights=weights) <= most * 2000

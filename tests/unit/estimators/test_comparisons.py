@@ -1,0 +1,289 @@
+"""Comparisons against exact probabilities, their symmetry, their width, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtri
+from scipy.stats import binom
+
+from estimators import Comparison, compare, define
+from estimators.bounds import Law
+from estimators.comparison.arms import Arm
+from estimators.comparison.joint import fixed_difference
+from tests.support.reports.populations import Population
+
+if TYPE_CHECKING:
+    from estimators.estimate import Floats
+
+MIXED, HIGH = (0.25, 0.5, 1.0, 2.0, 4.0), (2.0, 4.0, 8.0)
+EVEN, UNEVEN = (400,) * 5, (900, 500, 300, 200, 100)
+
+
+def mixed(n: float, levels: tuple[float, ...] = MIXED) -> Law:
+    """Randomized response with optimal weights, equally many reports a level."""
+    contrast = np.tanh(np.array(levels) / 2)
+    counts = np.full(contrast.size, n / contrast.size)
+    return Law(counts, contrast / (counts @ contrast**2), contrast)
+
+
+def drawn(population: Population, seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    return population.statistic(population.held(rng), rng)
+
+
+def outcomes(law: Law) -> tuple[Floats, Any]:
+    """Return all values of the sum, and a function from a mean to their probabilities."""
+    sums, ones = np.zeros(1), [np.arange(int(n) + 1) for n in law.counts]
+    for n, s, one in zip(law.counts, law.coefficient, ones, strict=True):
+        sums = (sums[:, None] + s * (2 * one - n)).ravel()
+
+    def chances(theta: float) -> Floats:
+        found = np.ones(1)
+        for n, a, one in zip(law.counts.astype(int), law.contrast, ones, strict=True):
+            found = (found[:, None] * binom.pmf(one, n, (1 + a * theta) / 2)).ravel()
+        return found
+
+    return sums, chances
+
+
+ONE = Law(np.array([40.0]), np.array([1 / 40 / 0.6]), np.array([0.6]))
+LARGE = Law(np.array([90.0]), np.array([1 / 90 / 0.9]), np.array([0.9]))
+TWO = Law(np.array([4.0, 7.0]), np.array([0.3, 0.9]) / (4 * 0.09 + 7 * 0.81), np.array([0.3, 0.9]))
+
+
+@pytest.mark.parametrize(("a", "b"), [(ONE, ONE), (ONE, LARGE), (TWO, LARGE), (TWO, ONE)])
+@pytest.mark.parametrize("beta", [0.05, 0.3])
+def test_the_exact_chance_to_miss_a_difference_is_at_most_beta(a: Law, b: Law, beta: float) -> None:
+    """By summing over all outcomes of both arms, for pairs of means all over the domain."""
+    (of_a, chance_a), (of_b, chance_b) = outcomes(a), outcomes(b)
+    one, two = np.repeat(of_a, of_b.size), np.tile(of_b, of_a.size)
+    found = fixed_difference(Arm(one, a), Arm(two, b), beta)
+    most = 0.0
+    for theta_a in (-1.0, -0.8, -0.3, 0.0, 0.5, 0.95, 1.0):
+        for theta_b in (-0.97, -0.2, 0.0, 0.4, 0.9, 1.0):
+            chances = np.outer(chance_a(theta_a), chance_b(theta_b)).ravel()
+            delta = theta_a - theta_b
+            low, high = chances[found.lower > delta].sum(), chances[found.upper < delta].sum()
+            assert max(low, high) <= 0.5 * beta
+            most = max(most, low + high)
+            if delta == 0:
+                for alpha in (0.01, beta / 4, beta, 0.5):
+                    assert chances[found.p_value <= alpha].sum() <= alpha
+    assert most > 0.15 * beta  # and not by far
+
+
+TABLE = [
+    (10**3, 10**3, (1.04, 1.04), (1.11, 1.10), (1.29, 1.36)),
+    (10**4, 10**4, (1.02, 1.01), (1.04, 1.04), (1.10, 1.12)),
+    (10**5, 10**5, (1.01, 1.01), (1.02, 1.02), (1.03, 1.04)),
+    (10**3, 10**4, (1.05, 1.04), (1.08, 1.07), (1.17, 1.20)),
+    (10**3, 10**5, (1.06, 1.05), (1.07, 1.06), (1.10, 1.15)),
+]
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row[0]},{row[1]}")
+def test_a_difference_is_as_wide_as_its_table_says(row: tuple[Any, ...]) -> None:
+    """Over the normal interval with the true standard deviation, at the expected sums."""
+    for theta, widths in zip((0.0, 0.5, 0.95), row[2:], strict=True):
+        for levels, expected in zip((MIXED, HIGH), widths, strict=True):
+            a, b, at = mixed(row[0], levels), mixed(row[1], levels), np.array([theta])
+            found = fixed_difference(Arm(at, a), Arm(at, b), 0.05)
+            sd = np.sqrt(a.largest_variance(at) + b.largest_variance(at))
+            wider = float((found.upper - found.lower)[0] / (-2 * ndtri(0.025) * sd[0]))
+            assert 1 < wider < 1.02 * expected
+
+
+MECHANISMS = [
+    *[(name, 0.4) for name in ("randomized_response", "laplace", "auto", "repetition")],
+    *[
+        (name, (0.3, 0.5, 0.2))
+        for name in (
+            "rappor",
+            "grr",
+            "oue",
+            "auto",
+            "repetition",
+            "projection",
+            "hadamard_response",
+        )
+    ],
+]
+QUESTIONS: list[dict[str, Any]] = [
+    {},
+    {"weights": "uniform"},
+    {"target": "sample"},
+    {"independent": False},
+    {"pointwise": True, "beta": 0.2},
+]
+
+
+def numbers(found: Comparison) -> list[Any]:
+    return [np.asarray(x) for x in (found.value, found.lower, found.upper, found.p_value)]
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=str)
+@pytest.mark.parametrize(("mechanism", "theta"), MECHANISMS)
+def test_swapping_the_arms_mirrors_the_interval(
+    mechanism: str, theta: Any, question: dict[str, Any]
+) -> None:
+    one, two = Population(mechanism, theta, EVEN), Population(mechanism, theta, UNEVEN)
+    a, b = drawn(one, 1), drawn(two, 2)
+    found = numbers(compare(one.metric, a, b, **question))
+    swapped = numbers(compare(one.metric, b, a, **question))
+    assert swapped[0] == pytest.approx(-found[0], abs=1e-12)
+    assert swapped[1] == pytest.approx(-found[2], rel=2e-2, abs=1e-3)
+    assert swapped[2] == pytest.approx(-found[1], rel=2e-2, abs=1e-3)
+    assert swapped[3] == pytest.approx(found[3], rel=5e-2)
+    assert np.all((found[1] <= found[0]) & (found[0] <= found[2]))
+
+
+@pytest.mark.parametrize("question", [{}, {"independent": False}, {"target": "sample"}], ids=str)
+@pytest.mark.parametrize(("mechanism", "theta"), MECHANISMS)
+def test_a_p_value_is_at_most_beta_exactly_where_zero_is_outside(
+    mechanism: str, theta: Any, question: dict[str, Any]
+) -> None:
+    """Also where the arms differ by just about as much as the bounds are wide."""
+    one, two = Population(mechanism, theta, EVEN), Population(mechanism, theta, UNEVEN)
+    a = drawn(one, 1)
+    for seed in range(2):
+        for beta in (0.01, 0.3):
+            found = compare(one.metric, a, drawn(two, seed), beta=beta, **question)
+            _, lower, upper, p_value = numbers(found)
+            assert np.array_equal(p_value <= beta, (lower > 0) | (upper < 0))
+            assert np.array_equal(found.decided, p_value <= beta)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    ones=st.tuples(st.integers(0, 500), st.integers(0, 3000)),
+    beta=st.sampled_from([0.001, 0.05, 0.5]),
+)
+def test_a_smaller_beta_never_narrows_and_p_values_hardly_depend_on_it(
+    ones: tuple[int, int], beta: float
+) -> None:
+    metric = define(
+        name="m", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1]
+    )
+    a, b = np.array([500, ones[0]]), np.array([3000, ones[1]])
+    found, wider = compare(metric, a, b, beta=beta), compare(metric, a, b, beta=beta / 4)
+    assert wider.lower <= found.lower + 1e-3
+    assert wider.upper >= found.upper - 1e-3
+    if min(found.p_value, wider.p_value) > beta:
+        assert found.p_value == pytest.approx(wider.p_value, rel=0.1)
+
+
+def test_known_cases_stay_as_they_are() -> None:
+    metric = define(
+        name="m", kind="mean", mechanism="randomized_response", range=(0, 10), levels=[1, 2]
+    )
+    a, b = np.array([5000, 2600, 5000, 2700]), np.array([20000, 9800, 1000, 520])
+    found, shares = compare(metric, a, b), np.array([5000, 2500, 2500])
+    assert numbers(found) == pytest.approx([0.6595, 0.4468, 0.8719, 8.2e-10], rel=5e-3)
+    assert (found.law, found.of, found.reports) == ("joint", "difference", (10_000, 21_000))
+    named = compare(frequency(categories=["x", "y"]), np.array([900, 500, 400]), shares)
+    assert np.array(numbers(named)) == pytest.approx(
+        np.array([[0.1202, -0.1202], [0.0293, -0.2105], [0.2105, -0.0293], [0.0055, 0.0055]]),
+        rel=5e-3,
+    )
+    assert named.labels == ("x", "y")
+
+
+def test_an_arm_without_reports_may_be_anything() -> None:
+    population = Population("randomized_response", 0.0, EVEN)
+    found = compare(population.metric, drawn(population, 1), population.metric.zero())
+    assert np.isnan(found.value)
+    assert (found.lower, found.upper, found.p_value) == (-2.0, 2.0, 1.0)
+
+
+def test_standard_shares_compare_like_with_like() -> None:
+    """Values go with the level, and the arms have opposite mixes: each level is the same."""
+    means, mix = np.array([-0.6, -0.3, 0.0, 0.3, 0.6]), np.array([9000, 5000, 3000, 2000, 1000])
+    rng = np.random.default_rng(3)
+    population = Population("randomized_response", 0.0, EVEN)
+
+    def statistic(counts: Any) -> Any:
+        ones = rng.binomial(counts, (1 + means) / 2)
+        return population.statistic(np.stack([counts - ones, ones], axis=1), rng)
+
+    a, b = statistic(mix), statistic(mix[::-1])
+    misled = compare(population.metric, a, b)
+    assert misled.decided
+    assert "standard" in misled.warning
+    found = compare(population.metric, a, b, weights="standard")
+    assert not found.decided
+    assert found.warning == ""
+    assert found.lower < 0 < found.upper
+    assert compare(population.metric, a, statistic(mix)).warning == ""
+
+
+def frequency(name: str = "m", **keys: Any) -> Any:
+    return define(name=name, **{"kind": "frequency", "mechanism": "grr", "levels": [1], **keys})
+
+
+def test_another_metric_may_have_the_same_devices() -> None:
+    one, two = frequency(categories=["x", "y"]), frequency("n", categories=["x", "y"])
+    a, b = np.array([1000, 600, 400]), np.array([1000, 500, 500])
+    union = compare(one, a, b, other=two)
+    joint = compare(one, a, b, other=two, independent=True)
+    assert (union.law, joint.law) == ("union", "joint")
+    assert np.all(union.upper - union.lower > 1.2 * (joint.upper - joint.lower))
+    assert compare(one, a, b, other=two, target="sample").law == "joint"
+    assert union.labels == ("x", "y")
+
+
+def test_repeated_answers_may_be_in_both_arms() -> None:
+    metric = define(
+        name="m",
+        kind="mean",
+        mechanism="randomized_response",
+        range=(0, 1),
+        levels=[1],
+        memoized=True,
+    )
+    a, b = np.array([4000, 2200]), np.array([4000, 2000])
+    once, twice = compare(metric, a, b), compare(metric, a, b, panes=(2, 2))
+    assert once.law == twice.law == "union"
+    assert twice.upper - twice.lower > 1.3 * (once.upper - once.lower)
+
+
+@pytest.mark.parametrize(
+    ("keys", "changes", "message"),
+    [
+        ({"kind": "minimum", "mechanism": "", "rounds": 5}, {}, "has no mean to compare"),
+        ({"trust": "central", "mechanism": ""}, {}, "releases are not compared"),
+        ({"range": (-1, 1)}, {"of": "ratio"}, "begins at -1, below 0"),
+        ({}, {"of": "product"}, "of = 'product'"),
+        ({}, {"bound": "normal"}, "bound = 'normal'"),
+        ({}, {"weights": "standard", "bound": "anytime"}, "expected bound = 'fixed'"),
+        ({}, {"weights": "standard", "other": {"levels": [2]}}, "different levels"),
+        ({}, {"other": {"range": (0, 2)}}, "different range"),
+        ({}, {"other": {"kind": "frequency", "mechanism": "grr"}}, "different kind"),
+        ({"memoized": True}, {"weights": "standard"}, "independent arms"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    keys: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    def metric(name: str, **own: Any) -> Any:
+        found: dict[str, Any] = {
+            "kind": "mean",
+            "mechanism": "randomized_response",
+            "range": (0, 1),
+            "levels": [1],
+        }
+        found |= own
+        if found["kind"] == "frequency":
+            found = {**found, "categories": 2}
+            del found["range"]
+        return define(name=name, **{key: x for key, x in found.items() if x != ""})
+
+    one = metric("m", **keys)
+    if "other" in changes:
+        changes = {**changes, "other": metric("n", **changes["other"])}
+    with pytest.raises(ValueError, match=message):
+        compare(one, one.zero(), one.zero(), **changes)
