@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -283,7 +283,7 @@ class Demonstration:
         overview, metrics = self._store.overview(), self.reader.metrics
         windows = {name: self.reader.read(self.reader.describe(overview, name)) for name in metrics}
         estimates = {name: self.reader.answer(window) for name, window in windows.items()}
-        counts = [one.counts for one in overview.partitions.values()]
+        outcomes = overview.outcomes()
         return View(
             progress=self._progress,
             truths={
@@ -294,8 +294,8 @@ class Demonstration:
             },
             windows=windows,
             estimates=estimates,
-            counted=_accepted(counts, self.metrics),
-            answers=_accepted(counts, self._searches),
+            counted=sum(outcomes[name, "accepted"] for name in self.metrics),
+            answers=sum(outcomes[name, "accepted"] for name in self._searches),
             seconds=time.monotonic() - self._began,
             url=self.url,
             places=self._deployment.places,
@@ -390,12 +390,6 @@ def _named(settings: Settings) -> Settings:
     if "serve.port" not in settings.sources:
         settings.serve.port = free_port()
     return settings
-
-
-def _accepted(counts: Iterable[Mapping[str, int]], names: Iterable[str]) -> int:
-    """Return how many reports of some metrics are counted, over partitions."""
-    wanted = [f"accepted:{name}" for name in names]
-    return sum(one.get(outcome, 0) for one in counts for outcome in wanted)
 
 
 def _number(x: Any) -> float | None:

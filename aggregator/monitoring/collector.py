@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterable
 from importlib.metadata import version
 
@@ -23,7 +22,7 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.status import SILENT_MS, unusable_definitions
 from aggregator.reading.windows import Release, Window, event_time
 from aggregator.state.pane_keys import metric_key
-from aggregator.storage.progress import TORN, PartitionProgress, TopicProgress
+from aggregator.storage.progress import PartitionProgress, TopicProgress
 
 VERSION = version("dither")
 SAME_MS = 250
@@ -141,7 +140,8 @@ class Exporter(Collector):
             for sample in samples:
                 families.put(sample.what, sample.value, *sample.labels)
             families.put(metric_definitions.UNREADABLE, int(not samples), name)
-        _reports(families, partitions.values())
+        for (name, outcome), count in sorted(overview.outcomes().items()):
+            families.put(metric_definitions.REPORTS, count, name, outcome)
         self._counting(families, overview)
         _measurements(families, partitions.values())
         registry = self.reader.store.registry
@@ -172,7 +172,7 @@ class Exporter(Collector):
                 )
                 if idle < self._silent_ms:
                     workers.add(progress.owner.get("worker", ""))
-            _partition(families, number, progress.owner)
+            _partition(families, number, progress)
         for number in overview.unreadable:
             families.put(metric_definitions.HALTED, 1, number)
         for number in sorted({*overview.partitions, *ends.ranges}):
@@ -249,20 +249,9 @@ def _described(window: Window) -> Iterable[Sample]:
         yield Sample(metric_definitions.EVENT_TIME, reached / 1000, (name,))
 
 
-def _reports(families: Families, partitions: Iterable[PartitionProgress]) -> None:
-    outcomes: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for progress in partitions:
-        for key, count in progress.counts.items():
-            outcome, _, name = key.partition(":")
-            outcomes[name, outcome] += count
-    for (name, outcome), count in sorted(outcomes.items()):
-        families.put(metric_definitions.REPORTS, count, name, outcome)
-
-
-def _partition(families: Families, number: int, owner: dict[str, str]) -> None:
-    done = int(owner.get("next", 0))
-    halted = bool(owner.get("halted")) or done == TORN
-    families.put(metric_definitions.HALTED, int(halted), number)
+def _partition(families: Families, number: int, progress: PartitionProgress) -> None:
+    owner = progress.owner
+    families.put(metric_definitions.HALTED, int(progress.is_halted), number)
     families.put(metric_definitions.GAP, int(owner.get("gap", 0)), number)
     families.put(metric_definitions.EPOCH, int(owner.get("epoch", 0)), number)
     families.put(metric_definitions.OWNER, 1, number, owner.get("worker", ""))

@@ -8,7 +8,7 @@ import time
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import KafkaLog, LogEnds
 from aggregator.reading.status import START_WORKERS, halted, silence, silence_ms
-from aggregator.storage.progress import TopicProgress
+from aggregator.storage.progress import UNSET, TopicProgress
 
 ANSWER_SECONDS = 1.0
 """That a command waits for Kafka."""
@@ -72,7 +72,7 @@ def uncounted_messages(overview: TopicProgress, ends: LogEnds) -> int | None:
     total = 0
     for number in {*ends.ranges, *overview.partitions, *overview.unreadable} or {0}:
         progress = overview.partitions.get(number)
-        done = -1 if progress is None else int(progress.owner.get("next", -1))
+        done = UNSET if progress is None else progress.next_offset
         lag = None if number in overview.unreadable else ends.lag(number, done)
         if lag is None:
             return None

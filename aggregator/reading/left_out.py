@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Mapping
 
 from aggregator.reading.reader import Reader
@@ -81,13 +80,11 @@ def find_left_out(reader: Reader, overview: TopicProgress, metric: Metric) -> Le
 
 def refused_reports(overview: TopicProgress, name: str) -> dict[str, int]:
     """Return a metric's refused reports by reason; of an empty name: those of no known metric."""
-    found: Counter[str] = Counter()
-    for progress in overview.partitions.values():
-        for key, count in progress.counts.items():
-            outcome, _, whose = key.partition(":")
-            if whose == name and outcome not in COUNTED and count:
-                found[outcome] += count
-    return dict(found)
+    return {
+        outcome: count
+        for (metric, outcome), count in overview.outcomes().items()
+        if metric == name and outcome not in COUNTED and count
+    }
 
 
 def _earlier(reader: Reader, overview: TopicProgress, metric: Metric) -> int:

@@ -156,13 +156,11 @@ def status(
     idle = last_commit_ms(overview, now_ms)
     outcomes: dict[str, Counter[str]] = {name: Counter() for name in metrics}
     deadletters: Counter[str] = Counter()
-    for progress in overview.partitions.values():
-        for key, count in progress.counts.items():
-            outcome, _, name = key.partition(":")
-            if name in outcomes:
-                outcomes[name][outcome] += count
-            if outcome not in COUNTED:
-                deadletters[outcome] += count
+    for (name, outcome), count in overview.outcomes().items():
+        if name in outcomes:
+            outcomes[name][outcome] = count
+        if outcome not in COUNTED:
+            deadletters[outcome] += count
     speeds = rates.note({name: found["accepted"] for name, found in outcomes.items()})
     return ServiceStatus(
         metrics={

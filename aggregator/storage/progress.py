@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.watermark import NEVER, Watermark
@@ -97,6 +98,15 @@ class TopicProgress:
             if found is None
             else parsing.integer(f"{self.policies_key}, field {field}", found, 0)
         )
+
+    def outcomes(self) -> Counter[tuple[str, str]]:
+        """Return reports by metric and outcome, over partitions; unknown metrics have no name."""
+        found: Counter[tuple[str, str]] = Counter()
+        for one in self.partitions.values():
+            for key, count in one.counts.items():
+                outcome, _, metric = key.partition(":")
+                found[metric, outcome] += count
+        return found
 
     def check(self) -> None:
         """Raise StateUnreadable if a partition is left out."""

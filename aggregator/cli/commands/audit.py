@@ -11,12 +11,10 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.options import defined_metrics, metric_argument, settings_options
+from aggregator.cli.commands.options import chosen_metrics, metric_argument, settings_options
 from aggregator.cli.format import table
 from aggregator.config.settings import Settings
-from aggregator.errors import UnknownMetric
 from estimators import Metric, SearchMetric, rounding
-from estimators.errors import meant
 from estimators.rounding import certainty, down, loss
 from estimators.shuffling import shuffled_epsilon
 
@@ -83,10 +81,7 @@ def audit(
     If the bound exceeds the level's epsilon, the level FAILS (exit code 1). A correct mechanism
     fails with a probability of at most 0.1% per level.
     """
-    metrics = defined_metrics(settings)
-    if metric is not None and metric not in metrics:
-        raise UnknownMetric(metric, meant(metric, metrics))
-    wanted = metrics.values() if metric is None else [metrics[metric]]
+    wanted = chosen_metrics(settings, metric).values()
     chosen = [each for each in wanted if not each.sends_true_values]
     for each in wanted:
         if each.sends_true_values:

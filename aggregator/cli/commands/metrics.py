@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -16,9 +15,13 @@ from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import halted
 from aggregator.reading.windows import event_time
+from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import iso
 from estimators import Metric, TrustedMetric
 from estimators.metrics.domains import OPEN
+
+UNKNOWN: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event_time"))
+"""What is counted of a metric, without Redis."""
 
 
 @click.command()
@@ -34,12 +37,15 @@ def metrics(settings: Settings, as_json: bool) -> None:
     numbers.
     """
     defined = defined_metrics(settings)
-    counted: dict[str, _Counted] = dict.fromkeys(defined, _Counted())
+    counted, left_out = dict.fromkeys(defined, UNKNOWN), list[LeftOut]()
     nameless, stopped = LeftOut("", {}), list[str]()
     try:
         store = opened_store(settings)
         reader = Reader(store, defined)
-        counted = {name: _counted(reader, metric) for name, metric in defined.items()}
+        for name, metric in defined.items():
+            overview = store.overview()
+            left_out.append(find_left_out(reader, overview, metric))
+            counted[name] = _counted(reader, overview, metric, left_out[-1])
         overview = store.overview()
         nameless = LeftOut("", refused_reports(overview, ""))
         stopped = [f"warning    {why}" for why in halted(overview)]
@@ -70,36 +76,30 @@ def metrics(settings: Settings, as_json: bool) -> None:
         for row in rows
     ]
     click.echo(table(head, cells))
-    left_out = [one.left_out for one in counted.values() if one.left_out is not None]
-    notes = [line for one in (*left_out, nameless) for line in one.lines()]
-    if notes or stopped:
-        click.echo("\n" + "\n".join([*notes, *stopped]))
+    notes = [*(line for one in (*left_out, nameless) for line in one.lines()), *stopped]
+    if notes:
+        click.echo("\n" + "\n".join(notes))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Counted:
-    """A metric's accepted reports, how far its event time has come, and what is left out."""
-
-    reports: int | None = None
-    event_ms: int | None = None
-    left_out: LeftOut | None = None
-
-
-def _counted(reader: Reader, metric: Metric) -> _Counted:
-    overview = reader.store.overview()
+def _counted(
+    reader: Reader, overview: TopicProgress, metric: Metric, left_out: LeftOut
+) -> dict[str, Any]:
+    """Return a metric's reports, how far its event time has come, and how much is left out."""
     described = reader.describe(overview, metric.name)
     if isinstance(metric, TrustedMetric):  # its sums are for releases alone
-        outcome = f"accepted:{metric.name}"
-        reports = sum(one.counts.get(outcome, 0) for one in overview.partitions.values())
+        reports = overview.outcomes()[metric.name, "accepted"]
     else:
         reports = reader.read(described).reports
-    return _Counted(
-        reports, event_time(described.watermarks), find_left_out(reader, overview, metric)
-    )
+    event_ms = event_time(described.watermarks)
+    return {
+        "reports": reports,
+        "refused": left_out.refused,
+        "earlier": left_out.earlier,
+        "event_time": iso(None if event_ms is None else event_ms // 1000 * 1000),
+    }
 
 
-def _row(metric: Metric, counted: _Counted) -> dict[str, Any]:
-    event_ms, left = counted.event_ms, counted.left_out
+def _row(metric: Metric, counted: dict[str, Any]) -> dict[str, Any]:
     return {
         "metric": metric.name,
         "revision": f"{metric.revision:08x}",
@@ -113,10 +113,7 @@ def _row(metric: Metric, counted: _Counted) -> dict[str, Any]:
         "lateness": metric.lateness,
         "unit": metric.unit,
         "description": metric.description,
-        "reports": counted.reports,
-        "refused": None if left is None else left.refused,
-        "earlier": None if left is None else left.earlier,
-        "event_time": iso(None if event_ms is None else event_ms // 1000 * 1000),
+        **counted,
     }
 
 

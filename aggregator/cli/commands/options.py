@@ -13,9 +13,10 @@ import click
 
 from aggregator.cli.format import table
 from aggregator.config.settings import Settings, in_force, load_settings
-from aggregator.errors import DitherError
+from aggregator.errors import DitherError, UnknownMetric
 from aggregator.timestamps import parse_time
 from estimators import Metric, load_metrics
+from estimators.errors import meant
 from producers.populations.time_columns import UTC
 
 if TYPE_CHECKING:
@@ -173,6 +174,22 @@ def defined_metrics(settings: Settings) -> Mapping[str, Metric]:
     """
     _refuse_missing(settings)
     return load_metrics(settings.metrics)
+
+
+def chosen_metrics(settings: Settings, name: str | None) -> Mapping[str, Metric]:
+    """Return the metric of this name alone, or all metrics if there is no name.
+
+    Raises
+    ------
+    DitherError
+        If there is no file of metrics, or no such metric in it.
+    """
+    metrics = defined_metrics(settings)
+    if name is None:
+        return metrics
+    if name not in metrics:
+        raise UnknownMetric(name, meant(name, metrics))
+    return {name: metrics[name]}
 
 
 def _refuse_missing(settings: Settings) -> None:

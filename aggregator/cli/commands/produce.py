@@ -15,17 +15,16 @@ import numpy as np
 
 from aggregator.cli.commands.options import (
     cell_options,
-    defined_metrics,
+    chosen_metrics,
     metric_argument,
     settings_options,
 )
 from aggregator.config.settings import Settings
-from aggregator.errors import DitherError, UnknownMetric
+from aggregator.errors import DitherError
 from aggregator.kafka import clients, topic_admin
 from aggregator.rounds.waiting_devices import Waiting
 from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
-from estimators.errors import meant
 from estimators.metrics.kinds import KINDS
 from producers.device.rounds import Round
 from producers.kafka.kafka_errors import DeliveryError
@@ -121,10 +120,7 @@ def produce(
     """  # noqa: D301  click reads the backspace: these lines stay as they are
     if (table is None) == (simulate is None):
         raise click.UsageError("expected one of --csv FILE and --simulate DISTRIBUTION")
-    metrics = defined_metrics(settings)
-    if metric not in metrics:
-        raise UnknownMetric(metric, meant(metric, metrics))
-    definition = metrics[metric]
+    definition = chosen_metrics(settings, metric)[metric]
     if definition.kind not in KINDS.built_in:
         raise click.UsageError(
             f"{metric} is of kind {definition.kind!r}, which another distribution brings: expected "
