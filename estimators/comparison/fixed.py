@@ -122,7 +122,13 @@ def log_chance(
 ) -> Floats:
     """Bound ln P(X + Y >= observed) for the sum of means `delta` and all x in C, at most 0.
 
-    Parameters are those of :func:`lower_limit`; `log_p` only serves to choose good tilts.
+    Parameters
+    ----------
+    first, second, observed, near
+        As in :func:`lower_limit`.
+    log_p : float
+        About ln P: for a first guess of the tilts.
+    delta : float
     """
     test, at = _Test(first, second, observed, near, log_p), np.full_like(observed, delta)
     tilts, least = test.first_tilts, np.zeros_like(observed)

@@ -75,6 +75,13 @@ def consistent(lower: Floats, upper: Floats, p_value: Floats, beta: float, null:
     """Return limits and p-values that agree: a p-value is at most beta where `null` is outside.
 
     Both come from the same bounds; only searches that stop early can tell them apart.
+
+    Parameters
+    ----------
+    lower, upper, p_value : ndarray of float64, shape (k,)
+    beta : float
+    null : float
+        The value of no difference.
     """
     outside = (lower > null) | (upper < null)
     more = np.nextafter(beta, 2)
