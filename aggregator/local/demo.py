@@ -24,6 +24,7 @@ from aggregator.local.deployment import LocalDeployment, allow_any_past, free_po
 from aggregator.reading.reader import Reader
 from aggregator.reading.releases import Releases
 from aggregator.reading.search_progress import certified_text, search_progress
+from aggregator.reading.serialization import plain
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.connection import connect
@@ -143,19 +144,20 @@ class Outcome:
         """Return truth, estimate and bounds for every metric and category, or coordinate."""
         found: list[dict[str, Any]] = []
         for name, estimate in self.view.estimates.items():
-            columns = (self.view.truths[name].value, estimate.shown, estimate.lower, estimate.upper)
-            truths, values, lowers, uppers = (np.atleast_1d(column) for column in columns)
-            for i, category in enumerate(self.view.labels(name)):
+            numbers = (self.view.truths[name].value, estimate.shown, estimate.lower, estimate.upper)
+            columns = (np.atleast_1d(column).tolist() for column in numbers)
+            rows = zip(self.view.labels(name), *columns, strict=True)
+            for category, truth, value, lower, upper in rows:
                 found.append(
                     {
                         "metric": name,
                         "category": category or None,
-                        "truth": _number(truths[i]),
-                        "value": _number(values[i]),
-                        "lower": _number(lowers[i]),
-                        "upper": _number(uppers[i]),
-                        "covered": bool(lowers[i] <= truths[i] <= uppers[i]),
-                        "vacuous": self.view.is_uninformative(name, lowers[i], uppers[i]),
+                        "truth": plain(truth),
+                        "value": plain(value),
+                        "lower": plain(lower),
+                        "upper": plain(upper),
+                        "covered": lower <= truth <= upper,
+                        "vacuous": self.view.is_uninformative(name, lower, upper),
                     }
                 )
         return found
@@ -390,7 +392,3 @@ def _named(settings: Settings) -> Settings:
     if "serve.port" not in settings.sources:
         settings.serve.port = free_port()
     return settings
-
-
-def _number(x: Any) -> float | None:
-    return None if np.isnan(x) else float(x)

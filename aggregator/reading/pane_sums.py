@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from aggregator.errors import PaneExpired, StateUnreadable
 from aggregator.reading.windows import Window
-from aggregator.state.pane_cover import Span, spans
+from aggregator.state.pane_cover import COARSE, Span, spans
 from aggregator.state.pane_keys import PaneKey, metric_key, round_key
 from aggregator.storage import parsing
 from aggregator.storage.progress import TopicProgress
@@ -49,16 +49,21 @@ class PaneSums:
         if window.is_running_total:
             return add_up(metric, self.store.panes.running([*window.watermarks], key))
         statistic = metric.zero()
-        cut = [
-            (number, span)
-            for number, mark in window.watermarks.items()
-            for span in spans(metric, mark.closed, window.start_ms, window.end_ms)
-        ]
-        for found, pane in self.each(metric, self.store.panes.find(key, cut)):
+        for found, pane in self.each(metric, self.find(window)):
             if pane is None:
                 raise PaneExpired(metric.name, found.start)
             statistic += pane
         return statistic
+
+    def find(self, window: Window, grains: tuple[str, ...] = COARSE) -> list[Place]:
+        """Return the panes that cover a window, in roll-ups of these grains where they fit."""
+        key = metric_key(window.metric.name, window.metric.revision)
+        cut = [
+            (number, span)
+            for number, mark in window.watermarks.items()
+            for span in spans(window.metric, mark.closed, window.start_ms, window.end_ms, grains)
+        ]
+        return self.store.panes.find(key, cut)
 
     def of_totals(self, windows: Sequence[Window]) -> dict[str, Counts]:
         """Return the sums of windows that are running totals, read together, by metric's name.

@@ -22,8 +22,8 @@ from aggregator.reading.query import SeriesQuery
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import Moment, Numbers, Status, named, plain
 from aggregator.reading.series_plan import SeriesPlan, Step
-from aggregator.state.pane_cover import COARSE, spans
-from aggregator.state.pane_keys import GRAINS_MS, metric_key
+from aggregator.state.pane_cover import COARSE
+from aggregator.state.pane_keys import GRAINS_MS
 from aggregator.timestamps import iso
 from estimators import Estimate
 from estimators.estimate import Counts
@@ -132,8 +132,7 @@ class SeriesReader:
             return None
         if plan.released is not None:
             return np.argsort(-np.asarray(plan.released[-1].value), kind="stable")[:top]
-        edges = {"start_ms": plan.steps[0].start_ms, "end_ms": plan.steps[-1].end_ms}
-        whole = dataclasses.replace(plan.window, **edges)  # type: ignore[arg-type]
+        whole = plan.window.between(plan.steps[0].start_ms, plan.steps[-1].end_ms)
         try:
             statistic = self.reader.sums.of_window(whole)
         except PaneExpired:  # the largest over the steps that are shown
@@ -180,9 +179,8 @@ class SeriesReader:
         known = self.known.get(key)
         if known is not None:
             return known
-        window = dataclasses.replace(
-            plan.window, start_ms=step.start_ms, end_ms=step.end_ms, status=step.status
-        ).with_sums(statistic)
+        window = plan.window.between(step.start_ms, step.end_ms).with_sums(statistic)
+        window = dataclasses.replace(window, status=step.status)
         estimate = self.reader.answer(window, plan.point_query)
         self.known.put(key, estimate)
         return estimate
@@ -209,18 +207,11 @@ class SeriesReader:
     def _sums(
         self, plan: SeriesPlan, group: Sequence[int], grains: tuple[str, ...], held: int
     ) -> Mapping[int, Counts | None]:
-        metric, window = plan.window.metric, plan.window
-        key = metric_key(metric.name, metric.revision)
-        first, last = plan.steps[group[0]].start_ms, plan.steps[group[-1]].end_ms
-        cut = [
-            (number, span)
-            for number, mark in window.watermarks.items()
-            for span in spans(metric, mark.closed, first, last, grains)
-        ]
-        origin, wanted = plan.steps[0].start_ms, set(group)
+        metric, origin, wanted = plan.window.metric, plan.steps[0].start_ms, set(group)
+        part = plan.window.between(plan.steps[group[0]].start_ms, plan.steps[group[-1]].end_ms)
         found = [
             place
-            for place in self.reader.store.panes.find(key, cut)
+            for place in self.reader.sums.find(part, grains)
             if (place[1].start - origin) // plan.step_ms in wanted
         ]
         sums: dict[int, Counts | None] = {index: metric.zero() for index in group}

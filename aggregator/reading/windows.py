@@ -94,6 +94,10 @@ class Window:
         """Return the window with the statistic of its reports."""
         return dataclasses.replace(self, content=Sums(statistic))
 
+    def between(self, start_ms: int, end_ms: int) -> Window:
+        """Return the window with other edges."""
+        return dataclasses.replace(self, start_ms=start_ms, end_ms=end_ms)
+
     def expired(self) -> Window:
         """Return the window as one that Redis has a part of at most: without any sums."""
         return dataclasses.replace(self, status="expired", content=Sums(self.metric.zero()))

@@ -10,16 +10,13 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from aggregator.reading.query import MOST_WINDOWS
-from aggregator.timestamps import parse_time
+from aggregator.timestamps import FIRST_MS, LAST_MS, parse_time
 from estimators import durations
 from estimators.errors import meant, readable
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
 DURATION = r"^\d{1,9}(\.\d{1,3})?(ms|s|m|h|d|w)$"
-FIRST, LAST = -62_135_596_800, 253_402_300_799
-"""The years 1 to 9999 in seconds since the epoch: what ISO 8601 can write."""
-
 SECONDS = {"pattern": r"^\d{1,10}(\.\d{1,3})?$"}
 Time = Annotated[
     str,
@@ -198,7 +195,7 @@ def moment(name: str, text: str | None) -> float | None:
         seconds = parse_time(text)
     except (ValueError, OverflowError):
         seconds = math.nan
-    if math.isnan(seconds) or not FIRST <= seconds <= LAST:
+    if not FIRST_MS <= 1000 * seconds <= LAST_MS:
         raise ValueError(
             f"{name} = {text!r}: expected a time such as 2013-01-31T17:00:00Z, or seconds since "
             "the epoch"

@@ -36,8 +36,7 @@ def command_of_clone(module: str, name: str, what: str, remedy: str) -> click.Co
 
 
 def _missing(name: str, message: str) -> click.Command:
-    @click.command(name, help="Needs a clone of the repository.")
     def missing() -> None:
         raise DitherError(message)
 
-    return missing
+    return click.Command(name, callback=missing, help="Needs a clone of the repository.")

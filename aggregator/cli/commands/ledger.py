@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +26,17 @@ def ledger(file: Path, as_json: bool) -> None:
     book = Ledger(file)
     if as_json:
         accounts = [_as_json(account) for account in book.accounts().values()]
-        click.echo(json.dumps({"period_seconds": book.period_ms / 1000, "accounts": accounts}))
+        found = {"period_seconds": book.period_ms / 1000, "accounts": accounts}
+        click.echo(json.dumps(found, default=_plain))
     else:
         click.echo(book.summary())
 
 
 def _as_json(account: Account) -> dict[str, Any]:
-    return {
-        "metric": account.metric,
-        "budget": None if account.budget is None else float(account.budget),
-        "spent": float(account.spent),
-        "left": None if account.left is None else float(account.left),
-        "reports": account.reports,
-        "permanent_answers": account.permanent,
-        "trusted": account.trusted,
-        "ever_spent": float(account.ever_spent),
-        "ever_reports": account.ever_reports,
-        "more_at": None if account.more_at is None else account.more_at.isoformat(),
-    }
+    found = dataclasses.asdict(account)
+    found["permanent_answers"] = found.pop("permanent")
+    return found
+
+
+def _plain(x: Fraction | datetime.datetime) -> float | str:
+    return x.isoformat() if isinstance(x, datetime.datetime) else float(x)

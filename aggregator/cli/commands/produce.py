@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import click
-import numpy as np
 
 from aggregator.cli.commands.options import (
     cell_options,
@@ -22,6 +21,7 @@ from aggregator.cli.commands.options import (
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.kafka import clients, topic_admin
+from aggregator.reading.serialization import plain
 from aggregator.rounds.waiting_devices import Waiting
 from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
@@ -299,12 +299,9 @@ def _run(
 
 def _as_dict(metric: Metric, produced: Produced, population: Population) -> dict[str, Any]:
     truth = produced.truth[metric.name]
-    value: Any = truth.value
-    if np.ndim(value):
-        shares = [None if np.isnan(x) else x for x in np.asarray(value).tolist()]
-        value = dict(zip(truth.labels, shares, strict=True))
-    elif np.isnan(value):
-        value = None
+    value: Any = plain(truth.value)
+    if isinstance(value, list):
+        value = dict(zip(truth.labels, value, strict=True))
     return {
         "metric": metric.name,
         "devices": produced.devices,

@@ -62,10 +62,14 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     file = Path(DEFAULT_FILE)
-    _refuse_second(file)
+    if is_ours(file):
+        raise DitherError(
+            f"{file} was written by a `dither up` that is running in this folder: stop that one, "
+            "or start this one in another folder"
+        )
     searches = any(isinstance(metric, SearchMetric) for metric in defined.values())
     local = LocalDeployment(settings, workers, searches=searches)
-    with local as deployment, _told(file, settings):
+    with local as deployment, _addresses_written(file, settings):
         deployment.wait_until_serving()
         click.echo(f"{', '.join(defined)} on {deployment.places}")
         servers = settings.kafka["bootstrap.servers"]
@@ -75,16 +79,8 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
             deployment.check()
 
 
-def _refuse_second(file: Path) -> None:
-    if is_ours(file):
-        raise DitherError(
-            f"{file} was written by a `dither up` that is running in this folder: stop that one, "
-            "or start this one in another folder"
-        )
-
-
 @contextlib.contextmanager
-def _told(file: Path, settings: Settings) -> Iterator[None]:
+def _addresses_written(file: Path, settings: Settings) -> Iterator[None]:
     """Write down where the servers are, where no settings say so."""
     started = {
         "kafka.bootstrap.servers": settings.kafka["bootstrap.servers"],
