@@ -1,7 +1,7 @@
 """The attack of `dither audit --attack`: from a reporter to the bytes of its Kafka messages.
 
-Nothing is taken for granted of what lies between: values go into a real reporter, with the
-operating system's randomness; what an attacker reads is what a broker hands out.
+It assumes nothing about the code in between: values go into a real reporter, with the operating
+system's randomness, and the attacker reads the messages that a broker delivers.
 """
 
 from __future__ import annotations

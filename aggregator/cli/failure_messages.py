@@ -1,4 +1,4 @@
-"""What a person is told about a failure that ended a command."""
+"""Messages for people about failures that ended a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of a local deployment: what it said last, and how it ended, in words."""
+"""A process of a local deployment: its last output, and how it ended, in words."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from aggregator import child_guard
 
 LINES = 10
-"""That are told of a process that has ended."""
+"""Last lines of a process that are shown when it has ended."""
 REST_SECONDS = 1.0
-"""For its last lines to arrive."""
+"""Time for its last lines to arrive."""
 
 
 class Child:
-    """A process whose errors go on to our own error output, and whose end can be told.
+    """A process whose errors are copied to our error output, and whose end can be described.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A whole deployment on one machine: servers that nobody named, workers and the HTTP server."""
+"""A whole deployment on one machine: servers that no setting names, workers, the HTTP server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aggregator.local.ports import refuse_taken
 
 LEAVE_SECONDS = 20.0
 ORPHAN_SECONDS = 5
-"""That a process has to end by itself when this one has ended without a word."""
+"""Time in which a process must end by itself after this one was killed."""
 ANSWER_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 LOOPBACK = "127.0.0.1"
@@ -31,7 +31,7 @@ NAMES = {
     "coordinate": "the coordinator of rounds, `dither coordinate`,",
 }
 ANY_PAST = "36500d"
-"""How old events may be where servers are started here: nobody else writes to them."""
+"""The age that events may have if servers are started here: nobody else writes to them."""
 
 
 class LocalDeployment:
@@ -86,7 +86,7 @@ class LocalDeployment:
         self._stack.close()
 
     def check(self) -> None:
-        """Raise if a process has ended, which none does by itself; say which, and how.
+        """Raise if a process has ended, which none should; say which, and how.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What is in Kafka and not counted yet, for commands that show what is counted."""
+"""Messages in Kafka that are not counted yet, for commands that show answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aggregator.reading.status import START_WORKERS, halted, silence, silence_ms
 from aggregator.storage.progress import UNSET, TopicProgress
 
 ANSWER_SECONDS = 1.0
-"""That a command waits for Kafka."""
+"""Time for which a command waits for Kafka."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Backlog:
     Attributes
     ----------
     messages : int or None
-        Of all metrics; None: that is not known.
+        Messages of all metrics; None: unknown.
     unknown : str
-        Why not.
+        Why the number is unknown.
     silence : str
-        Since when nobody counts; empty while somebody does.
+        Since when no worker counts; empty while one does.
     halted : tuple of str
-        Which partitions are not counted on, and why.
+        Which partitions are halted, and why.
     """
 
     messages: int | None

@@ -1,4 +1,4 @@
-"""Reports that an answer leaves out although they came: refused, or of another definition."""
+"""Reports that arrived and are in no answer: refused ones, and those of another definition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aggregator.storage.progress import TopicProgress
 from estimators import Metric
 
 LOOKS = 3
-"""How often sums are read again, of which reports were counted while they were read."""
+"""How often sums are read again if reports were counted meanwhile."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,15 +24,16 @@ from estimators.durations import milliseconds
 RATE_SECONDS = 15.0
 """Rates are over about so many seconds."""
 STALE_SECONDS = 60.0
-"""Over more than that a rate says nothing of now."""
+"""A rate over a longer time is no current rate."""
 SHORTEST_SECONDS = 0.5
 READINGS = 40
 SHOWN_HALTED = 3
-"""Partitions of which the reason is said."""
+"""Halted partitions whose reason is shown."""
 SILENT_MS = 60_000
-"""Without a commit, until it is said that nobody counts: workers commit once a second."""
+"""After so long without a commit, the status says that no worker counts. Workers commit once a
+second."""
 COMMITS = 3
-"""Or so many of their intervals, where they are set to commit more seldom."""
+"""Or after so many of their intervals, if they are set to commit less often."""
 START_WORKERS = "start `dither aggregate`, or see in its log what it waits for"
 COUNTED = ("accepted", "duplicate")
 """Outcomes of reports that are not in the dead-letter topic."""
@@ -125,7 +126,7 @@ class Rates:
 
 
 def silence_ms(settings: Settings) -> int:
-    """Return for how long nobody may commit until it is said that nobody counts."""
+    """Return after how long without a commit the status says that no worker counts."""
     return max(SILENT_MS, COMMITS * milliseconds(settings.aggregate.commit_interval))
 
 

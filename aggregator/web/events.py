@@ -1,4 +1,4 @@
-"""What operations looks at, once or live: the status, and the stream of events."""
+"""The status, and the stream of live events."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Stream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events as they come."""
         with anyio.CancelScope() as stream:
-            # the connection is gone with what waits in its buffer, where the server lets us
+            # an abort also drops the connection's buffer, if the server supports it
             cut = scope.get(ABORT) or stream.cancel
             client = client_of(scope)
             followed = self.service.hub.follow(self.metrics, self.top, self.last_id, cut, client)
@@ -131,10 +131,11 @@ class Stream(Response):
 
 
 class Abortable:
-    """Middleware, the outermost: lets a connection be ended whose client does not read.
+    """Middleware, the outermost: makes it possible to abort the connection of a slow client.
 
-    ASGI has no word for it. uvicorn's `receive` belongs to what has the transport; where there is
-    none, a stream ends without it, and what waits in its buffer stays until the client goes.
+    ASGI has no message for this. uvicorn's `receive` is a method of an object that has the
+    transport. With another server, the stream ends without an abort, and its buffer stays until the
+    client disconnects.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -28,11 +28,11 @@ class Alive(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """What this server is for, it can do.
+    """Whether the server can do what it is configured for.
 
-    `partitions` is how many were ever counted, where Redis was asked. `warnings` say what is away
-    all the same, since when nobody counts, which stored values are missing, or that changed
-    definitions cannot be used.
+    `partitions` is the number of partitions that were ever counted, if Redis was asked. `warnings`
+    say what else does not answer, since when no worker counts, which stored values are missing, or
+    that changed definitions cannot be used.
     """
 
     status: str = "ready"

@@ -32,9 +32,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MOST_WAITING = 200
-"""Questions: more would wait for longer than whoever asks does."""
+"""Queries that may wait: with more of them, clients would give up before their answer."""
 ANSWERING_THREADS = 4
-"""Estimates computed at a time: they hold a processor, and more at once serve nobody sooner."""
+"""Estimates computed at a time: they need a processor each, so more at once are no faster."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -54,7 +54,7 @@ class Service:
     ends : Ends
         Where the log ends.
     silent_ms : int
-        For how long nobody may commit until it is said that nobody counts.
+        After so long without a commit, the status says that no worker counts.
     traffic : Traffic
         The answers of this server.
     rates : Rates

@@ -1,8 +1,8 @@
-"""For which host names the server answers: a web page that is led here brings its own name.
+"""The host names for which the server answers: a defence against DNS rebinding.
 
-DNS rebinding: a page of ``evil.example`` waits until that name leads to a private address, and then
-reads what is served there as if it were its own. The request still says ``Host: evil.example``.
-An IP address cannot be led anywhere, so that a request for one is never such a page's.
+A page of ``evil.example`` waits until that name resolves to a private address. Then it can read
+what is served there as if it were its own. The request still says ``Host: evil.example``. A request
+for an IP address cannot come from such a page, because addresses are not resolved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aggregator.config.settings import Serve
 from producers.gateway.problems import Problem
 
 PROBES = ("/healthz", "/readyz")
-"""They tell no data, and are asked for by balancers that name hosts as they like."""
+"""They have no data, and load balancers request them with any host name."""
 SHOWN = 100
 HOST_AND_PORT = re.compile(r"(\[[^\[\]]+\]|[^\[\]:@/\s]+)(?::\d*)?")
 WITHOUT_DOT = r"[^.]+"

@@ -1,4 +1,4 @@
-"""The HTTP server, which tells where it listens."""
+"""The HTTP server, which logs where it listens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = structlog.get_logger("dither.serve")
 
 
 class Server(uvicorn.Server):
-    """A server that tells where it listens, once it does."""
+    """A server that logs where it listens, once it does."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, and listen."""

@@ -16,13 +16,13 @@ PROTECTIVE = {
 }
 """For answers to programs; a page brings a policy of its own."""
 ABORT = "dither.abort"
-"""In a request's scope: what ends its connection at once, where the server lets us."""
+"""In a request's scope: what aborts its connection, if the server supports it."""
 BODY_SECONDS = 10.0
 """For a whole body, from the request's head on: as long as for the head itself."""
 
 
 class ProtectiveHeaders:
-    """Middleware: tells browsers to take answers for what they are."""
+    """Middleware: adds headers that keep browsers from misusing answers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -81,7 +81,7 @@ class BodyLimit:
                 if not message.get("more_body", False):
                     deadline = None
                 return message
-            if is_answered:  # it is too late to tell
+            if is_answered:  # it is too late for a problem
                 scope.get(ABORT, _nothing)()
                 return {"type": "http.disconnect"}
             raise problem

@@ -1,4 +1,4 @@
-"""Whatever goes wrong while a request is answered, as a problem that says what to do."""
+"""Failures while a request is answered, as problems that say what to do."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ log = structlog.get_logger("dither.serve")
 RETRY_SECONDS = 5
 LIST = "GET /v1/metrics lists the metrics"
 DESCRIBED = "GET /openapi.json has the parameters and what bodies look like"
-"""What to do about a question that nothing more is known of."""
+"""The remedy if there is no better one."""
 
 
 @contextlib.contextmanager
 def asking() -> Iterator[None]:
-    """Turn a question that has no answer into a problem of whoever asked.
+    """Turn an error in a question into a problem with status 400.
 
     Raises
     ------
@@ -47,9 +47,9 @@ def unavailable(detail: str, remedy: str = "") -> Problem:
 
 
 def redis_failure(error: Exception) -> str:
-    """Return what is told of Redis that does not answer as it should: what that means.
+    """Return what clients may know about a failure of Redis.
 
-    Addresses, users and commands are nobody's business outside; the log has them.
+    It has no addresses, users or commands; the log has them.
     """
     if isinstance(error, StateUnreadable):
         return error.fact
