@@ -10,7 +10,6 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from aggregator.errors import SettingsError
 from aggregator.secrets import HIDDEN
@@ -37,21 +36,8 @@ ALIKE = 0.8
 """How much a variable must be like a setting's to be taken for a mistyped one."""
 
 
-class Variable(NamedTuple):
-    """A setting from the environment.
-
-    Attributes
-    ----------
-    name : str
-        The variable, which is told as the setting's source.
-    key : str
-        Dotted.
-    text : str
-    """
-
-    name: str
-    key: str
-    text: str
+Variable = tuple[str, str, str]
+"""A setting from the environment: the variable's name, the setting's dotted key, and the value."""
 
 
 def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iterator[Variable]:
@@ -76,9 +62,9 @@ def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iter
             _refuse_mistyped(name, keys)
         elif name.endswith(FILE) and key.removeprefix("kafka.") not in KAFKA_FILES:
             plain = _key(name.removesuffix(FILE), keys) or key
-            yield Variable(name, plain, _from_file(name, text, plain, environ))
+            yield name, plain, _from_file(name, text, plain, environ)
         else:
-            yield Variable(name, key, text)
+            yield name, key, text
 
 
 def _key(name: str, keys: Mapping[str, list[str]]) -> str | None:

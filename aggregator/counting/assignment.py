@@ -93,11 +93,8 @@ class Assignment:
         self._pending -= {position.partition for position in positions}
         self._consumer.incremental_assign(positions)
         halted = [p for p in positions if self.owned[p.partition].halted]
-        if halted:
-            self._consumer.pause(halted)
-        counting = [p for p in positions if p not in halted]
-        if counting:  # paused when it was revoked, a partition comes back paused
-            self._consumer.resume(counting)
+        self._consumer.pause(halted)  # one that was paused when it was revoked comes back paused
+        self._consumer.resume([p for p in positions if p not in halted])
         if failure is not None:
             raise failure
 

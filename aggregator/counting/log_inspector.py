@@ -6,12 +6,12 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator.config.settings import Settings
 from aggregator.counting.continuity import KnownProgress, Log, Mark
 from aggregator.errors import BrokerUnreachable, TopicGone
-from aggregator.kafka import clients, topic_admin, worker_clients
+from aggregator.kafka import clients, topic_admin
 from producers.kafka.kafka_errors import describe_kafka_error
 
 
@@ -22,7 +22,7 @@ class LogInspector:
 
     Parameters
     ----------
-    consumer : ReportsConsumer
+    consumer : Consumer
         Of the workers' group, which it does not join.
     settings : Settings
     clock : callable
@@ -31,7 +31,7 @@ class LogInspector:
 
     def __init__(
         self,
-        consumer: worker_clients.ReportsConsumer,
+        consumer: Consumer,
         settings: Settings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

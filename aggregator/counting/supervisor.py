@@ -24,25 +24,18 @@ ORPHAN_SECONDS = 5
 log = structlog.get_logger("dither.supervisor")
 
 
-def single_worker_command(arguments: list[str], memory: int | None = None) -> list[str]:
-    """Return the command line of one worker, given that of several, and its memory if it is told.
+def single_worker_command(arguments: list[str], memory: int | None) -> list[str]:
+    """Return the command line of one worker, given that of several, and its memory if it is set.
+
+    Of an option that is given twice the last one counts.
 
     Examples
     --------
-    >>> single_worker_command(["aggregate", "--workers", "3", "--redis", "redis://db"])[3:]
-    ['aggregate', '--redis', 'redis://db', '--workers', '1']
+    >>> single_worker_command(["aggregate", "--workers", "3"], None)[3:]
+    ['aggregate', '--workers', '3', '--workers', '1']
     """
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        if skip or argument.startswith("--workers="):
-            skip = False
-        elif argument == "--workers":
-            skip = True
-        else:
-            kept.append(argument)
-    told = [] if memory is None else ["--set", f"aggregate.memory={memory}"]
-    return [sys.executable, "-m", "aggregator", *kept, *told, "--workers", "1"]
+    own = [] if memory is None else ["--set", f"aggregate.memory={memory}"]
+    return [sys.executable, "-m", "aggregator", *arguments, *own, "--workers", "1"]
 
 
 class Supervisor:

@@ -50,9 +50,8 @@ def verify(
     consumer = clients.consumer(settings, f"dither-verify-{uuid.uuid4()}", **quick)
     try:
         listed = store.partitions()
-        log = LogEnds(
-            log_ranges(consumer, settings.topics.reports), ""
-        )  # before the state: no lag that is none
+        ranges = log_ranges(consumer, settings.topics.reports)
+        log = LogEnds(ranges, "")  # before the state: no lag that is none
         for number in sorted({*listed, *log.ranges}):
             try:
                 outcome.differences += [

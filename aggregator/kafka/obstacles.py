@@ -8,15 +8,15 @@ continue, and `aggregate.skip` names the offsets that may be skipped.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aggregator.config.setting_checks import parse_place
 from producers.kafka.kafka_errors import REFUSALS
@@ -142,22 +142,7 @@ def between(begin: int, end: int, passed: Iterable[tuple[int, int]]) -> Iterator
         yield begin, end
 
 
-class Reads(Protocol):
-    """What finding the end of a record batch asks of a consumer."""
-
-    def assign(self, partitions: list[TopicPartition]) -> None:
-        """Fetch from here."""
-
-    def consume(self, num_messages: int, timeout: float) -> list[Any]:
-        """Return messages and errors."""
-
-    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
-        """Return the first and the next offset of a partition's log."""
-
-
-def last_offset(
-    consumer: Reads, topic: str, partition: int, base: int, now: Callable[[], float]
-) -> int | None:
+def last_offset(consumer: Consumer, topic: str, partition: int, base: int) -> int | None:
     """Return the last offset of the record batch at `base`, which cannot be read.
 
     The client tells where a batch begins, not where it ends: reading is tried from offsets up to
@@ -165,7 +150,7 @@ def last_offset(
 
     Parameters
     ----------
-    consumer : Reads
+    consumer : Consumer
         A consumer with no other use; it is assigned the partition.
     topic : str
         Its name.
@@ -173,24 +158,22 @@ def last_offset(
         Its number.
     base : int
         Where the batch begins.
-    now : callable
-        Returns monotonic seconds.
     """
     end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PROBE_SECONDS)
     inside, outside = base, int(end[1])
     while outside - inside > 1:
         middle = (inside + outside) // 2
         consumer.assign([TopicPartition(topic, partition, middle)])
-        deadline, is_inside = now() + PROBE_SECONDS, None
+        deadline, is_inside = time.monotonic() + PROBE_SECONDS, None
         while is_inside is None:
-            if now() > deadline:
+            if time.monotonic() > deadline:
                 return None
             for message in consumer.consume(1, timeout=0.5):
                 error = message.error()
                 if error is None or error.code() == KafkaError._PARTITION_EOF:
                     is_inside = False
                 elif is_of_data(error, message.offset()):
-                    is_inside = message.offset() <= base
+                    is_inside = (message.offset() or 0) <= base
         inside, outside = (middle, outside) if is_inside else (inside, middle)
     return inside
 
@@ -253,17 +236,13 @@ class Probe:
             log.warning("probe failed", error=str(error))
 
 
-def prober(open_consumer: Callable[[], Any], topic: str) -> Callable[[int, int], Probe]:
-    """Return what starts a probe of a partition, given the first offset of the batch."""
+def start_probe(
+    open_consumer: Callable[[], Consumer], topic: str, partition: int, base: int
+) -> Probe:
+    """Start looking for the end of the record batch that begins at `base`."""
 
-    def start(partition: int, base: int) -> Probe:
-        def find() -> int | None:
-            consumer = open_consumer()
-            try:
-                return last_offset(consumer, topic, partition, base, time.monotonic)
-            finally:
-                consumer.close()
+    def find() -> int | None:
+        with contextlib.closing(open_consumer()) as consumer:
+            return last_offset(consumer, topic, partition, base)
 
-        return Probe(find)
-
-    return start
+    return Probe(find)

@@ -139,19 +139,13 @@ def partition_count(settings: Settings, topic: str) -> int:
     return 0 if found.error is not None else len(found.partitions)
 
 
-class PartitionCount:
-    """Asks how many partitions a topic has, of a client that is there for questions."""
-
-    def __init__(self, consumer: Consumer, topic: str) -> None:
-        self._consumer, self._topic = consumer, topic
-
-    def __call__(self) -> int:
-        """Return the number; 0 if no broker says."""
-        try:
-            about = self._consumer.list_topics(self._topic, timeout=COUNT_SECONDS)
-        except KafkaException:
-            return 0
-        return len(about.topics[self._topic].partitions)
+def ask_partition_count(consumer: Consumer, topic: str) -> int:
+    """Return how many partitions a topic has; 0 if no broker says so soon."""
+    try:
+        about = consumer.list_topics(topic, timeout=COUNT_SECONDS)
+    except KafkaException:
+        return 0
+    return len(about.topics[topic].partitions)
 
 
 def stamps_messages(settings: Settings, topic: str) -> bool:

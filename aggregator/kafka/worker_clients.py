@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Self
 
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer
 
 from aggregator.config.settings import Settings
 from aggregator.kafka.client_log import ThrottledErrorLog
 from aggregator.kafka.clients import CONSUMER, consumer, producer
 from aggregator.kafka.compaction import CompactionWatch
-from aggregator.kafka.obstacles import Probe, prober
-from aggregator.kafka.topic_admin import PartitionCount, TopicId
+from aggregator.kafka.obstacles import Probe, start_probe
+from aggregator.kafka.topic_admin import TopicId, ask_partition_count
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 
 LETTERS: dict[str, Any] = {
@@ -47,70 +48,7 @@ CONSUME_MESSAGES, GATHER_MESSAGES, GATHER_BYTES = 1_000, 32_000, 8_000_000
 """How many messages are asked for at once, and how many are counted together at most."""
 
 
-class ReportsConsumer(Protocol):
-    """What a worker asks of the consumer that fetches its partitions (confluent_kafka's words)."""
-
-    def subscribe(
-        self,
-        topics: list[str],
-        on_assign: Callable[[Any, list[TopicPartition]], None],
-        on_revoke: Callable[[Any, list[TopicPartition]], None],
-        on_lost: Callable[[Any, list[TopicPartition]], None],
-    ) -> None:
-        """Join the group; the callbacks come while it consumes, or closes.
-
-        Parameters
-        ----------
-        topics : list of str
-            The reports topic alone.
-        on_assign, on_revoke, on_lost : callable
-            Each takes the consumer and the partitions; lost ones cannot be committed.
-        """
-
-    def consume(self, num_messages: int, timeout: float) -> Sequence[Any]:
-        """Return up to so many messages, after so many seconds at most."""
-
-    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Fetch these partitions too."""
-
-    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Fetch these partitions no longer."""
-
-    def pause(self, partitions: list[TopicPartition]) -> None:
-        """Fetch nothing of these for now."""
-
-    def resume(self, partitions: list[TopicPartition]) -> None:
-        """Fetch these again."""
-
-    def seek(self, partition: TopicPartition) -> None:
-        """Go on at another offset."""
-
-    def commit(self, *, offsets: list[TopicPartition], asynchronous: Literal[True]) -> None:
-        """Tell the group's coordinator how far it came."""
-
-    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        """Return the offsets that the group's coordinator was told last, with their metadata."""
-
-    def get_watermark_offsets(
-        self, partition: TopicPartition, timeout: float = ..., cached: bool = ...
-    ) -> tuple[int, int]:
-        """Return the first and the next offset of a partition's log.
-
-        Parameters
-        ----------
-        partition : TopicPartition
-            Its offset does not matter.
-        timeout : float
-            Seconds to wait for the broker.
-        cached : bool
-            Whether what the last fetch said is new enough.
-        """
-
-    def close(self) -> None:
-        """Leave the group."""
-
-
-def gather(consumer: ReportsConsumer, patience: float) -> list[Any]:
+def gather(consumer: Consumer, patience: float) -> list[Any]:
     """Return the messages of `patience` seconds; more than a thousand only if they are there.
 
     Many together are counted faster, and too many would fill the memory.
@@ -180,9 +118,9 @@ class Clients:
 
     Attributes
     ----------
-    consumer : ReportsConsumer
+    consumer : Consumer
         Fetches the partitions that the group hands out.
-    inspector : ReportsConsumer
+    inspector : Consumer
         Looks at logs: questions would queue behind a fetch that waits.
     producer : confluent_kafka.Producer
         Takes the dead letters.
@@ -190,15 +128,15 @@ class Clients:
         Returns the id of the reports topic; see :class:`TopicId`.
     probe : callable
         Starts looking for the end of a record batch; see
-        :func:`aggregator.kafka.obstacles.prober`.
+        :func:`aggregator.kafka.obstacles.start_probe`.
     partitions : callable
-        Returns how many partitions it has; see :class:`PartitionCount`.
+        Returns how many partitions it has; see :func:`ask_partition_count`.
     compaction : callable
         Returns why the topic must not be counted; see :mod:`aggregator.kafka.compaction`.
     """
 
-    consumer: ReportsConsumer
-    inspector: ReportsConsumer
+    consumer: Consumer
+    inspector: Consumer
     producer: Producer
     topic_id: Callable[[], str]
     probe: Callable[[int, int], Probe]
@@ -225,10 +163,11 @@ class Clients:
             inspector,
             producer(settings, **LETTERS | chosen),
             TopicId(settings, settings.topics.reports),
-            prober(
+            functools.partial(
+                start_probe,
                 lambda: consumer(settings, group, **{"enable.partition.eof": True}, **unset),
                 settings.topics.reports,
             ),
-            PartitionCount(inspector, settings.topics.reports),
+            functools.partial(ask_partition_count, inspector, settings.topics.reports),
             CompactionWatch(settings),
         )

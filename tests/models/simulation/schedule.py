@@ -158,7 +158,7 @@ class Schedule:
             count = PartitionCountModel(self.cluster, process)
             mine = worker_clients.Clients(
                 consumer,  # type: ignore[arg-type]
-                inspector,
+                inspector,  # type: ignore[arg-type]
                 producer,  # type: ignore[arg-type]
                 topic_id,
                 unreadable,

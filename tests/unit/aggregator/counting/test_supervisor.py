@@ -109,7 +109,7 @@ def test_a_worker_that_does_not_leave_in_time_is_killed(
 
 @pytest.mark.parametrize("given", [["--workers", "3"], ["--workers=3"], []])
 def test_one_worker_is_started_with_the_same_options_but_for_their_number(given: list[str]) -> None:
-    command = single_worker_command(["aggregate", *given, "--set", "serve.port=1", "--log-json"])
+    options = ["aggregate", *given, "--set", "serve.port=1", "--log-json"]
+    command = single_worker_command(options, None)
     ours = [sys.executable, "-m", "aggregator"]
-    options = ["aggregate", "--set", "serve.port=1", "--log-json", "--workers", "1"]
-    assert command == [*ours, *options]
+    assert command == [*ours, *options, "--workers", "1"], "the last number counts"

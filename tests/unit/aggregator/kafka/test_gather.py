@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients, worker_clients
@@ -15,7 +15,7 @@ from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
 
 
 @contextlib.contextmanager
-def backlog(messages: int, size: int) -> Iterator[worker_clients.ReportsConsumer]:
+def backlog(messages: int, size: int) -> Iterator[Consumer]:
     """Yield a consumer at the beginning of a log whose messages it has fetched."""
     with EmbeddedBroker() as broker:
         broker.create_topic("reports")
