@@ -1,1 +1,1 @@
-"""What a deployment was told: settings, definitions, logging."""
+"""The configuration of a deployment: settings, definitions, logging."""

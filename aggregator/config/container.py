@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +30,7 @@ def memory_limit(root: Path = ROOT, own: Path = SELF) -> Limit | None:
         lines = own.read_text().splitlines()
     except OSError:
         return None
-    found = []
+    found: list[Limit] = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -38,17 +40,13 @@ def memory_limit(root: Path = ROOT, own: Path = SELF) -> Limit | None:
     return min(found, default=None)
 
 
-def _up(root: Path, path: str, name: str) -> list[Limit]:
-    """Return the limits of a group and of those that it is in."""
+def _up(root: Path, path: str, name: str) -> Iterator[Limit]:
+    """Yield the limits of a group and of those that it is in."""
     here = root / path.strip("/")
-    limits = []
     for folder in (here, *here.parents):
         if not folder.is_relative_to(root):
-            break
-        try:
+            return
+        with contextlib.suppress(OSError):
             text = (folder / name).read_text().strip()
-        except OSError:
-            continue
-        if text.isdecimal() and int(text) < NO_LIMIT:
-            limits.append(Limit(int(text), folder / name))
-    return limits
+            if text.isdecimal() and int(text) < NO_LIMIT:
+                yield Limit(int(text), folder / name)

@@ -46,7 +46,7 @@ class LiveMetrics(Mapping[str, Metric]):
         self._stamp = self._look()
         self._metrics = load_metrics(self._path)
         self._lock = threading.Lock()
-        self._is_asked = False
+        self._is_forced = False
         self.unusable = ""
 
     def __getitem__(self, name: str) -> Metric:
@@ -63,15 +63,15 @@ class LiveMetrics(Mapping[str, Metric]):
 
     def ask(self, *_: object) -> None:
         """Have the next :meth:`refresh` read the file in any case; safe in a signal handler."""
-        self._is_asked = True
+        self._is_forced = True
 
     def refresh(self) -> bool:
         """Look at the file, and take over what changed in it; return whether anything did."""
         with self._lock:
             stamp = self._look()
-            if stamp == self._stamp and not self._is_asked:
+            if stamp == self._stamp and not self._is_forced:
                 return False
-            self._stamp, self._is_asked = stamp, False
+            self._stamp, self._is_forced = stamp, False
             try:
                 fresh = load_metrics(self._path)
             except (DefinitionError, OSError) as error:

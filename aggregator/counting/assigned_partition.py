@@ -308,7 +308,7 @@ def _keep_definitions(
 ) -> dict[str, str]:
     """Have the store keep the definitions, and return what to say of them with the next commit."""
     definitions = Definitions(state.metrics, rules(settings))
-    said = definition_history.changed(owner, state.next_offset, definitions.digest)
-    if said:
+    facts = definition_history.changed(owner, state.next_offset, definitions.digest)
+    if facts:
         store.registry.keep_definitions(definitions.digest, definitions.encode())
-    return said
+    return facts

@@ -55,12 +55,8 @@ class Committer:
         watchdog: Watchdog,
         clock: Clock,
     ) -> None:
-        self._settings, self._store = settings.aggregate, store
-        self._topic, self._clients, self._definitions = (
-            settings.topics.reports,
-            clients,
-            definitions,
-        )
+        self._settings, self._topic = settings.aggregate, settings.topics.reports
+        self._store, self._clients, self._definitions = store, clients, definitions
         self._dead_letters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
         self._eviction = EvictionWatch(store.client, clock.monotonic)
         self._isolator, self._watchdog, self._clock = isolator, watchdog, clock

@@ -148,9 +148,7 @@ class RejectionWindow(msgspec.Struct):
 
 def _usual(reasons: Iterable[Mapping[str, int]]) -> str:
     """Return the most frequent reason."""
-    found: Counter[str] = Counter()
-    for one in reasons:
-        found.update(one)
+    found = sum(map(Counter, reasons), Counter[str]())
     return found.most_common(1)[0][0]
 
 

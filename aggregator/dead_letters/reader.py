@@ -101,18 +101,18 @@ class DeadLetter:
             return None
         # The last ones are ours: the message may have been in such a topic before.
         begin = len(named) - 1 - named[::-1].index(CONTEXT + "topic")
-        told = {name: _text(value) for name, value in headers[begin:]}
+        why = {name: _text(value) for name, value in headers[begin:]}
         try:
-            origin = Place(int(told[CONTEXT + "partition"]), int(told[CONTEXT + "offset"]))
-            whole = int(told[TRUNCATED]) if TRUNCATED in told else None
+            origin = Place(int(why[CONTEXT + "partition"]), int(why[CONTEXT + "offset"]))
+            whole = int(why[TRUNCATED]) if TRUNCATED in why else None
         except (KeyError, ValueError):
             return None
         return cls(
             place=Place(message.partition(), message.offset()),
-            topic=told[CONTEXT + "topic"],
+            topic=why[CONTEXT + "topic"],
             origin=origin,
-            reason=told.get(CONTEXT + "exception.class.name", ""),
-            detail=told.get(CONTEXT + "exception.message", ""),
+            reason=why.get(CONTEXT + "exception.class.name", ""),
+            detail=why.get(CONTEXT + "exception.message", ""),
             key=message.key(),
             value=message.value(),
             headers=headers[:begin],

@@ -81,13 +81,8 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     revision = ""
     if "revision" in found:
         here = found["revision_here"]
-        revision = f", revision {found['revision']}" + (
-            " (not defined here)"
-            if here is None
-            else ""
-            if here == found["revision"]
-            else f" (here: {here})"
-        )
+        notes = {None: " (not defined here)", found["revision"]: ""}
+        revision = f", revision {found['revision']}{notes.get(here, f' (here: {here})')}"
     rows = [
         ("dead letter", found["place"] + (", dealt with" if found["handled"] else "")),
         ("came from", f"{found['topic']}, partition {found['origin'].replace(':', ', offset ')}"),

@@ -1,4 +1,4 @@
-"""What a Kafka client says of its brokers while it works, as log lines that do not repeat."""
+"""Errors of a Kafka client's brokers as log lines, each at most once a minute."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class ThrottledErrorLog:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._cause = ""
-        self._told: dict[int, float] = {}
+        self._logged_at: dict[int, float] = {}
 
     def __call__(self, error: KafkaError) -> None:
         """Take in what the client says."""
         code, now = error.code(), self._now()
         if code != KafkaError._ALL_BROKERS_DOWN and code not in REFUSALS:
             self._cause = describe_kafka_error(error)
-        elif now - self._told.get(code, float("-inf")) >= REPEAT_SECONDS:
-            self._told[code] = now
+        elif now - self._logged_at.get(code, float("-inf")) >= REPEAT_SECONDS:
+            self._logged_at[code] = now
             cause = {"cause": self._cause} if self._cause and code not in REFUSALS else {}
             log.warning("kafka error", error=describe_kafka_error(error), **cause)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import time
 from concurrent.futures import Future
 from typing import Any
@@ -32,12 +33,9 @@ def refuse_compaction(settings: Settings) -> None:
     watch = CompactionWatch(settings)
     watch()
     if watch.answer is not None:
-        try:
-            watch.answer.result(timeout=clients.ANSWER_SECONDS)
-        except (KafkaException, TimeoutError):
-            return
-        if why := watch():
-            raise TopicCompacted(why)
+        concurrent.futures.wait([watch.answer], clients.ANSWER_SECONDS)
+    if why := watch():
+        raise TopicCompacted(why)
 
 
 class CompactionWatch:

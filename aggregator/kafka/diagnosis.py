@@ -1,4 +1,4 @@
-"""Why Kafka turns a client away, found out while there is somebody to tell."""
+"""Why a Kafka broker refuses a client, in words."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def certificate(reason: str, ca: str) -> str:
     >>> certificate("certificate has expired", "ssl.ca.location")
     'shows a certificate which has expired: renew it (certificate has expired)'
     """
-    for sign, told in CERTIFICATES.items():
+    for sign, meaning in CERTIFICATES.items():
         if sign in reason:
-            return f"shows a certificate {told.format(ca=ca)} ({reason})"
+            return f"shows a certificate {meaning.format(ca=ca)} ({reason})"
     return f"shows a certificate that cannot be verified ({reason}): check it, and {ca}"
 
 

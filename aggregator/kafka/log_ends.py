@@ -147,7 +147,7 @@ class KafkaLog:
             return LogEnds({}, _in_words(error))
         return LogEnds({number: (low[number], high[number]) for number in high}, "", began)
 
-    def _refresh(self, asked: threading.Event) -> None:
+    def _refresh(self, answered: threading.Event) -> None:
         try:
             found = self.ask()
         except Exception as error:
@@ -155,7 +155,7 @@ class KafkaLog:
             found = LogEnds({}, REFUSED)
         with self._lock:
             self._known, self._known_at = found, self._clock()
-        asked.set()
+        answered.set()
 
     def _connected(self) -> AdminClient:
         self._down.clear()
@@ -185,10 +185,10 @@ class KafkaLog:
                 return [] if found is None or found.error is not None else sorted(found.partitions)
 
     def _offsets(self, client: AdminClient, spec: Any, deadline: float) -> dict[int, int]:
-        asked = {TopicPartition(self._topic, number): spec for number in self._partitions}
+        wanted = {TopicPartition(self._topic, number): spec for number in self._partitions}
         left = max(LOOK_SECONDS, deadline - self._clock())
         futures = client.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=left
+            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=left
         )
         return {
             partition.partition: future.result(timeout=left + LOOK_SECONDS).offset

@@ -15,7 +15,7 @@ import msgspec
 
 from aggregator.kafka.headers import read
 from aggregator.reading.reader import Reader
-from aggregator.reading.serialization import Answer, answer
+from aggregator.reading.serialization import answer
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NEVER
@@ -34,9 +34,6 @@ DIGEST_BYTES = 12
 
 class _Policy(msgspec.Struct, frozen=True):
     policy: str
-
-
-_policy = msgspec.json.Decoder(_Policy)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,8 +121,8 @@ def final(window: Window, top: int, origin: str) -> Event:
     origin : str
         The CloudEvent's source.
     """
-    told = dataclasses.replace(window, arrived_ms=NEVER)
-    return _final(window, window.policy, _data(told, Reader.answer(told), top), origin)
+    shown = dataclasses.replace(window, arrived_ms=NEVER)
+    return _final(window, window.policy, _data(shown, Reader.answer(shown), top), origin)
 
 
 def _final(window: Window, policy: str, data: bytes, origin: str) -> Event:
@@ -152,7 +149,7 @@ def released(window: Window, data: bytes, origin: str) -> Event:
     origin : str
         The CloudEvent's source.
     """
-    return _final(window, _policy.decode(data).policy, data, origin)
+    return _final(window, msgspec.json.decode(data, type=_Policy).policy, data, origin)
 
 
 def drawn(window: Window, found: Estimate) -> bytes:
@@ -184,8 +181,7 @@ def provisional(window: Window, top: int, origin: str) -> Event:
 def _data(window: Window, found: Estimate, top: int) -> bytes:
     """Return an answer in JSON, with fewer categories where it would be too large for Kafka."""
     while True:
-        told: Answer = answer(window, found, top)
-        data = msgspec.json.encode(told)
+        data = msgspec.json.encode(answer(window, found, top))
         if len(data) <= MAX_BYTES or top <= 1:
             return data
         top //= 2

@@ -1,7 +1,7 @@
 """The coordinator: opens the rounds of minimum and maximum, closes and decides them.
 
 Several processes may run one; a lease in Redis lets one at a time work. A decision is stored with
-the answers that it was made from before anybody is told, and what is told follows from what is
+the answers that it was made from before it is published, and what is published follows from what is
 stored. docs/decisions/0014 says what holds when Redis or the coordinator is lost at any step.
 """
 
@@ -16,7 +16,7 @@ import structlog
 from aggregator.clock import SYSTEM, Clock
 from aggregator.config.live_metrics import current
 from aggregator.config.settings import Settings
-from aggregator.errors import DitherError
+from aggregator.errors import DitherError, StateUnreadable
 from aggregator.kafka import topic_admin
 from aggregator.kafka.log_ends import KafkaLog, LogEnds
 from aggregator.publishing import events
@@ -25,6 +25,7 @@ from aggregator.publishing.events import Event
 from aggregator.publishing.leader import Leader
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
+from aggregator.storage import parsing
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import coordinator_key, rounds_key
 from aggregator.timestamps import iso
@@ -32,7 +33,7 @@ from estimators import SearchMetric
 from estimators.durations import milliseconds
 from estimators.estimate import Counts
 from estimators.extremes import Progress
-from producers.device.rounds import OPENED, Round, Rounds, decode, encode
+from producers.device.rounds import OPENED, Round, Rounds, encode
 from producers.kafka.connection import PRODUCER_ONLY
 
 LOOK_SECONDS = 0.25
@@ -104,10 +105,10 @@ class Coordinator(Leader):
         return {metric_key(m.name, m.revision): one for m, one in found if one is not None}
 
     def _resume(self, metric: SearchMetric, newest: Round | None) -> None:
-        """Go on where a search stands: devices have answered what they were told.
+        """Resume a search. The topic has the rounds that devices have answered.
 
-        What is stored wins if it follows from that by a decision that nobody was told of yet; else
-        what is on the topic does, and nothing at all begins the search.
+        The stored round wins if it follows from the topic's by a decision that was not published
+        yet; otherwise the topic's round wins. If there is neither, the search begins.
         """
         key = metric_key(metric.name, metric.revision)
         text: Any = self._client.hget(self._stored, key) or b""
@@ -136,14 +137,10 @@ class Coordinator(Leader):
     def _read(self, text: bytes, metric: SearchMetric) -> Round | None:
         """Return a round that was stored; None where it is none: the topic has the last one."""
         try:
-            found = decode(text) if text else None
-            known = found and Round.of(metric, found.progress, found.opened_ms)
-        except ValueError:
-            found, known = None, None
-        if text and (found is None or found != known):
+            return parsing.open_round(self._stored, text, metric) if text else None
+        except StateUnreadable:
             log.warning("stored round is not valid", key=self._stored, metric=metric.name)
             return None
-        return found
 
     # -- Deciding ---------------------------------------------------------------------------------
 
@@ -204,10 +201,8 @@ class Coordinator(Leader):
                 self._at("waiting for Kafka", metric=metric.name, why=ends.unknown)
                 return False
             self._ends[metric.name] = ends
-        is_counted = all(
-            ends.lag(number, NOTHING if progress is None else progress.next_offset) == 0
-            for number, progress in ((one, overview.partitions.get(one)) for one in ends.ranges)
-        )
+        counted = {number: one.next_offset for number, one in overview.partitions.items()}
+        is_counted = all(ends.lag(n, counted.get(n, NOTHING)) == 0 for n in ends.ranges)
         return is_counted and self.reader.store.is_same_history(overview)
 
     # -- Storing and telling ----------------------------------------------------------------------

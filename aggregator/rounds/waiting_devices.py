@@ -1,4 +1,4 @@
-"""What devices wait for that answer rounds, told now and then."""
+"""A message for people now and then: which round devices wait for."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from estimators import SearchMetric
 from producers.device.rounds import Round
 
 FIRST_SECONDS, AGAIN_SECONDS = 5.0, 60.0
-"""For how long nothing moves until it is told, and then how often."""
+"""After so long without an answer the message is due, and then so often."""
 
 
 class Waiting:
-    """Tells what is waited for once nobody has answered for a while.
+    """Has a message once no device has answered for a while.
 
     Parameters
     ----------
@@ -25,17 +25,17 @@ class Waiting:
 
     def __init__(self, metric: SearchMetric, clock: Callable[[], float] = time.monotonic) -> None:
         self._metric, self._clock = metric, clock
-        self._told = "waiting for a round: `dither coordinate` opens it"
+        self._message = "waiting for a round: `dither coordinate` opens it"
         self._due = clock() + FIRST_SECONDS
 
-    def note_answers(self, asked: Round, answers: int) -> None:
+    def note_answers(self, opened: Round, answers: int) -> None:
         """Note how many answers have been given to a round."""
         metric = self._metric
         enough = (
             "" if metric.round_reports is None else f"with {metric.round_reports:,} counted, or "
         )
-        self._told = (
-            f"round {asked.number} of {asked.rounds}: {answers:,} answers sent; it closes "
+        self._message = (
+            f"round {opened.number} of {opened.rounds}: {answers:,} answers sent; it closes "
             f"{enough}{metric.round_time} after it was opened with "
             f"{metric.minimum_reports:,} counted"
         )
@@ -46,4 +46,4 @@ class Waiting:
         if self._clock() < self._due:
             return None
         self._due = self._clock() + AGAIN_SECONDS
-        return self._told
+        return self._message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
@@ -159,19 +160,17 @@ def _retry() -> Retry:
 
 
 def _by_server(url: str, nodes: list[str]) -> redis.Redis:
-    client = redis.Redis.from_url(url, retry=_retry(), **OPTIONS)
-    try:
+    with contextlib.ExitStack() as closing:
+        client = redis.Redis.from_url(url, retry=_retry(), **OPTIONS)
+        closing.callback(client.close)
         client.ping()
-        is_cluster = _mode(client) == "cluster"
-    except BaseException:
-        client.close()
-        raise
-    if not is_cluster:
-        if len(nodes) > 1:
-            client.close()
-            raise ValueError("several addresses: expected nodes of a Redis Cluster, or one server")
-        return client
-    client.close()
+        if _mode(client) != "cluster":
+            if len(nodes) > 1:
+                raise ValueError(
+                    "several addresses: expected nodes of a Redis Cluster, or one server"
+                )
+            closing.pop_all()
+            return client
     startup = [ClusterNode(*_address(node, 6_379)) for node in nodes]  # type: ignore[no-untyped-call]
     options = {**OPTIONS, "reinitialize_steps": 1, "require_full_coverage": False}
     cluster = ClusterClient.from_url(url, startup_nodes=startup, retry=_retry(), **options)

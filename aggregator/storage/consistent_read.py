@@ -69,10 +69,10 @@ def read(ask: Callable[[Sequence[Command]], list[Any]], plans: Sequence[Plan]) -
     """
     heads = ask_each(ask, [_head(plan) for plan in plans])
     commands = [plan.reads(opened) for plan, (*_, opened) in zip(plans, heads, strict=True)]
-    asked = [[*those, _stamp(plan)] for plan, those in zip(plans, commands, strict=True)]
+    parts = [[*those, _stamp(plan)] for plan, those in zip(plans, commands, strict=True)]
     pieces = []
     for plan, head, those, (*found, after) in zip(
-        plans, heads, commands, ask_each(ask, asked), strict=True
+        plans, heads, commands, ask_each(ask, parts), strict=True
     ):
         is_same = after == head[0]
         pieces.append(_piece(plan, head, found) if is_same else _again(ask, plan, those))

@@ -1,4 +1,4 @@
-"""What Redis may answer instead of doing as it is asked: what it means, and what to do.
+"""Redis's failures: what each means, and what to do.
 
 All of these may pass, or be put right, while one waits: nothing is lost, and what was counted is
 committed afterwards. What no waiting helps, a stored value that cannot be read, is
@@ -19,7 +19,7 @@ RUNBOOK = "docs/operations.md"
 
 @dataclasses.dataclass(frozen=True)
 class RedisFailure:
-    """A state in which Redis does not do what it is asked.
+    """A state in which Redis does not run a command.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ def classify(error: Exception) -> RedisFailure:
 
 
 def explain_redis_error(error: Exception) -> str:
-    """Return an error in words; of Redis: what it means, what Redis said, and what to do.
+    """Return an error in words; of Redis: its meaning, Redis's message, and what to do.
 
     Examples
     --------

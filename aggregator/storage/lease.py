@@ -75,15 +75,15 @@ class Lease:
 
     def acquire(self) -> bool:
         """Take the lease, if nobody holds it."""
-        asked = self._clock()
+        began = self._clock()
         found = self._script(self._keys, ["acquire", "", self._milliseconds, self.name])
         self._token = found.decode()
-        return self._extend(asked, bool(self._token))
+        return self._extend(began, bool(self._token))
 
     def renew(self) -> bool:
         """Hold the lease for its full length from now on, unless it is lost."""
-        asked = self._clock()
-        return self._extend(asked, bool(self._run("renew")))
+        began = self._clock()
+        return self._extend(began, bool(self._run("renew")))
 
     def release(self) -> None:
         """Let go of the lease, so that another need not wait for its end."""
@@ -170,6 +170,6 @@ class Lease:
         known: list[Any] = [*self._keys, *keys]
         return int(self._script(known, [verb, self._token, self._milliseconds, *words]))
 
-    def _extend(self, asked: float, granted: bool) -> bool:
-        self._until = asked + self.seconds * (1 - MARGIN) if granted else float("-inf")
+    def _extend(self, began: float, granted: bool) -> bool:
+        self._until = began + self.seconds * (1 - MARGIN) if granted else float("-inf")
         return granted

@@ -209,11 +209,11 @@ class PaneIndex:
         wanted : sequence of (str, sequence of int)
             Metric keys, each once, and the partitions of which to add them up.
         """
-        asked: defaultdict[int, list[str]] = defaultdict(list)
+        by_partition: defaultdict[int, list[str]] = defaultdict(list)
         for metric, partitions in wanted:
             for number in partitions:
-                asked[number].append(metric)
-        plans = [self._running(tag(self._topic, n), metrics) for n, metrics in asked.items()]
+                by_partition[number].append(metric)
+        plans = [self._running(tag(self._topic, n), metrics) for n, metrics in by_partition.items()]
         found: dict[str, list[tuple[str, bytes]]] = {metric: [] for metric, _ in wanted}
         for plan, piece in zip(plans, consistent_read.read(self._commands.ask, plans), strict=True):
             opened = {one.rpartition(b":")[0].decode(errors="replace") for one in piece.opened}

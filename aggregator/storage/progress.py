@@ -80,7 +80,7 @@ class TopicProgress:
     policies_key : str
         Where the policies are.
     unreadable : dict of int to StateUnreadable
-        The partitions of which this cannot be said. No estimate is right without them.
+        The partitions whose progress cannot be read. No estimate is right without them.
     """
 
     partitions: dict[int, PartitionProgress]
@@ -114,7 +114,7 @@ class TopicProgress:
             raise error
 
     def whole(self, partitions: int | None = None) -> list[PartitionProgress]:
-        """Return the standings of all of the topic's partitions; none if one of them is missing.
+        """Return the progress of all of the topic's partitions; none if one of them is missing.
 
         Parameters
         ----------
@@ -123,8 +123,8 @@ class TopicProgress:
             last; where none of them did, it is not known.
         """
         if partitions is None:
-            told = [int(one.owner.get("partitions", 0)) for one in self.partitions.values()]
-            partitions = max(*told, 1 + max(self.partitions)) if any(told) else 0
+            known = [int(one.owner.get("partitions", 0)) for one in self.partitions.values()]
+            partitions = max(*known, 1 + max(self.partitions)) if any(known) else 0
         found = [self.partitions.get(number) for number in range(partitions)]
         whole = [one for one in found if one is not None and one.is_whole]
         return whole if len(whole) == partitions else []
